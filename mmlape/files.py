@@ -142,7 +142,8 @@ def write_json(path: str | Path, content: dict | list) -> None:
 def file_version(path: str | Path) -> tuple[int, int]:
     """Return size and time of a file, which tell whether what is kept of it still holds.
 
-    Or raise OSError.
+    Raises:
+        OSError: There is no such file.
     """
     known = os.stat(path)
     return known.st_size, known.st_mtime_ns

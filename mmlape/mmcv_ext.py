@@ -227,10 +227,9 @@ def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
     Of two boxes without area it is 0, not 0 / 0.
     """
     sides = boxes[:, 2:] - boxes[:, :2] + offset
-    common = (
-        torch.minimum(box[2:], boxes[:, 2:]) - torch.maximum(box[:2], boxes[:, :2]) + offset
-    ).clamp(min=0)
-    overlap = common.prod(1)
+    first = torch.maximum(box[:2], boxes[:, :2])
+    last = torch.minimum(box[2:], boxes[:, 2:])
+    overlap = (last - first + offset).clamp(min=0).prod(1)
     return (overlap / ((box[2:] - box[:2] + offset).prod() + sides.prod(1) - overlap)).nan_to_num(0)
 
 

@@ -50,13 +50,9 @@ def ops_in_use() -> str:
         return MISSING
     if any((folder / f'_ext{suffix}').exists() for suffix in EXTENSION_SUFFIXES):
         return COMPILED
-    return (
-        INSTALLED
-        if (folder / '_ext.py').exists()
-        else LENT
-        if _Finder in sys.meta_path
-        else MISSING
-    )
+    if (folder / '_ext.py').exists():
+        return INSTALLED
+    return LENT if _Finder in sys.meta_path else MISSING
 
 
 def install_ops() -> Path:

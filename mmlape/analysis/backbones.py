@@ -79,13 +79,10 @@ def open_model(
         else:
             model = _from_config(config, checkpoint, cfg_options, untrained, grid)
     parts = [re.split(r'/|::', named)[-1].removesuffix('.py')] if named else []
-    parts += (
-        [Path(checkpoint).stem]
-        if checkpoint
-        else ['untrained']
-        if model.load_report is None
-        else []
-    )
+    if checkpoint:
+        parts.append(Path(checkpoint).stem)
+    elif model.load_report is None:
+        parts.append('untrained')
     return ', '.join(parts), model.eval()
 
 

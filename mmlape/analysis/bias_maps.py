@@ -66,9 +66,8 @@ def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
         def logits(attn, q, k, grid):
             term = type(encoding).logits(encoding, attn, q, k, grid)
             if term is not None:
-                mean = term.double().mean((0, 1))[
-                    encoding.slot.num_prefix :, encoding.slot.num_prefix :
-                ]
+                first = encoding.slot.num_prefix
+                mean = term.double().mean((0, 1))[first:, first:]
                 found[number] = mean if found[number] is None else found[number] + mean
             return term
 

@@ -163,9 +163,8 @@ class _Counter(FlopCounterMode):
 
     def _add_samples(self, module: nn.Module, args: tuple, out: Tensor) -> None:
         _, levels, points = module.samples
-        self.samples += (
-            5 * levels * points * math.prod(out.shape[:2]) * module.value_proj.out_features
-        )
+        queries = math.prod(out.shape[:2])
+        self.samples += 5 * levels * points * queries * module.value_proj.out_features
 
     def multiply_adds(self) -> int:
         return self.get_total_flops() // 2 + self.samples

@@ -96,11 +96,8 @@ def _enlarged(
     if 'scores' in objects:
         large.scores = objects.scores
     if 'masks' in objects:
-        masks = (
-            objects.masks.to_ndarray()
-            if hasattr(objects.masks, 'to_ndarray')
-            else np.asarray(objects.masks)
-        )
+        masks = objects.masks
+        masks = masks.to_ndarray() if hasattr(masks, 'to_ndarray') else np.asarray(masks)
         scaled = [
             imresize(mask.astype(np.uint8), size[::-1], interpolation='nearest') for mask in masks
         ]
@@ -115,9 +112,8 @@ def _draw_label_map(large: np.ndarray, labels: PixelData, meta: dict) -> np.ndar
     visualizer = SegLocalVisualizer(alpha=0.6)
     visualizer.dataset_meta = meta
     visualizer._get_center_loc = place_of_name  # its own sorts all pixels in Python, for seconds
-    enlarged = imresize(
-        np.asarray(labels.data[0]).astype(np.uint16), large.shape[1::-1], interpolation='nearest'
-    )
+    values = np.asarray(labels.data[0]).astype(np.uint16)
+    enlarged = imresize(values, large.shape[1::-1], interpolation='nearest')
     shown = SegDataSample(
         gt_sem_seg=PixelData(data=torch.from_numpy(enlarged.astype(np.int64))[None])
     )

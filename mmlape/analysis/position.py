@@ -178,14 +178,15 @@ def describe_map(values: np.ndarray, grid: Grid) -> dict[str, float]:
     picks = np.unique(np.linspace(0, count - 1, min(count, MOST_ROWS)).round().astype(int))
     distance = np.linalg.norm(cells[picks, None] - cells[None], axis=2)
     pairs = distance > 0
-    enough = count > 2 and np.ptp(values[picks][pairs]) > 0
+    of_others = values.sum() - np.trace(values)
+    locality = np.nan
+    if count > 2 and np.ptp(values[picks][pairs]) > 0:
+        locality = float(-spearmanr(values[picks][pairs], distance[pairs]).statistic)
     return dict(
-        mean=float((values.sum() - np.trace(values)) / max(count * (count - 1), 1)),
+        mean=float(of_others / max(count * (count - 1), 1)),
         beside=float(square[right].mean()) if columns > 1 else np.nan,
         above=float(square[below].mean()) if rows > 1 else np.nan,
-        locality=float(-spearmanr(values[picks][pairs], distance[pairs]).statistic)
-        if enough
-        else np.nan,
+        locality=locality,
     )
 
 
@@ -382,13 +383,11 @@ def numbers_table(views: Sequence[PositionView]) -> None:
     out = console()
     for view in views:
         rows, columns = view.grid
-        numbers = [
-            (
-                layer.label,
-                *(f'{layer.numbers[key]:.3f}' for key in ('mean', 'beside', 'above', 'locality')),
-            )
-            for layer in view.layers
-        ]
+        keys = ('mean', 'beside', 'above', 'locality')
+        numbers = []
+        for layer in view.layers:
+            texts = [f'{layer.numbers[key]:.3f}' for key in keys]
+            numbers.append((layer.label, *texts))
         table = text_table(
             ('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers
         )

@@ -53,11 +53,8 @@ class LabelMaps(Writer):
 
     def add(self, name: Path, prediction: Any) -> None:
         """Write a label map, as NAME.jpg.png where NAME.png would be that of two images."""
-        file = (
-            name.with_suffix('.png')
-            if self.stems[name.with_suffix('')] == 1
-            else Path(f'{name}.png')
-        )
+        is_unique = self.stems[name.with_suffix('')] == 1
+        file = name.with_suffix('.png') if is_unique else Path(f'{name}.png')
         palette = class_palette(len(self.classes))
         save_label_map(
             self.out / 'labels' / file,

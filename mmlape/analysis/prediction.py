@@ -44,10 +44,14 @@ class Prediction(ABC):
     @classmethod
     def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> 'Prediction':
         """Build the prediction from a model's output."""
-        path = Path(image) if isinstance(image, str | Path) else None
         height, width = sample.ori_shape[:2]
         return cls(
-            path, (int(height), int(width)), tuple(classes), sample, image, **cls.arrays(sample)
+            path=Path(image) if isinstance(image, str | Path) else None,
+            size=(int(height), int(width)),
+            classes=tuple(classes),
+            sample=sample,
+            image=image,
+            **cls.arrays(sample),
         )
 
     @staticmethod
@@ -85,11 +89,12 @@ class Detection(Prediction):
             )
         found = sample.pred_instances
         order = np.argsort(-found.scores.numpy(), kind='stable')
-        names = dict(boxes='bboxes', scores='scores', labels='labels', masks='masks')
-        values = {
-            name: np.asarray(found[key])[order] for name, key in names.items() if key in found
-        }
-        return dict(masks=None) | values
+        return dict(
+            boxes=np.asarray(found.bboxes)[order],
+            scores=np.asarray(found.scores)[order],
+            labels=np.asarray(found.labels)[order],
+            masks=np.asarray(found.masks)[order] if 'masks' in found else None,
+        )
 
     @property
     def names(self) -> list[str]:
@@ -214,7 +219,9 @@ class Model:
         batch_size: int = 1,
         skipped: list[tuple[ImageLike, str]] | None = None,
     ) -> Iterator[Any]:
-        """Predict as `predict` does, and yield one result after the other, for more images than fit into memory.
+        """Predict as `predict` does, and yield one result after the other.
+
+        So there may be more images than fit into memory.
 
         Args:
             images: See `predict`.
@@ -306,11 +313,8 @@ def _config_of(folder: Path) -> Path:
     """Return the config that a run has dumped into its folder."""
     record = read_record(folder)
     if record is None:
-        below = sorted(
-            str(path.parent)
-            for pattern in ('*', '*/*')
-            for path in folder.glob(f'{pattern}/{RECORD}')
-        )
+        found = [*folder.glob(f'*/{RECORD}'), *folder.glob(f'*/*/{RECORD}')]
+        below = sorted(str(path.parent) for path in found)
         hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
         raise ConfigError(f'{folder} is no folder of a run{hint}')
     named = folder / Path(record.get('config') or 'config.py').with_suffix('.py').name
@@ -345,11 +349,8 @@ def _stored_config(checkpoint: str | Path) -> Config:
 
 def files_of(folder: str | Path) -> list[Path]:
     """Return the images in a folder and those below it, sorted; DataError if there are none."""
-    found = sorted(
-        path
-        for path in Path(folder).rglob('*')
-        if path.suffix.lower() in SUFFIXES and path.is_file()
-    )
+    named = (path for path in Path(folder).rglob('*') if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in named if path.is_file())
     if not found:
         raise DataError(
             f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}'
@@ -381,14 +382,12 @@ def to_array(image: ImageLike) -> np.ndarray:
         image = open_image(str(image))
     if isinstance(image, Image.Image):
         return np.asarray(ImageOps.exif_transpose(image).convert('RGB'))
-    if (
-        image.dtype != np.uint8
-        or image.ndim not in (2, 3)
-        or (image.ndim == 3 and image.shape[2] != 3)
-    ):
+    is_grey = image.ndim == 2
+    is_rgb = image.ndim == 3 and image.shape[2] == 3
+    if image.dtype != np.uint8 or not (is_grey or is_rgb):
         raise DataError(
             'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not '
             f'{image.dtype} and '
             f'{image.shape}'
         )
-    return np.repeat(image[..., None], 3, axis=2) if image.ndim == 2 else image
+    return np.repeat(image[..., None], 3, axis=2) if is_grey else image

@@ -176,10 +176,10 @@ def download(name: str) -> dict[str, Path]:
                 return None
 
         found = {file: path for file in (WEIGHTS, CONFIG, CARD) if (path := fetch(file))}
-    if (
-        WEIGHTS not in found
-        or not read_metadata(read_checkpoint(found[WEIGHTS]), found[WEIGHTS]).backbones
-    ):
+    metadata = None
+    if WEIGHTS in found:
+        metadata = read_metadata(read_checkpoint(found[WEIGHTS]), found[WEIGHTS])
+    if metadata is None or not metadata.backbones:
         raise CheckpointError(
             f'{name}: no published checkpoint of mmlape, {WEIGHTS} '
             f'{"records nothing of its model" if WEIGHTS in found else "is not there"}; where a '

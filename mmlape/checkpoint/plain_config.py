@@ -52,11 +52,8 @@ class _NotPlainError(Exception):
 
 def _assignment(node: ast.stmt) -> tuple[str, Any]:
     """Return name and value of an assignment; ``_base_`` would name another file."""
-    if (
-        not isinstance(node, ast.Assign)
-        or len(node.targets) > 1
-        or not isinstance(node.targets[0], ast.Name)
-    ):
+    is_assignment = isinstance(node, ast.Assign) and len(node.targets) == 1
+    if not is_assignment or not isinstance(node.targets[0], ast.Name):
         raise _NotPlainError(node)
     name = node.targets[0].id
     if name == '_base_':

@@ -84,11 +84,10 @@ class Redaction:
     def __init__(self, hosts: Iterable[str] = ()) -> None:
         names = sorted({*hosts, socket.gethostname()} - {'', 'localhost'}, key=len, reverse=True)
         self.changed: list[str] = []
-        self._hosts = (
-            re.compile(rf'(?<![\w.-])({"|".join(map(re.escape, names))})(?![\w-])')
-            if names
-            else None
-        )
+        self._hosts = None
+        if names:
+            any_name = '|'.join(map(re.escape, names))
+            self._hosts = re.compile(rf'(?<![\w.-])({any_name})(?![\w-])')
 
     def values(self, node: Any, place: str = '', key: str = '') -> Any:
         """Return plain values without what is not for publication.

@@ -143,11 +143,8 @@ class Duplicates:
                 if split != 'train' and 'train' in first:
                     shared[split].append((entry.path, first['train'].path))
                 same = first[split]
-                if (
-                    entry is not same
-                    and isinstance(entry.annotation, int)
-                    and entry.annotation != same.annotation
-                ):
+                is_label = isinstance(entry.annotation, int)
+                if entry is not same and is_label and entry.annotation != same.annotation:
                     message = f'{entry.path} is {same.path}, of another class.'
                     yield split, DataIssue(WARNING, 'one image, two classes', message)
                 elif entry is not same:
@@ -243,13 +240,8 @@ def _check_images(
         try:
             facts = source.check_image(entry, smallest)
         except Exception as error:  # whatever a decoder raises is an issue of this image alone
-            facts = ImageFacts(
-                [
-                    DataIssue(
-                        ERROR, 'unreadable image', f'{entry.path} cannot be checked: {error!r}.'
-                    )
-                ]
-            )
+            message = f'{entry.path} cannot be checked: {error!r}.'
+            facts = ImageFacts([DataIssue(ERROR, 'unreadable image', message)])
         return entry, facts, file_digest(entry.path)
 
     with ThreadPoolExecutor(workers) as pool:

@@ -109,10 +109,10 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     others = [source for source in sources if source.classes != classes]
     for source in others:
         source.set_classes(classes)
+    if not others:
+        return [], classes
     splits = ', '.join(dict.fromkeys(source.split for source in others))
-    return [
-        f'{splits} data: {len(classes)} classes, {", ".join(classes)}'
-    ] if others else [], classes
+    return [f'{splits} data: {len(classes)} classes, {", ".join(classes)}'], classes
 
 
 def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:

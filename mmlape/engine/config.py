@@ -186,11 +186,8 @@ class _DictCalls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if (
-            getattr(node.func, 'id', '') != 'dict'
-            or node.args
-            or not all(entry.arg for entry in node.keywords)
-        ):
+        has_names_only = not node.args and all(entry.arg for entry in node.keywords)
+        if getattr(node.func, 'id', '') != 'dict' or not has_names_only:
             return node
         return ast.Dict(
             [ast.Constant(entry.arg) for entry in node.keywords],

@@ -79,11 +79,8 @@ def _from_files(file: str) -> dict[str, tuple[Any, str]]:
     for base in Config._get_base_files(file):
         base_file, _ = Config._get_cfg_path(base, file)
         for key, (value, source) in _from_files(base_file).items():
-            if (
-                key in sources
-                and sources[key][0] == value
-                and not _assigns(assigned, key.split('.'))
-            ):
+            is_equal = key in sources and sources[key][0] == value
+            if is_equal and not _assigns(assigned, key.split('.')):
                 sources[key] = value, source
     return sources
 

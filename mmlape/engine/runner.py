@@ -278,11 +278,9 @@ class Runner(_Runner):
             return
         ratio = self.plan.batch.total / auto_scale_lr['base_batch_size']
         self.logger.info(f'learning rates are multiplied by {ratio:g} (--auto-scale-lr)')
-        wrappers = (
-            optim_wrapper.values()
-            if isinstance(optim_wrapper, OptimWrapperDict)
-            else [optim_wrapper]
-        )
+        wrappers = [optim_wrapper]
+        if isinstance(optim_wrapper, OptimWrapperDict):
+            wrappers = list(optim_wrapper.values())
         for wrapper in wrappers:
             for group in wrapper.optimizer.param_groups:
                 group['lr'] *= ratio

@@ -52,11 +52,9 @@ def check_schedule(cfg: Config) -> None:
         end = cfg.train_cfg.get(length) if given is None else given
         if end is None or begin < end:
             continue
-        why = (
-            f'{key}.end={given}'
-            if given is not None
-            else f'train_cfg.{length}={end}, the end of training'
-        )
+        why = f'train_cfg.{length}={end}, the end of training'
+        if given is not None:
+            why = f'{key}.end={given}'
         name, does = ('warmup', 'warms up until') if warmup else ('begin', 'begins at')
         raise ConfigError(
             f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them '
@@ -202,11 +200,8 @@ def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: d
         elif value is not None:
             scheduler[name] = span(value)
     _shorten_keys(scheduler, ('begin', 'end'), count)
-    end = (
-        scheduler.get('end')
-        or loop.get('max_epochs' if scheduler.get('by_epoch', True) else 'max_iters')
-        or _INF
-    )
+    length = 'max_epochs' if scheduler.get('by_epoch', True) else 'max_iters'
+    end = scheduler.get('end') or loop.get(length) or _INF
     if scheduler.get('warmup'):
         scheduler['warmup'] = min(scheduler['warmup'], end - first - 1)
     return first < end

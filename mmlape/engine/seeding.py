@@ -266,11 +266,8 @@ def seeded_dataloader(dataloader: dict) -> dict:
     The given one is unchanged.
     """
     dataset, sampler = dataloader.get('dataset'), dataloader.get('sampler')
-    if (
-        not isinstance(dataset, dict)
-        or not isinstance(sampler, dict)
-        or dataset.get('type') is SeededDataset
-    ):
+    are_given = isinstance(dataset, dict) and isinstance(sampler, dict)
+    if not are_given or dataset.get('type') is SeededDataset:
         return dataloader
     rest = {key: value for key, value in dataloader.items() if key != 'drop_last'}
     batches = dict(

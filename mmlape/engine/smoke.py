@@ -71,9 +71,8 @@ class TrialHook(Hook):
         elif len(self.ends) < STEPS * accumulated:
             return
         else:
-            self.facts['seconds_per_iter'] = (
-                self.ends[-1] - self.ends[-1 - accumulated]
-            ) / accumulated
+            seconds = self.ends[-1] - self.ends[-1 - accumulated]
+            self.facts['seconds_per_iter'] = seconds / accumulated
             self.saving.save_now(runner, runner.epoch, runner.iter + 1)
         memory = cost(0.0, None, 0, {})
         self.facts |= {key: memory[key] for key in ('peak_memory_mib', 'memory_kind')}
@@ -117,9 +116,8 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
         MMLaPEError: What would have ended the run.
     """
     place = _existing(default_work_dir(cfg, work_dir))
-    with tempfile.TemporaryDirectory(
-        dir=place, prefix='.smoke-', ignore_cleanup_errors=True
-    ) as scratch:
+    options = dict(dir=place, prefix='.smoke-', ignore_cleanup_errors=True)
+    with tempfile.TemporaryDirectory(**options) as scratch:
         tried = copy.deepcopy(cfg)
         tried.custom_hooks = [dict(type='mmlape.TrialHook'), *(cfg.get('custom_hooks') or [])]
         first = _part(tried, scratch, options)

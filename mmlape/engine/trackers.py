@@ -96,11 +96,8 @@ def _mlflow(run: str, arm: str) -> dict:
     uri, experiment = _store(), os.environ.get('MLFLOW_EXPERIMENT_NAME', PROJECT)
     remote = os.environ.get('MLFLOW_TRACKING_URI')
     try:
-        with (
-            contextlib.nullcontext()
-            if remote
-            else portalocker.Lock(f'{MLFLOW_FILE}.lock', timeout=600)
-        ):
+        lock = portalocker.Lock(f'{MLFLOW_FILE}.lock', timeout=600)
+        with contextlib.nullcontext() if remote else lock:
             mlflow.set_tracking_uri(uri)
             mlflow.set_experiment(experiment)
     except (mlflow.MlflowException, portalocker.LockException, OSError) as error:

@@ -146,11 +146,9 @@ def _space() -> list[Check]:
          'du -xh --max-depth=2 . | sort -h | tail  # shows what takes the room; or train with --work-dir elsewhere'),
     ):  # fmt: skip
         free = shutil.disk_usage(folder).free / 1e9 if Path(folder).is_dir() else 0.0
-        problem = (
-            StackProblem(f'{folder} has less than {least} GB free: {what}', line)
-            if free < least
-            else None
-        )
+        problem = None
+        if free < least:
+            problem = StackProblem(f'{folder} has less than {least} GB free: {what}', line)
         checks.append(Check(name, f'{free:.1f} GB free in {folder}', problem, needed=False))
     return checks
 

@@ -70,11 +70,9 @@ def _numbers(text: str) -> list[int]:
 def library_problem() -> StackProblem | None:
     """Return which of the libraries that mmlape and the MM packages import are not installed at all."""
     missing = [_DISTRIBUTIONS.get(name, name) for name in LIBRARIES if not importable(name)]
-    return (
-        StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing))
-        if missing
-        else None
-    )
+    if not missing:
+        return None
+    return StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing))
 
 
 def import_problem(module: str) -> StackProblem | None:

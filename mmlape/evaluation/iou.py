@@ -50,9 +50,8 @@ class IoUMetric(MMSegIoUMetric):
                 continue
             try:
                 label = sample['gt_sem_seg']['data'].squeeze().to(predicted)
-                self.results.append(
-                    self.intersect_and_union(predicted, label, num_classes, self.ignore_index)
-                )
+                areas = self.intersect_and_union(predicted, label, num_classes, self.ignore_index)
+                self.results.append(areas)
             except DataError as error:
                 raise DataError(
                     f'{sample.get("seg_map_path") or sample.get("img_path") or "an image"}: {error}'

@@ -124,23 +124,16 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
     summary = {'seeds': [run.seed for run in done], 'unfinished': unfinished, 'key': key}
     for which in EVALUATIONS:
         evaluations = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
-        names = dict.fromkeys(
-            name for entry in evaluations.values() for name in entry.get('per_class') or {}
-        )
+        by_class = {seed: entry.get('per_class') or {} for seed, entry in evaluations.items()}
+        per_class = {}
+        for name in dict.fromkeys(name for classes in by_class.values() for name in classes):
+            rows = {seed: classes.get(name, {}) for seed, classes in by_class.items()}
+            per_class[name] = moments(rows, name)
         summary[which] = {
             'n': len(evaluations),
             'steps': {str(seed): entry['step'] for seed, entry in evaluations.items()},
             'metrics': moments({seed: entry['metrics'] for seed, entry in evaluations.items()}),
-            'per_class': {
-                name: moments(
-                    {
-                        seed: (entry.get('per_class') or {}).get(name, {})
-                        for seed, entry in evaluations.items()
-                    },
-                    name,
-                )
-                for name in names
-            },
+            'per_class': per_class,
         }
     return summary
 
@@ -156,10 +149,10 @@ def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None)
     """
     result = {}
     for name in dict.fromkeys(name for row in rows.values() for name in row):
-        values = {str(seed): row.get(name) for seed, row in rows.items()}
-        values = {
-            seed: value for seed, value in values.items() if is_defined(metric or name, value)
-        }
+        values = {}
+        for seed, row in rows.items():
+            if is_defined(metric or name, row.get(name)):
+                values[str(seed)] = row.get(name)
         result[name] = {**vars(estimate(list(values.values()))), 'values': values}
     return result
 

@@ -266,11 +266,9 @@ def _predict(
 def _share_done(folder: Path) -> float:
     """Return the share of a run's iterations that is done."""
     record = read_record(folder) or {}
-    return (
-        min(1.0, (record.get('iter') or 0) / record['max_iters'])
-        if record.get('max_iters')
-        else 0.0
-    )
+    if not record.get('max_iters'):
+        return 0.0
+    return min(1.0, (record.get('iter') or 0) / record['max_iters'])
 
 
 @contextlib.contextmanager

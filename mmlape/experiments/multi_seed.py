@@ -93,9 +93,8 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
         job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
         action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
         rows.append((planned.arm.name, planned.run.seed, planned.run.state, action, reason))
-    return console_table(
-        text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5), launcher.describe()
-    )
+    table = text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5)
+    return console_table(table, launcher.describe())
 
 
 def average_arms(
@@ -128,9 +127,8 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
     console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary['unfinished'].items():
         say(f'not counted: seed {seed}, {outcome}')
-    others = [
-        run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']
-    ]
+    finished = [run.seed for run in read_seeds(folder) if run.finished]
+    others = [seed for seed in finished if seed not in summary['seeds']]
     if others:
         print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
     print(f'wrote {folder / SUMMARY}')

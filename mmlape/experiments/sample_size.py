@@ -77,11 +77,8 @@ def sample_size_table(
     The columns are the spread's estimate, and the ends of its interval if it has one.
     """
     stds = (spread.std, *(spread.interval() or ()))
-    rows = [
-        (
-            f'{difference:g}',
-            *(seeds_needed(difference, std, power, paired) or f'> {MOST}' for std in stds),
-        )
-        for difference in differences
-    ]
+    rows = []
+    for difference in differences:
+        needed = [seeds_needed(difference, std, power, paired) for std in stds]
+        rows.append((f'{difference:g}', *(seeds or f'> {MOST}' for seeds in needed)))
     return text_table(('difference', *(f'std {std:.2f}' for std in stds)), rows)

@@ -60,9 +60,9 @@ class SlurmJob(Job):
     def failure(self) -> dict | None:
         """Slurm's reason for a failure."""
         failure_type, reason = SLURM_STATES.get(self.state, (None, None))
-        return (
-            dict(kind=failure_type, reason=f'job {self.number}: {reason}') if failure_type else None
-        )
+        if not failure_type:
+            return None
+        return dict(kind=failure_type, reason=f'job {self.number}: {reason}')
 
     def poll(self) -> str | None:
         """Return how it ended; None until then."""
@@ -70,13 +70,10 @@ class SlurmJob(Job):
 
     def can_continue(self, run: Run) -> bool:
         """Return whether another job should resume the run: it has advanced, and did not fail by itself."""
-        stopped = (
-            self.state == 'FAILED'
-            and (run.record.get('failure') or {}).get('kind') == 'interrupted'
-        )
-        return (stopped or self.state in RESUMABLE) and (
-            run.record.get('iter') or 0
-        ) > self.iteration
+        failure = run.record.get('failure') or {}
+        stopped = self.state == 'FAILED' and failure.get('kind') == 'interrupted'
+        has_advanced = (run.record.get('iter') or 0) > self.iteration
+        return (stopped or self.state in RESUMABLE) and has_advanced
 
     def save(self) -> None:
         """Record the state for processes that do not ask Slurm."""

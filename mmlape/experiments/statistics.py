@@ -161,10 +161,8 @@ class Spread:
         if not self.freedom:
             return None
         tail = (1 - CONFIDENCE) / 2
-        low, high = (
-            self.std * math.sqrt(self.freedom / chi2.ppf(q, self.freedom)) for q in (1 - tail, tail)
-        )
-        return low, high
+        low, high = (math.sqrt(self.freedom / chi2.ppf(q, self.freedom)) for q in (1 - tail, tail))
+        return self.std * low, self.std * high
 
 
 def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
@@ -200,11 +198,9 @@ def power(difference: float, std: float, seeds: int, paired: bool = False) -> fl
     test, effect = _test(paired), abs(difference) / std
     both = test.power(effect, seeds, 1 - CONFIDENCE)
     # The probability of the wrong sign may underflow to NaN; it is left out then.
-    return float(
-        test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger')
-        if np.isnan(both)
-        else both
-    )
+    if np.isnan(both):
+        return float(test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger'))
+    return float(both)
 
 
 def seeds_needed(

@@ -79,11 +79,9 @@ def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
     corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
     offset = mode.endswith('-offset')
-    size = (
-        dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)])
-        if offset
-        else dict(size=dst)
-    )
+    size: dict = dict(size=dst)
+    if offset:
+        size = dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)])
     antialias = mode.endswith('-antialias')
     mode = mode.removesuffix('-corners').removesuffix('-offset').removesuffix('-antialias')
     resized = F.interpolate(image, **size, mode=mode, align_corners=corners, antialias=antialias)

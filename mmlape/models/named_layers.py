@@ -50,11 +50,10 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
         return _of_mmcv('norm_cfg', kind, NORMS).build_norm_layer(cfg, channels)[1]
     trained = options.pop('requires_grad', True)
     options.setdefault('eps', 1e-5)
-    norm = (
-        kind(num_channels=channels, **options)
-        if kind is nn.GroupNorm
-        else kind(channels, **options)
-    )
+    if kind is nn.GroupNorm:
+        norm = kind(num_channels=channels, **options)
+    else:
+        norm = kind(channels, **options)
     for parameter in norm.parameters():
         parameter.requires_grad = trained
     return norm

@@ -183,7 +183,12 @@ def _depths(
                 f'{where}: no parameter begins with {start!r}; mmlape print-params lists them'
             )
     depth_of = layer_depths(model)
-    return lambda name: (0, depth_of(name)[1]) if name.startswith(first) else depth_of(name)
+
+    def depth(name: str) -> tuple[int, int]:
+        own_depth, depths = depth_of(name)
+        return 0 if name.startswith(first) else own_depth, depths
+
+    return depth
 
 
 def _rules(
@@ -197,7 +202,8 @@ def _rules(
     module = model.get_submodule(prefix)
     # MMEngine matches '.cls_token' also where nothing is before it
     custom = _custom(f'{prefix}.{own_name}', paramwise_cfg)
-    is_norm, is_bias = isinstance(module, _NORMS), own_name == 'bias'
+    is_norm = isinstance(module, _NORMS)
+    is_bias = own_name == 'bias'
     if 'lr_mult' in custom:
         rate = Rule(*custom.pop('lr_mult'))
     else:
@@ -208,20 +214,23 @@ def _rules(
     else:
         is_depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
         is_flat = getattr(module, own_name).ndim == 1
-        kinds = dict(
-            position=is_position, norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat
-        )
+        kinds = dict(position=is_position, norm=is_norm, bias=is_bias)
+        kinds |= dict(dwconv=is_depthwise, flat=is_flat)
         decay = _first_rule('decay_mult', kinds, paramwise_cfg)
     rates = [rate] if rate else []
     if depth_of is not None:
         depth, depths = depth_of(name)
         factor = paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth)
         rates.append(Rule(f'layer {depth} of {depths - 1}', factor))
-    return ParamRules(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
+    others = {option: value for option, (_, value) in custom.items()}
+    return ParamRules(tuple(rates), decay, others)
 
 
 def _custom(name: str, paramwise_cfg: Mapping[str, Any]) -> dict[str, tuple]:
-    """Return what the custom keys set for a parameter: by option, the longest key that has it and the value."""
+    """Return what the custom keys set for a parameter.
+
+    By option, it is the longest key that has it, and the value.
+    """
     keys = paramwise_cfg.get('custom_keys', {})
     custom = {}
     # of two equally long ones the first in the alphabet
@@ -236,6 +245,9 @@ def _first_rule(
     kinds: dict[str, bool],
     paramwise_cfg: Mapping[str, Any],
 ) -> Rule | None:
-    """Return the rule of the first kind that a parameter is of and that the configuration has a factor for."""
-    keys = [f'{kind}_{option}' for kind, applies in kinds.items() if applies]
-    return next((Rule(key, paramwise_cfg[key]) for key in keys if key in paramwise_cfg), None)
+    """Return the rule of the first kind of parameter that applies and has a factor; None if none."""
+    for kind, applies in kinds.items():
+        key = f'{kind}_{option}'
+        if applies and key in paramwise_cfg:
+            return Rule(key, paramwise_cfg[key])
+    return None

@@ -82,11 +82,8 @@ def _checked(grid: int | Grid, key: str) -> Grid:
         ConfigError: If it is none.
     """
     sides = (grid, grid) if isinstance(grid, int) else grid
-    whole = (
-        isinstance(sides, tuple | list)
-        and len(sides) == 2
-        and all(isinstance(side, int) for side in sides)
-    )
+    is_pair = isinstance(sides, tuple | list) and len(sides) == 2
+    whole = is_pair and all(isinstance(side, int) for side in sides)
     if not whole or min(sides) < 1:
         raise ConfigError(
             f'resize_pos_embed: {key}={grid!r} is no grid: give (rows, columns) of patches'

@@ -244,12 +244,11 @@ def commit() -> str | None:
     root = Path(mmlape.__file__).resolve().parents[1]
     command = ['git', '-C', str(root), 'rev-parse', '--show-toplevel', 'HEAD']
     try:
-        lines = subprocess.run(
-            command, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.split('\n')
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return lines[1] if Path(lines[0]).resolve() == root else None
+    top_level, head = done.stdout.split('\n')[:2]
+    return head if Path(top_level).resolve() == root else None
 
 
 @cache
@@ -268,19 +267,17 @@ def stack_versions() -> dict[str, str]:
 
 
 def read_identity(work_dir: str | Path) -> dict | None:
-    """Return the identity in ``run.json``, with the ``settings`` beside it if they can be read.
+    """Return the identity in ``run.json``, or None.
 
-    Or None.
+    It has the ``settings`` beside it if they can be read.
     """
     identity = (read_record(work_dir) or {}).get('identity')
     if not isinstance(identity, dict):
         return None
     content = read_json(Path(work_dir) / SETTINGS)
-    return (
-        dict(identity, settings=content)
-        if digest(content) == identity.get('settings_sha256')
-        else identity
-    )
+    if digest(content) != identity.get('settings_sha256'):
+        return identity
+    return dict(identity, settings=content)
 
 
 def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
@@ -295,17 +292,18 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
     """
     lines = []
     if mine.get('settings_sha256') != other.get('settings_sha256'):
-        named = (
-            named_differences(mine['settings'], other['settings'])
-            if 'settings' in mine and 'settings' in other
-            else []
-        )
+        named = []
+        if 'settings' in mine and 'settings' in other:
+            named = named_differences(mine['settings'], other['settings'])
         lines += [f'config: {line}' for line in named] or ['config: other settings']
     if for_resume and mine.get('seed') != other.get('seed'):
         lines.append(f'seed: {mine.get("seed")} -> {other.get("seed")}')
     if not for_resume and mine.get('seed') == other.get('seed'):
         lines.append(f'seed: both have {mine.get("seed")}')
-    for key in ('total_batch', 'batch_policy', 'amp') + (() if for_resume else ('world_size',)):
+    keys = ['total_batch', 'batch_policy', 'amp']
+    if not for_resume:
+        keys.append('world_size')
+    for key in keys:
         if mine.get(key) != other.get(key):
             lines.append(f'{key}: {mine.get(key)} -> {other.get(key)}')
     lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))
@@ -313,25 +311,22 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
 
 
 def software_differences(mine: dict, other: dict) -> list[str]:
-    """Return the part of :func:`differences` that is about installed software: ``code`` and ``stack``."""
-    code = [
-        {key: (run.get('code') or {}).get(key) for key in ('version', 'source')}
-        for run in (mine, other)
-    ]
+    """Return the part of :func:`differences` that is about ``code`` and ``stack``."""
     lines = []
-    if code[0] != code[1]:
-        same = code[0]['version'] == code[1]['version']
-        what = 'other modules' if same else f'{code[0]["version"]} -> {code[1]["version"]}'
-        commits = [(run.get('code') or {}).get('commit') for run in (mine, other)]
-        where = (
-            f' (commit {commits[0][:9]} -> {commits[1][:9]})'
-            if all(commits) and commits[0] != commits[1]
-            else ''
-        )
+    my_code, other_code = mine.get('code') or {}, other.get('code') or {}
+    has_other_version = my_code.get('version') != other_code.get('version')
+    if has_other_version or my_code.get('source') != other_code.get('source'):
+        what = 'other modules'
+        if has_other_version:
+            what = f'{my_code.get("version")} -> {other_code.get("version")}'
+        before, after = my_code.get('commit'), other_code.get('commit')
+        where = ''
+        if before and after and before != after:
+            where = f' (commit {before[:9]} -> {after[:9]})'
         lines.append(f'code: mmlape {what}{where}')
-    stacks = mine.get('stack') or {}, other.get('stack') or {}
-    for name in dict.fromkeys([*stacks[0], *stacks[1]]):
-        before, after = (stack.get(name, 'none') for stack in stacks)
+    my_stack, other_stack = mine.get('stack') or {}, other.get('stack') or {}
+    for name in dict.fromkeys([*my_stack, *other_stack]):
+        before, after = my_stack.get(name, 'none'), other_stack.get(name, 'none')
         if before != after:
             lines.append(f'stack: {name} {before} -> {after}')
     return lines
@@ -340,12 +335,8 @@ def software_differences(mine: dict, other: dict) -> list[str]:
 def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
     """Compare weights by their bytes, or by file name where a file is not here."""
     first, second = mine or {}, other or {}
-    known = first.get('sha256') and second.get('sha256')
-    if (
-        first.get('sha256') == second.get('sha256')
-        if known
-        else first.get('name') == second.get('name')
-    ):
+    key = 'sha256' if first.get('sha256') and second.get('sha256') else 'name'
+    if first.get(key) == second.get(key):
         return []
     shown = [
         f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none'

@@ -62,9 +62,8 @@ class Run:
     def partial(self) -> bool:
         """Whether it is recorded as finished, but stopped early or has no evaluation."""
         done, end = self.record.get('iter'), self.record.get('max_iters')
-        return self.finished and (
-            self.last is None or (done is not None and end is not None and done < end)
-        )
+        stopped_early = done is not None and end is not None and done < end
+        return self.finished and (self.last is None or stopped_early)
 
     @property
     def counts(self) -> bool:

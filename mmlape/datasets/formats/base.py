@@ -40,11 +40,9 @@ def open_image(path: str) -> Image.Image:
     except FileNotFoundError as error:
         raise DataError(f'Image {path} does not exist. {_AGAIN}') from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = (
-            str(error).partition(':')[0]
-            if isinstance(error, Image.UnidentifiedImageError)
-            else str(error)
-        )
+        reason = str(error)
+        if isinstance(error, Image.UnidentifiedImageError):
+            reason = reason.partition(':')[0]
         raise DataError(f'Image {path} cannot be read: {reason}. {_AGAIN}') from error
     if image.mode == 'F':
         raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')

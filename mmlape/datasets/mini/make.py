@@ -125,14 +125,11 @@ class CocoWriter:
             dict(id=i + 1, name=name, supercategory='digit') for i, name in enumerate(DIGIT_NAMES)
         ]
         info = dict(description='Scanned digits on photographs, made by mmlape')
-        content = dict(
-            info=info, images=self.images, annotations=self.annotations, categories=categories
-        )
-        self.file.write_text(json.dumps(content))
+        objects = dict(info=info, images=self.images, annotations=self.annotations)
+        self.file.write_text(json.dumps(dict(objects, categories=categories)))
         captions = dict(info=info, images=self.images, annotations=self.captions)
-        self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(
-            json.dumps(captions)
-        )
+        captions_file = self.file.with_name(self.file.name.replace('instances', 'captions'))
+        captions_file.write_text(json.dumps(captions))
         self.file.with_name('vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
 
 
@@ -159,9 +156,8 @@ class AdeWriter:
         stem = f'ADE_{self.split}_{self.count:08d}'
         (self.images / f'{stem}.jpg').write_bytes(jpeg)
         label_map = Image.fromarray(draw_labels(scene))
-        label_map.putpalette(
-            [0, 0, 0] + [value for colour in class_palette(len(ADE_CLASSES)) for value in colour]
-        )
+        colours = [(0, 0, 0), *class_palette(len(ADE_CLASSES))]
+        label_map.putpalette([value for colour in colours for value in colour])
         label_map.save(self.labels / f'{stem}.png')
 
 
@@ -206,30 +202,23 @@ class MiniOptions:
 
     def __post_init__(self) -> None:
         shorter = min(self.size)
-        rules = [
-            *((name, getattr(self, name) >= 1, 'must be at least 1') for name in ('train', 'val')),
-            *(
-                (name, getattr(self, name) >= 0, 'must not be negative')
-                for name in ('digits', 'vtab', 'seed')
-            ),
-            ('crop', self.crop >= 16, 'must be at least 16'),
-            ('size', shorter >= 32, 'must be at least 32 on both sides'),
-            (
-                'objects',
-                1 <= self.objects[0] <= self.objects[1],
-                'must be MIN MAX with 1 <= MIN <= MAX',
-            ),
-            (
-                'digit_size',
-                12 <= self.digit_size[0] <= self.digit_size[1],
-                'must be MIN MAX with 12 <= MIN <= MAX',
-            ),
-            ('digit_size', self.digit_size[1] <= shorter, f'must fit into a scene of {self.size}'),
-            ('masks', self.masks in MASKS, f'must be one of {MASKS}'),
-        ]
-        for name, holds, rule in rules:
-            if not holds:
-                raise ConfigError(f'mini data: option {name} {rule}, not {getattr(self, name)!r}.')
+        fewest, most = self.objects
+        smallest, largest = self.digit_size
+        for name in ('train', 'val'):
+            self._require(name, getattr(self, name) >= 1, 'must be at least 1')
+        for name in ('digits', 'vtab', 'seed'):
+            self._require(name, getattr(self, name) >= 0, 'must not be negative')
+        self._require('crop', self.crop >= 16, 'must be at least 16')
+        self._require('size', shorter >= 32, 'must be at least 32 on both sides')
+        self._require('objects', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX')
+        is_range = 12 <= smallest <= largest
+        self._require('digit_size', is_range, 'must be MIN MAX with 12 <= MIN <= MAX')
+        self._require('digit_size', largest <= shorter, f'must fit into a scene of {self.size}')
+        self._require('masks', self.masks in MASKS, f'must be one of {MASKS}')
+
+    def _require(self, name: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise ConfigError(f'mini data: option {name} {rule}, not {getattr(self, name)!r}.')
 
 
 def make_mini_data(
@@ -313,7 +302,10 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
 
 
 def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
-    """Write single-digit crops: digit and background have the share of the crop that they have of a scene's cell."""
+    """Write single-digit crops.
+
+    Digit and background have the share of the crop that they have of a scene's cell.
+    """
     if not options.digits:
         return []
     rows = []
@@ -321,28 +313,21 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
-        count = (
-            options.digits
-            if split == 'train'
-            else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
-        )
+        count = options.digits
+        if split != 'train':
+            count = max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = _generator(options, f'{split} digits')
-        scans, backgrounds = (
-            scenes.Scans(split, rng).sample(),
-            scenes.Backgrounds(rng, (0.5 / cells, 1 / cells)),
-        )
+        scans = scenes.Scans(split, rng).sample()
+        backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        size = (options.crop, options.crop)
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in track(range(count), f'{split} digits'):
-            scene = scenes.compose(
-                scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng
-            )
+            scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
             digit = scene.digits[0]
-            name = f'{number:05d}_scan{digit.scan:04d}.png'
-            (folder / DIGIT_NAMES[digit.label] / name).write_bytes(
-                encode_image(scene.image, '.png')
-            )
+            file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
+            file.write_bytes(encode_image(scene.image, '.png'))
         rows.append(
             dict(
                 format='ImageNet',
@@ -356,7 +341,10 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
 
 
 def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
-    """Write three sets with VTAB's lists: which digit, which photograph is behind it, how many digits there are."""
+    """Write three sets with VTAB's lists.
+
+    Their labels are the digit, the photograph behind it, and the number of digits.
+    """
     rows, crop = [], (options.crop, options.crop)
     splits = {'train800': ('train', 1), 'val200': ('train', 4), 'test': ('val', 2)}
     for name in VTAB_SETS if options.vtab else ():
@@ -364,17 +352,14 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = _generator(options, f'{split} vtab {name}')
-            scans, backgrounds = (
-                scenes.Scans(scans_of, rng).sample(),
-                scenes.Backgrounds(rng, (0.25, 0.5)),
-            )
+            scans = scenes.Scans(scans_of, rng).sample()
+            backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
             for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
                 objects = int(rng.integers(1, 5)) if name == 'counts' else 1
-                scene = scenes.compose(
-                    scans, backgrounds, crop, objects, (largest - 2, largest), rng
-                )
+                sides = (largest - 2, largest)
+                scene = scenes.compose(scans, backgrounds, crop, objects, sides, rng)
                 labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
                 path = f'images/{split}/{number:05d}.png'
                 (folder / path).write_bytes(encode_image(scene.image, '.png'))

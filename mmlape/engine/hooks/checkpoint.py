@@ -73,13 +73,13 @@ class CheckpointHook(_CheckpointHook):
         """
         if self.saved == done:
             return
-        step = (
-            done
-            if not self.by_epoch
-            else f'{epoch}_iter_{done}'
-            if done % len(runner.train_dataloader)
-            else epoch
-        )
+        step: int | str
+        if not self.by_epoch:
+            step = done
+        elif done % len(runner.train_dataloader):
+            step = f'{epoch}_iter_{done}'
+        else:
+            step = epoch
         self._save_checkpoint_with_step(runner, step, dict(epoch=epoch, iter=done))
 
     def _save_checkpoint_with_step(self, runner, step: int | str, meta: dict) -> None:

@@ -150,11 +150,10 @@ class SavePredictionsHook(Hook):
             if 'pred_sem_seg' in sample:
                 self._save_map(sample, dataset)
             else:
-                rows = (
-                    _instances(sample, dataset)
-                    if 'pred_instances' in sample
-                    else [_label(sample, dataset)]
-                )
+                if 'pred_instances' in sample:
+                    rows = _instances(sample, dataset)
+                else:
+                    rows = [_label(sample, dataset)]
                 self.rows.append(rows)
 
     def after_test(self, runner) -> None:

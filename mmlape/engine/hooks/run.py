@@ -55,9 +55,11 @@ class AccumulationHook(Hook):
         loop, wrapper = runner.train_loop, runner.optim_wrapper
         if isinstance(loop, EpochBasedTrainLoop):
             length, count = len(loop.dataloader), wrapper.initialize_count_status
-            wrapper.initialize_count_status = lambda model, done, total: count(
-                model, done % length, length
-            )
+
+            def count_in_epoch(model, done: int, total: int) -> None:
+                count(model, done % length, length)
+
+            wrapper.initialize_count_status = count_in_epoch
 
     def before_train_epoch(self, runner) -> None:
         """Start the count; of an epoch that is resumed in its middle, there."""
@@ -195,11 +197,8 @@ class RunRecordHook(Hook):
         self.earlier = runner.record.fields.get('cost') or {}
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
         runner.record.update(**self._progress(runner))
-        if (
-            runner.iter
-            and self._evaluation_is_due(runner)
-            and not runner.record.has_evaluated(runner.iter)
-        ):
+        is_due = runner.iter and self._evaluation_is_due(runner)
+        if is_due and not runner.record.has_evaluated(runner.iter):
             runner.logger.info(
                 f'the evaluation at iteration {runner.iter} is missing: evaluating now'
             )
@@ -239,12 +238,9 @@ class RunRecordHook(Hook):
 
     def _cost(self) -> dict:
         seconds, count = self.times
-        return cost(
-            time.monotonic() - self.started,
-            seconds / count if count else None,
-            self.parameters,
-            self.earlier,
-        )
+        elapsed = time.monotonic() - self.started
+        seconds_per_iter = seconds / count if count else None
+        return cost(elapsed, seconds_per_iter, self.parameters, self.earlier)
 
     def before_val(self, runner) -> None:
         """Leave the evaluation out of the time of an iteration."""
@@ -262,9 +258,8 @@ class RunRecordHook(Hook):
         key, greater = self._criterion(runner, scalars)
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         classes = {name: finite(row) for name, row in classes.items()}
-        epoch = (
-            {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
-        )
+        by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
+        epoch = {} if by_iter else dict(epoch=runner.epoch)
         runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
 
     @staticmethod
@@ -278,9 +273,8 @@ class RunRecordHook(Hook):
     def _progress(self, runner, done: int | None = None) -> dict:
         by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
         epochs = {} if by_iter else dict(epoch=runner.epoch, max_epochs=runner.max_epochs)
-        return dict(
-            iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epochs
-        )
+        done = runner.iter if done is None else done
+        return dict(iter=done, max_iters=runner.max_iters, **epochs)
 
     def after_train(self, runner) -> None:
         """Record that all iterations are done."""

@@ -88,11 +88,10 @@ class ArmResult:
 
     def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
         """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
-        rows = (
-            self.summary[which]['metrics']
-            if name is None
-            else self.summary[which]['per_class'].get(metric, {})
-        )
+        if name is None:
+            rows = self.summary[which]['metrics']
+        else:
+            rows = self.summary[which]['per_class'].get(metric, {})
         entry = rows.get(metric if name is None else name)
         return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
 

@@ -122,15 +122,8 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     tests = [(f"Welch's {INTERVAL}", 'welch', 0.15, COLOURS[0], 'o-'),
              (f'paired {INTERVAL}', 'paired', -0.15, COLOURS[1], 's-')]  # fmt: skip
     if not has_intervals(chosen):
-        tests = [
-            (
-                f'difference, without an interval for fewer than {LEAST} seeds',
-                'welch',
-                0.0,
-                COLOURS[0],
-                'o',
-            )
-        ]
+        title = f'difference, without an interval for fewer than {LEAST} seeds'
+        tests = [(title, 'welch', 0.0, COLOURS[0], 'o')]
     for name, test, shift, ink, marker in tests:
         panels[0].plot([], [], marker, color=ink, label=name)
         for compared in chosen:

@@ -108,12 +108,8 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     for name, group in groupby(ordered, lambda result: result.model.name):
         for place, result in enumerate(group):
             rule = '\\midrule\n' if rows and place == 0 else ''
-            rows.append(
-                (
-                    rule + escape(name if place == 0 else ''),
-                    *_cells(result, metrics, bool(quoted), titled),
-                )
-            )
+            title = rule + escape(name if place == 0 else '')
+            rows.append((title, *_cells(result, metrics, bool(quoted), titled)))
     caption = (
         f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard '
         'deviation over the seeds, '
@@ -157,11 +153,9 @@ def _comparisons(report: Report, which: str) -> str:
         )
         cells = [pair, escape(label(compared.metric))]
         for difference in (compared.welch, compared.paired):
-            limits = (
-                '--'
-                if difference.low is None
-                else f'[{_signed(difference.low)}, {_signed(difference.high)}]'
-            )
+            limits = '--'
+            if difference.low is not None:
+                limits = f'[{_signed(difference.low)}, {_signed(difference.high)}]'
             cells += [_signed(difference.mean), limits, escape(probability(difference.holm))]
         rows.append(cells)
     interval = rf'{CONFIDENCE * 100:.0f}\,\% interval'

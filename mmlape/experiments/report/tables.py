@@ -110,14 +110,10 @@ def metrics_table(result: ArmResult) -> pd.DataFrame:
 
 def comparison_table(report: Report, which: str) -> pd.DataFrame:
     """Build the table of the comparisons at 'last' or at 'best'."""
-    rows = [
-        (
-            report.title_of(compared.arm, compared.baseline),
-            label(compared.metric),
-            *_tested(compared),
-        )
-        for compared in report.comparisons_at(which)
-    ]
+    rows = []
+    for compared in report.comparisons_at(which):
+        title = report.title_of(compared.arm, compared.baseline)
+        rows.append((title, label(compared.metric), *_tested(compared)))
     return text_table(('arm − baseline', 'metric', *_TESTS), rows, 2)
 
 
@@ -188,11 +184,9 @@ def cost_table(report: Report) -> pd.DataFrame:
     rows = []
     for result in report.results:
         count, known, seconds = result.parameters, result.known, result.mean_cost('train_seconds')
-        flops = (
-            f'{known.flops / 1e9:.2f} ({" x ".join(map(str, known.size))})'
-            if known and known.flops
-            else DASH
-        )
+        flops = DASH
+        if known and known.flops:
+            flops = f'{known.flops / 1e9:.2f} ({" x ".join(map(str, known.size))})'
         rows.append((
             result.name,
             number(count and count / 1e6, '.3f'),
@@ -258,10 +252,8 @@ def _short(digest: str | None) -> str:
 
 
 def _recorded(runs: Sequence[Run], key: str) -> str:
-    return (
-        ', '.join(dict.fromkeys(str(run.record[key]) for run in runs if run.record.get(key)))
-        or DASH
-    )
+    values = dict.fromkeys(str(run.record[key]) for run in runs if run.record.get(key))
+    return ', '.join(values) or DASH
 
 
 def console_table(report: Report) -> ConsoleTable:

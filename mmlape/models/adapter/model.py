@@ -329,11 +329,8 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
-        return (
-            {'cls_token': 1}
-            if self.with_prefix_pe and not self.position.joining.patches_only
-            else {}
-        )
+        has_row = self.with_prefix_pe and not self.position.joining.patches_only
+        return {'cls_token': 1} if has_row else {}
 
 
 def resolve_interactions(

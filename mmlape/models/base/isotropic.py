@@ -113,13 +113,13 @@ class IsotropicBackbone(BaseBackbone):
         depth, dims = self.arch['num_layers'], self.embed_dims
         attn = dict(attn, embed_dims=dims, num_heads=self.arch['num_heads'])
         windows = windows or [None] * depth
+        attns = [
+            dict(attn, window_size=side, slot=self.slot(i, side)) for i, side in enumerate(windows)
+        ]
         return build_layers(
             layer,
             MultiheadAttention,
-            [
-                dict(attn, window_size=side, slot=self.slot(i, side))
-                for i, side in enumerate(windows)
-            ],
+            attns,
             self.position,
             growing_rates(drop_path_rate, depth),
             embed_dims=dims,
@@ -199,11 +199,9 @@ class IsotropicBackbone(BaseBackbone):
         if self.out_type == 'cls_token':
             return x[:, 0]
         _, patches = self.split_prefix(x)  # (B, N, D)
-        return (
-            patches.mean(dim=1)
-            if self.out_type == 'avg_featmap'
-            else contiguous(to_maps(patches, hw))
-        )
+        if self.out_type == 'avg_featmap':
+            return patches.mean(dim=1)
+        return contiguous(to_maps(patches, hw))
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the prefix tokens that do not run along, and the final norms if there are none."""

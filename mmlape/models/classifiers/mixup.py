@@ -28,7 +28,5 @@ class RolledMixup(Mixup):
         """Mix images (B, C, H, W) and their labels (B, classes)."""
         factor = np.random.beta(self.alpha, self.alpha)
         factor = max(factor, 1 - factor)
-        return tuple(
-            factor * each + (1 - factor) * each.roll(1, dims=0)
-            for each in (batch_inputs, batch_scores)
-        )
+        both = (batch_inputs, batch_scores)
+        return tuple(factor * each + (1 - factor) * each.roll(1, dims=0) for each in both)

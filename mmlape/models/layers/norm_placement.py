@@ -51,12 +51,8 @@ class NormPlacement:
         scaled = []
         for layer in layers if self.scaled_init else ():
             values = layer.attn.qkv.weight.data.chunk(3)[2]
-            scaled += [
-                values,
-                layer.attn.proj.weight.data,
-                layer.mlp.fc1.weight.data,
-                layer.mlp.fc2.weight.data,
-            ]
+            scaled += [values, layer.attn.proj.weight.data]
+            scaled += [layer.mlp.fc1.weight.data, layer.mlp.fc2.weight.data]
         return scaled
 
     def scale_initial(self, layers: Sequence[nn.Module], before: Sequence[Tensor] = ()) -> None:
@@ -88,9 +84,8 @@ def _pair(attn: str = 'pre', ffn: str = 'pre', on: str = 'sum') -> NormPlacement
 
 
 def _normformer(head_scale: bool = False, residual_scale: bool = False) -> NormPlacement:
-    return NormPlacement(
-        BranchNorms(branch=True), BranchNorms(inside=True), head_scale, residual_scale
-    )
+    attn, ffn = BranchNorms(branch=True), BranchNorms(inside=True)
+    return NormPlacement(attn, ffn, head_scale, residual_scale)
 
 
 def _sub_ln() -> NormPlacement:

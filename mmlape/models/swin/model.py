@@ -210,13 +210,14 @@ class SwinTransformer(BaseBackbone):
                 for i in range(depth)
             ]
             attn = dict(attn, embed_dims=dims, num_heads=heads[stage], window_size=window)
+            attns = [
+                dict(attn, shift=window // 2 if i % 2 else 0, slot=slot)
+                for i, slot in enumerate(slots)
+            ]
             blocks = build_layers(
                 TransformerEncoderLayer,
                 ShiftedWindowAttention,
-                [
-                    dict(attn, shift=window // 2 if i % 2 else 0, slot=slot)
-                    for i, slot in enumerate(slots)
-                ],
+                attns,
                 self.position,
                 rates[first : first + depth],
                 embed_dims=dims,
@@ -244,10 +245,9 @@ class SwinTransformer(BaseBackbone):
         """Return a stage's own PE on a grid, (1, N, D); None without an absolute PE."""
         if self.position.absolute is None:
             return None
-        name, kind = self.pe_names[stage], self.position.absolute
-        return kind.resize(
-            getattr(self, name), self.table_grid(name, self.grid), grid, 0, self.interpolate_mode
-        )
+        name = self.pe_names[stage]
+        table, made_for = getattr(self, name), self.table_grid(name, self.grid)
+        return self.position.absolute.resize(table, made_for, grid, 0, self.interpolate_mode)
 
     def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Resize the first stage's PE to a grid; there are no prefix tokens."""
@@ -260,9 +260,11 @@ class SwinTransformer(BaseBackbone):
         """
         if self.pe_hierarchy == 'merge':
             merging = self.layers[stage - 1].downsample
-            return x, self.position.joining.change_grid(
-                pe, lambda table: merging.merge_position(table, grid)
-            )
+
+            def merge(table: Tensor) -> Tensor:
+                return merging.merge_position(table, grid)
+
+            return x, self.position.joining.change_grid(pe, merge)
         pe = self._table(stage, merged_grid(grid))
         return self.position.joining.enter(x, pe), pe
 
@@ -348,11 +350,8 @@ class SwinTransformer(BaseBackbone):
 
     def norm_places(self) -> NormPlaces:
         """Return where there are norms of the PE, with those of the merging."""
-        merges = (
-            self.pe_hierarchy == 'merge'
-            and self.position.absolute is not None
-            and len(self.layers) > 1
-        )
+        has_table = self.position.absolute is not None
+        merges = self.pe_hierarchy == 'merge' and has_table and len(self.layers) > 1
         merging = self.layers[0].downsample.pe_norm is not None if merges else None
         return super().norm_places()._replace(merging=merging)
 
@@ -421,11 +420,10 @@ def _resolve_swin_position(
     """Look position encodings and their joining up; they must fit windows and stages."""
     position = resolve_position(pe_type, pe_joining, pe_norm, staged=True)
     if position.joining.table_per_layer:
+        one_table = {name: other for name, other in joinings().items() if not other.table_per_layer}
+        absolute = position.absolute
         fitting = [
-            name
-            for name, other in joinings().items()
-            if not other.table_per_layer
-            and (position.absolute is None or other.fits(position.absolute))
+            name for name, other in one_table.items() if absolute is None or other.fits(absolute)
         ]
         raise ConfigError(
             f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to '

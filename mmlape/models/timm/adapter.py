@@ -22,7 +22,10 @@ PATCH = 16
 MODES = ('inject', 'read-only')
 PATCH14 = ('resize-image', 'resample-kernel', 'two-grids')
 READ_ONLY = dict(
-    deform_num_heads=16, deform_ratio=0.5, vit_feature_source='interaction', drop_path_rate=0.3
+    deform_num_heads=16,
+    deform_ratio=0.5,
+    vit_feature_source='interaction',
+    drop_path_rate=0.3,
 )
 """DINOv3's defaults, where they differ from ViT-Adapter's."""
 
@@ -143,11 +146,8 @@ def _fit_patch(vit: dict, patch14: str | None) -> bool:
     if patch14 is not None:
         require_choice('patch14', patch14, PATCH14)
     embed = skeleton(find_model(vit['model_name'])).patch_embed
-    side = (
-        vit.get('patch_size')
-        or (vit.get('model_args') or {}).get('patch_size')
-        or embed.patch_size[0]
-    )
+    model_args = vit.get('model_args') or {}
+    side = vit.get('patch_size') or model_args.get('patch_size') or embed.patch_size[0]
     if side == PATCH:
         return False
     if side != 14:

@@ -79,11 +79,10 @@ class TimmSource(NamedTuple):
     def normalisation(self) -> Normalisation | None:
         """What the weights want of images; None if a name without tag leaves it open."""
         timm = timm_package()
-        names = (
-            [self.name]
-            if '.' in self.name
-            else timm.list_models(f'{self.architecture}.*', pretrained=True)
-        )
+        if '.' in self.name:
+            names = [self.name]
+        else:
+            names = timm.list_models(f'{self.architecture}.*', pretrained=True)
         cfgs = [timm.get_pretrained_cfg(name) for name in names]
         if len({(cfg.mean, cfg.std) for cfg in cfgs}) != 1:
             return None
@@ -217,11 +216,9 @@ def build_vit(
     plain = skeleton(source)
     options = {key: value for key, value in options.items() if value is not None}
     if not with_prefix:
-        registers, norm = (
-            ('num_reg_tokens', 'use_fc_norm')
-            if hasattr(plain, 'rope')
-            else ('reg_tokens', 'fc_norm')
-        )
+        registers, norm = 'reg_tokens', 'fc_norm'
+        if hasattr(plain, 'rope'):
+            registers, norm = 'num_reg_tokens', 'use_fc_norm'
         # without a class token timm pools by the mean, which would move a final norm behind the
         # pooling
         moved = isinstance(plain.norm, nn.Identity)

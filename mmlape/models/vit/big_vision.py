@@ -37,11 +37,8 @@ def from_jax(tensors: Tensors) -> Tensors:
         f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)
     }
     # a map behind MAP, or into the space that both towers share, reads no token of the ViT
-    others = (
-        _DENSE
-        if tower.endswith('img/') or any(name.startswith(_MAP_HEAD) for name in image)
-        else ()
-    )
+    has_map_head = any(name.startswith(_MAP_HEAD) for name in image)
+    others = _DENSE if tower.endswith('img/') or has_map_head else ()
     qkv: dict[str, Tensors] = {}
     for name, value in _unstacked(image).items():
         layer = re.match(r'(?:Transformer/)?encoderblock_(\d+)/(.*)', name)
@@ -143,31 +140,21 @@ def to_big_vision(tensors: Tensors) -> Tensors:
 
 def _to_layer(prefix: str, module: str, leaf: str, value: Tensor) -> Tensors:
     is_weight = leaf == 'weight'
-    kernel, attention = (
-        'kernel' if is_weight else 'bias',
-        f'{prefix}/MultiHeadDotProductAttention_0',
-    )
+    kernel = 'kernel' if is_weight else 'bias'
+    attention = f'{prefix}/MultiHeadDotProductAttention_0'
     if module == 'attn.qkv':
-        parts = zip(('query', 'key', 'value'), value.chunk(3))
-        return {
-            f'{attention}/{part}/{kernel}': (piece.t() if is_weight else piece).unflatten(
-                -1, (-1, HEAD_DIMS)
-            )
-            for part, piece in parts
-        }
+        out = {}
+        for part, piece in zip(('query', 'key', 'value'), value.chunk(3)):
+            piece = piece.t() if is_weight else piece
+            out[f'{attention}/{part}/{kernel}'] = piece.unflatten(-1, (-1, HEAD_DIMS))
+        return out
     if module == 'attn.proj':
-        return {
-            f'{attention}/out/{kernel}': value.t().unflatten(0, (-1, HEAD_DIMS))
-            if is_weight
-            else value
-        }
+        value = value.t().unflatten(0, (-1, HEAD_DIMS)) if is_weight else value
+        return {f'{attention}/out/{kernel}': value}
+    number = int(module[-1]) - 1
     if module.startswith('mlp.fc'):
-        return {
-            f'{prefix}/MlpBlock_0/Dense_{int(module[-1]) - 1}/{kernel}': value.t()
-            if is_weight
-            else value
-        }
-    return {f'{prefix}/LayerNorm_{int(module[-1]) - 1}/{"scale" if is_weight else "bias"}': value}
+        return {f'{prefix}/MlpBlock_0/Dense_{number}/{kernel}': value.t() if is_weight else value}
+    return {f'{prefix}/LayerNorm_{number}/{"scale" if is_weight else "bias"}': value}
 
 
 def _to_table(table: Tensor) -> Tensors:

@@ -20,7 +20,6 @@ class BigVisionContrast(Contrast):
             given = self.random_magnitude() if self.magnitude is None else self.magnitude
             factor, image = 1 + self.random_negative(given), results['img']
             grey = min(image.shape[0] * image.shape[1] // 256, 255)
-            results['img'] = np.clip(grey + factor * (image - np.float32(grey)), 0, 255).astype(
-                image.dtype
-            )
+            changed = np.clip(grey + factor * (image - np.float32(grey)), 0, 255)
+            results['img'] = changed.astype(image.dtype)
         return results

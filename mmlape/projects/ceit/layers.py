@@ -142,13 +142,10 @@ class LeFFLayer(BaseTransformerLayer):
 @contextlib.contextmanager
 def _kept_statistics(module: nn.Module) -> Iterator[None]:
     norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
-    before = [
-        (
-            norm.momentum,
-            None if norm.num_batches_tracked is None else norm.num_batches_tracked.clone(),
-        )
-        for norm in norms
-    ]
+    before = []
+    for norm in norms:
+        count = norm.num_batches_tracked
+        before.append((norm.momentum, None if count is None else count.clone()))
     for norm in norms:
         # statistics as they are, but still saved for the backward as in the first pass
         norm.momentum = 0.0

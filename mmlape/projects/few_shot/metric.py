@@ -138,8 +138,7 @@ class FewShotMetric(BaseMetric):
                     num_classes,
                     self.l2,
                 )
-                single[f'{shots}-shot-seed-{seed}'] = 100 * float(
-                    (predicted == truth).double().mean()
-                )
+                share = float((predicted == truth).double().mean())
+                single[f'{shots}-shot-seed-{seed}'] = 100 * share
             values |= {f'{shots}-shot': float(np.mean(list(single.values()))), **single}
         return values

@@ -96,11 +96,8 @@ def read_captions(path: str) -> list[tuple[str, str]]:
         text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
     except UnicodeDecodeError as error:
         raise DataError(f'Captions {path}: no text in UTF-8 ({error}).') from error
-    pairs = list(
-        read_shards(path)
-        if suffix == '.tar'
-        else {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text)
-    )
+    readers = {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}
+    pairs = list(read_shards(path) if suffix == '.tar' else readers[suffix](path, text))
     if not pairs:
         raise DataError(f'Captions {path} have no caption.')
     return pairs
@@ -152,15 +149,12 @@ def _parsed(where: str, text: str):
 
 def _pairs_of(where: str, entry: object) -> Iterator[tuple[str, str]]:
     """Yield the pairs of ``{"image": ..., "caption": text or list of texts}``."""
-    image, texts = (
-        (entry.get('image'), entry.get('caption')) if isinstance(entry, Mapping) else (None, None)
-    )
+    image = texts = None
+    if isinstance(entry, Mapping):
+        image, texts = entry.get('image'), entry.get('caption')
     texts = [texts] if isinstance(texts, str) else texts
-    if not (
-        isinstance(image, str)
-        and isinstance(texts, list)
-        and all(isinstance(text, str) for text in texts)
-    ):
+    are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    if not isinstance(image, str) or not are_texts:
         raise DataError(
             f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.'
         )

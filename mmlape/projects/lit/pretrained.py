@@ -111,9 +111,8 @@ class TransformersText(BaseModule):
         """Read the pretrained weights."""
         super().init_weights()
         if self.pretrained:
-            source = _loaded(
-                'AutoModel', self.name, use_safetensors=True, dtype=torch.float32
-            ).state_dict()
+            options = dict(use_safetensors=True, dtype=torch.float32)
+            source = _loaded('AutoModel', self.name, **options).state_dict()
             self.encoder.load_state_dict({name: source[name] for name in self.encoder.state_dict()})
 
     def forward(self, ids: Tensor) -> Tensor:

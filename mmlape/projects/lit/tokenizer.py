@@ -34,19 +34,15 @@ LONGEST = 100
 
 def split_words(text: str) -> list[str]:
     """Split a text into words, punctuation marks and Chinese characters, lower case and without accents."""
-    plain = (
-        c for c in unicodedata.normalize('NFD', text.lower()) if unicodedata.category(c) != 'Mn'
-    )
+    characters = unicodedata.normalize('NFD', text.lower())
+    plain = (c for c in characters if unicodedata.category(c) != 'Mn')
     return ''.join(f' {c} ' if _stands_alone(c) else c for c in plain).split()
 
 
 def _stands_alone(character: str) -> bool:
     chinese = any(first <= ord(character) <= last for first, last in CHINESE)
-    return (
-        chinese
-        or character in string.punctuation
-        or unicodedata.category(character).startswith('P')
-    )
+    is_mark = unicodedata.category(character).startswith('P')
+    return chinese or character in string.punctuation or is_mark
 
 
 def write_vocabulary(path: str | Path, texts: Iterable[str]) -> list[str]:

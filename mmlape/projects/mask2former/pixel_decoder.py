@@ -84,9 +84,8 @@ class MultiScaleDeformableAttention(PlainAttention):
         if reference_points.shape[-1] == 2:
             locations = centres + offsets / _sides(shapes, query.device)
         else:
-            locations = centres + offsets * reference_points[:, :, None, :, None, 2:] / (
-                2 * self.num_points
-            )
+            boxes = reference_points[:, :, None, :, None, 2:]
+            locations = centres + offsets * boxes / (2 * self.num_points)
         values = values.unflatten(-1, (self.num_heads, -1))
         out = multi_scale_deformable_attention(values, shapes, locations, weights)
         out = _apply(self.output_proj, out)
@@ -161,18 +160,16 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         )
         sizes = [rows * columns for rows, columns in cells.spatial_shapes]
         outs = [
-            to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)
+            to_maps(part, shape)
+            for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)
         ]
         for feat, lateral, output in zip(
             reversed(feats[:fine]), self.lateral_convs, self.output_convs
         ):
             own = lateral(feat)
-            outs.append(
-                output(
-                    own
-                    + F.interpolate(outs[-1], own.shape[-2:], mode='bilinear', align_corners=False)
-                )
-            )
+            size = own.shape[-2:]
+            larger = F.interpolate(outs[-1], size, mode='bilinear', align_corners=False)
+            outs.append(output(own + larger))
         return self.mask_feature(outs[-1]), outs[: self.num_outs]
 
     def _embeddings(self, maps: list[Tensor]) -> Tensor:

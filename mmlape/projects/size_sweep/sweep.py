@@ -135,14 +135,10 @@ def sweep_table(values: dict[str, dict[int, list[float]]]) -> pd.DataFrame:
     Mean ± sample standard deviation over its models.
     """
     sizes = sorted({size for by_size in values.values() for size in by_size})
-    rows = [
-        (
-            arm,
-            max(map(len, by_size.values())),
-            *(_mean_and_std(by_size.get(size, [])) for size in sizes),
-        )
-        for arm, by_size in values.items()
-    ]
+    rows = []
+    for arm, by_size in values.items():
+        count = max(map(len, by_size.values()))
+        rows.append((arm, count, *(_mean_and_std(by_size.get(size, [])) for size in sizes)))
     return text_table(('model', 'n', *map(str, sizes)), rows)
 
 

@@ -107,11 +107,9 @@ def _without_autocast(device: str) -> contextlib.AbstractContextManager:
 
     Nothing where there is none, since exported graphs would show it.
     """
-    return (
-        torch.autocast(device, enabled=False)
-        if torch.is_autocast_enabled(device)
-        else contextlib.nullcontext()
-    )
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return contextlib.nullcontext()
 
 
 TOKEN_LAYERS = {'performer': TokenPerformer, 'transformer': TokenTransformer}

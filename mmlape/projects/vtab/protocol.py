@@ -267,26 +267,24 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
         for group in [*dict.fromkeys(groups.values()), 'all']
     ]
-    reasons = {result.vtab_set.name: result.reason for result in results if not result.test} | dict(
-        sets.absent
-    )
+    reasons = {result.vtab_set.name: result.reason for result in results if not result.test}
+    reasons |= dict(sets.absent)
     left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
-    again = (
-        '; the chosen rate is trained once more on train800val200' if options.images == 1000 else ''
-    )
+    again = ''
+    if options.images == 1000:
+        again = '; the chosen rate is trained once more on train800val200'
     notes = [
         'Test accuracy in percent of the rate with the best mean validation accuracy, among '
         f'{rates}; seeds {seeds}.',
         f'Trained on the list train800, validated on val200{again}.',
-        *[
-            f'{result.vtab_set.name}: {result.reason}.'
-            for result in results
-            if result.test and result.reason
-        ],
-        *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
     ]
+    for result in results:
+        if result.test and result.reason:
+            notes.append(f'{result.vtab_set.name}: {result.reason}.')
+    if left_out:
+        notes.append(f'In no mean: {"; ".join(left_out)}.')
     if model:
         notes.append(
             f"The paper's figures are for {model}, not measured by us; means are over the same "
@@ -306,10 +304,10 @@ def _mean(
     missing = tuple(member for member in members if member not in values)
     if not have:
         return Mean(name, have, missing, None, None)
-    rows = {
-        seed: {METRIC: math.fsum(values[member][seed] for member in have) / len(have)}
-        for seed in values[have[0]]
-    }
+    rows = {}
+    for seed in values[have[0]]:
+        total = math.fsum(values[member][seed] for member in have)
+        rows[seed] = {METRIC: total / len(have)}
     known = all(member in paper for member in have)
     figure = math.fsum(paper[member] for member in have) / len(have) if known else None
     return Mean(name, have, missing, moments(rows)[METRIC], figure)
@@ -335,11 +333,9 @@ def results_table(report: VtabReport) -> pd.DataFrame:
         'difference',
     ]
     table = text_table(columns, rows, 2)
-    return (
-        table.rename(columns={"paper's": f"{report.model}, paper's"})
-        if report.model
-        else table.iloc[:, :-2]
-    )
+    if not report.model:
+        return table.iloc[:, :-2]
+    return table.rename(columns={"paper's": f"{report.model}, paper's"})
 
 
 def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:

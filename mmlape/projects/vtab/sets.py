@@ -138,15 +138,12 @@ def _arms(config: str, base: str | None) -> list[tuple[str, float | None, str | 
     bases = list(dict.fromkeys(arm.base_name for arm in study.arms))
     if base is not None and base not in bases:
         raise ConfigError(f"--base: {config} has no base '{base}'; there are: {', '.join(bases)}")
-    return [
-        (
-            study.reference(arm),
-            None if arm.figure is None else float(arm.figure),
-            arm.base_title or None,
-        )
-        for arm in study.arms
-        if arm.base_name == (base or bases[0])
-    ]
+    arms = []
+    for arm in study.arms:
+        if arm.base_name == (base or bases[0]):
+            figure = None if arm.figure is None else float(arm.figure)
+            arms.append((study.reference(arm), figure, arm.base_title or None))
+    return arms
 
 
 def _start(checkpoint: str) -> tuple[str, ...]:
@@ -199,9 +196,7 @@ def _check_start(cfg: Config) -> None:
     except CheckpointError as error:
         first, *lines = str(error).splitlines()
         problems = [line.strip() for line in lines if line.startswith(' ')]
-        hint = (
-            '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual'
-            if problems
-            else ''
-        )
+        hint = ''
+        if problems:
+            hint = '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual'
         raise CheckpointError(' '.join([first, listed(problems, 1)]).strip() + hint) from error
