@@ -487,7 +487,7 @@ BY_FILE = {
         ('timm adapter: a resampled stem resizes the PE', 'PATCH * cells for', '14 * cells for'),
         ('timm adapter: each interaction reads one layer more', '*(layer + 1 for layer in last)',
          '*(layer for layer in last)'),
-        ('timm adapter: values as wide as tokens', 'deform_ratio=0.5,', 'deform_ratio=1.0, vit'),
+        ('timm adapter: values as wide as tokens', 'deform_ratio=0.5,', 'deform_ratio=1.0,'),
         ('timm adapter: no drop path in DINOv3', 'drop_path_rate=0.3', 'drop_path_rate=0.0'),
         ('timm adapter: a drop path of 0 is none', 'if drop_path_rate is not None:', 'if drop_path_rate:'),
         ("timm adapter: without the ViT's drop path", "drop_path_rate=vit.get('drop_path_rate', 0.0)",
