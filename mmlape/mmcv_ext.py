@@ -207,10 +207,8 @@ def __getattr__(name: str) -> Callable:
 def _missing(name: str) -> NotImplementedError:
     return NotImplementedError(
         f"mmcv's op {name} is not there: mmcv is not compiled, and torchvision has no such kernel. "
-        'To compile mmcv: '
-        'pip install ninja psutil setuptools==79.0.1 && MMCV_WITH_OPS=1 pip install '
-        '--no-build-isolation --no-deps '
-        '--no-cache-dir --force-reinstall onedl-mmcv'
+        'To compile mmcv: pip install ninja psutil setuptools==79.0.1 && MMCV_WITH_OPS=1 pip '
+        'install --no-build-isolation --no-deps --no-cache-dir --force-reinstall onedl-mmcv'
     )
 
 

@@ -92,8 +92,7 @@ def _files_of_run(folder: Path) -> tuple[str, str]:
     if not files or len(configs) != 1:
         raise CheckpointError(
             f'{folder} holds {len(files)} checkpoints and {len(configs)} configs, so it is not the '
-            'folder of a run: '
-            'name a file, or CONFIG@CHECKPOINT'
+            'folder of a run: name a file, or CONFIG@CHECKPOINT'
         )
     return str(configs[0]), str(files[0])
 
@@ -142,7 +141,6 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     if left:
         raise CheckpointError(
             f'checkpoint {path} does not say how its position encoding is used ({left[0]} does not '
-            'fit): '
-            f'name its config too, CONFIG@{path}'
+            f'fit): name its config too, CONFIG@{path}'
         )
     return model

@@ -55,23 +55,24 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
         return out
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        x = run(
-            'backbone',
-            model.backbone,
-            torch.zeros(1, getattr(model.backbone, 'in_channels', 3), *shape),
-        )
+        channels = getattr(model.backbone, 'in_channels', 3)
+        x = run('backbone', model.backbone, torch.zeros(1, channels, *shape))
         if getattr(model, 'with_neck', False):
             x = run('neck', model.neck, x)
         _run_heads(model, run, x, shape)
-    return [
-        PartCost(name, sum(p.numel() for p in part.parameters()), flops.get(name, 0))
-        for name, part in model.named_children()
-        if any(True for _ in part.parameters())
-    ]
+    costs = []
+    for name, part in model.named_children():
+        counts = [parameter.numel() for parameter in part.parameters()]
+        if counts:
+            costs.append(PartCost(name, sum(counts), flops.get(name, 0)))
+    return costs
 
 
 def input_shape(cfg: Config) -> tuple[int, int]:
-    """(height, width) that a configuration trains at: its ``crop_size`` or ``img_size``, else 224 x 224."""
+    """Return the (height, width) that a configuration trains at.
+
+    That is its ``crop_size`` or ``img_size``, else 224 x 224.
+    """
     size = cfg.get('crop_size') or cfg.get('img_size', 224)
     return (size, size) if isinstance(size, int) else tuple(size)
 
@@ -104,8 +105,7 @@ def _run_heads(
     else:
         raise ConfigError(
             f'{type(model).__name__}: only detectors with one or two stages, cascades, DETR, '
-            'Mask2Former, segmentors '
-            'with one decode head, classifiers and LiT can be counted'
+            'Mask2Former, segmentors with one decode head, classifiers and LiT can be counted'
         )
 
 

@@ -35,7 +35,9 @@ class NormArm:
     @property
     def parts(self) -> list[str]:
         """The parts of the network, from input to output."""
-        return list(next(iter(next(iter(self.runs.values())).values())))
+        first_run = next(iter(self.runs.values()))
+        first_step = next(iter(first_run.values()))
+        return list(first_step)
 
     def by_depth(self, last: int) -> np.ndarray:
         """Average each part's norm over the last iterations; (runs, parts)."""
@@ -93,9 +95,8 @@ def _require_same_parts(arm: NormArm) -> None:
             if list(values) != arm.parts:
                 raise DataError(
                     f'{run}, iteration {step}, has the parts {", ".join(values)}, but another run '
-                    'of the arm '
-                    f'{arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: their '
-                    'models differ'
+                    f'of the arm {arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: '
+                    'their models differ'
                 )
 
 

@@ -387,7 +387,6 @@ def to_array(image: ImageLike) -> np.ndarray:
     if image.dtype != np.uint8 or not (is_grey or is_rgb):
         raise DataError(
             'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not '
-            f'{image.dtype} and '
-            f'{image.shape}'
+            f'{image.dtype} and {image.shape}'
         )
     return np.repeat(image[..., None], 3, axis=2) if is_grey else image

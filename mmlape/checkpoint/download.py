@@ -69,8 +69,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     except (OSError, RuntimeError, HTTPException) as error:
         raise CheckpointError(
             f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a '
-            'network and name the '
-            f'file, or put it there as {target}'
+            f'network and name the file, or put it there as {target}'
         ) from error
     return target
 
@@ -107,8 +106,7 @@ def _hub_file(name: str) -> Path:
     page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{files[0]}'
     raise CheckpointError(
         f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where '
-        'there is a '
-        'network and name the file with checkpoint=FILE'
+        'there is a network and name the file with checkpoint=FILE'
     )
 
 

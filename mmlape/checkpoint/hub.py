@@ -183,8 +183,7 @@ def download(name: str) -> dict[str, Path]:
         raise CheckpointError(
             f'{name}: no published checkpoint of mmlape, {WEIGHTS} '
             f'{"records nothing of its model" if WEIGHTS in found else "is not there"}; where a '
-            'checkpoint is named, '
-            f'hf-hub:{name} takes weights of others'
+            f'checkpoint is named, hf-hub:{name} takes weights of others'
         )
     return found
 

@@ -287,8 +287,7 @@ def _load(
     if not matching:
         raise CheckpointError(
             f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the '
-            'file has '
-            f'{sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{hint}'
+            f'file has {sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{hint}'
         )
     if report.problems and strict:
         shown = '\n  '.join(report.problems[:12])

@@ -36,8 +36,7 @@ def read_plain(content: str | bytes, where: str | Path) -> dict[str, Any]:
     except _NotPlainError as error:
         raise CheckpointError(
             f'{where}: refused, the config is more than plain values (line {error.line}), so '
-            'reading it could run '
-            'code; `mmlape print-config` writes one of plain values'
+            'reading it could run code; `mmlape print-config` writes one of plain values'
         ) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CheckpointError(f'{where}: no config ({error})') from error

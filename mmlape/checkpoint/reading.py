@@ -92,9 +92,8 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
     if not trusted and declared > max(FREE_BYTES, MAX_RATIO * size):
         raise CheckpointError(
             f'checkpoint {path}: refused, its {size:,} bytes unpack to {declared:,}, more than '
-            f'{MAX_RATIO} times as '
-            'many; ask its author for an uncompressed file, or, if you trust it, pass '
-            '--trust-checkpoint'
+            f'{MAX_RATIO} times as many; ask its author for an uncompressed file, or, if you trust '
+            'it, pass --trust-checkpoint'
         )
     names = [member.filename for member in members]
     if any(name.rpartition('/')[2] == 'data.pkl' for name in names):
@@ -287,9 +286,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
             raise CheckpointError(f'checkpoint {path}: not a PyTorch file, or truncated') from error
         raise CheckpointError(
             f'checkpoint {path}: refused, because reading it would run code '
-            f'({refused[refused.lastindex]}); ask its '
-            'author for tensors only, or, if you trust the file with this machine, pass '
-            '--trust-checkpoint'
+            f'({refused[refused.lastindex]}); ask its author for tensors only, or, if you trust '
+            'the file with this machine, pass --trust-checkpoint'
         ) from error
     except Exception as error:
         reason = ' '.join(str(error).split())[:200]
@@ -328,8 +326,8 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
         if declared > max(FREE_BYTES, MAX_RATIO * stored):
             raise CheckpointError(
                 f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats '
-                f'{storage.nbytes():,} bytes as '
-                f'{size:,}; ask its author for a file of contiguous tensors'
+                f'{storage.nbytes():,} bytes as {size:,}; ask its author for a file of contiguous '
+                'tensors'
             )
 
 

@@ -99,12 +99,12 @@ class Redaction:
         """
         if isinstance(node, Mapping):
             inherited = key if _word_of(key) == SECRET else ''
-            return {
-                self._text(name) if isinstance(name, str) else name: self.values(
-                    value, f'{place}.{name}' if place else str(name), inherited or str(name)
-                )
-                for name, value in node.items()
-            }
+            values = {}
+            for name, value in node.items():
+                inner = f'{place}.{name}' if place else str(name)
+                shown = self._text(name) if isinstance(name, str) else name
+                values[shown] = self.values(value, inner, inherited or str(name))
+            return values
         if isinstance(node, list | tuple):
             flags = [
                 str(entry).lstrip('-') if str(entry).startswith('--') else key

@@ -93,8 +93,8 @@ def check_heads(cfg: Config, source: DataSource) -> None:
             raise DataError(
                 f'{name} is {head[key]}, but the {source.split} data in '
                 f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, '
-                'or '
-                f'pass --cfg-options data_root={source.root.rstrip("/")}, which sets it everywhere.'
+                f'or pass --cfg-options data_root={source.root.rstrip("/")}, which sets it '
+                'everywhere.'
             )
 
 
@@ -105,8 +105,7 @@ def check_evaluator(evaluator: dict | list | None, split: str) -> None:
         if isinstance(path, str) and '://' not in path and not os.path.isfile(path):
             raise DataError(
                 f'Annotation file {path} of {split}_evaluator does not exist. It must be that of '
-                f'the {split} '
-                'dataset; --cfg-options data_root=DIR moves both.'
+                f'the {split} dataset; --cfg-options data_root=DIR moves both.'
             )
 
 

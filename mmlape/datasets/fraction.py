@@ -114,8 +114,7 @@ def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) ->
     if len(indices) < least:
         raise ConfigError(
             f'{fraction}: {len(indices)} of {count} training images, fewer than the {least} of an '
-            'optimiser step; '
-            'give a larger data_fraction or a smaller train_dataloader.batch_size'
+            'optimiser step; give a larger data_fraction or a smaller train_dataloader.batch_size'
         )
     built.get_subset_(indices)
     print_log(f'{fraction}: training on {len(indices)} of {count} images', logger='current')

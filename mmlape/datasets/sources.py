@@ -77,9 +77,8 @@ def set_num_classes(name: str, head: dict, key: str, count: int) -> None:
         if len(set(weights[:-1])) > 1:
             raise ConfigError(
                 f'{name} cannot be set to {count}: the loss_cls.class_weight beside it has '
-                'different weights for '
-                f'{head[key]} classes. Set both in the config; the last one of {count + 1} weights '
-                'is for no object.'
+                f'different weights for {head[key]} classes. Set both in the config; the last one '
+                f'of {count + 1} weights is for no object.'
             )
         loss['class_weight'] = [weights[0]] * count + [weights[-1]]
     head[key] = count

@@ -39,8 +39,8 @@ class Batch:
         unit, plural = ('GPU', 's') if torch.cuda.is_available() else ('CPU process', 'es')
         return (
             f'{self.world_size} {unit}{plural if self.world_size > 1 else ""} x '
-            f'{self.images_per_process} images x '
-            f'{self.accumulation} accumulated = {self.total} images a step'
+            f'{self.images_per_process} images x {self.accumulation} accumulated = {self.total} '
+            'images a step'
         )
 
 
@@ -75,8 +75,7 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
     policy = policy or ('auto-scale-lr' if scale.get('enable') else None)
     not_divisible = (
         f"the recipe's {base} images are no multiple of {batch.total}; change "
-        'train_dataloader.batch_size or the '
-        'number of processes'
+        'train_dataloader.batch_size or the number of processes'
     )
     if policy is None:
         raise ConfigError(_mismatch(cfg, batch, base, not_divisible))
@@ -105,10 +104,9 @@ def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
     if rest:
         accumulate = f'not possible: {not_divisible}'
     return (
-        f'{batch}, but the recipe is for {base} (auto_scale_lr.base_batch_size). Choose one:\n'
-        f'  --auto-scale-lr         {scaled}\n'
-        f'  --accumulate            {accumulate}\n'
-        '  --allow-batch-mismatch  trains as it is; run.json and every report note it'
+        f'{batch}, but the recipe is for {base} (auto_scale_lr.base_batch_size). Choose one:\n  '
+        f'--auto-scale-lr         {scaled}\n  --accumulate            {accumulate}\n  '
+        '--allow-batch-mismatch  trains as it is; run.json and every report note it'
     )
 
 
@@ -161,8 +159,7 @@ def plan_run(
     if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):
         raise ConfigError(
             'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where '
-            '--resume looks for them; '
-            'remove it, and give --work-dir'
+            '--resume looks for them; remove it, and give --work-dir'
         )
     if amp:
         set_amp(cfg, amp)

@@ -7,6 +7,7 @@ backbones, have the same text. All else, such as data, evaluators, hooks and fol
 files, comes from a config of this package or of the user.
 """
 
+import itertools
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -64,18 +65,15 @@ def pull(
             ``config`` is not given, or one of the three files is there already.
         ConfigError: If ``config`` is none, or one of another task.
     """
-    there = [str(path) for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
-    if there and not overwrite:
-        raise CheckpointError(
-            f'{", ".join(there)}: there already; choose another folder or pass --overwrite'
-        )
-    found, text = download(name), ''
+    existing = [path for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
+    if existing and not overwrite:
+        names = ', '.join(map(str, existing))
+        raise CheckpointError(f'{names}: there already; choose another folder or pass --overwrite')
+    found = download(name)
+    text = ''
     if CONFIG in found:
-        where = f'{name}/{CONFIG}'
-        if found[CONFIG].stat().st_size > LARGEST:
-            raise CheckpointError(f'{where}: refused, a config of more than {LARGEST:,} bytes')
-        text = own_config(read_plain(found[CONFIG].read_bytes(), where), where, config).pretty_text
-    for path in map(Path, there):  # an old config does not stay beside new weights
+        text = _config_text(found[CONFIG], f'{name}/{CONFIG}', config)
+    for path in existing:  # an old config does not stay beside new weights
         if path.name not in found:
             path.unlink()
     for file, source in found.items():
@@ -87,8 +85,18 @@ def pull(
     return [Path(folder, file) for file in found]
 
 
+def _config_text(file: Path, where: str, config: str | None) -> str:
+    """Return the text of the config that tests the weights beside a pulled one."""
+    if file.stat().st_size > LARGEST:
+        raise CheckpointError(f'{where}: refused, a config of more than {LARGEST:,} bytes')
+    values = read_plain(file.read_bytes(), where)
+    return own_config(values, where, config).pretty_text
+
+
 def own_config(values: Mapping, where: str, config: str | None = None) -> Config:
-    """Return the user's config with the model, the data preprocessor and the test pipeline of a pulled one.
+    """Return the user's config with the parts that are taken of a pulled one.
+
+    Those are the model, the data preprocessor and the pipeline of the test.
 
     Args:
         values: The values of the pulled config.
@@ -120,15 +128,16 @@ def own_config(values: Mapping, where: str, config: str | None = None) -> Config
 
 
 def shared_parts(values: Mapping) -> dict[str, Any]:
-    """Return what is taken of a config: 'model', and if it has them 'data_preprocessor' and the test's 'pipeline'.
+    """Return what is taken of a config, without the keys of ``OWN_KEYS``.
 
-    Keys of ``OWN_KEYS`` are left out.
+    That is 'model', and if it has them 'data_preprocessor' and the 'pipeline' of the test.
     """
     parts = {
-        key: values[key] for key in ('model', 'data_preprocessor') if values.get(key) is not None
+        'model': values.get('model'),
+        'data_preprocessor': values.get('data_preprocessor'),
+        'pipeline': _pipeline(values.get('test_dataloader')),
     }
-    pipeline = _pipeline(values.get('test_dataloader'))
-    return _without_own({**parts, **({} if pipeline is None else {'pipeline': pipeline})})
+    return _without_own({key: part for key, part in parts.items() if part is not None})
 
 
 def _pipeline(dataset: Any) -> Any:
@@ -144,23 +153,31 @@ def _pipeline(dataset: Any) -> Any:
 def _without_own(node: Any) -> Any:
     if isinstance(node, Mapping):
         return {key: _without_own(value) for key, value in node.items() if key not in OWN_KEYS}
-    return type(node)(map(_without_own, node)) if isinstance(node, list | tuple) else node
+    if isinstance(node, list | tuple):
+        return type(node)(map(_without_own, node))
+    return node
 
 
 def _with_own(taken: Any, own: Any) -> Any:
-    """Return a part that was taken, with the values of ``OWN_KEYS`` of the user's part of its type in that place."""
+    """Return a part that was taken, with the user's values of ``OWN_KEYS``.
+
+    They are those of the user's part in the same place, if it is of the same type.
+    """
     if isinstance(taken, Mapping):
-        own = own if isinstance(own, Mapping) and own.get('type') == taken.get('type') else {}
-        kept = {key: own[key] for key in OWN_KEYS if key in own}
-        return {**{key: _with_own(value, own.get(key)) for key, value in taken.items()}, **kept}
+        if not isinstance(own, Mapping) or own.get('type') != taken.get('type'):
+            own = {}
+        parts = {key: _with_own(value, own.get(key)) for key, value in taken.items()}
+        parts |= {key: own[key] for key in OWN_KEYS if key in own}
+        return parts
     if isinstance(taken, list | tuple):
-        others = [*(own if isinstance(own, list | tuple) else ()), *[None] * len(taken)]
-        return type(taken)(map(_with_own, taken, others[: len(taken)]))
+        others = own if isinstance(own, list | tuple) else ()
+        pairs = itertools.zip_longest(taken, others[: len(taken)])
+        return type(taken)(_with_own(part, other) for part, other in pairs)
     return taken
 
 
 def check_texts(parts: Mapping, where: str) -> None:
-    """Check that the parts that are taken have only texts and keys that the configs of this package have, too.
+    """Check that the parts that are taken have no texts and keys but those of this package's configs.
 
     Raises:
         CheckpointError: If there is no model, or a key or a text is another one; the message names
@@ -179,16 +196,16 @@ def check_texts(parts: Mapping, where: str) -> None:
         if not is_timm and text not in known.get(place, ()):
             raise CheckpointError(
                 f'{where}: refused, no config of this package has {text[:80]!r} as {place}, and it '
-                'could run code or '
-                'open a file; write a config of your own, and name the weights '
+                'could run code or open a file; write a config of your own, and name the weights '
                 f'hf-hub:{where.rpartition("/")[0]}'
             )
 
 
 def iter_texts(node: Any, parent: str = '', key: str = '') -> Iterator[tuple[str, str]]:
-    """Yield (place, text) of each text in a part of a config, and of each key and value that is refused anywhere.
+    """Yield (place, text) of each text in a part of a config.
 
-    The place is the last two keys above the text; entries of a list are in the place of the list.
+    Keys and values that are refused anywhere are among them. The place is the last two keys above
+    the text; entries of a list are in the place of the list.
     """
     if isinstance(node, Mapping):
         for name, value in node.items():
@@ -208,7 +225,7 @@ def iter_texts(node: Any, parent: str = '', key: str = '') -> Iterator[tuple[str
 
 
 def _named_config(name: Any, where: str) -> str:
-    """Return the config or the arm of this package that a pulled config names, for `load_config`."""
+    """Return what `load_config` reads as the config or the arm that a pulled config names."""
     if isinstance(name, str) and re.fullmatch(r'\w[\w.+-]*', name):
         root = mim_root()
         configs = root / 'configs'
@@ -221,6 +238,5 @@ def _named_config(name: Any, where: str) -> str:
             return study.reference(arm)
     raise CheckpointError(
         f'{where}: was trained with none of the configs of this package; pass --config CONFIG, one '
-        'of yours or '
-        f'{PREFIX}FOLDER/NAME, whose data, evaluators and hooks are used'
+        f'of yours or {PREFIX}FOLDER/NAME, whose data, evaluators and hooks are used'
     )

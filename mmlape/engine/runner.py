@@ -211,8 +211,7 @@ class Runner(_Runner):
             if isinstance(loader, DataLoader) and not len(loader):
                 raise ConfigError(
                     f'{self.cfg.filename}: {split}_dataloader has no batch: its '
-                    f'{len(loader.dataset)} images do not '
-                    'fill one of '
+                    f'{len(loader.dataset)} images do not fill one of '
                     f'{split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
                 )
         with building(self.cfg, f'{split}_cfg'):

@@ -58,8 +58,7 @@ def check_schedule(cfg: Config) -> None:
         name, does = ('warmup', 'warms up until') if warmup else ('begin', 'begins at')
         raise ConfigError(
             f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them '
-            'together, as in '
-            f'--cfg-options {key}.{name}={end // 2}'
+            f'together, as in --cfg-options {key}.{name}={end // 2}'
             + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
         )
 

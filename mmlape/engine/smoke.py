@@ -163,11 +163,9 @@ def summary(facts: dict) -> Iterator[str]:
     yield f'a checkpoint: {facts["checkpoint_mib"]:.1f} MiB, which was resumed'
     yield (
         f'the complete run: {facts["iterations"]} iterations and {facts["validations"]} '
-        'validations, about '
-        f'{facts["hours"]:.3g} hours'
+        f'validations, about {facts["hours"]:.3g} hours'
     )
     yield (
         f'its disk: {facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB of '
-        'the '
-        f'{facts["free_mib"]:.0f} MiB that are free'
+        f'the {facts["free_mib"]:.0f} MiB that are free'
     )

@@ -49,8 +49,7 @@ def _views(cfg: Config, pipeline: Sequence[dict], ratios: Sequence[float]) -> li
     if len(resizes) != 1 or min(ratios) <= 0:
         raise ConfigError(
             f'{cfg.filename}: --tta takes positive ratios, and a test pipeline with one '
-            'Resize(scale=..., '
-            'keep_ratio=True); or give tta_model and tta_pipeline in the config'
+            'Resize(scale=..., keep_ratio=True); or give tta_model and tta_pipeline in the config'
         )
     (at,) = resizes
     scale, window = (

@@ -40,10 +40,12 @@ def install_line(module: str) -> str:
         return f'{_pip()} --no-deps {PACKAGES[module].original}'
     if module == 'mmdet':
         names.append('imaug')
-    # the MM packages ask for both packages of OpenCV; mmcv is taken without ops, which mmlape
-    # brings
-    flags = '--no-deps --no-cache-dir --force-reinstall ' if module == 'mmcv' else '--no-deps '
-    return f'{_pip()} {flags if module.startswith("mm") else ""}{" ".join(map(pinned, names))}'
+    flags = ''
+    if module.startswith('mm'):  # the MM packages ask for both packages of OpenCV
+        flags = '--no-deps '
+    if module == 'mmcv':  # it is taken without ops, which mmlape brings
+        flags = '--no-deps --no-cache-dir --force-reinstall '
+    return f'{_pip()} {flags}{" ".join(map(pinned, names))}'
 
 
 def library_line(*names: str) -> str:

@@ -103,16 +103,16 @@ class CocoMetric(MMDetCocoMetric):
             missing = [name for name in classes if name not in known]
             raise DataError(
                 f'the annotation file has {len(self.cat_ids)} of the {len(classes)} classes: '
-                f'{missing} missing; '
-                f'its categories are {known}. Set metainfo.classes and num_classes to those'
+                f'{missing} missing; its categories are {known}. Set metainfo.classes and '
+                'num_classes to those'
             )
         self.img_ids = self._coco_api.get_img_ids()
         unlisted = sorted({truth['img_id'] for truth in truths} - set(self.img_ids))
         if unlisted:
             raise DataError(
                 f'{len(unlisted)} evaluated images are not in the annotation file (ids '
-                f'{unlisted[:5]} ...): '
-                'ann_file of the dataset and of its evaluator must be the same'
+                f'{unlisted[:5]} ...): ann_file of the dataset and of its evaluator must be the '
+                'same'
             )
 
     def _load_detections(self, files: dict[str, str], iou_type: str, any_image: bool) -> COCO:

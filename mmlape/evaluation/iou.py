@@ -82,9 +82,8 @@ class IoUMetric(MMSegIoUMetric):
         if outside:
             raise DataError(
                 f'labels {outside[:10]} in the ground truth, but the {num_classes} classes are '
-                f'0..{num_classes - 1} '
-                f'and {ignore_index} is ignored: check num_classes, the class list and '
-                'reduce_zero_label'
+                f'0..{num_classes - 1} and {ignore_index} is ignored: check num_classes, the class '
+                'list and reduce_zero_label'
             )
         intersection, of_prediction, of_truth = (
             torch.bincount(values, minlength=num_classes)[:num_classes]

@@ -100,8 +100,7 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
             hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
             raise DataError(
                 f'{known[0].folder} and {other.folder} are not repeats of each other '
-                f'({listed(lines, 4)}): '
-                f'average them apart, in arms of their own{hint}'
+                f'({listed(lines, 4)}): average them apart, in arms of their own{hint}'
             )
 
 

@@ -4,15 +4,11 @@ from dataclasses import dataclass
 
 INTRODUCTION = (
     'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no '
-    'scan of training '
-    'appears in validation. A small DeiT is pretrained on crops of one digit with the default '
-    'position embedding and '
-    'with LaPE, and fine-tuned from there, with attention in windows as large as those crops. '
-    'Untrained is the model '
-    'that training starts with: a pretrained backbone under new heads. The models and the data are '
-    'tiny and the seeds '
-    'few: the numbers show that everything works and learns, not which position embedding is '
-    'better.'
+    'scan of training appears in validation. A small DeiT is pretrained on crops of one digit with '
+    'the default position embedding and with LaPE, and fine-tuned from there, with attention in '
+    'windows as large as those crops. Untrained is the model that training starts with: a '
+    'pretrained backbone under new heads. The models and the data are tiny and the seeds few: the '
+    'numbers show that everything works and learns, not which position embedding is better.'
 )
 FIRST_SEED = 121
 

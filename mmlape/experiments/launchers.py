@@ -110,8 +110,8 @@ class DevicePool:
             raise TrainingError(
                 f'{self.folder}, which holds the locks of GPUs: {error.strerror}'
             ) from error
-        held = [(device, lock) for device, lock in locked if lock is not None]
-        slot = Slot(tuple(device for device, _ in held), tuple(lock for _, lock in held))
+        held = {device: lock for device, lock in locked if lock is not None}
+        slot = Slot(tuple(held), tuple(held.values()))
         if len(held) < count:
             slot.release()
             return None
@@ -259,8 +259,7 @@ class LocalLauncher(Launcher):
         if devices and len(devices) < processes:
             raise ConfigError(
                 f'--processes {processes}: {len(devices)} GPUs are visible here. Ask for fewer, '
-                'make more visible '
-                '(CUDA_VISIBLE_DEVICES), or use --slurm'
+                'make more visible (CUDA_VISIBLE_DEVICES), or use --slurm'
             )
         self.processes, self.pool = processes, pool(devices) if devices else None
         cores = available_cores()

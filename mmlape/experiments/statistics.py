@@ -65,7 +65,8 @@ class Difference:
 def estimate(values: Sequence[float]) -> Estimate:
     """Return mean, sample standard deviation, and Student's 95 % interval of the mean."""
     values, n = np.asarray(values, dtype=float), len(values)
-    mean, std = math.fsum(values) / n if n else None, _std(values) if n > 1 else None
+    mean = math.fsum(values) / n if n else None
+    std = _std(values) if n > 1 else None
     if n < LEAST or std == 0:
         return Estimate(mean, std, n, note=TOO_FEW if n < LEAST else NO_SPREAD)
     low, high = DescrStatsW(values).tconfint_mean(1 - CONFIDENCE)

@@ -27,8 +27,7 @@ def build_pyramid(name: str, options: Mapping[str, Any], where: str) -> Any:
         given = ', '.join(map(str, backbone.strides)) or 'none'
         raise ConfigError(
             f'{where}{name} gives maps at the strides {given}, and 4, 8, 16, 32 are needed: take '
-            'ViTAdapter or '
-            'TimmViTAdapter'
+            'ViTAdapter or TimmViTAdapter'
         )
     return backbone
 

@@ -51,8 +51,7 @@ def require_multiple(x: Tensor, size: int) -> None:
     if height % size or width % size:
         raise DataError(
             f'images of {height}x{width} pixels: an adapter over patches of 14 pixels takes sides '
-            'that are multiples '
-            f'of {size}; train on crops of such a side, and test in windows '
+            f'that are multiples of {size}; train on crops of such a side, and test in windows '
             "(test_cfg=dict(mode='slide', "
             f'crop_size=({4 * size}, {4 * size}), ...))'
         )

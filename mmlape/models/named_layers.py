@@ -85,7 +85,6 @@ def _of_mmcv(argument: str, kind: str, known: dict):
     except ImportError as error:
         raise ConfigError(
             f'{argument}: type={kind!r} is none of {", ".join(known)}, and MMCV, which may have '
-            'it, does not import '
-            f'({error}); choose one of those, or install MMCV'
+            f'it, does not import ({error}); choose one of those, or install MMCV'
         ) from error
     return mmcv.cnn

@@ -92,8 +92,7 @@ def require_known(paramwise_cfg: Mapping[str, Any], where: str = '') -> None:
     if unknown:
         raise ConfigError(
             f'{where}paramwise_cfg has no {", ".join(unknown)}: its keys are '
-            f'{", ".join(PARAMWISE_KEYS)}; '
-            'other parameters are reached by custom_keys'
+            f'{", ".join(PARAMWISE_KEYS)}; other parameters are reached by custom_keys'
         )
 
 
@@ -153,8 +152,7 @@ def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
     if not hasattr(backbone, 'get_layer_depth'):
         raise ConfigError(
             'layer-wise learning rates need a backbone with get_layer_depth, such as '
-            'mmlape.VisionTransformer; '
-            f'{type(model).__name__} has {type(backbone).__name__}'
+            f'mmlape.VisionTransformer; {type(model).__name__} has {type(backbone).__name__}'
         )
     depths = backbone.get_layer_depth('', '')[1]
 

@@ -51,9 +51,8 @@ def resize_pos_embed(
     if inside:
         raise CheckpointError(
             f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the '
-            'model: build '
-            f'{kind.__name__} for the other image size, and mmlape.load_weights resizes all of the '
-            'file'
+            f'model: build {kind.__name__} for the other image size, and mmlape.load_weights '
+            'resizes all of the file'
         )
     if not tables:
         raise CheckpointError(
@@ -67,8 +66,7 @@ def resize_pos_embed(
         if src[0] * src[1] + prefix != table.shape[1]:
             raise CheckpointError(
                 f'{NAME}: {own} has {table.shape[1]} rows, not those of {prefix} prefix tokens and '
-                'of the '
-                f'{src[0]}x{src[1]} grid that source gives'
+                f'of the {src[0]}x{src[1]} grid that source gives'
             )
         resized = resize_absolute(table.float(), src, target, prefix, mode).to(table.dtype)
         out[own] = resized.reshape(*stored[own].shape[:-2], *resized.shape[1:])
@@ -110,8 +108,7 @@ def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:
             return own
     raise CheckpointError(
         f'{NAME}: {name} is computed of several of its tensors; build the model for the other '
-        'image size, and '
-        'mmlape.load_weights resizes it'
+        'image size, and mmlape.load_weights resizes it'
     )
 
 

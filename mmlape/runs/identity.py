@@ -198,16 +198,12 @@ def joined_digest(paths: Iterable[str]) -> dict | None:
     from mmlape.checkpoint.converting import sha256
 
     files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
-    digests = [
-        dict(name=file.name, sha256=sha256(file) if file.is_file() else None) for file in files
-    ]
-    if not digests:
+    if not files:
         return None
-    known = all(digest['sha256'] for digest in digests)
-    return dict(
-        name=' + '.join(digest['name'] for digest in digests),
-        sha256=' + '.join(digest['sha256'] for digest in digests) if known else None,
-    )
+    name = ' + '.join(file.name for file in files)
+    if not all(file.is_file() for file in files):
+        return dict(name=name, sha256=None)
+    return dict(name=name, sha256=' + '.join(map(sha256, files)))
 
 
 def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:

@@ -66,7 +66,10 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
             given = backbone.get('init_cfg') or []
             inits = given if isinstance(given, list) else [given]
             may_mismatch = any(init.get('allow_joining_mismatch') for init in inits)
-            pretrained += '?' if may_mismatch else '*' if joining.startswith('lape') else ''
+            if may_mismatch:
+                pretrained += '?'
+            elif joining.startswith('lape'):
+                pretrained += '*'
     return PaperModel(
         _model_name(model, backbone, family, size), pretrained, method, method == 'Default'
     )

@@ -176,8 +176,8 @@ def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = Fal
     if missing:
         raise CheckpointError(
             f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named '
-            'iter_N or epoch_N, '
-            'or start a new run from its weights with --cfg-options load_from=PATH'
+            'iter_N or epoch_N, or start a new run from its weights with --cfg-options '
+            'load_from=PATH'
         )
     return checkpoint
 
@@ -202,8 +202,7 @@ def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> 
     if stored is not None and stored != identity['seed']:
         raise TrainingError(
             f'{checkpoint} belongs to a run with seed {stored}, not {identity["seed"]}: resume '
-            'without --seed, '
-            'or start a new run in another work dir'
+            'without --seed, or start a new run in another work dir'
         )
 
 
@@ -239,7 +238,7 @@ def _advice(lines: list[str], software: list[str]) -> str:
     if any('train_cfg.max_' in line for line in lines):
         return (
             'a run keeps its length, because its learning rates follow from it; to train longer, '
-            'start a new run '
-            'from its weights with --cfg-options load_from=CHECKPOINT --work-dir ANOTHER'
+            'start a new run from its weights with --cfg-options load_from=CHECKPOINT --work-dir '
+            'ANOTHER'
         )
     return 'resume it with its own settings, or give another --work-dir'

@@ -153,8 +153,7 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     if not arms:
         raise DataError(
             f'no runs in {folder}: expected a run.json, <run>/run.json or '
-            '<arm>/seed_<number>/run.json, as '
-            '`mmlape train` and `mmlape multi-seed` write'
+            '<arm>/seed_<number>/run.json, as `mmlape train` and `mmlape multi-seed` write'
         )
     fitting = {name: fnmatch.filter(arms, name) for name in names or ('*',)}
     unknown = [name for name, found in fitting.items() if not found]

@@ -72,8 +72,7 @@ def require_size(path: str, width: int, height: int, smallest: int) -> None:
     if min(width, height) < smallest:
         raise DataError(
             f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} '
-            'patch. '
-            'Enlarge it, or remove it from the dataset.'
+            'patch. Enlarge it, or remove it from the dataset.'
         )
 
 
@@ -270,8 +269,8 @@ class DataSource:
             keys = ', '.join(f'{self.split}_dataloader.dataset.{key}' for key in self.layout_keys)
             return (
                 f'If {self.root} has another layout, set {keys}, as paths below it, and the same '
-                'of the other splits '
-                f'and ann_file of their evaluators where they have one. {self._instructions()}'
+                'of the other splits and ann_file of their evaluators where they have one. '
+                f'{self._instructions()}'
             )
         return self._instructions()
 
@@ -368,10 +367,8 @@ class DataSource:
             ERROR,
             'class names differ',
             f'{where} do not match the classes of the config ({difference}). Pass --cfg-options '
-            f'data_root={root} to '
-            'take classes and num_classes from the data, or set metainfo=dict(classes=...) of the '
-            f'{self.split} '
-            'dataset.',
+            f'data_root={root} to take classes and num_classes from the data, or set '
+            f'metainfo=dict(classes=...) of the {self.split} dataset.',
         )
 
 

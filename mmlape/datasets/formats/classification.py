@@ -124,8 +124,7 @@ class FolderSource(DataSource):
             if self.classes and int(label) >= num_classes:
                 message = (
                     f'{self.ann_file}, line {number}: label {label} is outside the {num_classes} '
-                    'classes, '
-                    f'0 to {num_classes - 1} are allowed.'
+                    f'classes, 0 to {num_classes - 1} are allowed.'
                 )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(self.image_dir, name), int(label)))
@@ -149,9 +148,8 @@ class SunSource(FolderSource):
 
     instructions = (
         'Sun397: unpack SUN397.tar.gz and Partitions.zip of '
-        'https://vision.princeton.edu/projects/2010/SUN so that '
-        'the data root holds SUN397/ (a/abbey/*.jpg, ...) and Partitions/Training_01.txt, '
-        'Testing_01.txt'
+        'https://vision.princeton.edu/projects/2010/SUN so that the data root holds SUN397/ '
+        '(a/abbey/*.jpg, ...) and Partitions/Training_01.txt, Testing_01.txt'
     )
     mini_folder = ''
 
@@ -193,8 +191,7 @@ class CifarSource(DataSource):
         self.summary.path = self.image_dir = os.path.join(self.root, dataset_class.base_folder)
         self.instructions = (
             f'{dataset_class.__name__}: unpack {dataset_class.url} there, so that '
-            f'{self.root.rstrip("/")} holds '
-            f'{dataset_class.base_folder}/'
+            f'{self.root.rstrip("/")} holds {dataset_class.base_folder}/'
         )
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
@@ -210,8 +207,7 @@ class CifarSource(DataSource):
             if md5 != published:
                 raise DataError(
                     f'{path} ({os.path.getsize(path):,} bytes) is truncated or another file: its '
-                    f'MD5 sum is {md5}, '
-                    f'that of the published one {published}. {self.hint()}'
+                    f'MD5 sum is {md5}, that of the published one {published}. {self.hint()}'
                 )
         self.summary.seen, self.summary.sampled = set(range(self.summary.num_classes)), False
         yield from ()

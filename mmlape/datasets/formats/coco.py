@@ -202,8 +202,7 @@ class CocoSource(DataSource):
 
     instructions = (
         'COCO: unpack train2017.zip, val2017.zip and annotations_trainval2017.zip from '
-        'https://cocodataset.org '
-        'so that the data root holds train2017/, val2017/ and '
+        'https://cocodataset.org so that the data root holds train2017/, val2017/ and '
         'annotations/instances_{train,val}2017.json'
     )
     mini_folder = 'coco'
@@ -249,8 +248,7 @@ class CocoSource(DataSource):
         if missing:
             message = (
                 f'{len(missing)} of {len(coco["images"])} images of {self.ann_file} are not in '
-                f'{folder}; the first '
-                f'is {missing[0]}. {self.hint()}'
+                f'{folder}; the first is {missing[0]}. {self.hint()}'
             )
             yield DataIssue(ERROR, 'image missing', message, len(missing))
 

@@ -31,8 +31,8 @@ class SegmentationSource(DataSource):
 
     instructions = (
         'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so '
-        'that the data root '
-        'holds images/{training,validation}/*.jpg and annotations/{training,validation}/*.png'
+        'that the data root holds images/{training,validation}/*.jpg and '
+        'annotations/{training,validation}/*.png'
     )
     mini_folder = 'ade'
     pack_transform = 'PackSegInputs'

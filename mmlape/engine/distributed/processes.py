@@ -62,8 +62,7 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
     if missing:
         raise TrainingError(
             f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} '
-            'missing): '
-            'start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
+            'missing): start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
         )
     dist_cfg = dist_cfg or {}
     timeout = dist_cfg.get('timeout', TIMEOUT)
@@ -88,8 +87,7 @@ def check_device_count(local_rank: int, count: int) -> None:
     if local_rank >= count:
         raise TrainingError(
             f'process {local_rank} of this machine has no GPU: {count} visible, {local_rank + 1} '
-            'needed. '
-            'Start fewer processes, or make more GPUs visible (CUDA_VISIBLE_DEVICES)'
+            'needed. Start fewer processes, or make more GPUs visible (CUDA_VISIBLE_DEVICES)'
         )
 
 
@@ -133,7 +131,11 @@ def on_main_process(function: Callable[[], Any]) -> Any:
 
     Its error ends every rank, as below.
     """
-    answer = [on_every_process(lambda: function() if get_rank() == 0 else None)]
+
+    def on_first() -> Any:
+        return function() if get_rank() == 0 else None
+
+    answer = [on_every_process(on_first)]
     if is_distributed():
         dist.broadcast_object_list(answer, src=0)
     return answer[0]

@@ -161,8 +161,7 @@ def _fully_shard(module: nn.Module) -> None:
     if device == 'cpu' and not hasattr(FSDPModule, 'set_force_sum_reduction_for_comms'):
         raise ConfigError(
             f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it '
-            'should average; install '
-            'torch 2.9 or newer, or use distributed=ddp'
+            'should average; install torch 2.9 or newer, or use distributed=ddp'
         )
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     for unit in _units(module):

@@ -40,10 +40,8 @@ class CheckpointHook(_CheckpointHook):
         if free < size * count:
             raise DiskSpaceError(
                 f'{self.out_dir} has {free / 2**30:.3g} GiB left, but {count} checkpoints of '
-                f'{size / 2**30:.3g} GiB '
-                'are to come: free some space, give another --work-dir, or keep fewer by '
-                '--cfg-options '
-                'default_hooks.checkpoint.max_keep_ckpts=1'
+                f'{size / 2**30:.3g} GiB are to come: free some space, give another --work-dir, or '
+                'keep fewer by --cfg-options default_hooks.checkpoint.max_keep_ckpts=1'
             )
 
     def _to_come(self, runner) -> int:

@@ -87,8 +87,7 @@ class SecondEvaluationHook(Hook):
             if not matching:
                 raise ConfigError(
                     f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change "
-                    'the hook in '
-                    'custom_hooks together with the pipeline, or remove it'
+                    'the hook in custom_hooks together with the pipeline, or remove it'
                 )
             for step in matching:
                 step.update(arguments)
@@ -169,10 +168,10 @@ class SavePredictionsHook(Hook):
 
     def _save_map(self, sample, dataset) -> None:
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
-        source, root = Path(os.path.abspath(sample.img_path)), os.path.abspath(root) if root else ''
-        name = (
-            source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
-        )
+        source = Path(os.path.abspath(sample.img_path))
+        name = Path(source.name)
+        if root and source.is_relative_to(os.path.abspath(root)):
+            name = source.relative_to(os.path.abspath(root))
         save_label_map(
             (self.out_dir / name).with_suffix('.png'),
             sample.pred_sem_seg.data.squeeze(0),

@@ -112,8 +112,8 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
             rows.append((title, *_cells(result, metrics, bool(quoted), titled)))
     caption = (
         f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard '
-        'deviation over the seeds, '
-        'of the last evaluation. $^*$ means models pre-trained with LaPE.'
+        'deviation over the seeds, of the last evaluation. $^*$ means models pre-trained with '
+        'LaPE.'
     )
     if quoted:
         caption += f' The last column quotes {escape("; ".join(sources(quoted)))}.'
@@ -162,9 +162,8 @@ def _comparisons(report: Report, which: str) -> str:
     columns = ['Comparison', 'Metric', 'Welch', interval, '$p$', 'Paired', interval, '$p$']
     caption = (
         f'Differences in points, {which} evaluation. $p$ is corrected by Holm over the comparisons '
-        'of this table, for '
-        f'each test apart; a dash stands where fewer than {LEAST} seeds, or values without spread, '
-        'allow no test.'
+        f'of this table, for each test apart; a dash stands where fewer than {LEAST} seeds, or '
+        'values without spread, allow no test.'
     )
     column_format = r'>{\raggedright\arraybackslash}p{0.28\linewidth}lrrrrrr'
     return latex_table(text_table(columns, rows, 2), caption, column_format)

@@ -98,22 +98,19 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
     if entry is None:
         return _arm_entry(config, parameters)
     facts = entry.get('Metadata', {})
-    counts = {
-        key: int(facts[key]) for key in ('Parameters', 'FLOPs', 'Training Batch') if key in facts
-    }
+    keys = ('Parameters', 'FLOPs', 'Training Batch')
+    counts = {key: int(facts[key]) for key in keys if key in facts}
+    lengths = [(unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts]
+    results = [result for result in entry.get('Paper Results', ()) if 'Epoch' not in result]
     if parameters and counts.get('Parameters') not in (None, parameters):
         return None
     return IndexEntry(
         counts.get('Parameters'),
         counts.get('FLOPs'),
         tuple(int(side) for side in facts.get('Input Size', ())),
-        next(
-            ((unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts), None
-        ),
+        lengths[0] if lengths else None,
         counts.get('Training Batch'),
-        tuple(
-            _quotation(result) for result in entry.get('Paper Results', ()) if 'Epoch' not in result
-        ),
+        tuple(map(_quotation, results)),
         _fractions(entry['Paper Fractions']) if 'Paper Fractions' in entry else {},
     )
 

@@ -109,8 +109,7 @@ class AdapterMixin(nn.Module):
             )
             raise ConfigError(
                 f'embed_dims * deform_ratio = {value_dims} is not a multiple of '
-                f'deform_num_heads={deform_num_heads}; '
-                f'set deform_num_heads={fitting}'
+                f'deform_num_heads={deform_num_heads}; set deform_num_heads={fitting}'
             )
         self.vit_feature_source = vit_feature_source
         self.level_embed = nn.Parameter(torch.randn(3, dims))

@@ -91,8 +91,8 @@ class IsotropicBackbone(BaseBackbone):
             given = position.options()
             raise ConfigError(
                 f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' "
-                'and an absolute '
-                f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
+                f'and an absolute pe_type, not pe_joining={given["pe_joining"]!r} with '
+                f'pe_type={given["pe_type"]!r}'
             )
         return build(self.embed_dims, eps=eps)
 

@@ -115,9 +115,8 @@ def resolve_norm_placement(given: str | dict) -> NormPlacement:
     except (ConfigError, KeyError, TypeError) as error:
         raise ConfigError(
             f'norm_placement={given!r} does not exist; choose one of: '
-            f'{", ".join((*PLACES, *METHODS))}, '
-            f'dict(attn=A, ffn=F, on=O) with A and F one of {", ".join(PLACES)} and O one of '
-            f'{", ".join(ON)}, '
+            f'{", ".join((*PLACES, *METHODS))}, dict(attn=A, ffn=F, on=O) with A and F one of '
+            f'{", ".join(PLACES)} and O one of {", ".join(ON)}, '
             "dict(type='normformer', head_scale=True, residual_scale=True)"
         ) from error
 

@@ -121,8 +121,7 @@ class LookHere(OffsetBias):
         if layer >= layers:
             raise ConfigError(
                 f"pe_type='lookhere' has slopes by depth, but layer {layer} was attached as one of "
-                f'{layers}: give '
-                'AttentionSlot the number of layers, num_layers'
+                f'{layers}: give AttentionSlot the number of layers, num_layers'
             )
         directed = _directed(count) if self.directed is None else self.directed
         if not 0 <= directed <= count:

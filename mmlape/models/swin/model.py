@@ -427,8 +427,7 @@ def _resolve_swin_position(
         ]
         raise ConfigError(
             f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to '
-            'stage; choose '
-            f'pe_joining from: {", ".join(fitting)}'
+            f'stage; choose pe_joining from: {", ".join(fitting)}'
         )
     unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
     if unfit:

@@ -77,8 +77,7 @@ class PatchNormed(Subclassed):
         if self.norm0 is not None and sides not in (None, tuple(self.patch_size)):
             raise ConfigError(
                 f'patch_norm={self.patch_norm!r} norms patches of {self.patch_size}: change the '
-                'patch size before '
-                'add_dual_patchnorm'
+                'patch size before add_dual_patchnorm'
             )
         super().set_input_size(img_size=img_size, patch_size=patch_size)
 

@@ -180,8 +180,8 @@ class JoinedPre(Subclassed):
         if run is None:
             raise ConfigError(
                 f'layer {self.number} joins the position embedding, which the model passes on: '
-                'call the model, its '
-                'forward_features or its forward_intermediates instead of the layer'
+                'call the model, its forward_features or its forward_intermediates instead of the '
+                'layer'
             )
         pe = run.stream[self.number]
         own, passed = self.joining.advance(pe, self.pe_norm)
@@ -200,9 +200,8 @@ class JoinedPre(Subclassed):
         if made_here and any(value.requires_grad for value in trained):
             raise ConfigError(
                 f'layer {self.number} runs without gradients in a forward that began with them, as '
-                'reentrant '
-                'recomputation does, and the position embedding would lose its gradients: call '
-                'timm.layers.set_reentrant_ckpt(False), or wrap layers with '
+                'reentrant recomputation does, and the position embedding would lose its '
+                'gradients: call timm.layers.set_reentrant_ckpt(False), or wrap layers with '
                 'CheckpointImpl.NO_REENTRANT'
             )
 

@@ -117,8 +117,7 @@ def _table_of(model: nn.Module) -> nn.Parameter:
     if getattr(model.patch_embed, 'norms_position', False):
         raise ConfigError(
             f'add_lape: patch_norm={model.patch_embed.patch_norm!r} norms tokens + PE, which LaPE '
-            'does not add: '
-            'take another patch_norm'
+            'does not add: take another patch_norm'
         )
     return table
 
@@ -153,8 +152,7 @@ def _change_of(block: nn.Module, number: int) -> type:
         return JoinedPost
     raise ConfigError(
         f'add_lape: layer {number} is a {type(block).__name__}; layers can be Block, ResPostBlock, '
-        'EvaBlock and '
-        'EvaBlockPostNorm, whose one attention comes before their FFN'
+        'EvaBlock and EvaBlockPostNorm, whose one attention comes before their FFN'
     )
 
 

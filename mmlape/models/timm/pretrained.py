@@ -181,9 +181,8 @@ def skeleton(source: TimmSource) -> nn.Module:
     if not isinstance(model, VisionTransformer | Eva):
         raise ConfigError(
             f'{name} is no plain ViT but a {type(model).__name__}: mmlape.TimmViT takes the models '
-            'of timm whose '
-            'class is VisionTransformer or Eva, such as DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, '
-            'AugReg'
+            'of timm whose class is VisionTransformer or Eva, such as DINOv2, DINOv3, MAE, CLIP, '
+            'SigLIP, EVA-02, AugReg'
         )
     if type(model.patch_embed) is not PatchEmbed:
         raise ConfigError(

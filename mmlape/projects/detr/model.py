@@ -203,8 +203,7 @@ class DETR(PlainDETR):
         if position.absolute is not None and position.absolute.name != 'sine':
             raise ConfigError(
                 f"mmlape.DETR: the absolute PE of pe_type={pe_type!r} must be 'sine', not "
-                f'{position.absolute.name!r}, '
-                'whose table knows no padding'
+                f'{position.absolute.name!r}, whose table knows no padding'
             )
         if position.between:
             names = ', '.join(cfg['type'] for cfg in position.between)

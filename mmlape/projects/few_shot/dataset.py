@@ -68,8 +68,7 @@ class FewShotDataset(ConcatDataset):
             differing = sorted(set(classes or ()) ^ set(others or ())) or ['their order']
             raise DataError(
                 f'few-shot: the support images have {len(classes or ())} classes, the queries '
-                f'{len(others or ())}; '
-                f'they differ in {", ".join(differing[:5])}'
+                f'{len(others or ())}; they differ in {", ".join(differing[:5])}'
             )
         labels = np.array(
             [support.get_data_info(index)['gt_label'] for index in range(len(support))]

@@ -41,8 +41,8 @@ class InstaBoost(BaseTransform):
             return ''
         return (  # of what it requires all is in the stack, but for a second OpenCV
             f'{place or "InstaBoost"} needs the package instaboostfast: pip install --no-deps '
-            'instaboostfast; '
-            f'or train without InstaBoost: --cfg-options {place or "KEY"}.aug_ratio=0'
+            'instaboostfast; or train without InstaBoost: --cfg-options '
+            f'{place or "KEY"}.aug_ratio=0'
         )
 
     def transform(self, results: dict) -> dict:

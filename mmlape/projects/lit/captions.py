@@ -134,8 +134,7 @@ def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"Captions {path} are neither COCO's captions (images and annotations with a caption "
-            'each; missing or '
-            f'wrong: {error}) nor a list of images with captions.'
+            f'each; missing or wrong: {error}) nor a list of images with captions.'
         ) from error
     yield from pairs
 

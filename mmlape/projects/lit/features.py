@@ -97,8 +97,7 @@ class ImageFeatureHook(Hook):
             raise ConfigError(
                 'ImageFeatureHook: features of images that change cannot be kept, and '
                 f'{", ".join(refused) or "this dataset"} may change them: remove the transform or '
-                'the hook; these '
-                f'change none: {", ".join(FIXED)}'
+                f'the hook; these change none: {", ".join(FIXED)}'
             )
         images = [dataset.get_data_info(index)['img_path'] for index in range(len(dataset))]
         parts = [

@@ -13,7 +13,7 @@ classifier:
 import math
 import re
 import runpy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -198,17 +198,18 @@ class LiT(BaseModel):
         samples = [DataSample() for _ in images] if data_samples is None else data_samples
         captions = [_listed(sample.get(TEXTS)) for sample in samples]
         texts = [text for own in captions for text in own]
-        embedded = iter(
-            self.embed_texts(texts).split([len(own) for own in captions]) if texts else ()
-        )
+        embedded: Iterator[Tensor] = iter(())
+        if texts:
+            counts = [len(own) for own in captions]
+            embedded = iter(self.embed_texts(texts).split(counts))
         scores = None
         if self.classes:
             labels = [int(sample.gt_label.max()) for sample in samples if 'gt_label' in sample]
             if labels and max(labels) >= len(self.classes):
                 raise ConfigError(
                     f'LiT: the data have the label {max(labels)}, but model.classes has '
-                    f'{len(self.classes)} names: '
-                    'set it to the names of the classes in the order of the labels'
+                    f'{len(self.classes)} names: set it to the names of the classes in the order '
+                    'of the labels'
                 )
             scores = (self.temperature.exp() * images @ self.class_embeddings().T).softmax(dim=1)
         for index, sample in enumerate(samples):

@@ -101,8 +101,8 @@ class TransformersText(BaseModule):
         if vocabulary > own.vocab_size or length > places:
             raise ConfigError(
                 f'TransformersText: {self.name} has {own.vocab_size} ids in rows of at most '
-                f'{places}, the tokenizer '
-                f'{vocabulary} in rows of {length}; take the tokenizer of the same model'
+                f'{places}, the tokenizer {vocabulary} in rows of {length}; take the tokenizer of '
+                'the same model'
             )
         self.pad = pad
         self.head = nn.Linear(own.hidden_size, out_dims)

@@ -87,8 +87,8 @@ class WordPieceTokenizer:
         if not os.path.isfile(path):
             raise DataError(
                 f"Vocabulary {path} does not exist. BERT's is vocab.txt of bert-base-uncased; for "
-                'your own captions '
-                'mmlape.projects.lit.tokenizer.write_vocabulary writes one; the mini data have one.'
+                'your own captions mmlape.projects.lit.tokenizer.write_vocabulary writes one; the '
+                'mini data have one.'
             )
         pieces = Path(path).read_text(encoding='utf-8').splitlines()
         missing = [entry for entry in SPECIAL if entry not in pieces]
@@ -99,9 +99,8 @@ class WordPieceTokenizer:
         if len(pieces) != self.vocab_size:
             raise DataError(
                 f'Vocabulary {path} has {len(pieces)} lines: set '
-                f'model.tokenizer.vocab_size={len(pieces)}, not '
-                f'{self.vocab_size}, for training; a trained model needs the file that it was '
-                'trained with.'
+                f'model.tokenizer.vocab_size={len(pieces)}, not {self.vocab_size}, for training; a '
+                'trained model needs the file that it was trained with.'
             )
         return {piece: number for number, piece in enumerate(pieces)}
 

@@ -48,9 +48,8 @@ class Mask2FormerHead(PlainHead):
         if weights != self.num_classes + 1:
             raise ConfigError(
                 f'mmlape.Mask2FormerHead: loss_cls.class_weight has {weights} weights; '
-                f'num_classes={self.num_classes} '
-                f'needs {self.num_classes + 1}, the last one for no object: [1.0] * '
-                f'{self.num_classes} + [0.1]'
+                f'num_classes={self.num_classes} needs {self.num_classes + 1}, the last one for no '
+                f'object: [1.0] * {self.num_classes} + [0.1]'
             )
         self.upsampled = upsampled
         if with_cp:

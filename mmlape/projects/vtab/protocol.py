@@ -201,8 +201,7 @@ def _test(run: Run, cfg: Config, listed: Path) -> float:
     if final is None or final.stem.rpartition('_')[2] != str(run.record['max_iters']):
         raise DataError(
             f'{run.folder} has no checkpoint of iteration {run.record["max_iters"]}, so it cannot '
-            'be tested: remove '
-            'the folder to train it again'
+            'be tested: remove the folder to train it again'
         )
     cfg = cfg.copy()
     cfg.log_level, cfg.visualizer = 'ERROR', None
