@@ -4,14 +4,14 @@
 
 VENV ?= .venv
 STAMP := $(VENV)/.ready
-export PYTHON OPS
+export PYTHON OPS TAG
 # Compiled modules are kept: without them, each process compiles the libraries again, which takes 5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 5
 
-.PHONY: setup lock demo check test test-slurm mutants bench gpu-check gpu-bundle lint docs docs-serve doctor
+.PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm test-wheel dist mutants bench gpu-check gpu-bundle lint docs docs-serve doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -33,6 +33,17 @@ demo: $(STAMP)
 test: lint
 	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
+# In environments of their own, without OpenMMLab: the core, and the other libraries.
+test-core: $(STAMP)
+	@$(VENV)/bin/python -m pytest tests/environment/test_core.py tests/environment/test_integrations.py $(ARGS)
+
+# The oldest supported versions, and the newest of everything, each in an environment of its own (.floors, .newest).
+test-oldest:
+	@tests/floors.sh $(ARGS)
+
+test-newest:
+	@tests/newest.sh $(ARGS)
+
 # Needs Debian's slurm-wlm and munge, and root: it starts and stops a controller of its own.
 test-slurm: $(STAMP)
 	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
@@ -44,6 +55,17 @@ mutants: $(STAMP)
 	@$(VENV)/uv/bin/uv pip install -q --python $(VENV) mutmut==3.8.1
 	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m mutmut run --max-children $(WORKERS) $(ARGS)
 	@$(VENV)/bin/python -m mutmut results
+
+# Both archives, checked as PyPI checks them. TAG=v0.1.0 checks that this version can be released.
+dist: $(STAMP)
+	@$(VENV)/bin/python tests/release.py
+	@rm -rf dist
+	@$(VENV)/bin/python -m build -q
+	@$(VENV)/uv/bin/uv tool run -q twine@7.0.0 check --strict dist/*
+
+# The wheel in empty environments: with [stack], and with torch alone.
+test-wheel: $(STAMP)
+	@$(VENV)/bin/python -m pytest tests/environment/test_wheel.py tests/environment/test_core.py $(ARGS)
 
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
