@@ -11,6 +11,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import forking_python
 import pytest
+import shaking
 import torch
 from mmengine.logging import MMLogger
 
@@ -22,10 +23,14 @@ SLOW = Path(__file__).with_name('slow.txt')
 
 
 def pytest_addoption(parser):
-    parser.addoption('--record-slow', action='store_true', help='write the tests that take three seconds to slow.txt')
+    add = parser.addoption
+    add('--record-slow', action='store_true', help='write the tests that take three seconds to slow.txt')
+    add('--shake', action='store_true', help='reverse listings of folders; another clock, time zone and locale')
 
 
 def pytest_configure(config):
+    if config.getoption('shake'):
+        shaking.start()
     if hasattr(config, 'workerinput'):
         sys.executable = config.workerinput['python']
         return
