@@ -28,7 +28,7 @@ exclude_patterns = [
 ]
 
 extensions = [
-    'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx_copybutton', 'sphinx_design', 'mathml', 'pages',
+    'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx_copybutton', 'sphinx_design', 'mathml', 'pages', 'outputs',
 ]  # fmt: skip
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath', 'fieldlist']
 myst_heading_anchors = 4
