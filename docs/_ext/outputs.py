@@ -124,7 +124,8 @@ def _run(found: list[Block], folder: Path) -> list[str]:
 
 def _plain(text: str, folder: Path) -> str:
     """Leave out colours, times, and the folders of this machine."""
-    text = NOISE.sub('', text).replace(f'{folder / "empty"}/', '').replace(f'{ROOT}/', '')
+    empty = str(folder / 'empty')
+    text = NOISE.sub('', text).replace(f'{empty}/', '').replace(empty, '~/empty').replace(f'{ROOT}/', '')
     lines = (line.rpartition('\r')[2].rstrip() for line in text.split('\n'))
     return '\n'.join(lines).strip('\n')
 
