@@ -39,6 +39,7 @@ from mmlape.runs.identity import checkpoint_keys, collect
 from mmlape.runs.paper_model import paper_model
 from mmlape.runs.run import read_arms, read_seeds, write_order
 from mmlape.tables import heads_of, rows_of
+from each import each
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
@@ -690,20 +691,20 @@ def test_arms_have_the_papers_names(config, words):
     assert paper_model('x', None).name == 'x'
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_every_config_has_a_name_in_the_report(path):
-    cfg = load(path)
-    identity = collect(cfg, 1, 1, 8, 'recipe')
-    model = paper_model(path.stem, identity)
-    named = 'timm' not in str(cfg.model.backbone.type).lower()
-    assert model.named == named and (model.name == path.stem) == (not named)
-    name = parts(path)
-    if named:
-        assert model.method.startswith('LaPE') == (name['joining'] == 'lape'), model
-        assert ('DPN' in model.method) == (name['dpn'] is not None and name['part'] is None), model
-        ours = any(key != 'model.teacher_checkpoint' for key, _ in checkpoint_keys(cfg))
-        assert (model.pretrained != 'none') == ours
-        assert model.pretrained.endswith('*') == (ours and name['joining'] == 'lape' and path not in DETR)
+def test_every_config_has_a_name_in_the_report():
+    for path in each(CONFIGS):
+        cfg = load(path)
+        identity = collect(cfg, 1, 1, 8, 'recipe')
+        model = paper_model(path.stem, identity)
+        named = 'timm' not in str(cfg.model.backbone.type).lower()
+        assert model.named == named and (model.name == path.stem) == (not named)
+        name = parts(path)
+        if named:
+            assert model.method.startswith('LaPE') == (name['joining'] == 'lape'), model
+            assert ('DPN' in model.method) == (name['dpn'] is not None and name['part'] is None), model
+            ours = any(key != 'model.teacher_checkpoint' for key, _ in checkpoint_keys(cfg))
+            assert (model.pretrained != 'none') == ours
+            assert model.pretrained.endswith('*') == (ours and name['joining'] == 'lape' and path not in DETR)
 
 
 def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
