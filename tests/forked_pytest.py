@@ -70,6 +70,7 @@ def start(folder: Path, *args: str) -> int:
 
 
 def _run(folder: Path, args: tuple[str, ...]) -> int:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(TIME_LIMIT)
     os.chdir(folder)
     output = os.open('output.txt', os.O_WRONLY | os.O_CREAT)

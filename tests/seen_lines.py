@@ -22,22 +22,23 @@ TOOL = 4  # one of the numbers that Python leaves to anybody
 
 
 class Recorder:
-    """The lines of the package that this process has run since `restart`."""
+    """The lines of the package that this process runs, from when each function of it is first called."""
 
     def __init__(self) -> None:
         self.seen = set()
+        events = sys.monitoring.events
         sys.monitoring.use_tool_id(TOOL, 'seen_lines')
-        sys.monitoring.register_callback(TOOL, sys.monitoring.events.LINE, self._line)
-        sys.monitoring.set_events(TOOL, sys.monitoring.events.LINE)
+        sys.monitoring.register_callback(TOOL, events.LINE, self._line)
+        sys.monitoring.register_callback(TOOL, events.PY_START, self._start)
+        sys.monitoring.set_events(TOOL, events.PY_START)
 
-    def _line(self, code, number):
+    def _start(self, code, offset):
         if code.co_filename.startswith(PACKAGE):
-            self.seen.add((code.co_filename, number))
+            sys.monitoring.set_local_events(TOOL, code, sys.monitoring.events.LINE)
         return sys.monitoring.DISABLE
 
-    def restart(self) -> None:
-        self.seen.clear()
-        sys.monitoring.restart_events()
+    def _line(self, code, number):
+        self.seen.add((code.co_filename, number))
 
     def bits(self) -> dict[str, int]:
         """Return for each file, as a path from the root, a number with the bit of each line that ran."""
@@ -69,7 +70,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     if config.getoption('lines_to'):
-        config.pluginmanager.register(Lines(Path(config.getoption('lines_to'))))
+        worker = getattr(config, 'workerinput', {}).get('workerid', '')  # of pytest-xdist; each has a file of its own
+        config.pluginmanager.register(Lines(Path(f'{config.getoption("lines_to")}{worker}')))
 
 
 @pytest.hookimpl(trylast=True)
@@ -91,7 +93,7 @@ class Lines:
         with tempfile.TemporaryDirectory() as forks:
             os.environ[FORKS] = forks
             start = time.monotonic()
-            self.recorder.restart()
+            self.recorder.seen.clear()
             result = yield
             lines = self.recorder.bits()
             del os.environ[FORKS]

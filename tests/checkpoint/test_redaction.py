@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from checkpoint_helpers import run_file
+from each import each
 from model_helpers import vit
 
 from mmlape.checkpoint.converting import publish
@@ -14,7 +15,6 @@ from mmlape.checkpoint.redaction import Redaction
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model
 from mmlape.engine.pulled import own_config, shared_parts
-from each import each
 
 NAME = 'segmenter_deit-mini-lape_1xb16-250i_mini-ade'
 MARK = 'Qz7Xw9'
@@ -166,16 +166,50 @@ def test_a_key_tells_that_its_value_is_secret():
 
 
 def test_what_is_no_secret_stays():
-    for text in each([
-        'mmlape::segmentation/segmenter_deit-mini.py', 'hf-hub:timm/vit_base_patch16_224.augreg_in21k',
-        'hf-hub:timm/vit_base@main', 'torchvision://resnet50', 'pretrained/deit_tiny_lape.pth', 'data/ade/images',
-        'https://huggingface.co/timm/vit/resolve/main/model.safetensors', 'https://github.com/a/b/releases/x.pth',
-        'mask-rcnn', 'disk-cached', 'task-specific-weights', 'AR@100', 'coco/bbox_mAP_50', '2.10.0+cu128', '1.2.3',
-        '2026-11-24T12:30:45+00:00', '12:30:45', 'cls_token', 'cls_token=True', 'num_tokens: 5', 'cuda:0', 'a: b',
-        'mmpretrain.QuickGELU', 'mmlape.ViTAdapter', 'torch.optim.AdamW', 'vit_small_patch14_reg4_dinov2.lvd142m',
-        'NVIDIA H100 80GB HBM3', 'CPU, 2 cores', 'a {} on a photograph', 'iter_3.pth', 'run.json', 'x.tar.gz', 'a/b',
-        'CVT-7/4', 'lr=1e-3, weight_decay=0.05', '{value:.2f} %', 'ids 1:2:3', 'SECRET', 'studies/x.yml:arm', '',
-    ]):
+    for text in each(
+        [
+            'mmlape::segmentation/segmenter_deit-mini.py',
+            'hf-hub:timm/vit_base_patch16_224.augreg_in21k',
+            'hf-hub:timm/vit_base@main',
+            'torchvision://resnet50',
+            'pretrained/deit_tiny_lape.pth',
+            'data/ade/images',
+            'https://huggingface.co/timm/vit/resolve/main/model.safetensors',
+            'https://github.com/a/b/releases/x.pth',
+            'mask-rcnn',
+            'disk-cached',
+            'task-specific-weights',
+            'AR@100',
+            'coco/bbox_mAP_50',
+            '2.10.0+cu128',
+            '1.2.3',
+            '2026-11-24T12:30:45+00:00',
+            '12:30:45',
+            'cls_token',
+            'cls_token=True',
+            'num_tokens: 5',
+            'cuda:0',
+            'a: b',
+            'mmpretrain.QuickGELU',
+            'mmlape.ViTAdapter',
+            'torch.optim.AdamW',
+            'vit_small_patch14_reg4_dinov2.lvd142m',
+            'NVIDIA H100 80GB HBM3',
+            'CPU, 2 cores',
+            'a {} on a photograph',
+            'iter_3.pth',
+            'run.json',
+            'x.tar.gz',
+            'a/b',
+            'CVT-7/4',
+            'lr=1e-3, weight_decay=0.05',
+            '{value:.2f} %',
+            'ids 1:2:3',
+            'SECRET',
+            'studies/x.yml:arm',
+            '',
+        ]
+    ):
         redaction = Redaction()
         assert redaction.values(text) == text and not redaction.changed
         assert redaction.values({'type': text, 'cls_token': text, 'num_tokens': 4, 'with_cls_token': True}) == {

@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from config_helpers import CONFIGS, build_without_data, load
+from each import each
 from mmengine.optim import build_optim_wrapper
 from model_helpers import cvt, meta_device, tiny_detr
 from optimizer_helpers import rates
@@ -23,7 +24,6 @@ from mmlape.models import (
 )
 from mmlape.models.position import AttentionPosition, attaching, kinds, position_parameters
 from mmlape.projects import CeiT, T2TViT
-from each import each
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=2, feedforward_channels=24)
 KINDS = sorted(kind.name for kind in kinds(object))

@@ -6,7 +6,8 @@ import re
 import pytest
 import tiny
 import torch
-from config_helpers import CONFIGS, load, short
+from config_helpers import CONFIGS, load
+from each import each
 from mmengine.config import Config
 from mmengine.optim import LinearLR, MultiStepLR, PolyLR
 
@@ -14,7 +15,6 @@ from mmlape.cli import main
 from mmlape.engine.schedule import WarmupCosineLR, check_schedule, schedulers, shorten
 from mmlape.errors import ConfigError
 from mmlape.files import read_json
-from each import each
 
 SHARES = (1, 0.5, 0.1, 0.01, 1e-6)
 COUNTED = re.compile(r'iter|epoch|interval|begin|end$|milestone|warmup$|T_max|step|period')

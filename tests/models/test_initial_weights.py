@@ -7,9 +7,9 @@ import json
 import math
 from functools import cache
 
-import pytest
 import torch
-from config_helpers import CONFIGS, ROOT, build, folder_of, load, short
+from config_helpers import CONFIGS, ROOT, build, folder_of, load
+from each import each
 from mmengine.config import Config
 from model_helpers import is_normal, is_uniform
 from torch import nn
@@ -17,7 +17,6 @@ from torch import nn
 from mmlape.engine.config import load_config
 from mmlape.models.names import resolve_arch
 from mmlape.projects.compact.model import ARCHS as COMPACT
-from each import each
 
 LAYERS = dict(embed_dims=48, num_layers=3, num_heads=3, feedforward_channels=96)
 ARCHS = {

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from each import each
 from golden_models import load
 from irpe_buckets import RATIOS, bucket_map
 from irpe_buckets import main as draw_buckets
@@ -20,7 +21,6 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.irpe import Buckets, ImageRPE
-from each import each
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 RECORDED = sorted(name for name in load('irpe') if name.startswith('buckets/'))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from each import each
 from model_helpers import meta_device
 
 import mmlape
@@ -15,7 +16,6 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import TimmViT, VisionTransformer
 from mmlape.registry import MODELS
-from each import each
 
 SMALL = dict(arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), img_size=32)
 OURS = [name for name in mmlape.list_models() if not name.startswith('timm/')]

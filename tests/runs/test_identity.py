@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from each import each
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
@@ -34,7 +35,6 @@ from mmlape.runs.identity import (
     settings,
 )
 from mmlape.runs.record import lock_run, running_in
-from each import each
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
