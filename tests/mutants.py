@@ -361,6 +361,22 @@ def summary(done: list[dict], seed: int) -> dict:
     )  # fmt: skip
 
 
+def check_change(file: Path, end: float) -> int:
+    """Run mutants of changed lines against the tests whose lines are recorded beside the file, until a time."""
+    found = {}
+    for part in file.parent.glob('lines-*'):
+        found |= json.loads(part.read_text())
+    mutants = of_lines({name: set(lines) for name, lines in json.loads(file.read_text()).items()})
+    import_libraries()
+    results = Results(file.with_name('results.jsonl'))
+    run(mutants, Tests(found), results, str(file.parent), end, wait_for_last=False)
+    alive = [one['change'] for one in results.done.values() if one['result'] != 'killed']
+    print(f'mutants of the change: {results.killed()} of {len(results.done)} killed; left out for want of time: '
+          f'{len(mutants) - len(results.done)}')  # fmt: skip
+    print(*alive, sep='\n')
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -368,9 +384,12 @@ def main() -> int:
     add('--count', type=int, default=100, help='mutants to draw (default: 100)')
     add('--minutes', type=float, default=float('inf'), help='start no more after them (default: no end)')
     add('--record', action='store_true', help=f'write {RECORD.relative_to(ROOT)}, which the docs show')
+    add('--change', metavar='FILE', help=argparse.SUPPRESS)  # of `tests/check.py`
     args = parser.parse_args()
     STATE.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * args.minutes
+    if args.change:
+        return check_change(Path(args.change), end)
     print(f'seed {args.seed}')
     import_libraries()
     with tempfile.TemporaryDirectory(prefix='mutants-') as temp:
