@@ -150,9 +150,8 @@ def main(commit: str = '') -> int:
         recorded = ['-p', 'seen_lines', '--lines-to', f'{temp}/lines-'] if lines else []
         status = pytest.main([*workers, *recorded, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
         left = deadline.collected - len(deadline.done)
-        print(
-            f'fast tests that ran: {len(deadline.done)}; left out, as {LIMIT} s were over: {left}; `make test` runs all'
-        )
+        ran = len(deadline.done)
+        print(f'fast tests that ran: {ran}; left out, as {LIMIT} s were over: {left}; `make test` runs all')
         if lines and not deadline.failed:
             _mutate(lines, temp, begin + ALL)
     only_stopped = left > 0 and status == pytest.ExitCode.INTERRUPTED and not deadline.failed
@@ -165,19 +164,12 @@ def _mutate(lines: dict[str, set[int]], temp: str, end: float) -> None:
     if find_spec('mutmut') is None:
         print(f'no mutants of {count} changed lines: mutmut is not installed; `make check` brings it')
         return
-    (change := Path(temp, 'change.json')).write_text(
-        json.dumps({file: sorted(found) for file, found in lines.items()})
-    )
-    seconds = max(0.0, end - time.monotonic())
-    command = [
-        sys.executable,
-        str(ROOT / 'tests' / 'mutants.py'),
-        '--change',
-        str(change),
-        '--minutes',
-        str(seconds / 60),
-    ]
-    subprocess.run(command, cwd=ROOT, check=False)
+    change = Path(temp, 'change.json')
+    change.write_text(json.dumps({file: sorted(found) for file, found in lines.items()}))
+    minutes = max(0.0, end - time.monotonic()) / 60
+    script = str(ROOT / 'tests' / 'mutants.py')
+    words = ('--change', str(change), '--minutes', str(minutes))
+    subprocess.run([sys.executable, script, *words], cwd=ROOT, check=False)
 
 
 if __name__ == '__main__':

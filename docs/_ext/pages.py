@@ -218,8 +218,8 @@ def mutants() -> str:
     folders = ', '.join(f'{name} {killed} of {drawn}' for name, (killed, drawn) in found['folders'].items())
     alive = '\n'.join(f'- `{line.replace("`", "")}`' for line in found['alive'])
     return f"""**{found['killed']} of {found['drawn']} mutants died, {share:.0%}** (95 % interval:
-{found['low']:.0%} to {found['high']:.0%}), on {found['date']}, with seed {found['seed']}, which no test had been written for, at commit
-`{found['commit']}`; drawn from {found['population']:,}. No fast test runs the line of {found['not_reached']} of them.
+{found['low']:.0%} to {found['high']:.0%}), on {found['date']}, with seed {found['seed']}, which no test had been written
+for, at commit `{found['commit']}`; drawn from {found['population']:,}. No fast test runs the line of {found['not_reached']} of them.
 By folder: {folders}.
 
 Those that are alive:
