@@ -214,13 +214,13 @@ def mutants() -> str:
     found = _record('mutants')
     if not found:
         return 'No run is recorded yet.'
-    share = found['killed'] / found['drawn']
+    killed, drawn, low, high = (found[key] for key in ('killed', 'drawn', 'low', 'high'))
+    rate = f'**{killed} of {drawn} mutants died, {killed / drawn:.0%}** (95 % interval: {low:.0%} to {high:.0%})'
+    source = f'{found["date"]}, commit `{found["commit"]}`, seed {found["seed"]}, drawn from {found["population"]:,}'
     folders = ', '.join(f'{name} {killed} of {drawn}' for name, (killed, drawn) in found['folders'].items())
     alive = '\n'.join(f'- `{line.replace("`", "")}`' for line in found['alive'])
-    return f"""**{found['killed']} of {found['drawn']} mutants died, {share:.0%}** (95 % interval:
-{found['low']:.0%} to {found['high']:.0%}), on {found['date']}, with seed {found['seed']}, which no test had been written
-for, at commit `{found['commit']}`; drawn from {found['population']:,}. No fast test runs the line of {found['not_reached']} of them.
-By folder: {folders}.
+    return f"""{rate}: {source}. No test had been written for what this seed draws. No fast test runs the line of
+{found['not_reached']} of them. By folder: {folders}.
 
 Those that are alive:
 
