@@ -13,7 +13,14 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent / 'golden' / 'told'
-DATE = re.compile(r'\d{4}-\d\d-\d\d([T ][\d:.+]+)?')
+VARYING = (
+    (r'\d{4}-\d\d-\d\d([T ][\d:.+]+)?', 'DATE'),
+    (r'\b\d+:\d\d:\d\d\b', 'TIME'),
+    (r'\b\d+ s\b', 'SECONDS'),
+    (r'\b[0-9a-f]{64}\b', 'HASH'),
+    (r'\d+ side by side', 'N side by side'),
+)
+"""What differs from run to run or by the machine, and the word for it."""
 LONG = re.compile(r'-?\d+\.\d{5,}(e-?\d+)?')
 
 
@@ -21,8 +28,10 @@ def assert_told(name: str, text: str, **replaced: object) -> None:
     """Compare a text with the one that is kept; what differs from run to run has a word instead."""
     for word, value in replaced.items():
         text = text.replace(str(value), word.upper())
-    text = DATE.sub('DATE', '\n'.join(line.rstrip() for line in text.splitlines()))
+    for pattern, word in VARYING:
+        text = re.sub(pattern, word, text)
     text = LONG.sub(lambda match: f'{float(match[0]):.4g}', text)
+    text = '\n'.join(line.rstrip() for line in text.splitlines())
     file = FOLDER / f'{name}.txt'
     if os.environ.get('RECORD_TOLD'):
         FOLDER.mkdir(exist_ok=True)

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
-from model_helpers import ARCH, new_vit, swin
+from model_helpers import ARCH, filled, new_vit, swin
 from PIL import Image
 from synthetic import settings, write_log, write_run
 from told import assert_told, keep_figures
@@ -27,14 +26,6 @@ def figures(monkeypatch):
 
 def shown(figures: dict[str, str]) -> str:
     return '\n'.join(f'{name}\n{text}' for name, text in sorted(figures.items()))
-
-
-def filled(model: torch.nn.Module) -> torch.nn.Module:
-    """Give every parameter values that no generator draws."""
-    with torch.no_grad():
-        for number, value in enumerate(model.parameters()):
-            value.copy_(torch.arange(value.numel()).add(number).mul(0.7).cos().mul(0.3).add(0.1).view_as(value))
-    return model.eval()
 
 
 def test_position_encodings(figures, tmp_path, capsys):

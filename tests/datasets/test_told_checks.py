@@ -41,6 +41,7 @@ def test_what_is_told_of_defects(mini, tmp_path, capsys, monkeypatch, name, conf
     spoil(mini)
     report = full_check(config(Path(mini.name) / name), ('train', 'val'), workers=1)
     report.seconds = 2.0
+    capsys.readouterr()  # what packages print when they are imported
     print_report(report)
     write_report(report, 'config.py', tmp_path / 'report.json')
     written = json.dumps(json.loads((tmp_path / 'report.json').read_text()), indent=1)
