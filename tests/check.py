@@ -81,8 +81,9 @@ def select(changed: list[str], root: Path = ROOT) -> list[str]:
 
 
 def _module(name: str) -> str:
-    parts = name.removesuffix('.py').removesuffix('/__init__').split('/')
-    return '.'.join(parts[1:] if parts[0] in ('tests', 'examples') else parts)
+    for folder in ('tests/', 'examples/', 'docs/results/'):  # whose files are imported by their own names
+        name = name.removeprefix(folder)
+    return name.removesuffix('.py').removesuffix('/__init__').replace('/', '.')
 
 
 def _folder(name: str) -> str:

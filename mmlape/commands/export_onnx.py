@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, and print how far the graph is from PyTorch."""
     from mmlape.engine.config import load_config
-    from mmlape.engine.export import build_backbone, export_backbone
+    from mmlape.export.backbone import build_backbone, export_backbone
 
     cfg = load_config(args.config, args.cfg_options)
     backbone = build_backbone(cfg, None if args.checkpoint == 'none' else args.checkpoint)

@@ -15,8 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.analysis.config_values import differing_values, value_sources
     from mmlape.engine.config import load_config
+    from mmlape.engine.config_values import differing_values, value_sources
 
     if args.sources:
         for key, value, source in value_sources(args.config, args.cfg_options):

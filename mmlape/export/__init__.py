@@ -1,0 +1,1 @@
+"""Export to other formats, held to PyTorch's numbers."""
