@@ -138,11 +138,16 @@ def population() -> list[tuple[str, int]]:
     return [(file, number) for file, count in json.loads(kept.read_text()).items() for number in range(count)]
 
 
-def draw(seed: int) -> Iterator[Mutant]:
-    """Yield the mutants in the order of a seed."""
-    order = list(population())
-    random.Random(seed).shuffle(order)
-    yield from filter(None, (mutant(*one) for one in order))
+def draw(seed: int, count: int) -> list[Mutant]:
+    """Return the first mutants of a seed; they are kept for a call that continues."""
+    kept = STATE / f'drawn-{seed}-{_tree()}.json'
+    drawn = [Mutant(*one) for one in json.loads(kept.read_text())] if kept.is_file() else []
+    if len(drawn) < count:
+        order = list(population())
+        random.Random(seed).shuffle(order)
+        drawn = list(islice(filter(None, (mutant(*one) for one in order)), count))
+        kept.write_text(json.dumps(drawn))
+    return drawn[:count]
 
 
 def of_lines(changed: dict[str, set[int]]) -> list[Mutant]:
@@ -396,7 +401,7 @@ def main() -> int:
     import_libraries()
     with tempfile.TemporaryDirectory(prefix='mutants-') as temp:
         tests = Recording(temp).tests()
-        drawn = list(islice(draw(args.seed), args.count))
+        drawn = draw(args.seed, args.count)
         results = Results(STATE / f'seed-{args.seed}-{_tree()}.jsonl')
         run(drawn, tests, results, temp, end, wait_for_last=True)
         confirm(results, temp)

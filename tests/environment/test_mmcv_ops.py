@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from each import each
 
 from mmlape import mmcv_ext
 from mmlape import mmcv_ops as ops
@@ -68,16 +67,16 @@ def test_soft_nms_gives_the_same_scores(ext, method, offset, case):
     torch.testing.assert_close(dets[: len(kept)], case['dets'], atol=1e-6, rtol=1e-6)
 
 
-def test_roi_align_gives_the_same_features_and_gradients(ext):
-    for kind, ratio, aligned, dtype, case in each(cases('roi_align')):
-        out, back, none = torch.zeros_like(case['out']), torch.zeros_like(case['maps']), case['maps'].new_zeros(0)
-        options = dict(aligned_height=5, aligned_width=4, spatial_scale=0.25, sampling_ratio=ratio, pool_mode=1)
-        ext.roi_align_forward(case['maps'], case['rois'], out, none, none, **options, aligned=bool(aligned))
-        ext.roi_align_backward(case['grad'], case['rois'], none, none, back, **options, aligned=bool(aligned))
-        tolerance = dict(float16=2e-3, float32=1e-6, float64=1e-12)[dtype]  # another build may sum in another order
-        torch.testing.assert_close(out, case['out'], atol=tolerance, rtol=tolerance)
-        torch.testing.assert_close(back, case['back'], atol=tolerance, rtol=tolerance)
-        assert case['out'].any() == (kind == 'usual')
+@pytest.mark.parametrize(('kind', 'ratio', 'aligned', 'dtype', 'case'), cases('roi_align'))
+def test_roi_align_gives_the_same_features_and_gradients(ext, kind, ratio, aligned, dtype, case):
+    out, back, none = torch.zeros_like(case['out']), torch.zeros_like(case['maps']), case['maps'].new_zeros(0)
+    options = dict(aligned_height=5, aligned_width=4, spatial_scale=0.25, sampling_ratio=ratio, pool_mode=1)
+    ext.roi_align_forward(case['maps'], case['rois'], out, none, none, **options, aligned=bool(aligned))
+    ext.roi_align_backward(case['grad'], case['rois'], none, none, back, **options, aligned=bool(aligned))
+    tolerance = dict(float16=2e-3, float32=1e-6, float64=1e-12)[dtype]  # another build may sum in another order
+    torch.testing.assert_close(out, case['out'], atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(back, case['back'], atol=tolerance, rtol=tolerance)
+    assert case['out'].any() == (kind == 'usual')
 
 
 # what the compiled ops cannot do on the CPU
