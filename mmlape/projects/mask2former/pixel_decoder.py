@@ -161,7 +161,8 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         )
         sizes = [rows * columns for rows, columns in cells.spatial_shapes]
         outs = [
-            to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)
+            to_maps(part, shape)
+            for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)
         ]
         for feat, lateral, output in zip(
             reversed(feats[:fine]), self.lateral_convs, self.output_convs
