@@ -1,12 +1,14 @@
 """Wrong formulas that a test must notice, put into the package one at a time.
 
-    python tests/wrong_formulas.py [NAME_PART]
+    python tests/wrong_formulas.py [NAME_PART] [--random 50 [--seed 1]]
 
 Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS``, or the file's own in
 ``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some
 survived. Those outside the models are in `wrong_figures`.
 """
 
+import argparse
+import random
 import sys
 import tempfile
 import time
@@ -1223,8 +1225,11 @@ def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
     return left
 
 
-def main(name_part: str = '') -> int:
+def main(name_part: str = '', count: int | None = None, seed: int = 0) -> int:
     chosen = [formula for formula in FORMULAS if name_part in formula.name]
+    if count is not None:
+        print(f'seed {seed}')
+        chosen = random.Random(seed).sample(chosen, min(count, len(chosen)))
     for formula in chosen:
         formula.put_into((ROOT / formula.file).read_text())
     import_libraries()
@@ -1240,4 +1245,9 @@ def main(name_part: str = '') -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('name_part', nargs='?', default='', help='runs those whose name has it (default: all)')
+    parser.add_argument('--random', type=int, metavar='N', help='runs N of them, drawn at random')
+    parser.add_argument('--seed', type=int, default=random.SystemRandom().randrange(10**6), help='of --random')
+    args = parser.parse_args()
+    sys.exit(main(args.name_part, args.random, args.seed))

@@ -144,11 +144,10 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.errors import ConfigError
     from mmlape.experiments.multi_seed import average_arms, run_study, show_arms
-    from mmlape.experiments.study import Arm, Study, choose, on_fractions, read_arms
+    from mmlape.experiments.study import Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    arms, seeds, work_dir = read_arms(args.config, args.cfg_options)
-    arms += [Arm.parse(values, args.cfg_options) for values in args.arm]
+    arms, seeds, work_dir = read_arms(args.config, args.cfg_options, args.arm)
     if not arms:
         raise ConfigError('nothing to train: name a STUDY or CONFIG, or --arm NAME CONFIG')
     arms = choose(arms, args.arms) if args.arms else arms

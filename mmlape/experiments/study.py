@@ -55,8 +55,15 @@ class Arm:
         return cls(values[0], values[1], (*cfg_options, *values[2:]))
 
 
-def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[list[Arm], tuple[int, ...], str]:
+def read_arms(
+    paths: Sequence[str], cfg_options: Sequence[str] = (), named: Sequence[Sequence[str]] = ()
+) -> tuple[list[Arm], tuple[int, ...], str]:
     """Return the arms of studies and configs, the studies' seeds, and the default work dir.
+
+    Args:
+        paths: Studies, arms of studies, and configs.
+        cfg_options: Changes of every arm.
+        named: Further arms, as `Arm.parse` takes each.
 
     Raises:
         ConfigError: A study is wrong, or two have different seeds.
@@ -71,6 +78,11 @@ def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[li
         arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
         seeds[study.seeds] = study.file
         names.add(study.name)
+    for values in named:
+        arms.append(Arm.parse(values, cfg_options))
+        if is_study(arms[-1].config):
+            study = read_study(arms[-1].config)
+            seeds[study.seeds] = study.file
     if len(seeds) > 1:
         raise ConfigError(f'--seeds: {" and ".join(seeds.values())} have different ones, so give them')
     return arms, next(iter(seeds), ()), f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs'
@@ -85,12 +97,17 @@ def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
 
 
 def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:
-    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'; on all, it keeps its name."""
+    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'; on all, it keeps its name.
+
+    A fraction replaces one that the arm or its config has, that of all images, too.
+    """
     shares = [parse_fraction(text) for text in fractions]
     return [
-        replace(arm, name=f'{arm.name}+{label(share)}', cfg_options=(*arm.cfg_options, f'data_fraction={share}'))
-        if share < 1
-        else arm
+        replace(
+            arm,
+            name=f'{arm.name}+{label(share)}' if share < 1 else arm.name,
+            cfg_options=(*arm.cfg_options, f'data_fraction={share}'),
+        )
         for arm in arms
         for share in shares
     ]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import tiny
-from doc_blocks import ROOT, blocks, script
+from doc_blocks import ROOT, blocks, script, write_programs
 
 PAGES = [page for page in sorted((ROOT / 'docs').rglob('*.md')) if any(block.runs for block in blocks(page))]
 RUN = 'work_dirs/tiny'
@@ -21,9 +21,7 @@ def programs(tmp_path):
     """A folder with `mmlape` and `python`, whose calls are forks."""
     folder = tmp_path / 'bin'
     folder.mkdir()
-    for name, call in (('python', ''), ('mmlape', ' -m mmlape')):
-        (folder / name).write_text(f'#!/bin/sh\nexec {tiny.environment()["PYTHON"]}{call} "$@"\n')
-        (folder / name).chmod(0o755)
+    write_programs(folder)
     return folder
 
 

@@ -209,7 +209,12 @@ CONTRACTS = {
             '--fractions': [
                 (
                     '--fractions 1/2 1',
-                    {'Study.arms': [Arm('a+1of2', 'a.py', ('data_fraction=1/2',)), *arms('a')]},
+                    {
+                        'Study.arms': [
+                            Arm('a+1of2', 'a.py', ('data_fraction=1/2',)),
+                            Arm('a', 'a.py', ('data_fraction=1',)),
+                        ]
+                    },
                     '--arms a',
                 )
             ],

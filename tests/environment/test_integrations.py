@@ -1,7 +1,6 @@
 """The modules of `mmlape.integrations`, each in an environment with its library and without OpenMMLab."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,10 @@ LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
 """The modules, with the extras that their messages name."""
 
 
-def check(python: Path, name: str, folder: Path) -> subprocess.CompletedProcess:
-    options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', folder)
-    return inside(python, '-m', 'pytest', *options, CHECKS / f'check_{name}.py', cwd=folder)
-
-
-@pytest.mark.parametrize('name', LIBRARIES)
-def test_library(beside_transformers: Path, tmp_path: Path, name: str):
-    done = check(beside_transformers, name, tmp_path)
+def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path):
+    options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', tmp_path)
+    checks = sorted(CHECKS.glob('check_*.py'))
+    done = inside(beside_transformers, '-m', 'pytest', *options, *checks, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
@@ -45,6 +40,7 @@ except StackError as error:
     assert done.stdout.count('\n') == 1 and f"pip install 'mmlape[{LIBRARIES[name]}]'" in done.stdout, done.stderr
 
 
+@pytest.mark.release
 def test_the_tutorial_prints_what_it_shows(beside_transformers: Path, tmp_path: Path):
     page = (ROOT / 'docs' / 'tutorials' / 'transformers.md').read_text()
     shown = ''.join(re.findall(r'^```text\n(.*?)^```$', page, re.M | re.S))

@@ -4,7 +4,6 @@ Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` 
 """
 
 import errno
-import functools
 import logging
 import os
 import signal
@@ -22,6 +21,8 @@ from mmlape.quiet import debugging
 PATIENCE = 60
 """Seconds that processes have to save and to end after SIGTERM, before they are killed."""
 
+_close = PContext.close
+
 
 def main(argv: Sequence[str]) -> int:
     """Run torchrun.
@@ -38,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
             fix = 'the same on every machine' if several else 'or leave it out, so that a free one is chosen'
             print(f'mmlape: error: {problem}: set PORT to a free one, {fix}', file=sys.stderr)
             return 1
-    PContext.close = functools.partialmethod(PContext.close, timeout=PATIENCE)
+    PContext.close = _close_patiently
     dynamic_rendezvous.get_method_name = _method_name
     if not debugging():  # it repeats, after a worker's own error, which process failed, and that it stops the others
         logging.getLogger('torch.distributed.elastic.multiprocessing.api').setLevel(logging.CRITICAL)
@@ -60,6 +61,11 @@ def main(argv: Sequence[str]) -> int:
     except SignalException as error:
         return 128 + int(error.sigval)
     return 0
+
+
+def _close_patiently(context: PContext, death_sig: signal.Signals | None = None, timeout: int = 0) -> None:
+    """End the processes; torchrun gives them 30 seconds, by itself or, from torch 2.12 on, by its argument."""
+    _close(context, death_sig, max(timeout, PATIENCE))
 
 
 def _first_failure(failures: dict[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
