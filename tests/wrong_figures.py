@@ -58,6 +58,7 @@ OWN_TESTS = {
     'mmlape/projects/few_shot/metric.py': OF_FEW_SHOT,
     'mmlape/projects/lit/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/datasets/': OF_DATA,
+    'mmlape/datasets/mini/objects.py': ('tests/datasets/test_objects.py',),
     'mmlape/projects/few_shot/dataset.py': OF_FEW_SHOT,
     'mmlape/datasets/checks.py': OF_CHECKS,
     'mmlape/datasets/formats/coco.py': OF_CHECKS,
