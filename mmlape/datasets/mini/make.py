@@ -46,10 +46,15 @@ VTAB_SETS = ('digits', 'textures', 'counts')
 class MiniOptions(SceneOptions):
     """Options of the mini data."""
 
-    digits: int = 6000  # number of training crops of a single digit; a fifth as many are for validation
+    digits: int = (
+        6000  # number of training crops of a single digit; a fifth as many are for validation
+    )
     crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
     per_scene: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
-    digit_size: tuple[int, int] = (96, 104)  # smallest and largest side, in pixels, of a digit's tile
+    digit_size: tuple[int, int] = (
+        96,
+        104,
+    )  # smallest and largest side, in pixels, of a digit's tile
     # number of training images of each set of the mini VTAB; a quarter as many are for validation, half as many for
     # testing
     vtab: int = 0
@@ -60,11 +65,26 @@ class MiniOptions(SceneOptions):
         """See `SceneOptions.rules`."""
         return [
             *super().rules(),
-            *((name, getattr(self, name) >= 0, 'must not be negative') for name in ('digits', 'vtab')),
+            *(
+                (name, getattr(self, name) >= 0, 'must not be negative')
+                for name in ('digits', 'vtab')
+            ),
             ('crop', self.crop >= 16, 'must be at least 16'),
-            ('per_scene', 1 <= self.per_scene[0] <= self.per_scene[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
-            ('digit_size', 12 <= self.digit_size[0] <= self.digit_size[1], 'must be MIN MAX with 12 <= MIN <= MAX'),
-            ('digit_size', self.digit_size[1] <= min(self.size), f'must fit into a scene of {self.size}'),
+            (
+                'per_scene',
+                1 <= self.per_scene[0] <= self.per_scene[1],
+                'must be MIN MAX with 1 <= MIN <= MAX',
+            ),
+            (
+                'digit_size',
+                12 <= self.digit_size[0] <= self.digit_size[1],
+                'must be MIN MAX with 12 <= MIN <= MAX',
+            ),
+            (
+                'digit_size',
+                self.digit_size[1] <= min(self.size),
+                f'must fit into a scene of {self.size}',
+            ),
         ]
 
     def write(self, root: Path) -> list[dict]:
@@ -72,7 +92,9 @@ class MiniOptions(SceneOptions):
         return _write_scenes(root, self) + _write_digits(root, self) + _write_vtab(root, self)
 
 
-def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwrite: bool = False) -> list[dict]:
+def make_mini_data(
+    root: str | Path, options: SceneOptions | None = None, overwrite: bool = False
+) -> list[dict]:
     """Generate the mini data below ``root``: digits, or what else the options are of.
 
     The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for
@@ -86,8 +108,12 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
     _require_target(root, overwrite)
     with _staging_directory(root) as partial:
         rows = options.write(partial)
-        marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
-        files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
+        marker = dict(
+            made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)
+        )
+        files = sorted(
+            path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file()
+        )
         marker.update(credits=options.credits, files=[MARKER, *files])
         (partial / MARKER).write_text(json.dumps(marker, indent=1))
         _publish(partial, root, overwrite)
@@ -106,14 +132,20 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
         ade = AdeWriter(root / 'ade', split, ADE_CLASSES)
         for _ in track(range(count), f'{split} scenes'):
             digits = int(rng.integers(options.per_scene[0], options.per_scene[1] + 1))
-            scene = scenes.compose(scans, backgrounds, options.size, digits, options.digit_size, rng)
+            scene = scenes.compose(
+                scans, backgrounds, options.size, digits, options.digit_size, rng
+            )
             jpeg = encode_image(scene.image, '.jpg')
-            things = [Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits]
+            things = [
+                Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits
+            ]
             behind = PHOTOGRAPHS[scene.photograph]
             coco.add(jpeg, options.size, things, scenes.describe(scene), photograph=behind)
             ade.add(jpeg, draw_labels(options.size, things, ADE_CLASSES.index(behind), border))
         coco.close()
-        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
+        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text(
+            '\n'.join(scenes.VOCABULARY) + '\n'
+        )
         total = len(coco.annotations)
         rows.append(
             dict(
@@ -148,9 +180,16 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
-        count = options.digits if split == 'train' else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+        count = (
+            options.digits
+            if split == 'train'
+            else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+        )
         rng = options.generator(f'{split} digits')
-        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        scans, backgrounds = (
+            scenes.Scans(split, rng).sample(),
+            scenes.Backgrounds(rng, (0.5 / cells, 1 / cells)),
+        )
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
@@ -183,7 +222,10 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = options.generator(f'{split} vtab {name}')
-            scans, backgrounds = scenes.Scans(scans_of, rng).sample(), scenes.Backgrounds(rng, (0.25, 0.5))
+            scans, backgrounds = (
+                scenes.Scans(scans_of, rng).sample(),
+                scenes.Backgrounds(rng, (0.25, 0.5)),
+            )
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
             for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
