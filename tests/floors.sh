@@ -34,7 +34,7 @@ PY
 make_environment "${PYTHON:-python3.10}"
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
-install 'setuptools<80' wheel
+install 'setuptools>=77,<80' wheel
 oldest torch torchvision >"$list"
 install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} -r "$list"
 locked >"$list"
