@@ -1,7 +1,7 @@
 #!/bin/sh
 # Test with the oldest supported versions (`oldest` in mmlape/environment/packages.py) of the original MM packages:
 #     PYTHON=python3.10 tests/floors.sh [VENV [PYTEST_ARGUMENTS]]
-# By default the tests of models, checkpoints, sharding and training. docs/how-to/testing.md has the result.
+# By default the tests of models, checkpoints, sharding and training. docs/contribute/testing.md has the result.
 # A second call skips what is installed. Without a GPU,
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's smaller wheels.
 set -eu
