@@ -357,26 +357,19 @@ def _signal_of(status: int | None) -> int:
     return -status if status < 0 else status - 128
 
 
-def record_diagnosis(run: Run, failure: dict, config: str, since: float) -> Run:
+def record_diagnosis(run: Run, failure: dict, config: str, before: dict) -> Run:
     """Record the diagnosed failure of a run that ended without recording one; return the run as it is now.
 
     Args:
         run: As read after its end.
         failure: As :func:`diagnose` returns it.
         config: For a run that never wrote a record.
-        since: Start of the attempt; a failure recorded before it is an earlier attempt's.
+        before: Its record before this attempt; if it is the same still, a failure in it is an earlier attempt's.
     """
-    if run.finished or run.state == 'running' or (run.state == 'failed' and _modified(run) >= since):
+    if run.finished or run.state == 'running' or (run.state == 'failed' and run.record != before):
         return run
     record = read_record(run.folder) or dict(config=config, seed=run.seed, iter=0, last=None, best=None)
     record.update(state='failed', reason=failure['reason'], failure=failure, updated=time.time(), eta=None)
     with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
         write_json(Path(run.folder) / RECORD, record)
     return read_run(run.folder, run.seed)
-
-
-def _modified(run: Run) -> float:
-    try:
-        return (Path(run.folder) / RECORD).stat().st_mtime
-    except OSError:
-        return 0.0
