@@ -112,7 +112,9 @@ def _is_alive(pid: int) -> bool:
 
 TAIL_LINES = 15
 SCANNED_LINES = 200
-_FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
+_FIRST_FAILURE = re.compile(
+    r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE
+)
 _STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
 
 
@@ -154,17 +156,29 @@ def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) 
     if number:
         name = signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'
         if name == 'SIGKILL' and out_of_memory:
-            return dict(kind='out-of-memory', reason='killed by the kernel: this machine ran out of memory')
+            return dict(
+                kind='out-of-memory', reason='killed by the kernel: this machine ran out of memory'
+            )
         if first:
             return dict(kind='lost-worker', reason=f'process {first[-1][0]} was killed by {name}')
         return dict(kind='interrupted' if name in _STOPS else 'error', reason=f'killed by {name}')
     errors = [line.split('mmlape: error:')[1].strip() for line in lines if 'mmlape: error:' in line]
     kind = kind_in(errors[-1] if errors else text).name
     if kind == 'lost-worker' and out_of_memory:
-        return dict(kind='out-of-memory', reason='the kernel killed a process: this machine ran out of memory')
+        return dict(
+            kind='out-of-memory',
+            reason='the kernel killed a process: this machine ran out of memory',
+        )
     if errors:
         return dict(kind=kind, reason=errors[-1])
-    cause = next((line for line in reversed(lines) if re.match(r'\S*(Error|Exception|Killed|error):?\b', line)), None)
+    cause = next(
+        (
+            line
+            for line in reversed(lines)
+            if re.match(r'\S*(Error|Exception|Killed|error):?\b', line)
+        ),
+        None,
+    )
     ending = 'ended without a message' if status is None else f'exit status {status}'
     line = cause or (lines[-1] if lines else None)
     return dict(kind=kind, reason=f'{ending}: {line.strip()}' if line else ending)
@@ -188,8 +202,12 @@ def record_diagnosis(run: Run, failure: dict, config: str, before: dict) -> Run:
     """
     if run.finished or run.state == 'running' or (run.state == 'failed' and run.record != before):
         return run
-    record = read_record(run.folder) or dict(config=config, seed=run.seed, iter=0, last=None, best=None)
-    record.update(state='failed', reason=failure['reason'], failure=failure, updated=time.time(), eta=None)
+    record = read_record(run.folder) or dict(
+        config=config, seed=run.seed, iter=0, last=None, best=None
+    )
+    record.update(
+        state='failed', reason=failure['reason'], failure=failure, updated=time.time(), eta=None
+    )
     with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
         write_json(Path(run.folder) / RECORD, record)
     return read_run(run.folder, run.seed)
