@@ -8,6 +8,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'docs'), str(ROOT / 'docs' / '_ext'), str(ROOT / 'tests')]
 warnings.filterwarnings('ignore')  # of the libraries; Sphinx has its own
 
+from repository import repository  # noqa: E402
+
 from mmlape import __version__  # noqa: E402
 
 project = 'mmlape'
@@ -46,6 +48,8 @@ maximum_signature_line_length = 80
 toc_object_entries = False
 
 html_theme = 'furo'
+if address := repository(ROOT):
+    html_theme_options = dict(announcement=f'<a class="repository" href="{address}">{address[8:]}</a>')
 html_title = f'mmlape {version}'
 html_favicon = '_static/icon.svg'
 html_static_path = ['_static']

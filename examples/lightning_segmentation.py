@@ -4,9 +4,9 @@
     pip install . lightning pillow                                    # in a checkout, beside torch
     python examples/lightning_segmentation.py --data data/mini/ade --classes 12 --steps 250 --out work_dirs/lightning
 
-The folder has ADE20K's layout: images/training, annotations/training, and both for validation, with PNG labels of which
-0 is unlabelled. The same command with --resume continues from the last checkpoint. Lightning's own options, such as
-several GPUs and bf16, are arguments of its Trainer, at the end.
+The folder has ADE20K's layout: images/training, annotations/training, and both for validation, with PNG labels, of
+which 0 is unlabelled. The same command with --resume continues from the last checkpoint. Lightning's own options, such
+as several GPUs and bf16, are arguments of its Trainer, at the end.
 """
 
 import argparse

@@ -175,7 +175,7 @@ def pristine(tmp_path_factory):
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
+    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), per_scene=(3, 5)))
     return root
 
 

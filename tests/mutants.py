@@ -32,9 +32,10 @@ import check
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
 FOLDERS = (
-    'commands', 'runs', 'evaluation', 'experiments', 'studies', 'datasets', 'checkpoint', 'analysis', 'export', 'engine',
+    'commands', 'runs', 'evaluation', 'experiments', 'studies', 'datasets', 'checkpoint', 'analysis', 'export',
+    'engine',
 )  # fmt: skip
-OF_COMMANDS = ('caches', 'cli', 'command_contract', 'hostile_files', 'shell_tools')
+OF_COMMANDS = ('told_commands', 'caches', 'cli', 'command_contract', 'hostile_files', 'shell_tools')
 """The tests of `tests/environment` that run the package rather than its installation."""
 STATE = ROOT / 'build' / 'mutants'
 RECORD = ROOT / 'docs' / 'results' / 'mutants.json'

@@ -11,6 +11,7 @@ It holds for the process of the tests and for what that forks, not for the serve
 import itertools
 import locale
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 TIME_ZONE = 'Pacific/Chatham'  # 12:45 or 13:45 from UTC
 LOCALES = ('de_DE.ISO-8859-1', 'de_DE.ISO8859-1', 'de_DE', 'de_DE.UTF-8', 'C')
 HOUR, STEPS = 3600, 24
+TESTS = Path(__file__).resolve().parent
 
 
 class Reversed:
@@ -50,6 +52,8 @@ def start() -> None:
     os.listdir = lambda *args: sorted(listdir(*args), reverse=True)
     for name in ('iterdir', 'glob', 'rglob'):  # which have kept the functions above, in some versions of Python
         setattr(Path, name, _reversed(getattr(Path, name)))
+    for name in ('read_text', 'write_text'):
+        setattr(Path, name, _in_utf8(getattr(Path, name)))
     calls = itertools.count()
     time.time = lambda: clock() - HOUR * (next(calls) % STEPS)
     os.environ['TZ'] = TIME_ZONE
@@ -59,6 +63,17 @@ def start() -> None:
 
 def _reversed(method: Callable) -> Callable:
     return lambda *args, **options: iter(sorted(method(*args, **options), reverse=True))
+
+
+def _in_utf8(method: Callable) -> Callable:
+    """Return a method of paths that takes UTF-8 for granted where a test calls it, and only there."""
+
+    def method_in_utf8(*args, **options):
+        if Path(sys._getframe(1).f_code.co_filename).parent.parent == TESTS:
+            options.setdefault('encoding', 'utf-8')
+        return method(*args, **options)
+
+    return method_in_utf8
 
 
 def _set_locale() -> None:

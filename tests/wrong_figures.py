@@ -16,7 +16,7 @@ QUICK = ' and '.join(f'not {name}' for name in SLOW)
 OF_METRICS = ('tests/evaluation/test_metrics.py', '-k', QUICK)
 OF_FEW_SHOT = ('tests/evaluation/test_few_shot.py', '-k', QUICK)
 OF_DATA = (
-    'tests/datasets/test_mini_data.py', 'tests/datasets/test_fraction.py', 'tests/datasets/test_array_data.py', 'tests/datasets/test_data_checks.py',
+    'tests/datasets/test_mini_data.py', 'tests/datasets/test_objects.py', 'tests/datasets/test_fraction.py', 'tests/datasets/test_array_data.py', 'tests/datasets/test_data_checks.py',
     'tests/datasets/test_retarget.py', 'tests/datasets/test_data_formats.py', 'tests/datasets/test_captions.py', 'tests/checkpoint/test_guarded_loading.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKS = ('tests/datasets/test_check_data.py', *OF_DATA)
@@ -58,6 +58,7 @@ OWN_TESTS = {
     'mmlape/projects/few_shot/metric.py': OF_FEW_SHOT,
     'mmlape/projects/lit/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/datasets/': OF_DATA,
+    'mmlape/datasets/mini/objects.py': ('tests/datasets/test_objects.py',),
     'mmlape/projects/few_shot/dataset.py': OF_FEW_SHOT,
     'mmlape/datasets/checks.py': OF_CHECKS,
     'mmlape/datasets/formats/coco.py': OF_CHECKS,
@@ -256,15 +257,27 @@ BY_FILE = {
         ('VTAB: counts from 1', 'len(scene.digits) - 1', 'len(scene.digits)'),
         ('VTAB: train800val200 without val200', "lines['train800'] + lines['val200']",
          "lines['train800'] + lines['train800']"),
-        ('mini: one generator for all', 'zlib.crc32(purpose.encode())', '0'),
         ("mini: digits of validation are training's",
-         'scenes.Scans(split, rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5',
-         "scenes.Scans('train', rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5"),
-        ('mini: categories from 0', 'category_id=digit.label + 1', 'category_id=digit.label'),
-        ('mini: area of the box', 'area=int(digit.mask.sum())', 'area=wide * high'),
+         'scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells',
+         "scenes.Scans('train', rng).sample(), scenes.Backgrounds(rng, (0.5 / cells"),
+    ],
+    'mmlape/datasets/mini/writers.py': [
+        ('mini: one generator for all', 'zlib.crc32(purpose.encode())', '0'),
+        ('mini: categories from 0', 'category_id=thing.label + 1', 'category_id=thing.label'),
+        ('mini: area of the box', 'area=int(thing.mask.sum())', 'area=wide * high'),
         ('mini: boxes by (row, column)', 'bbox=[left, top, wide, high]', 'bbox=[top, left, high, wide]'),
-        ('mini: no border', 'labels[cv2.dilate(digit.mask.astype(np.uint8), around) > 0] = 0', 'pass'),
+        ('mini: no border', 'labels[cv2.dilate(thing.mask.astype(np.uint8), around) > 0] = 0', 'pass'),
         ('mini: captions of the image before', 'image_id=number, caption', 'image_id=number - 1, caption'),
+    ],
+    'mmlape/datasets/mini/objects.py': [
+        ('objects: both splits have all', "if (_object(path) in held_out) == (split == 'val')]", "]"),
+        ('objects: look-alikes are apart', "re.split('[-_]', path.stem.lower())[0]", 'path.stem'),
+        ('objects: as many on every canvas', 'cells = height * width / CELL**2', 'cells = 1'),
+        ('objects: of a share of the canvas', 'zoom = side / max(stamp.shape[:2])',
+         'zoom = side / min(stamp.shape[:2])'),
+        ('objects: the colour of what is transparent', 'stamp[..., :3] * cover, size', 'stamp[..., :3] + 0 * cover, size'),
+        ('objects: cover each other', 'if not taken[place][cover > 0].any():', 'if True:'),
+        ('objects: photographs begin anew', 'np.minimum(steps, 2 * have - 1 - steps)', 'steps % have'),
     ],
     'mmlape/datasets/mini/scenes.py': [
         ('captions: above is below', "('above', 'below')", "('below', 'above')"),

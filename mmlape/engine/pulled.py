@@ -229,7 +229,7 @@ def _named_config(name: Any, where: str) -> str:
     if isinstance(name, str) and re.fullmatch(r'\w[\w.+-]*', name):
         root = mim_root()
         configs = root / 'configs'
-        file = next(configs.glob(f'[!_]*/**/{name}.py'), None)
+        file = next(iter(sorted(configs.glob(f'[!_]*/**/{name}.py'))), None)
         if file is not None:
             return f'{PREFIX}{file.relative_to(configs)}'
         found = find_arm(str(root / 'studies' / f'{name}.py'))

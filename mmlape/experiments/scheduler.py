@@ -150,9 +150,9 @@ class Scheduler:
             self.waiting.append(_resumed(planned, run))
             self.log(f'{planned.label}: {status}, continues in a new one')
         else:
-            self._fail(job, run, status, since=time.time() - seconds - 1)
+            self._fail(job, run, status)
 
-    def _fail(self, job: Job, run: Run, status: int | str, since: float) -> None:
+    def _fail(self, job: Job, run: Run, status: int | str) -> None:
         """Record the diagnosed failure of a run, and log it with the end of its output."""
         planned = job.planned
         self.failed.append(planned)
@@ -160,7 +160,7 @@ class Scheduler:
         # a job's machine may be another one
         out_of_memory = code is not None and oom_kills() > job.oom_kills
         failure = job.failure or diagnose(code, last_part(planned.log), out_of_memory)
-        run = record_diagnosis(run, failure, planned.arm.config, since=since)
+        run = record_diagnosis(run, failure, planned.arm.config, planned.run.record)
         end = status if code is None else f'exit status {code}'
         self.log(
             f'{planned.label}: FAILED with {end}: {run.reason or failure["reason"]}\n'

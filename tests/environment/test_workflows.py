@@ -85,6 +85,6 @@ def test_a_release_is_built_from_a_tag_and_tested_before_it_is_published():
 
 
 def test_the_readme_s_badges_are_of_workflows():
-    badges = re.findall(r'\]\(\.\./\.\./actions/workflows/(\S+?)\)', (ROOT / 'README.md').read_text())
+    badges = re.findall(r'\]\(\.\./\.\./actions/workflows/([^/\s]+)\)', (ROOT / 'README.md').read_text())
     assert set(badges) == {'tests.yml', 'docs.yml'}
     assert all((FOLDER / name).is_file() for name in badges)

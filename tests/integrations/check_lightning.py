@@ -37,23 +37,8 @@ def data(tmp_path_factory):
 
 
 def train(data, out, steps, *more):
-    words = (
-        '--data',
-        data,
-        '--classes',
-        2,
-        '--size',
-        64,
-        '--batch',
-        2,
-        '--steps',
-        steps,
-        '--lr',
-        3e-3,
-        '--workers',
-        0,
-    )
-    return recipe.main(list(map(str, (*words, '--out', out, *more))), OPTIONS)
+    words = f'--data {data} --out {out} --steps {steps} --classes 2 --size 64 --batch 2 --lr 3e-3 --workers 0'
+    return recipe.main([*words.split(), *more], OPTIONS)
 
 
 @pytest.fixture(scope='module')

@@ -14,6 +14,10 @@ import numpy as np
 
 DIGIT_NAMES = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 PHOTOGRAPHS = ('china', 'flower')
+CREDITS = {
+    'china': 'danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035, CC BY 2.0',
+    'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
+}
 SHOWN = ('a temple', 'a flower')  # what the photographs show, for captions
 SPLITS = ('train', 'val')
 VAL_EVERY = 5  # of each digit's scans, every fifth is for validation
