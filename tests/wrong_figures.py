@@ -258,8 +258,8 @@ BY_FILE = {
         ('VTAB: train800val200 without val200', "lines['train800'] + lines['val200']",
          "lines['train800'] + lines['train800']"),
         ("mini: digits of validation are training's",
-         'scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells',
-         "scenes.Scans('train', rng).sample(), scenes.Backgrounds(rng, (0.5 / cells"),
+         'scenes.Scans(split, rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5',
+         "scenes.Scans('train', rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5"),
     ],
     'mmlape/datasets/mini/writers.py': [
         ('mini: one generator for all', 'zlib.crc32(purpose.encode())', '0'),

@@ -180,16 +180,13 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
-        count = (
-            options.digits
-            if split == 'train'
-            else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
-        )
+        count = options.digits
+        if split != 'train':
+            count = max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = options.generator(f'{split} digits')
-        scans, backgrounds = (
-            scenes.Scans(split, rng).sample(),
-            scenes.Backgrounds(rng, (0.5 / cells, 1 / cells)),
-        )
+        scans = scenes.Scans(split, rng).sample()
+        backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        size = (options.crop, options.crop)
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
@@ -222,10 +219,8 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = options.generator(f'{split} vtab {name}')
-            scans, backgrounds = (
-                scenes.Scans(scans_of, rng).sample(),
-                scenes.Backgrounds(rng, (0.25, 0.5)),
-            )
+            scans = scenes.Scans(scans_of, rng).sample()
+            backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
             for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
