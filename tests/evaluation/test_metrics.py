@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from mmdet.evaluation.metrics import CocoMetric as MMDetCocoMetric

@@ -194,7 +194,9 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in track(range(count), f'{split} digits'):
-            scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
+            scene = scenes.compose(
+                scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng
+            )
             digit = scene.digits[0]
             file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
             file.write_bytes(encode_image(scene.image, '.png'))
