@@ -122,7 +122,7 @@ OWN_TESTS = {
         'diagnosis or one_line or being_recorded or without_a_note',
     ),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
-    'mmlape/engine/export.py': ('tests/engine/test_export.py', '-k', 'something_else or adapter'),
+    'mmlape/analysis/export.py': ('tests/engine/test_export.py', '-k', 'something_else or adapter'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -1038,7 +1038,7 @@ BY_FILE = {
     'mmlape/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
-    'mmlape/engine/export.py': [
+    'mmlape/analysis/export.py': [
         ('export: undefined differences do not count', 'largest = max(largest, float(difference)) if np.isfinite(difference) else np.inf', 'largest = max(largest, float(difference))'),
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
         ('export: notes are not written', '    onnx.save(graph, path)\n', ''),

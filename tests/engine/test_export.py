@@ -13,7 +13,7 @@ from tiny import MMLAPE, REAL, run, write_config, write_data
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
-from mmlape.engine.export import build_backbone, compare, export_backbone
+from mmlape.analysis.export import build_backbone, compare, export_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, T2TViT

@@ -8,7 +8,7 @@ from tiny import ROOT, difference, record, run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.engine.config import load_config
-from mmlape.engine.export import build_backbone, export_backbone
+from mmlape.analysis.export import build_backbone, export_backbone
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT
 

@@ -585,8 +585,8 @@ CONTRACTS = {
         'a.py m.pth',
         {
             'mmlape.engine.config.load_config': load_model,
-            'mmlape.engine.export.build_backbone': 'backbone',
-            'mmlape.engine.export.export_backbone': 0.0,
+            'mmlape.analysis.export.build_backbone': 'backbone',
+            'mmlape.analysis.export.export_backbone': 0.0,
         },
         of_config('build_backbone')
         | {

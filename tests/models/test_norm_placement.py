@@ -15,7 +15,7 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
-from mmlape.engine.export import export_backbone
+from mmlape.analysis.export import export_backbone
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.layers.norm_placement import placements, resolve_norm_placement
