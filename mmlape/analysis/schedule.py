@@ -1,5 +1,8 @@
 """The learning rate and the weight decay of a configuration over time, by MMEngine's schedulers, without training."""
 
+import contextlib
+import io
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +73,8 @@ def epoch_length(cfg: Config) -> tuple[int, bool]:
     batch = (cfg.get('auto_scale_lr') or {}).get('base_batch_size') or loader.batch_size
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     try:
-        images = len(DATASETS.build(dict(loader.dataset)))
+        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
+            images = len(DATASETS.build(dict(loader.dataset)))
     except (OSError, DataError):
         return EPOCH_LENGTH, True
     return max(1, -(-images // batch)), False
@@ -108,12 +112,14 @@ def _walk(
     """Return the rate and the decay that each step is taken with."""
     (group,) = wrapper.param_groups
     values = np.empty((2, steps))
-    for step in range(steps):
-        values[:, step] = group['lr'], group['weight_decay']
-        ends = per_epoch is not None and (step + 1) % per_epoch == 0
-        for scheduler, of_epochs in built:
-            if ends if of_epochs else by_iteration:
-                scheduler.step()
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Detected call of `scheduler.step')
+        for step in range(steps):
+            values[:, step] = group['lr'], group['weight_decay']
+            ends = per_epoch is not None and (step + 1) % per_epoch == 0
+            for scheduler, of_epochs in built:
+                if ends if of_epochs else by_iteration:
+                    scheduler.step()
     return values[0], values[1]
 
 
@@ -161,7 +167,9 @@ def draw_schedule(schedule: Schedule, title: str, path: Path) -> Path:
         axes.plot(kept, values[kept], style, color=ink, lw=1.8)
         axes.set_ylabel(name, color=ink)
         axes.set_ylim(0, 1.08 * values.max() or 1)
-    left.set(xlabel=schedule.unit, title=title)
+    assumed = ' (assumed)' if schedule.assumed else ''
+    of_epoch = f', {schedule.epoch_length:,} in an epoch{assumed}' if schedule.epoch_length else ''
+    left.set(xlabel=schedule.unit + of_epoch, title=title)
     left.set_xlim(0, max(1, steps[-1]))
     return save_figure(figure, path)
 
