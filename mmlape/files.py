@@ -114,13 +114,13 @@ def require_limits(content: Any, length: int = 0) -> None:
     raise ValueError(_TOO_DEEP)
 
 
-def read_json(path: str | Path, kind: type = dict) -> Any:
+def read_json(path: str | Path, expected: type = dict) -> Any:
     """Return what a JSON file holds; None if it cannot be read, or holds another kind of value."""
     try:
         content = parse_json(Path(path).read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, kind) else None
+    return content if isinstance(content, expected) else None
 
 
 def write_json(path: str | Path, content: dict | list) -> None:

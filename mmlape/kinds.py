@@ -36,10 +36,10 @@ class Registry:
             KeyError: If nothing is registered under that name.
         """
         options = dict(cfg)
-        kind = options.pop('type')
-        found = self.get(kind) if isinstance(kind, str) else kind
+        given = options.pop('type')
+        found = self.get(given) if isinstance(given, str) else given
         if found is None:
-            raise KeyError(f'no {self.name} is called {kind!r}; there are: {", ".join(self.module_dict)}')
+            raise KeyError(f'no {self.name} is called {given!r}; there are: {", ".join(self.module_dict)}')
         return found(**options)
 
     def register_module(
@@ -51,12 +51,12 @@ class Registry:
             KeyError: If another class has that name, unless ``force``.
         """
 
-        def register(kind: type) -> type:
-            for key in [name] if isinstance(name, str) else name or [kind.__name__]:
-                if not force and self.module_dict.get(key, kind) is not kind:
+        def register(cls: type) -> type:
+            for key in [name] if isinstance(name, str) else name or [cls.__name__]:
+                if not force and self.module_dict.get(key, cls) is not cls:
                     raise KeyError(f'{self.name} {key!r} is registered already: {self.module_dict[key]}')
-                self.module_dict[key] = kind
-            return kind
+                self.module_dict[key] = cls
+            return cls
 
         return register if module is None else register(module)
 
@@ -80,11 +80,11 @@ class PublicRegistry(Registry):
     ) -> Callable[[type], type] | type:
         """Register a class as ``Registry`` does; a public name is taken, imported or not."""
 
-        def register(kind: type) -> type:
-            for key in [name] if isinstance(name, str) else name or [kind.__name__]:
+        def register(cls: type) -> type:
+            for key in [name] if isinstance(name, str) else name or [cls.__name__]:
                 self.get(key)
-            super(PublicRegistry, self).register_module(name, force, kind)
-            return kind
+            super(PublicRegistry, self).register_module(name, force, cls)
+            return cls
 
         return register if module is None else register(module)
 

@@ -17,12 +17,12 @@ class Part(NamedTuple):
     """A part of a section.
 
     Attributes:
-        kind: 'text', 'list', 'warnings', 'table', 'figure', or 'details'.
+        element: 'text', 'list', 'warnings', 'table', 'figure', or 'details'.
         content: A text, lines, a frame, the file of a figure, or the parts of details; empty ones are left out.
         open: Whether details are open at first.
     """
 
-    kind: str
+    element: str
     content: Any
     caption: str = ''
     open: bool = False
@@ -53,5 +53,5 @@ def _printable(value: Any) -> Any:
 
 def data_uri(path: str) -> str:
     """Return an image file as a `data:` address."""
-    kind = mimetypes.guess_type(path)[0] or 'application/octet-stream'
-    return f'data:{kind};base64,{base64.b64encode(Path(path).read_bytes()).decode()}'
+    media_type = mimetypes.guess_type(path)[0] or 'application/octet-stream'
+    return f'data:{media_type};base64,{base64.b64encode(Path(path).read_bytes()).decode()}'

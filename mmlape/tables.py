@@ -24,7 +24,7 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence], text_columns: i
     """Build a table of text.
 
     Args:
-        columns: Its heads.
+        columns: Its header.
         rows: As long as ``columns``.
         text_columns: How many columns at the left are text.
     """
@@ -37,8 +37,8 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     return list(frame.reset_index().itertuples(index=False, name=None))
 
 
-def heads_of(frame: pd.DataFrame) -> list[str]:
-    """Return the heads of a table, those of text first."""
+def header_of(frame: pd.DataFrame) -> list[str]:
+    """Return the header of a table, those of text first."""
     return [*frame.index.names, *frame.columns]
 
 
@@ -50,8 +50,8 @@ def markdown_text(text: str) -> str:
 def markdown_table(frame: pd.DataFrame) -> str:
     """Return a table as Markdown."""
     rule = ['---'] * frame.index.nlevels + ['---:'] * len(frame.columns)
-    heads, *rows = ([markdown_text(str(cell)) for cell in row] for row in (heads_of(frame), *rows_of(frame)))
-    return '\n'.join(f'| {" | ".join(row)} |' for row in (heads, rule, *rows))
+    header, *rows = ([markdown_text(str(cell)) for cell in row] for row in (header_of(frame), *rows_of(frame)))
+    return '\n'.join(f'| {" | ".join(row)} |' for row in (header, rule, *rows))
 
 
 def html_table(frame: pd.DataFrame) -> str:
@@ -98,7 +98,7 @@ def console_table(
         styles: Rich's style of cells that have this text.
     """
     table, last, styles = ConsoleTable(title=None if title is None else Text(printable(title))), None, styles or {}
-    for place, head in enumerate(heads_of(frame)):
+    for place, head in enumerate(header_of(frame)):
         table.add_column(head, justify='left' if place < frame.index.nlevels else 'right', overflow='fold')
     for row in rows_of(frame):
         if sections and last not in (None, row[0]):

@@ -22,7 +22,7 @@ OF_DATA = (
 OF_CHECKS = ('tests/datasets/test_check_data.py', *OF_DATA)
 OF_RUNS = (
     'tests/runs/test_identity.py', 'tests/runs/test_record.py', 'tests/engine/test_engine.py', 'tests/engine/test_engine_rules.py',
-    'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/runs/test_provenance.py', 'tests/experiments/test_report.py',
+    'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/checkpoint/test_provenance.py', 'tests/experiments/test_report.py',
     'tests/engine/test_randomness.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
 )  # fmt: skip
 OF_COMPARISONS = (
@@ -33,7 +33,7 @@ OF_COMPARISONS = (
 OF_VTAB = (
     'tests/experiments/test_vtab.py', 'tests/runs/test_run_rules.py::test_vtab_ends_with_1_if_a_set_has_no_result', '-k', QUICK,
 )  # fmt: skip
-OF_STUDIES = ('tests/experiments/test_study_file.py', 'tests/experiments/test_study.py')
+OF_STUDIES = ('tests/studies/test_study_file.py', 'tests/experiments/test_study.py')
 OF_LAUNCHERS = (
     'tests/experiments/test_scheduler.py', 'tests/experiments/test_slurm_launcher.py', 'tests/experiments/test_study.py', 'tests/engine/test_progress.py',
     'tests/experiments/test_status.py', 'tests/experiments/test_launchers.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
@@ -48,7 +48,7 @@ OF_ANALYSIS = (
     'tests/engine/test_gradient_norm.py', 'tests/analysis/test_model_cost.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKPOINTS = (
-    'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_checkpoint_records.py',
+    'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_metadata.py',
     'tests/checkpoint/test_checkpoint.py', 'tests/checkpoint/test_normalisation.py', 'tests/experiments/test_vtab.py', 'tests/checkpoint/test_timm_weights.py',
     'tests/checkpoint/test_t2t_ceit_checkpoints.py', '-k', QUICK,
 )  # fmt: skip
@@ -64,23 +64,24 @@ OWN_TESTS = {
     'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
     'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
+    'mmlape/checkpoint/provenance.py': ('tests/checkpoint/test_provenance.py',),
     'mmlape/runs/': OF_RUNS,
     'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
     'mmlape/experiments/': OF_COMPARISONS,
-    'mmlape/experiments/report/content.py': ('tests/runs/test_provenance.py', *OF_COMPARISONS),
+    'mmlape/experiments/report/content.py': ('tests/checkpoint/test_provenance.py', *OF_COMPARISONS),
     'mmlape/projects/vtab/protocol.py': OF_VTAB,
     'mmlape/projects/vtab/sets.py': OF_VTAB,
     'mmlape/experiments/launchers.py': OF_LAUNCHERS,
     'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
-    'mmlape/engine/study_file.py': OF_STUDIES,
-    'mmlape/experiments/study.py': ('tests/experiments/test_study_file.py', *OF_LAUNCHERS),
+    'mmlape/studies/study_file.py': OF_STUDIES,
+    'mmlape/experiments/study.py': ('tests/studies/test_study_file.py', *OF_LAUNCHERS),
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
     'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
     'mmlape/engine/tta.py': ('tests/engine/test_tta.py',),
-    'mmlape/engine/config.py': ('tests/experiments/test_study_file.py', '-k', 'variables'),
+    'mmlape/engine/config.py': ('tests/studies/test_study_file.py', '-k', 'variables'),
     'mmlape/engine/hooks/run.py': (
         'tests/engine/test_train_test.py::test_metrics_of_mmsegs_own_are_recorded',
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
@@ -105,7 +106,7 @@ OWN_TESTS = {
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
     'mmlape/analysis/': OF_ANALYSIS,
-    'mmlape/analysis/config_values.py': ('tests/experiments/test_study_file.py', '-k', 'every_value'),
+    'mmlape/engine/config_values.py': ('tests/studies/test_study_file.py', '-k', 'every_value'),
     'mmlape/analysis/dataset_page.py': ('tests/datasets/test_check_data.py', '-k', 'frequent_class'),
     'examples/': (
         'tests/analysis/test_explain_pe.py',
@@ -115,14 +116,11 @@ OWN_TESTS = {
         QUICK,
     ),
     'examples/replication.py': ('tests/analysis/test_replication.py',),
-    'mmlape/runs/failures.py': (
-        'tests/runs/test_diagnosis.py',
-        'tests/runs/test_failures.py',
-        '-k',
-        'diagnosis or one_line or being_recorded or without_a_note',
-    ),
+    'mmlape/runs/diagnosis.py': ('tests/runs/test_diagnosis.py', '-k', 'diagnosis or one_line'),
+    'mmlape/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
+    'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
-    'mmlape/analysis/export.py': ('tests/engine/test_export.py', '-k', 'something_else or adapter'),
+    'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -161,7 +159,7 @@ BY_FILE = {
         ('AP: classes over 1000 detections', 'evaluation.params.maxDets.index(MAX_DETECTIONS)', '-1'),
         ('AP: small objects only, class by class', '[:, :, :, 0, limit]', '[:, :, :, 1, limit]'),
         ('AP: classes at IoU 0.5', 'np.nanmean(ap))', 'np.nanmean(ap[0]))'),
-        ('AP: a mask is as large as its box', "if kind == 'segm':\n", "if kind == 'mask':\n"),
+        ('AP: a mask is as large as its box', "if iou_type == 'segm':\n", "if iou_type == 'mask':\n"),
         ('AP: the first detection matches nothing', 'enumerate(detections, start=1)', 'enumerate(detections)'),
         ('AP: classes that are not wanted, too', '        evaluation.params.catIds = self.cat_ids\n', ''),
         ('AP: thresholds of the paper always', 'np.atleast_1d(self.iou_thrs)', 'evaluation.params.iouThrs'),
@@ -320,7 +318,7 @@ BY_FILE = {
         ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
         ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
          "in ('checkpoint',) and"),
-        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
+        ('identity: the source of experiments counts', "'environment', 'experiments', 'export', 'cli.py')",
          "'environment', 'cli.py')"),
         ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
          "_AFTERWARDS = ('engine', 'analysis',"),
@@ -354,8 +352,10 @@ BY_FILE = {
          "'accumulative_counts' in wrapper"),
         ('identity: fp16 is bf16', "'AmpOptimWrapper': 'fp16'", "'AmpOptimWrapper': 'bf16'"),
         ('identity: the order of keys counts', 'json.dumps(content, sort_keys=True)', 'json.dumps(content)'),
-        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
         ('identity: the shortest data root first', 'key=len, reverse=True)', 'key=len)'),
+    ],
+    'mmlape/checkpoint/provenance.py': [
+        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
     ],
     'mmlape/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
@@ -424,12 +424,16 @@ BY_FILE = {
         ('curves: undefined values are points', 'if numeric and is_defined(name, value):', 'if numeric:'),
     ],
     'mmlape/runs/failures.py': [
+        ('failure: SIGTERM interrupts the record', "            ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
+        ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
+    ],
+    'mmlape/runs/failure_types.py': [
+        ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
+    ],
+    'mmlape/runs/diagnosis.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
-        ('failure: SIGTERM interrupts the record', "            _ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
         ('diagnosis: status 255 is a signal', '128 < status < 160', 'status > 128'),
-        ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
-        ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
     ],
     'mmlape/experiments/statistics.py': [
         ('tests: 90 % intervals', 'CONFIDENCE = 0.95', 'CONFIDENCE = 0.9'),
@@ -511,7 +515,7 @@ BY_FILE = {
         ('report: the last arm is the baseline', 'if other.model.plain), next(iter(same), None))',
          'if other.model.plain), next(reversed(same), None))'),
         ('report: a given baseline was chosen', "'' if self.baseline else ' Chosen", "' Chosen"),
-        ('report: Holm over all paired and unpaired', 'holm([getattr(pair, kind) for pair in family])',
+        ('report: Holm over all paired and unpaired', 'holm([getattr(pair, test) for pair in family])',
          "holm([getattr(pair, 'welch') for pair in family])"),
         ('report: warning although both are published', 'if any(published) and not all(published):', 'if any(published):'),
         ('report: undefined in best told as last', "values = result.values('last', metric)", "values = result.values('best', metric)"),
@@ -557,7 +561,7 @@ BY_FILE = {
         ("VTAB: another model's figures", 'if arm.base_name == (base or bases[0])', 'if arm.base_name == bases[0]'),
         ('VTAB: figures of a model that options change', 'figure if same_model else None', 'figure'),
     ],
-    'mmlape/engine/study_file.py': [
+    'mmlape/studies/study_file.py': [
         ('study: the first figure for every base', 'figures.get(key),', 'next(iter(figures.values()), None),'),
         ('study: relative to the arm of another base', "f'{relative_to}{suffix}' if", "f'{relative_to}' if"),
         ('study: figures without a source', "and not content.get('paper'):", 'and False:'),
@@ -771,8 +775,8 @@ BY_FILE = {
         ('decay: group norms decay', '(_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)',
          '(_BatchNorm, _InstanceNorm, nn.LayerNorm)'),
         ('decay: every convolution is depthwise', 'module.in_channels == module.groups', 'True'),
-        ('rates: products are sums', 'math.prod(rule.factor for rule in settings.rates)',
-         'sum(rule.factor for rule in settings.rates)'),
+        ('rates: products are sums', 'math.prod(rule.factor for rule in rules.rates)',
+         'sum(rule.factor for rule in rules.rates)'),
         ('decay: norms before positions', 'dict(position=is_position, norm=is_norm, bias=is_bias,', 'dict(norm=is_norm, bias=is_bias, position=is_position,'),
     ],
     'mmlape/engine/optim.py': [
@@ -859,7 +863,7 @@ BY_FILE = {
     'mmlape/analysis/drawing.py': [
         ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
         ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
-        ('drawings: prediction left of the truth', "SIDES, KINDS = ('gt', 'pred')", "SIDES, KINDS = ('pred', 'gt')"),
+        ('drawings: prediction left of the truth', "SIDES, PARTS = ('gt', 'pred')", "SIDES, PARTS = ('pred', 'gt')"),
         ('drawings: classes between two classes', "large.shape[1::-1], interpolation='nearest')", "large.shape[1::-1], interpolation='bilinear')"),
         ('drawings: label 256 is label 0', '.astype(np.uint16)', '.astype(np.uint8)'),
     ],
@@ -929,7 +933,7 @@ BY_FILE = {
         ('reader: module before state_dict', "('state_dict', 'model', 'model_state', 'module')", "('model', 'module', 'state_dict', 'model_state')"),
         ('reader: some names with module. are enough', 'if all(key.startswith(p) for key in tensors)', 'if any(key.startswith(p) for key in tensors)'),
     ],
-    'mmlape/checkpoint/records.py': [
+    'mmlape/checkpoint/metadata.py': [
         ('normalisation: timm has bytes', '_make(_pretrained_cfg(meta, local_path(path)), 255,',
          '_make(_pretrained_cfg(meta, local_path(path)), 1,'),
         ('normalisation: stds are not compared', 'zip(self.mean + self.std, other.mean + other.std)',
@@ -1031,14 +1035,14 @@ BY_FILE = {
         ('page: the least frequent first', 'for label in range(len(summary.classes))), reverse=True)', 'for label in range(len(summary.classes))))'),
         ('page: red and blue exchanged', 'return mmcv.bgr2rgb(np.ascontiguousarray(image))', 'return np.ascontiguousarray(image)'),
     ],
-    'mmlape/analysis/config_values.py': [
+    'mmlape/engine/config_values.py': [
         ('values: the file of the deepest base loses', 'if key in sources and sources[key][0] == value and not', 'if key in sources and not'),
         ('values: a base with an equal value is named', ' and not _assigns(assigned, key.split(\'.\'))', ''),
     ],
     'mmlape/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
-    'mmlape/analysis/export.py': [
+    'mmlape/export/backbone.py': [
         ('export: undefined differences do not count', 'largest = max(largest, float(difference)) if np.isfinite(difference) else np.inf', 'largest = max(largest, float(difference))'),
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
         ('export: notes are not written', '    onnx.save(graph, path)\n', ''),

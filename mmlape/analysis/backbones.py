@@ -10,13 +10,13 @@ from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
-from mmlape.engine.study_file import is_study
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.mim import PREFIX
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.runs.identity import leaves
 from mmlape.runs.record import checkpoints
+from mmlape.studies.study_file import is_study
 
 CONFIGS = ('.py', '.json', '.yaml', '.yml')
 SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')

@@ -141,7 +141,7 @@ class BoxConfusion(Confusion):
 
 
 def _f1(right: np.ndarray, scores: np.ndarray) -> float:
-    """Return the F1 of boxes and objects, (boxes, objects) bool; the best box of an object is right, others are not."""
+    """Return the F1 of boxes and objects, (boxes, objects) bool; only the best box of an object is right."""
     taken = np.zeros(right.shape[1], bool)
     for box in np.argsort(-scores, kind='stable'):
         free = np.flatnonzero(right[box] & ~taken)

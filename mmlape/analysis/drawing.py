@@ -19,7 +19,7 @@ from mmlape.errors import DataError
 from mmlape.files import atomic_path
 
 MIN_LONGER_SIDE = 640  # pixels, of a drawing
-SIDES, KINDS = ('gt', 'pred'), ('instances', 'sem_seg')
+SIDES, PARTS = ('gt', 'pred'), ('instances', 'sem_seg')
 
 
 def draw_sample(
@@ -43,7 +43,7 @@ def draw_sample(
     """
     large = enlarge(image)
     meta = dict(classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))])
-    objects, maps = ([f'{side}_{kind}' for side in sides if f'{side}_{kind}' in sample] for kind in KINDS)
+    objects, maps = ([f'{side}_{part}' for side in sides if f'{side}_{part}' in sample] for part in PARTS)
     if objects:
         factor = large.shape[0] / image.shape[0]
         drawn = [_draw_instances(large, factor, sample.get(name), meta, score_thr) for name in objects]

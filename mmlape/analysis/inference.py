@@ -160,8 +160,8 @@ def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None
 
 def _class_names(cfg: Config) -> list[str]:
     """Return the class names of a config's test set, without reading its files."""
-    settings = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
-    names = DATASETS.build(settings).metainfo.get('classes')
+    dataset_cfg = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
+    names = DATASETS.build(dataset_cfg).metainfo.get('classes')
     if names is None:
         raise ConfigError('the test dataset has no class names: set metainfo=dict(classes=...) in its config')
     return list(names)
@@ -280,10 +280,10 @@ def compare_on_dataset(
     if model.task == 'classification' or not model.annotation_steps:
         raise ConfigError('no ground truth to draw: use a detector or segmenter with LoadAnnotations')
     init_default_scope(model.cfg.default_scope)
-    settings = copy.deepcopy(model.cfg.test_dataloader.dataset)
+    dataset_cfg = copy.deepcopy(model.cfg.test_dataloader.dataset)
     pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
-    settings.pipeline = [dict(type='LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
-    dataset = DATASETS.build(settings)
+    dataset_cfg.pipeline = [dict(type='LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
+    dataset = DATASETS.build(dataset_cfg)
     paths = []
     for index in indices:
         truth = dataset[index]['data_samples']

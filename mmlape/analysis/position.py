@@ -99,7 +99,7 @@ class PositionView:
     """What a model's layers see; ``token`` is the (row, column) of the first grid that `LayerView.row` is of."""
 
     name: str
-    kind: str
+    measure: str
     grid: Grid
     token: Grid
     layers: list[LayerView]
@@ -185,22 +185,33 @@ def draw_positions(views: Sequence[PositionView], path: Path) -> Path:
     """
     labels = list(dict.fromkeys(layer.label for view in views for layer in view.layers))
     widths = [1.0, 1.0] + [GAP, 1.0, 1.0] * (len(views) - 1)
-    kinds = list(dict.fromkeys(view.kind for view in views))
-    figure = Figure((CELL * sum(widths) + 0.9, CELL * (len(labels) + 0.45) + 0.6 * len(kinds)), layout='constrained')
+    measures = list(dict.fromkeys(view.measure for view in views))
+    width = CELL * sum(widths) + 0.9
+    height = CELL * (len(labels) + 0.45) + 0.6 * len(measures)
+    figure = Figure((width, height), layout='constrained')
     figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
     axes = figure.subplots(len(labels), len(widths), squeeze=False, gridspec_kw=dict(width_ratios=widths))
     for ax in axes.flat:
         ax.set_axis_off()
-    for kind in kinds:
-        shown = [view for view in views if view.kind == kind]
+    for measure in measures:
+        shown = [view for view in views if view.measure == measure]
         values = [layer.row for view in shown for layer in view.layers]
         values += [layer.pairs for view in shown for layer in view.layers]
-        top = 1.0 if kind == COSINE else max(part.max() for part in values)
+        top = 1.0 if measure == COSINE else max(part.max() for part in values)
         scale = Normalize(min(part.min() for part in values), top)
         for view in shown:
             place = 3 * views.index(view)
             image = _draw_view(axes[:, place : place + 2], view, labels, scale)
-        figure.colorbar(image, ax=axes, location='bottom', label=kind, fraction=0.02, aspect=40, shrink=0.6, pad=0.005)
+        figure.colorbar(
+            image,
+            ax=axes,
+            location='bottom',
+            label=measure,
+            fraction=0.02,
+            aspect=40,
+            shrink=0.6,
+            pad=0.005,
+        )
     return save_figure(figure, path)
 
 
@@ -335,7 +346,7 @@ def numbers_table(views: Sequence[PositionView]) -> None:
             for layer in view.layers
         ]
         table = text_table(('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers)
-        out.print(console_table(table, f'{view.name}: {view.kind} on {rows} x {columns} tokens'))
+        out.print(console_table(table, f'{view.name}: {view.measure} on {rows} x {columns} tokens'))
     out.print(
         'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are always more alike'
     )

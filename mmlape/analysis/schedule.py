@@ -52,14 +52,16 @@ def compute_schedule(cfg: Config) -> Schedule:
     require_keys(cfg, ('optim_wrapper', 'train_cfg'), 'trained')
     check_schedule(cfg)
     optimizer = cfg.optim_wrapper.get('optimizer')
-    if not optimizer or isinstance(cfg.get('param_scheduler'), dict) and 'type' not in cfg.param_scheduler:
+    several = isinstance(cfg.get('param_scheduler'), dict) and 'type' not in cfg.param_scheduler
+    if not optimizer or several:
         raise ConfigError(f'{cfg.filename}: --schedule is for one optimiser with lr and weight_decay')
     epochs, iterations = cfg.train_cfg.get('max_epochs'), cfg.train_cfg.get('max_iters')
     parts = [part for _, part in schedulers(cfg)]
     mixed = [part for part in parts if not part.get('by_epoch', True) or part.get('convert_to_iter_based')]
     length, assumed = (None, False) if iterations or not mixed else epoch_length(cfg)
     wrapper = _wrapper(cfg)
-    built = [_build(cfg, part, wrapper, epochs if part.get('by_epoch', True) else iterations, length) for part in parts]
+    ends = {True: epochs, False: iterations}
+    built = [_build(cfg, part, wrapper, ends[part.get('by_epoch', True)], length) for part in parts]
     steps = iterations or epochs * (length or 1)
     per_epoch = length or (1 if epochs else None)
     values = _walk(wrapper, built, steps, per_epoch, by_iteration=bool(iterations or length))

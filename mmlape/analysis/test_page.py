@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from mmengine.dist import all_gather_object, is_main_process
 from mmengine.hooks import Hook
 
-from mmlape.analysis.confusion import BACKGROUND, Confusion, confusion_of
+from mmlape.analysis.confusion import BACKGROUND, IOU, SCORE, Confusion, confusion_of
 from mmlape.analysis.dataset_page import as_image
 from mmlape.analysis.drawing import draw_sample, write_image
 from mmlape.engine.hooks import PerClassHook
@@ -101,7 +101,7 @@ class TestPageHook(Hook):
             'Scores': [Part('table', text_table(('metric', 'value'), rows), 'Scores')],
             'Confusion': [
                 Part('text', f'Counted in {confusion.unit}. {about(confusion)}'),
-                Part('figure', str(figure), 'Share of each true class (row) that is predicted as (column), in percent'),
+                Part('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
                 Part('table', confused_table(matrix, confusion.names), 'Most frequent confusions'),
             ],
             'Classes': [Part('table', class_table(matrix, confusion, values), 'Classes')],
@@ -123,8 +123,9 @@ def about(confusion: Confusion) -> str:
     """Explain what a matrix counts."""
     if BACKGROUND in confusion.names:
         return (
-            f'A box counts from a score of 0.3 on, for each object that it overlaps by an IoU of 0.5 or more. '
-            f'{BACKGROUND.capitalize()} as a row: boxes at no object; as a column: objects that no box of their class is at.'
+            f'A box counts from a score of {SCORE:g} on, for each object that it overlaps by an IoU of {IOU:g} or '
+            f'more. {BACKGROUND.capitalize()} as a row: boxes at no object; as a column: objects that no box of their '
+            'class is at.'
         )
     return 'Ignored pixels are left out.' if confusion.unit == 'pixels' else ''
 

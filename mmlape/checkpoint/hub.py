@@ -23,9 +23,9 @@ from mmlape.checkpoint.converting import (
     write_tensors,
 )
 from mmlape.checkpoint.download import TIMEOUT
+from mmlape.checkpoint.metadata import read_metadata
 from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.reading import read_checkpoint
-from mmlape.checkpoint.records import read_record
 from mmlape.errors import CheckpointError
 
 WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.py', 'README.md'
@@ -88,8 +88,8 @@ def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain')
     """
     from huggingface_hub import EvalResult, ModelCardData
 
-    tensors, record = weights_to_publish(src, weights)
-    if not record.backbones:
+    tensors, metadata = weights_to_publish(src, weights)
+    if not metadata.backbones:
         raise CheckpointError(
             f'{src}: records nothing of its model; a file that does is written by '
             f'`mmlape checkpoint convert {src} FILE.pth --to mmlape`'
@@ -97,7 +97,7 @@ def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain')
     run = read_run(src)
     for file in run_config(src):
         read_plain(file.read_bytes(), file)  # raises if it is more than plain values
-    write_tensors(tensors, folder / WEIGHTS, record=record)
+    write_tensors(tensors, folder / WEIGHTS, metadata=metadata)
     card = model_card(folder / WEIGHTS, src, weights, tensors, run)
     about: dict = dict(model_name=name, library_name='mmlape', tags=['mmlape'])
     if run.config is not None:
@@ -150,7 +150,7 @@ def download(name: str) -> dict[str, Path]:
                 return None
 
         found = {file: path for file in (WEIGHTS, CONFIG, CARD) if (path := fetch(file))}
-    if WEIGHTS not in found or not read_record(read_checkpoint(found[WEIGHTS]), found[WEIGHTS]).backbones:
+    if WEIGHTS not in found or not read_metadata(read_checkpoint(found[WEIGHTS]), found[WEIGHTS]).backbones:
         raise CheckpointError(
             f'{name}: no published checkpoint of mmlape, {WEIGHTS} '
             f'{"records nothing of its model" if WEIGHTS in found else "is not there"}; where a checkpoint is named, '

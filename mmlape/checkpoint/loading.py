@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import recognise, whose_file
+from mmlape.checkpoint.load_report import LoadOptions, LoadReport, summary, summary_of_resized
+from mmlape.checkpoint.metadata import ambiguity, mismatch, normalisation_of, parts_with_adapter, read_metadata
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
-from mmlape.checkpoint.records import ambiguity, mismatch, normalisation_of, read_record, recorded_parts
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
-from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary, summary_of_resized
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.log import log
 
@@ -61,7 +61,7 @@ def load_backbone(
     options, content = LoadOptions(grid, allow_joining_mismatch), read_checkpoint(checkpoint)
     adapter = model.checkpoint_adapter
     weights = recognise(content, adapter.layouts(type(model)), checkpoint, model)
-    report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
+    report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
     report.normalisation = weights.normalisation
     tensors = adapter.fit(model, weights, options, report)
     different = mismatch(weights.recorded, adapter.record(model))
@@ -93,8 +93,8 @@ def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> 
 
 def is_pretrained(cfg: Mapping) -> bool:
     """Check whether an ``init_cfg`` names a checkpoint: MMEngine's 'Pretrained', by scoped name or by class."""
-    kind = cfg.get('type')
-    return getattr(kind, '__name__', str(kind)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+    given = cfg.get('type')
+    return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
 def load_pretrained(model: Any) -> bool:
@@ -149,12 +149,12 @@ def load_model(
     """
     content = read_checkpoint(path) if content is None else content
     report = LoadReport(str(path), 'complete model')
-    record = read_record(content, path)
-    report.normalisation = record.normalisation
+    metadata = read_metadata(content, path)
+    report.normalisation = metadata.normalisation
     report.warnings += filter(None, [_other_normalisation(report, model)])
     tensors = state_dict_of(content, path)
-    for name, backbone in recorded_parts(model).items():
-        known = record.backbones.get(name, {})
+    for name, backbone in parts_with_adapter(model).items():
+        known = metadata.backbones.get(name, {})
         if resize:
             grid = known.get('grid') and tuple(known['grid'])
             report.resized |= backbone.checkpoint_adapter.resize(backbone, tensors, f'{name}.' if name else '', grid)
@@ -168,7 +168,7 @@ def load_model(
     elsewhere: list[str] = []
     if weights:
         report.layout, tensors = weights.layout, adapter.fit(model, weights, options, report)
-    elif not record.backbones:
+    elif not metadata.backbones:
         tensors, elsewhere = fit_released(model, tensors, options, report)
 
     def may_be_new(name: str) -> bool:
@@ -176,13 +176,13 @@ def load_model(
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, may_be_new, strict, content, fresh, elsewhere, not record.backbones)
+    _load(model, tensors, report, may_be_new, strict, content, fresh, elsewhere, not metadata.backbones)
     return report
 
 
 def warn_of_normalisation(model: nn.Module) -> None:
     """Warn if the checkpoints of a model's backbones want images normalised otherwise than the model does it."""
-    for backbone in recorded_parts(model).values():
+    for backbone in parts_with_adapter(model).values():
         warning = backbone.load_report and _other_normalisation(backbone.load_report, model)
         if warning:
             log(f'checkpoint {backbone.load_report.path}: {warning}', logging.WARNING)

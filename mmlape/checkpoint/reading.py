@@ -40,7 +40,7 @@ AVERAGES = ('state_dict_ema', 'model_ema')
 """Keys under which timm and DeiT keep the average of the weights."""
 
 
-def kind_of(path: Path, trusted: bool = False) -> str:
+def format_of(path: Path, trusted: bool = False) -> str:
     """Recognise a file: 'torch', 'npz', 'safetensors', or 'packed', an archive around one checkpoint.
 
     An archive may unpack to any size if it is ``trusted``.
@@ -51,7 +51,7 @@ def kind_of(path: Path, trusted: bool = False) -> str:
     with open(path, 'rb') as file:
         head = file.read(32)
     if head.startswith(b'PK\x03\x04'):
-        return _kind_of_archive(path, trusted)
+        return _format_of_archive(path, trusted)
     if head[:1] == b'\x80' and head[1:2] <= b'\x05':  # PyTorch's format before version 1.6
         return 'torch'
     if head[8:9] == b'{':
@@ -67,7 +67,7 @@ def kind_of(path: Path, trusted: bool = False) -> str:
     )
 
 
-def _kind_of_archive(path: Path, trusted: bool) -> str:
+def _format_of_archive(path: Path, trusted: bool) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -109,7 +109,7 @@ def _read_packed(path: Path, map_location: str) -> dict:
                 f'checkpoint {path}: {name} cannot be unpacked, truncated or damaged? ({error})'
             ) from error
         try:
-            if kind_of(inner, _trusted) == 'packed':
+            if format_of(inner, _trusted) == 'packed':
                 raise CheckpointError(f'checkpoint {inner}: an archive in an archive; unpack it')
             return read_checkpoint(inner, map_location)
         except CheckpointError as error:
@@ -225,17 +225,17 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
     if path.stat().st_size == 0:
         raise CheckpointError(f'checkpoint {path}: the file is empty; copy or download it again')
-    kind = kind_of(path, _trusted)
-    if kind == 'packed':
+    file_format = format_of(path, _trusted)
+    if file_format == 'packed':
         return _read_packed(path, map_location)
     try:
-        if kind == 'safetensors':
+        if file_format == 'safetensors':
             from safetensors import safe_open
 
             with safe_open(path, framework='pt', device=map_location) as archive:
                 content = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118 (no mapping)
                 content |= {'meta': archive.metadata()} if archive.metadata() else {}
-        elif kind == 'npz':
+        elif file_format == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
             with torch.serialization.safe_globals(_safe_globals()):
@@ -268,8 +268,8 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
     stored = declared = 0
     for name, value in tensors.items():
         if value.layout is not torch.strided or value.is_quantized:
-            kind = 'quantized' if value.is_quantized else 'sparse'
-            raise CheckpointError(f'checkpoint {path}: {name} is a {kind} tensor; dense ones are read')
+            layout = 'quantized' if value.is_quantized else 'sparse'
+            raise CheckpointError(f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read')
         if value.is_meta:
             continue
         storage, size = value.untyped_storage(), value.numel() * value.element_size()

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, and print how far the graph is from PyTorch."""
     from mmlape.engine.config import load_config
-    from mmlape.analysis.export import export, image_size
+    from mmlape.export.model import export, image_size
 
     cfg = load_config(args.config, args.cfg_options)
     size = height_width(args.size, '--size') or image_size(cfg)

@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.analysis.config_values import differing_values, value_sources
     from mmlape.engine.config import load_config
+    from mmlape.engine.config_values import differing_values, value_sources
     from mmlape.engine.optim import quiet_logger
     from mmlape.engine.schedule import shorten
     from mmlape.errors import ConfigError

@@ -226,12 +226,12 @@ def _check_images(
             yield from pool.map(check_one, entries[start : start + CHUNK * workers])
 
 
-def _issues_of(check: Callable[..., None], kind: str, *args) -> Iterator[DataIssue]:
+def _issues_of(check: Callable[..., None], topic: str, *args) -> Iterator[DataIssue]:
     """Run a check that raises `DataError`."""
     try:
         check(*args)
     except DataError as error:
-        yield DataIssue(ERROR, kind, str(error))
+        yield DataIssue(ERROR, topic, str(error))
 
 
 def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
@@ -270,13 +270,13 @@ def print_report(report: FullReport) -> None:
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
             examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
-            table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.kind, f'{group.count:,}', examples)
+            table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.topic, f'{group.count:,}', examples)
         out.print(table)
     errors = len(report.issues.errors)
     counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
-    kinds = ', '.join(f'{count} kind{"s" * (count != 1)} of {what}' for count, what in counts)
+    topics = ', '.join(f'{count} kind{"s" * (count != 1)} of {what}' for count, what in counts)
     interrupted = 'interrupted after ' if report.interrupted else ''
-    out.print(f'{interrupted}{sum(report.checked):,} images in {report.seconds:.0f} s: {kinds}')
+    out.print(f'{interrupted}{sum(report.checked):,} images in {report.seconds:.0f} s: {topics}')
 
 
 def write_report(report: FullReport, config: str, path: str | Path) -> None:

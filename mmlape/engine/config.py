@@ -16,9 +16,9 @@ from mmengine.config import Config, DictAction
 
 from mmlape.datasets.fraction import data_fraction
 from mmlape.engine.keys import check_keys, check_override
-from mmlape.engine.study_file import is_study, read_arm
 from mmlape.errors import ConfigError
 from mmlape.mim import resolve_path
+from mmlape.studies.study_file import is_study, read_arm
 
 # for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15 s: once is enough
 mmengine.config.utils.load = functools.cache(mmengine.config.utils.load)

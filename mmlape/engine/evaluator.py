@@ -57,8 +57,8 @@ def test(
 
     Args:
         cfg: Left as it is.
-        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape export-onnx` writes
-            it, which runs in onnxruntime on the CPU.
+        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape export-onnx`
+            writes it, which runs in onnxruntime on the CPU.
         work_dir: For logs and results; by default the folder of the run that the checkpoint is in, or
             ``work_dirs/<name of the configuration>``.
         out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another checkpoint's.

@@ -59,9 +59,9 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
 def set_amp(cfg: Config, dtype: str) -> None:
     """Make ``cfg`` train in mixed precision: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling)."""
     wrapper = cfg.optim_wrapper
-    kind = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
-    if kind not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):
-        raise ConfigError(f'--amp cannot replace the optim_wrapper {kind}: set its precision in the configuration')
+    name = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
+    if name not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):
+        raise ConfigError(f'--amp cannot replace the optim_wrapper {name}: set its precision in the configuration')
     for key in ('dtype', 'loss_scale'):
         wrapper.pop(key, None)
     if dtype == 'bf16':
@@ -80,7 +80,7 @@ def check_precision(dtype: str | None) -> None:
 
 @dataclass
 class ParameterGroup:
-    """Parameters that share their settings."""
+    """Parameters that share learning rate and weight decay."""
 
     lr: float | None  # None for frozen parameters, as ``weight_decay`` is
     weight_decay: float | None
@@ -90,8 +90,8 @@ class ParameterGroup:
     count: int = 0
 
     def __str__(self) -> str:
-        kind = 'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
-        return f'{kind}: {len(self.names)} tensors, {self.count:,} parameters'
+        rates = 'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
+        return f'{rates}: {len(self.names)} tensors, {self.count:,} parameters'
 
     def patterns(self) -> list[str]:
         """Return the names with layer numbers replaced by ``*``, each pattern once."""

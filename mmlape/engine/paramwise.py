@@ -4,7 +4,7 @@ from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
 from torch import nn
 
-from mmlape.models.param_groups import Settings, groups_of, require_known, settings_of, with_position_decay
+from mmlape.models.param_groups import ParamRules, groups_of, require_known, rules_of, with_position_decay
 from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 
@@ -44,16 +44,17 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         """Add the trained parameters of ``module`` to ``params``, one group each."""
         params += groups_of(module, self.paramwise_cfg, self.base_lr, self.base_wd)
 
-    def settings(self, model: nn.Module) -> dict[str, Settings]:
-        """Return what decides the settings of every trained parameter, by its name."""
-        return settings_of(model, self.paramwise_cfg)
+    def rules(self, model: nn.Module) -> dict[str, ParamRules]:
+        """Return the rules of every trained parameter, by its name."""
+        return rules_of(model, self.paramwise_cfg)
 
 
 def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[str, str]]:
     """Return what scales learning rate and weight decay of every trained parameter; none with other constructors."""
-    kind = optim_wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
-    kind = ROOT_CONSTRUCTORS.get(kind) if isinstance(kind, str) else kind
-    if not issubclass(kind, ParamwiseOptimWrapperConstructor):
+    constructor = optim_wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
+    if isinstance(constructor, str):
+        constructor = ROOT_CONSTRUCTORS.get(constructor)
+    if not issubclass(constructor, ParamwiseOptimWrapperConstructor):
         return {}
-    decided = kind(optim_wrapper, optim_wrapper.get('paramwise_cfg')).settings(model)
+    decided = constructor(optim_wrapper, optim_wrapper.get('paramwise_cfg')).rules(model)
     return {name: (', '.join(map(str, part.rates)), str(part.decay or '')) for name, part in decided.items()}

@@ -172,8 +172,8 @@ def require_packages(cfg: Config) -> None:
     """Raise ConfigError if a transform of the training data lacks a package; its ``missing_package`` says so."""
     scope = cfg.get('default_scope') or 'mmengine'
     for place, node in iter_dicts(cfg.train_dataloader, 'train_dataloader'):
-        for kind in find_classes(node['type'], scope) if 'type' in node else ():
-            missing = kind.missing_package(node, place) if hasattr(kind, 'missing_package') else ''
+        for built in find_classes(node['type'], scope) if 'type' in node else ():
+            missing = built.missing_package(node, place) if hasattr(built, 'missing_package') else ''
             if missing:
                 raise ConfigError(missing)
 

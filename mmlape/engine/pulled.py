@@ -20,10 +20,10 @@ from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TEST_KEYS
 from mmlape.engine.plan import require_keys
-from mmlape.engine.study_file import find_arm
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.files import atomic_path, read_json
 from mmlape.mim import PREFIX, mim_root
+from mmlape.studies.study_file import find_arm
 
 TEXTS = Path(__file__).with_name('pulled_texts.json')
 """The texts by place, the last two keys above a text: 'backbone.pe_joining'. tests/pulled_texts.py writes it."""
@@ -150,9 +150,9 @@ def check_texts(parts: Mapping, where: str) -> None:
     Raises:
         CheckpointError: If there is no model, or a key or a text is another one; the message names its place.
     """
-    for key, default, kind in (('model', None, dict), ('data_preprocessor', {}, dict), ('pipeline', [], list)):
-        if not isinstance(parts.get(key, default), kind):
-            raise CheckpointError(f'{where}: refused, its {key} is no {kind.__name__}')
+    for key, default, expected in (('model', None, dict), ('data_preprocessor', {}, dict), ('pipeline', [], list)):
+        if not isinstance(parts.get(key, default), expected):
+            raise CheckpointError(f'{where}: refused, its {key} is no {expected.__name__}')
     known = read_json(TEXTS)
     for place, text in iter_texts(parts):
         is_timm = place.endswith(f'.{_TIMM_KEY}') and _TIMM_NAME.fullmatch(text)

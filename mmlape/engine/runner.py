@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import warn_of_normalisation
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.checkpoint.reading import guard_mmengine
-from mmlape.checkpoint.records import KEY, record_of
 from mmlape.datasets.fraction import data_fraction, with_fraction
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
@@ -36,9 +36,9 @@ from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
-from mmlape.runs.failures import StopRequest, init_worker
 from mmlape.runs.record import RunRecord
 from mmlape.runs.resume import RunStart, read_resumable
+from mmlape.runs.signals import StopRequest, init_worker
 
 _NUMBERS = itertools.count(1)
 
@@ -306,7 +306,7 @@ class Runner(_Runner):
 
     @master_only
     def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
-        kwargs['meta'] = {**(meta or {}), KEY: record_of(self.bare_model).plain()}
+        kwargs['meta'] = {**(meta or {}), KEY: metadata_of(self.bare_model).plain()}
         with atomic_path(Path(out_dir) / filename) as partial:
             super().save_checkpoint(out_dir, partial.name, *args, **kwargs)
             with open(partial, 'rb') as file:

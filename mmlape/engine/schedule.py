@@ -90,8 +90,8 @@ def stretch(cfg: Config, factor: int) -> None:
 
 def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
     if not _stretch_rate(scheduler, factor):
-        kind = str(scheduler.get('type')).rpartition('.')[2]
-        raise ConfigError(f'--accumulate does not know how {key} ({kind}) counts iterations: count it in epochs')
+        name = str(scheduler.get('type')).rpartition('.')[2]
+        raise ConfigError(f'--accumulate does not know how {key} ({name}) counts iterations: count it in epochs')
     for name in _COUNTS:
         value = scheduler.get(name)
         if isinstance(value, list | tuple):
@@ -102,11 +102,11 @@ def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
 
 def _stretch_rate(scheduler: dict, factor: float) -> bool:
     """Change what depends on how finely time is counted; return False for a scheduler of an unknown kind."""
-    kind = str(scheduler.get('type')).rpartition('.')[2]
-    if kind == 'ExponentialLR':
+    name = str(scheduler.get('type')).rpartition('.')[2]
+    if name == 'ExponentialLR':
         scheduler['gamma'] **= 1 / factor
         return True
-    return kind in _UNCHANGED
+    return name in _UNCHANGED
 
 
 def shorten(cfg: Config, share: float) -> None:

@@ -140,9 +140,9 @@ def show(checks: list[Check]) -> int:
     """
     for check in checks:
         print(f'{check.mark:<5}{check.name:<16}{check.state}')
-    for kind, mark in (('problem', 'FAIL'), ('warning', 'warn')):
+    for severity, mark in (('problem', 'FAIL'), ('warning', 'warn')):
         for problem in stack.merged([check.problem for check in checks if check.mark == mark]):
-            print(f'{kind}: {problem.what}\n    {problem.fix}')
+            print(f'{severity}: {problem.what}\n    {problem.fix}')
     broken = any(check.mark == 'FAIL' for check in checks)
     if broken and (everything := everything_line()):
         print(f'everything at once: {everything}')

@@ -64,13 +64,15 @@ class CocoMetric(MMDetCocoMetric):
             if self.format_only:
                 print_log(f'predictions are in {sorted(set(files.values()))}', 'current')
                 return {}
-            detections = {kind: self._load_detections(files, kind, bool(predictions)) for kind in self.metrics}
+            detections = {
+                iou_type: self._load_detections(files, iou_type, bool(predictions)) for iou_type in self.metrics
+            }
         values, single = {}, {}
-        for kind in self.metrics:
-            evaluation = self._evaluate(detections[kind], kind)
+        for iou_type in self.metrics:
+            evaluation = self._evaluate(detections[iou_type], iou_type)
             for name in self.metric_items or STATS[:6]:
-                values[f'{kind}_{name}'] = float(evaluation.stats[STATS.index(name)])
-            single[f'{kind}_AP'] = self._class_ap(evaluation)
+                values[f'{iou_type}_{name}'] = float(evaluation.stats[STATS.index(name)])
+            single[f'{iou_type}_AP'] = self._class_ap(evaluation)
         return values | flatten_per_class(single) if self.per_class else values
 
     def _load_ground_truth(self, truths: list[dict], prefix: str) -> None:
@@ -98,17 +100,19 @@ class CocoMetric(MMDetCocoMetric):
                 'ann_file of the dataset and of its evaluator must be the same'
             )
 
-    def _load_detections(self, files: dict[str, str], kind: str, any_image: bool) -> COCO:
+    def _load_detections(self, files: dict[str, str], iou_type: str, any_image: bool) -> COCO:
         """Index the dumped predictions; an empty index where there are none."""
-        if any_image and kind not in files:
-            raise ConfigError(f"metric={kind!r}, but the model predicts no masks: remove 'segm' from the evaluator")
-        detections = load(files[kind]) if any_image else []
+        if any_image and iou_type not in files:
+            raise ConfigError(
+                f"metric={iou_type!r}, but the model predicts no masks: remove 'segm' from the evaluator"
+            )
+        detections = load(files[iou_type]) if any_image else []
         if not detections:
             print_log(
-                f'{kind}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0', 'current'
+                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0', 'current'
             )
         for number, detection in enumerate(detections, start=1):
-            if kind == 'segm':
+            if iou_type == 'segm':
                 # a mask is small, medium or large by its own area, not its box's
                 detection['area'] = float(rle.area(detection['segmentation']))
             else:
@@ -120,8 +124,8 @@ class CocoMetric(MMDetCocoMetric):
         _quietly(index.createIndex)
         return index
 
-    def _evaluate(self, detections: COCO, kind: str) -> COCOeval:
-        evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(self._coco_api, detections, kind)
+    def _evaluate(self, detections: COCO, iou_type: str) -> COCOeval:
+        evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(self._coco_api, detections, iou_type)
         evaluation.params.catIds = self.cat_ids
         evaluation.params.imgIds = self.img_ids
         evaluation.params.maxDets = list(self.proposal_nums)
@@ -132,7 +136,7 @@ class CocoMetric(MMDetCocoMetric):
             evaluation.accumulate()
             printed.truncate(printed.seek(0))
             evaluation.summarize()
-        print_log(f'{kind}:\n{printed.getvalue().rstrip()}', 'current')
+        print_log(f'{iou_type}:\n{printed.getvalue().rstrip()}', 'current')
         return evaluation
 
     def _class_ap(self, evaluation: COCOeval) -> dict[str, float]:

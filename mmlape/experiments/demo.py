@@ -41,7 +41,7 @@ from mmlape.experiments.scheduler import Progress, Scheduler
 from mmlape.experiments.study import Arm, PlannedRun, Study
 from mmlape.files import atomic_path, read_json
 from mmlape.mim import mim_root
-from mmlape.runs.failures import log_tail
+from mmlape.runs.diagnosis import log_tail
 from mmlape.runs.record import checkpoints, read_record
 from mmlape.runs.run import read_seeds, seed_folder
 

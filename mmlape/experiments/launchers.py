@@ -28,7 +28,7 @@ import mmlape
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.study import PlannedRun
 from mmlape.mim import mim_root
-from mmlape.runs.failures import oom_kills
+from mmlape.runs.diagnosis import oom_kills
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import available_cores
 from mmlape.runs.run import Run

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from mmlape.console import console
 from mmlape.engine.optim import check_precision
-from mmlape.engine.study_file import is_study, read_arm
 from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summary
 from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.report.paper import paper_figures
@@ -18,6 +17,7 @@ from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable, run_arguments
 from mmlape.quiet import say
 from mmlape.runs.run import read_seeds, seed_folder
+from mmlape.studies.study_file import is_study, read_arm
 from mmlape.tables import console_table, text_table
 
 

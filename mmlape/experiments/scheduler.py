@@ -10,7 +10,7 @@ from mmlape.console import clock
 from mmlape.experiments.launchers import Job, Launcher
 from mmlape.experiments.study import PlannedRun, require_startable
 from mmlape.quiet import printable
-from mmlape.runs.failures import diagnose, last_part, log_tail, oom_kills, record_diagnosis
+from mmlape.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, read_run
 

@@ -23,7 +23,7 @@ from mmlape.experiments.launchers import Job, Launcher, Slot, import_path
 from mmlape.experiments.study import PlannedRun
 from mmlape.files import atomic_path, write_json
 from mmlape.mim import mim_root
-from mmlape.runs.failures import SLURM_STATES
+from mmlape.runs.diagnosis import SLURM_STATES
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, job_file, job_script
 
@@ -58,8 +58,8 @@ class SlurmJob(Job):
     @property
     def failure(self) -> dict | None:
         """Slurm's reason for a failure."""
-        kind, reason = SLURM_STATES.get(self.state, (None, None))
-        return dict(kind=kind, reason=f'job {self.number}: {reason}') if kind else None
+        failure_type, reason = SLURM_STATES.get(self.state, (None, None))
+        return dict(kind=failure_type, reason=f'job {self.number}: {reason}') if failure_type else None
 
     def poll(self) -> str | None:
         """Return how it ended; None until then."""

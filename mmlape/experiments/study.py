@@ -16,25 +16,18 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from mmlape.checkpoint.provenance import DEIT, PRETRAIN, provenance
 from mmlape.datasets.fraction import label, parse_fraction
 from mmlape.engine.config import load_config
 from mmlape.engine.options import add_train_options
 from mmlape.engine.plan import plan_run
-from mmlape.engine.study_file import is_study, read_study
 from mmlape.engine.trackers import require_trackers
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
-from mmlape.runs.identity import (
-    DEIT,
-    PRETRAIN,
-    checkpoint_keys,
-    differences,
-    is_missing,
-    provenance,
-    software_differences,
-)
+from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import checkpoints, running_in
 from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
+from mmlape.studies.study_file import is_study, read_study
 
 
 @dataclass(frozen=True)
@@ -180,11 +173,11 @@ class Study:
             try:
                 self._load(arm)
             except (ConfigError, DataError) as error:
-                kind = type(error)
+                error_class = type(error)
                 problems.setdefault(str(error), []).append(arm.name)
         if problems:
             lines = [f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}' for line, names in problems.items()]
-            raise kind('\n'.join(lines))
+            raise error_class('\n'.join(lines))
 
     def _load(self, arm: Arm) -> None:
         """Read a config and plan its run, as training does."""

@@ -68,8 +68,8 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What decides the settings of one parameter."""
+class ParamRules:
+    """What decides learning rate, weight decay and further options of one parameter."""
 
     rates: tuple[Rule, ...]  # rules whose product scales the learning rate
     decay: Rule | None  # the rule that scales the weight decay; None if there is none
@@ -94,26 +94,26 @@ def with_position_decay(paramwise_cfg: Mapping[str, Any], weight_decay: float | 
 def groups_of(
     model: nn.Module, paramwise_cfg: Mapping[str, Any], lr: float | None, weight_decay: float | None
 ) -> list[dict]:
-    """Return a group for each trained parameter; it has what differs from the optimiser's own settings.
+    """Return a group for each trained parameter; it has what differs from the optimiser's own options.
 
     Raises:
-        ConfigError: If a learning rate is scaled and ``lr`` is None, and as ``settings_of`` does.
+        ConfigError: If a learning rate is scaled and ``lr`` is None, and as ``rules_of`` does.
     """
     parameters, groups = dict(model.named_parameters()), []
-    for name, settings in settings_of(model, paramwise_cfg).items():
-        group = dict(settings.options, params=[parameters[name]])
-        if settings.rates:
+    for name, rules in rules_of(model, paramwise_cfg).items():
+        group = dict(rules.options, params=[parameters[name]])
+        if rules.rates:
             if lr is None:
-                raise ConfigError(f'{settings.rates[0]} needs optim_wrapper.optimizer.lr')
-            group['lr'] = lr * math.prod(rule.factor for rule in settings.rates)
-        if settings.decay and weight_decay is not None:
-            group['weight_decay'] = weight_decay * settings.decay.factor
+                raise ConfigError(f'{rules.rates[0]} needs optim_wrapper.optimizer.lr')
+            group['lr'] = lr * math.prod(rule.factor for rule in rules.rates)
+        if rules.decay and weight_decay is not None:
+            group['weight_decay'] = weight_decay * rules.decay.factor
         groups.append(group)
     return groups
 
 
-def settings_of(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> dict[str, Settings]:
-    """Return what decides the settings of every trained parameter, by its name.
+def rules_of(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> dict[str, ParamRules]:
+    """Return the rules of every trained parameter, by its name.
 
     A parameter that several modules share has those of the first of its names.
 
@@ -124,7 +124,7 @@ def settings_of(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> dict[str,
     depth_of = _depths(model, paramwise_cfg)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     positions = position_parameters(model)
-    return {name: _settings(model, name, name in positions, depth_of, paramwise_cfg) for name in trained}
+    return {name: _rules(model, name, name in positions, depth_of, paramwise_cfg) for name in trained}
 
 
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
@@ -162,13 +162,13 @@ def _depths(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> Callable[[str
     return lambda name: (0, depth_of(name)[1]) if name.startswith(first) else depth_of(name)
 
 
-def _settings(
+def _rules(
     model: nn.Module,
     name: str,
     is_position: bool,
     depth_of: Callable[[str], tuple[int, int]] | None,
     paramwise_cfg: Mapping[str, Any],
-) -> Settings:
+) -> ParamRules:
     prefix, _, own_name = name.rpartition('.')
     module = model.get_submodule(prefix)
     # MMEngine matches '.cls_token' also where nothing is before it
@@ -191,20 +191,20 @@ def _settings(
         depth, depths = depth_of(name)
         factor = paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth)
         rates.append(Rule(f'layer {depth} of {depths - 1}', factor))
-    return Settings(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
+    return ParamRules(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
 
 
 def _custom(name: str, paramwise_cfg: Mapping[str, Any]) -> dict[str, tuple]:
-    """Return what the custom keys set for a parameter: by setting, the longest key that has it and the value."""
+    """Return what the custom keys set for a parameter: by option, the longest key that has it and the value."""
     keys = paramwise_cfg.get('custom_keys', {})
     custom = {}
     for key in sorted(sorted(keys, reverse=True), key=len):  # of two equally long ones the first in the alphabet
         if key in name:
-            custom |= {setting: (f"'{key}'", value) for setting, value in keys[key].items()}
+            custom |= {option: (f"'{key}'", value) for option, value in keys[key].items()}
     return custom
 
 
-def _first_rule(setting: str, kinds: dict[str, bool], paramwise_cfg: Mapping[str, Any]) -> Rule | None:
+def _first_rule(option: str, kinds: dict[str, bool], paramwise_cfg: Mapping[str, Any]) -> Rule | None:
     """Return the rule of the first kind that a parameter is of and that the configuration has a factor for."""
-    keys = [f'{kind}_{setting}' for kind, applies in kinds.items() if applies]
+    keys = [f'{kind}_{option}' for kind, applies in kinds.items() if applies]
     return next((Rule(key, paramwise_cfg[key]) for key in keys if key in paramwise_cfg), None)

@@ -8,7 +8,6 @@ compared apart.
 
 import hashlib
 import json
-import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -19,7 +18,6 @@ from typing import Any
 import mmlape
 from mmlape.datasets.fraction import data_fraction
 from mmlape.environment.packages import PACKAGES, installed
-from mmlape.errors import CheckpointError
 from mmlape.files import read_json
 from mmlape.registry import HOOKS
 from mmlape.runs.paper_model import paper_model
@@ -77,8 +75,8 @@ def settings(cfg: dict) -> dict:
 
 
 def _class_name(cfg: dict) -> str:
-    kind = cfg.get('type', 'OptimWrapper')
-    return getattr(kind, '__name__', str(kind)).rpartition('.')[2]
+    given = cfg.get('type', 'OptimWrapper')
+    return getattr(given, '__name__', str(given)).rpartition('.')[2]
 
 
 def _plain(node: Any, roots: list[str]) -> Any:
@@ -126,7 +124,7 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
 
 
 SETTINGS = 'settings.json'
-_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'cli.py')
+_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'export', 'cli.py')
 """Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
@@ -295,36 +293,3 @@ def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
         return []
     shown = [f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none' for run in (first, second)]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']
-
-
-DEIT = "DeiT's published weights"
-PRETRAIN = (
-    'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
-    'configs/classification/imagenet, and give the files by model.backbone.init_cfg.checkpoint'
-)
-_PUBLISHED = ('a1311bcf', 'cd65a155', 'b5f2ef4d', '8de9b5d1', 'b40b3cf7', '649709d9', 'df68dfff', 'd0272ac0')
-"""The first eight digits of the SHA-256 of DeiT's files, which their names end with: Ti, S, B, B at 384; distilled."""
-
-
-def is_published(name: str, digest: str | None = None) -> bool:
-    """Check whether a file is one that DeiT's authors published, by its SHA-256, else by its name."""
-    named = re.search(r'-([0-9a-f]{8})$', Path(name).stem)
-    return (digest[:8] if digest else named and named[1]) in _PUBLISHED
-
-
-def provenance(path: str | Path) -> str | None:
-    """Say whose pretraining a file is of; None if nothing in it tells."""
-    from mmlape.checkpoint.converting import sha256
-    from mmlape.checkpoint.reading import read_checkpoint
-
-    path = Path(path).expanduser()
-    if is_published(path.name, sha256(path) if path.is_file() else None):
-        return DEIT
-    try:
-        content = read_checkpoint(path)
-    except CheckpointError:
-        return None
-    meta = content.get('meta')
-    if isinstance(meta, dict) and {'mmengine_version', 'mmlape'} & set(meta):
-        return 'a run of mmlape or MMEngine'
-    return "a run of DeiT's or LaPE's code" if 'args' in content and 'model' in content else None

@@ -123,7 +123,7 @@ def _method(encoded: dict, joining: str) -> str:
 
 def _types(pe_type: Any) -> list[str]:
     given = pe_type if isinstance(pe_type, list | tuple) else [pe_type]
-    return [kind['type'] if isinstance(kind, dict) else kind for kind in given]
+    return [entry['type'] if isinstance(entry, dict) else entry for entry in given]
 
 
 def _family_and_size(backbone: dict) -> tuple[str, str]:
@@ -153,7 +153,7 @@ def _model_name(model: dict, backbone: dict, family: str, size: str) -> str:
         return f'Seg-{size[0] if size == "Ti" else size}-Mask/{patch}'
     if head.endswith('FCNHead') and decoder.get('num_convs') == 0 and family == 'DeiT':
         return f'Linear ViT-{size}/{patch}'
-    kind = _class_name(model)
-    if 'Classifier' in kind:
-        return f'{_joined(family, size)}{"-distill" if "Distilled" in kind else ""}'
-    return f'{head.rpartition(".")[2] or kind} {_joined(family, size)}'
+    name = _class_name(model)
+    if 'Classifier' in name:
+        return f'{_joined(family, size)}{"-distill" if "Distilled" in name else ""}'
+    return f'{head.rpartition(".")[2] or name} {_joined(family, size)}'

@@ -220,13 +220,13 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int, earlie
 
     gpu = torch.cuda.is_available()
     if gpu:
-        peak, kind = torch.cuda.max_memory_allocated() / 2**20, 'allocated on one GPU'
+        peak, measured = torch.cuda.max_memory_allocated() / 2**20, 'allocated on one GPU'
     else:
-        peak, kind = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 'resident in one process'
+        peak, measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 'resident in one process'
     return dict(
         parameters=parameters,
         peak_memory_mib=round(peak, 1),
-        memory_kind=kind,
+        memory_kind=measured,
         seconds_per_iter=seconds_per_iter,
         train_seconds=round((earlier.get('train_seconds') or 0.0) + seconds, 2),
         gpu_hours=(earlier.get('gpu_hours') or 0.0) + seconds * get_world_size() / 3600 if gpu else None,

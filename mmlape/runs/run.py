@@ -172,9 +172,9 @@ def _planned_in(folder: Path) -> list[int]:
     return _listed(folder / PLANNED, int)
 
 
-def _listed(file: Path, kind: type) -> list:
-    """Return the entries of a kind in a file that holds a list; none if it cannot be read."""
-    return [entry for entry in read_json(file, list) or () if isinstance(entry, kind)]
+def _listed(file: Path, expected: type) -> list:
+    """Return the entries of a type in a file that holds a list; none if it cannot be read."""
+    return [entry for entry in read_json(file, list) or () if isinstance(entry, expected)]
 
 
 def _seeds_in(folder: Path) -> list[int]:

@@ -50,9 +50,9 @@ from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
 from mmlape.engine.pulled import check_texts, shared_parts
-from mmlape.engine.study_file import packaged_studies, read_study
 from mmlape.experiments.report.paper import index_entry
 from mmlape.models.layers.norm_placement import resolve_norm_placement
+from mmlape.studies.study_file import packaged_studies, read_study
 
 DETR_ARMS = {'none-product-k': 81 * 32, 'product-k-15x15': 225 * 32, 'clip-k': 81 * 32, 'bias-k': 81, 'none': 0}
 """Arms of studies/irpe-detr.yml, and the parameters of their tables in each layer."""

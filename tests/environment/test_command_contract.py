@@ -585,8 +585,8 @@ CONTRACTS = {
         'a.py m.pth',
         {
             'mmlape.engine.config.load_config': load_model,
-            'mmlape.analysis.export.build_backbone': 'backbone',
-            'mmlape.analysis.export.export_backbone': 0.0,
+            'mmlape.export.backbone.build_backbone': 'backbone',
+            'mmlape.export.backbone.export_backbone': 0.0,
         },
         of_config('build_backbone')
         | {
@@ -622,8 +622,8 @@ CONTRACTS = {
         'a.py',
         LOAD
         | {
-            'mmlape.analysis.config_values.value_sources': [],
-            'mmlape.analysis.config_values.differing_values': [],
+            'mmlape.engine.config_values.value_sources': [],
+            'mmlape.engine.config_values.differing_values': [],
         },
         {
             'config': [
@@ -655,7 +655,7 @@ CONTRACTS = {
     ),
     'list-studies': Contract(
         '',
-        {'mmlape.engine.study_file.packaged_studies': [SimpleNamespace(name='one')], 'fnmatch.fnmatchcase': False},
+        {'mmlape.studies.study_file.packaged_studies': [SimpleNamespace(name='one')], 'fnmatch.fnmatchcase': False},
         {'pattern': [('x*', {'fnmatchcase.pat': 'x*'})]},
     ),
     'list-models': Contract(

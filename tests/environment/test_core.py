@@ -97,9 +97,9 @@ def write_files(folder: Path) -> dict[str, tuple[str, dict, str]]:
 
 
 def record(model: BaseBackbone) -> dict:
-    from mmlape.checkpoint.records import KEY, record_of
+    from mmlape.checkpoint.metadata import KEY, metadata_of
 
-    return {KEY: record_of(model).plain()}
+    return {KEY: metadata_of(model).plain()}
 
 
 def environment(folder: Path, built: Path, *more: str) -> Path:

@@ -38,7 +38,7 @@ from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.identity import checkpoint_keys, collect
 from mmlape.runs.paper_model import paper_model
 from mmlape.runs.run import read_arms, read_seeds, write_order
-from mmlape.tables import heads_of, rows_of
+from mmlape.tables import header_of, rows_of
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
@@ -139,7 +139,7 @@ def test_every_run_is_told_with_its_seed_machine_and_cost(tmp_path):
     made = build(_arms(tmp_path), 'x')
     assert [row[3] for row in rows_of(results_table(made))] == ['1 to 4', '1, 3, 5']
     hosts = provenance_table(made)
-    place = heads_of(hosts).index('host')
+    place = header_of(hosts).index('host')
     assert [row[place] for row in rows_of(hosts)] == ['node1, node2, node3, node4', 'node1, node3, node5']
     data = as_json(made)
     counts = [(row['arm'], row['n_arm'], row['n_baseline']) for row in data['comparisons'] if row['test'] == 'welch']
@@ -166,7 +166,7 @@ def test_last_and_best_evaluations_are_compared_apart(tmp_path):
     assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
     assert made.result('new').identity['total_batch'] == 8
     assert document.setting_lines(made) == ['plain → new: model.backbone.pe_joining "default" → "lape"']
-    told = [part.content[1].content for part in document._differences(made, tmp_path) if part.kind == 'details'][:2]
+    told = [part.content[1].content for part in document._differences(made, tmp_path) if part.element == 'details'][:2]
     # pairs at the best evaluation differ by the same, and have no p
     assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
 
@@ -723,11 +723,11 @@ def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
 
 
 def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
-    assert "paper's figure" in heads_of(results_table(report)) and 'untrained' not in heads_of(results_table(report))
+    assert "paper's figure" in header_of(results_table(report)) and 'untrained' not in header_of(results_table(report))
     write_run(tmp_path, 7, {'coco/bbox_mAP': 0.123456}, key='coco/bbox_mAP')
     made = build([ArmRuns('B', read_seeds(tmp_path), untrained={'coco/bbox_mAP': 0.005})], 'x')
     table = results_table(made)
-    assert "paper's figure" not in heads_of(table)
+    assert "paper's figure" not in header_of(table)
     assert rows_of(table) == [
         ('B', 'Seg-T-Mask/16, LaPE', 'box AP', '7', '0.50', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')
     ]

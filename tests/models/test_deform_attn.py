@@ -9,7 +9,7 @@ import torch
 from tiny import GUARD, ROOT, environment
 
 from mmlape.models.adapter.deform_attn import (
-    Cells,
+    FeatureLevels,
     MSDeformAttn,
     available_backends,
     multi_scale_deformable_attention,
@@ -214,7 +214,7 @@ def test_a_constant_pyramid_reads_as_the_constant_inside():
     module = MSDeformAttn(8, n_levels=1, num_heads=2, n_points=1).double()
     with torch.no_grad():
         module.sampling_offsets.bias.zero_()
-    cells = Cells.of([(4, 5)], torch.device('cpu'))
+    cells = FeatureLevels.of([(4, 5)], torch.device('cpu'))
     feat = torch.randn(8, dtype=torch.float64).expand(1, 20, 8)
     out = module(torch.randn(1, 20, 8, dtype=torch.float64), cells, feat, cells)
     expected = module.output_proj(module.value_proj(feat))

@@ -15,7 +15,7 @@ from torch import nn
 from mmlape.analysis.bias_maps import bias_terms
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
@@ -274,7 +274,8 @@ def test_what_leaves_the_same_tables_is_listed(tmp_path, case):
 def test_our_own_files_say_which_encoding_they_have(tmp_path):
     options = dict(type='irpe', method='euclidean', ratio=20, index='clip')
     model = with_encoding(options)
-    torch.save({'state_dict': model.state_dict(), 'meta': {KEY: record_of(model).plain()}}, path := tmp_path / 'a.pth')
+    path = tmp_path / 'a.pth'
+    torch.save({'state_dict': model.state_dict(), 'meta': {KEY: metadata_of(model).plain()}}, path)
     found = inspect(path)
     assert 'does not say whether pe_type' not in found['mind']
     assert eval(found['to load it'].removeprefix('backbone='))['pe_type'] == ['learnable', options]

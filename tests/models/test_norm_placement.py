@@ -15,8 +15,8 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
-from mmlape.analysis.export import export_backbone
 from mmlape.errors import CheckpointError, ConfigError
+from mmlape.export.backbone import export_backbone
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.layers.norm_placement import placements, resolve_norm_placement
 

@@ -75,7 +75,7 @@ class DataIssue:
     """Something wrong with a dataset."""
 
     severity: str  # `ERROR` for what ends or spoils a run, `WARNING` for what a person should know
-    kind: str  # a few words that similar issues share
+    topic: str  # a few words that similar issues share
     message: str  # one sentence that names the file
     count: int = 1  # how many things it is about
 
@@ -86,13 +86,13 @@ class IssueGroup:
 
     split: str
     severity: str
-    kind: str
+    topic: str
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
-        return f'{self.kind}: {self.examples[0]}{others}'
+        return f'{self.topic}: {self.examples[0]}{others}'
 
 
 class IssueLog:
@@ -104,7 +104,7 @@ class IssueLog:
     def add(self, split: str, issues: Iterable[DataIssue]) -> None:
         """Add issues of a split to their groups."""
         for issue in issues:
-            key = split, issue.severity, issue.kind
+            key = split, issue.severity, issue.topic
             group = self._groups.setdefault(key, IssueGroup(*key))
             group.count += issue.count
             if len(group.examples) < MAX_EXAMPLES:

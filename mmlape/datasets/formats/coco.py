@@ -73,10 +73,10 @@ def _find_defect(entry: Any, fields: dict[str, type | tuple[type, ...]]) -> str 
     """Say what an entry lacks: to be an object, one of these fields, the type of one, or ids that can be hashed."""
     if not isinstance(entry, dict):
         return 'that is not an object'
-    for name, kind in fields.items():
+    for name, types in fields.items():
         if name not in entry:
             return f'without "{name}"'
-        if not isinstance(entry[name], kind):
+        if not isinstance(entry[name], types):
             return f'with an invalid "{name}"'
     invalid = [name for name in ('id', 'image_id', 'category_id') if isinstance(entry.get(name), list | dict)]
     return f'with an invalid "{invalid[0]}"' if invalid else None
@@ -86,7 +86,7 @@ class Defect(NamedTuple):
     """What is wrong with an annotation: the issue, with a predicate as its message, and whether it is still used."""
 
     severity: str
-    kind: str
+    topic: str
     description: str
     usable: bool = False
 
@@ -220,7 +220,7 @@ class CocoSource(DataSource):
             defect = rules.find_defect(annotation)
             if defect is not None:
                 message = f'Annotation file {self.ann_file}: annotation {annotation.get("id")} {defect.description}.'
-                yield DataIssue(defect.severity, defect.kind, message)
+                yield DataIssue(defect.severity, defect.topic, message)
             label, crowd = labels.get(annotation.get('category_id')), bool(annotation.get('iscrowd'))
             self.summary.facts['crowds'] += crowd
             if label is not None:

@@ -2,7 +2,7 @@
 
 The model is built, initialised, loaded and resumed unsharded, as for ``'ddp'``; then torch's FSDP2 shards it, layer
 by layer of a ViT, and the optimiser continues with the shards. Neither results nor checkpoints change: a checkpoint
-holds full tensors under the same names, so that either kind, or one process, can resume from it.
+holds full tensors under the same names, so that either of the two, or one process, can resume from it.
 
 While a model evaluates, every process holds all of it: how often its layers run then follows from the sizes of the
 images, and a collective call in each would deadlock.
@@ -27,7 +27,7 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.registry import MODEL_WRAPPERS
 from mmlape.runs.identity import precision
 
-KINDS = ('ddp', 'fsdp')
+STRATEGIES = ('ddp', 'fsdp')
 
 
 def distribution(cfg: dict) -> str:
@@ -36,18 +36,18 @@ def distribution(cfg: dict) -> str:
     Raises:
         ConfigError: It is neither, or the configuration has a part that does not work with shards.
     """
-    kind = cfg.get('distributed', 'ddp')
-    if kind not in KINDS:
-        raise ConfigError(f'distributed={kind!r}: choose from {", ".join(KINDS)}')
+    strategy = cfg.get('distributed', 'ddp')
+    if strategy not in STRATEGIES:
+        raise ConfigError(f'distributed={strategy!r}: choose from {", ".join(STRATEGIES)}')
     averaging = [str(hook.get('type')) for hook in cfg.get('custom_hooks') or []]
     averaging = [name for name in averaging if name.endswith(('EMAHook', 'MeanTeacherHook'))]
     reasons = [f'{name}, which averages full weights' for name in averaging]
     keys = ('compile', 'compile_backbone', 'find_unused_parameters', 'model_wrapper_cfg')
     reasons += [key for key in keys if cfg.get(key)]
     reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
-    if kind == 'fsdp' and reasons:
+    if strategy == 'fsdp' and reasons:
         raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
-    return kind
+    return strategy
 
 
 def set_model_wrapper(cfg: Config, distributed: str) -> None:
@@ -144,16 +144,16 @@ def _units(module: nn.Module) -> list[nn.Module]:
 
 
 def _fully_shard(module: nn.Module) -> None:
-    kind = device_type(module)
-    if kind == 'cpu' and not hasattr(FSDPModule, 'set_force_sum_reduction_for_comms'):
+    device = device_type(module)
+    if device == 'cpu' and not hasattr(FSDPModule, 'set_force_sum_reduction_for_comms'):
         raise ConfigError(
             f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it should average; install '
             'torch 2.9 or newer, or use distributed=ddp'
         )
-    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
     for unit in _units(module):
         fully_shard(unit, mesh=mesh, reshard_after_forward=True)
-        if kind == 'cpu':  # gloo has no mean
+        if device == 'cpu':  # gloo has no mean
             unit.set_force_sum_reduction_for_comms(True)
 
 

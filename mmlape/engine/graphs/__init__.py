@@ -10,7 +10,8 @@ from importlib import import_module
 from mmengine.config import Config
 from torch import nn
 
-from mmlape.engine.graphs.base import ExportedModel, Input
+from mmlape.engine.graphs.base import ExportedModel
+from mmlape.engine.graphs.input import Input
 from mmlape.engine.graphs.session import SUFFIX, Graph
 from mmlape.errors import CheckpointError, ExportError, listed
 

@@ -4,7 +4,8 @@ import torch
 from mmpretrain.models import ImageClassifier
 from torch import Tensor, nn
 
-from mmlape.engine.graphs.base import ExportedModel, Input
+from mmlape.engine.graphs.base import ExportedModel
+from mmlape.engine.graphs.input import Input
 from mmlape.engine.graphs.session import Graph
 
 

@@ -19,7 +19,8 @@ from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.ops import roi_align
 
-from mmlape.engine.graphs.base import ExportedModel, Input
+from mmlape.engine.graphs.base import ExportedModel
+from mmlape.engine.graphs.input import Input
 from mmlape.engine.graphs.operators import best_boxes
 from mmlape.engine.graphs.session import Graph
 from mmlape.errors import ExportError

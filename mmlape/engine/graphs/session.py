@@ -3,17 +3,14 @@
 import importlib.util
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmlape.engine.graphs.input import Input
 from mmlape.errors import CheckpointError, DataError, MissingCheckpointError, StackError
 from mmlape.models.grid import Grid
-
-if TYPE_CHECKING:
-    from mmlape.engine.graphs.base import Input
 
 SUFFIX = '.onnx'
 PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
@@ -76,11 +73,11 @@ class Graph:
         found = self._session.run(None, {self._input.name: image.numpy()})
         return [torch.from_numpy(value) for value in found]
 
-    def of_batch(self, inputs: Tensor, given: 'Input') -> list[Tensor]:
+    def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
         """Return each output for a batch of a network's inputs, as `of_image` does for one."""
         return [torch.cat(parts) for parts in zip(*(self.of_image(image, given) for image in inputs))]
 
-    def of_image(self, inputs: Tensor, given: 'Input') -> list[Tensor]:
+    def of_image(self, inputs: Tensor, given: Input) -> list[Tensor]:
         """Return the outputs for a network's input, (C, h, w), which is padded to the size of the graph.
 
         Raises:

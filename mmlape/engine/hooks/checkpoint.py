@@ -101,8 +101,9 @@ def checkpoint_bytes(runner) -> int:
     size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)
     wrapper = runner.optim_wrapper
     for part in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
-        settings = part.optimizer.defaults
-        copies = len(settings['betas']) if 'betas' in settings else bool(settings.get('momentum'))
+        defaults = part.optimizer.defaults
+        has_momentum = bool(defaults.get('momentum'))
+        copies = len(defaults['betas']) if 'betas' in defaults else has_momentum
         size += sum(
             copies * value.numel() * value.element_size()
             for group in part.optimizer.param_groups

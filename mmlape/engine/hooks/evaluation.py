@@ -78,11 +78,11 @@ class SecondEvaluationHook(Hook):
         """Return a data loader's configuration with the changed pipeline; its workers end with the pass."""
         loader = copy.deepcopy(cfg[key])
         steps = loader['dataset'].get('pipeline') or []
-        for kind, arguments in self.changes.items():
-            matching = [step for step in steps if step['type'] == kind]
+        for name, arguments in self.changes.items():
+            matching = [step for step in steps if step['type'] == name]
             if not matching:
                 raise ConfigError(
-                    f"SecondEvaluationHook '{self.name}': {key} has no transform {kind}; change the hook in "
+                    f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change the hook in "
                     'custom_hooks together with the pipeline, or remove it'
                 )
             for step in matching:

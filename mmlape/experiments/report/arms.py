@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
-from mmlape.engine.study_file import StudyArm, StudyFile, find_arm
 from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
 from mmlape.experiments.averages import in_points, summarise
 from mmlape.experiments.report.paper import IndexEntry, index_entry
 from mmlape.runs.paper_model import PaperModel, recorded_model
 from mmlape.runs.run import Run
+from mmlape.studies.study_file import StudyArm, StudyFile, find_arm
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mmlape.checkpoint.provenance import DEIT, PRETRAIN, is_published
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.experiments.statistics import Difference, holm, paired, welch
-from mmlape.runs.identity import DEIT, PRETRAIN, differences, is_published, software_differences
+from mmlape.runs.identity import differences, software_differences
 
 _CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')
 """The metrics by which classes are compared; class accuracies are data only."""
@@ -85,7 +86,7 @@ def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
 
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
-    corrected = (holm([getattr(pair, kind) for pair in family]) for kind in ('welch', 'paired'))
+    corrected = (holm([getattr(pair, test) for pair in family]) for test in ('welch', 'paired'))
     return [replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)]
 
 

@@ -54,7 +54,7 @@ _CROP = (
 def tests(report: Report, which: str) -> str:
     """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
     family = report.comparisons_at(which)
-    tested, pairs = (sum(getattr(pair, kind).p is not None for pair in family) for kind in ('welch', 'paired'))
+    tested, pairs = (sum(getattr(pair, test).p is not None for pair in family) for test in ('welch', 'paired'))
     return (
         "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test those in common; "
         "choose one of them before you read the results. Holm's correction is over the comparisons of this table that "
@@ -217,14 +217,14 @@ def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> 
 
 
 def _markdown(part: Part, folder: Path) -> str:
-    if part.kind == 'details':
+    if part.element == 'details':
         inner = (_markdown(one, folder) for one in part.content)
         return '\n\n'.join([f'### {markdown_text(part.caption)}', *inner])
-    if part.kind == 'text':
+    if part.element == 'text':
         return markdown_text(part.content)
-    if part.kind == 'table':
+    if part.element == 'table':
         return markdown_table(part.content)
-    if part.kind == 'figure':
+    if part.element == 'figure':
         link = quote(os.path.relpath(part.content, folder).replace(os.sep, '/'))
         return f'**{markdown_text(part.caption)}**\n\n![{markdown_text(part.caption)}]({link})'
     lines = '\n'.join(f'- {markdown_text(line)}' for line in part.content)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from mmlape.engine.study_file import StudyArm, StudyFile, find_arm
 from mmlape.files import parse_yaml
 from mmlape.mim import mim_root
+from mmlape.studies.study_file import StudyArm, StudyFile, find_arm
 
 METRICS = {
     'box AP': 'coco/bbox_mAP',
@@ -69,14 +69,14 @@ class IndexEntry:
 
 
 @functools.cache
-def read_metafiles(kind: str) -> dict[str, dict]:
+def read_metafiles(section: str) -> dict[str, dict]:
     """Return the 'Models' or the 'Collections' of all metafiles by name.
 
     Every value is a text: 40.660 has three decimals in the paper.
     """
     files = sorted((mim_root() / 'configs').rglob('metafile.yml'))
     contents = [parse_yaml(file.read_text(encoding='utf-8'), yaml.BaseLoader) for file in files]
-    return {entry['Name']: entry for content in contents for entry in content.get(kind, ())}
+    return {entry['Name']: entry for content in contents for entry in content.get(section, ())}
 
 
 def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None:

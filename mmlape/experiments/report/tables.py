@@ -144,8 +144,8 @@ def cost_table(report: Report) -> pd.DataFrame:
             number(result.gpu_hours),
         ))  # fmt: skip
     runs = [run for result in report.results for run in result.counted]
-    kinds = ' or '.join(dict.fromkeys(run.cost['memory_kind'] for run in runs if run.cost.get('memory_kind')))
-    memory = f'peak memory (MiB{", " + kinds if kinds else ""})'
+    measured = ' or '.join(dict.fromkeys(run.cost['memory_kind'] for run in runs if run.cost.get('memory_kind')))
+    memory = f'peak memory (MiB{", " + measured if measured else ""})'
     columns = ('arm', 'parameters (M)', 'GFLOPs (one image)', memory, 's / iteration', 'a run (h:mm:ss)')
     return text_table((*columns, 'GPU hours, all runs'), rows)
 

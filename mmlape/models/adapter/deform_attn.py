@@ -20,23 +20,25 @@ from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.layers.linear import Linear
 
 
-class Cells(NamedTuple):
-    """The cells of a pyramid, level after level, as deformable attention needs to know them."""
+class FeatureLevels(NamedTuple):
+    """The levels of a feature pyramid, as deformable attention needs to know them."""
 
-    shapes: tuple[Grid, ...]  # (rows, columns) of each of the L levels
-    centres: Tensor  # (x, y) of each cell in [0, 1] of its level, (S, 2), float32 whatever the model's dtype
-    scale: Tensor  # (columns, rows) of each level, (L, 2), float32
+    spatial_shapes: tuple[Grid, ...]  # (rows, columns) of each of the L levels
+    # centre (x, y) of each cell in [0, 1] of its level, (S, 2), float32 whatever the model's dtype
+    reference_points: Tensor
+    offset_normalizer: Tensor  # (columns, rows) of each level, (L, 2), float32
 
     @classmethod
-    def of(cls, shapes: Sequence[Grid], device: torch.device) -> 'Cells':
+    def of(cls, shapes: Sequence[Grid], device: torch.device) -> 'FeatureLevels':
         """Build the cells of levels ``shapes``."""
         levels = []
         for rows, columns in shapes:
             y = torch.linspace(0.5, rows - 0.5, rows, device=device) / rows
             x = torch.linspace(0.5, columns - 0.5, columns, device=device) / columns
             levels.append(torch.cartesian_prod(y, x).flip(-1))
-        scale = torch.tensor([(columns, rows) for rows, columns in shapes], dtype=torch.float32, device=device)
-        return cls(tuple(shapes), torch.cat(levels), scale)
+        widths = [(columns, rows) for rows, columns in shapes]
+        normalizer = torch.tensor(widths, dtype=torch.float32, device=device)
+        return cls(tuple(shapes), torch.cat(levels), normalizer)
 
 
 def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
@@ -231,13 +233,15 @@ class MSDeformAttn(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
-        """Attend with queries (B, Q, D), one per cell of ``query_cells``, to features (B, S, D) of ``feat_cells``."""
+    def forward(self, query: Tensor, query_levels: FeatureLevels, feat: Tensor, feat_levels: FeatureLevels) -> Tensor:
+        """Attend with queries (B, Q, D) to features (B, S, D), each one per cell of its levels."""
         value = self.value_proj(feat).unflatten(-1, (self.samples[0], -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (*self.samples, 2))
         weights = sample_weights(self.attention_weights(query), self.samples)
-        locations = query_cells.centres[:, None, None, None] + offsets / feat_cells.scale[:, None]
-        return self.output_proj(multi_scale_deformable_attention(value, feat_cells.shapes, locations, weights))
+        offsets = offsets / feat_levels.offset_normalizer[:, None]
+        locations = query_levels.reference_points[:, None, None, None] + offsets
+        shapes = feat_levels.spatial_shapes
+        return self.output_proj(multi_scale_deformable_attention(value, shapes, locations, weights))
 
 
 def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:

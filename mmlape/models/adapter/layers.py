@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
+from mmlape.models.adapter.deform_attn import FeatureLevels, MSDeformAttn
 from mmlape.models.grid import Grid, channels_last
 from mmlape.models.layers.drop_path import DropPath
 from mmlape.models.layers.linear import Linear
@@ -64,9 +64,9 @@ class DeformableExchange(nn.Module):
         self.feat_norm = build_norm(norm_cfg, embed_dims)
         self.attn = MSDeformAttn(embed_dims, n_levels, num_heads, n_points, ratio)
 
-    def read(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
+    def read(self, query: Tensor, query_levels: FeatureLevels, feat: Tensor, feat_levels: FeatureLevels) -> Tensor:
         """Return what the queries (B, Q, D) read of the features (B, S, D), (B, Q, D)."""
-        return self.attn(self.query_norm(query), query_cells, self.feat_norm(feat), feat_cells)
+        return self.attn(self.query_norm(query), query_levels, self.feat_norm(feat), feat_levels)
 
 
 class Injector(DeformableExchange):
@@ -76,9 +76,9 @@ class Injector(DeformableExchange):
         super().__init__(embed_dims, *args, **kwargs)
         self.gamma = nn.Parameter(torch.full((embed_dims,), float(init_values)))
 
-    def forward(self, x: Tensor, x_cells: Cells, c: Tensor, c_cells: Cells) -> Tensor:
+    def forward(self, x: Tensor, x_levels: FeatureLevels, c: Tensor, c_levels: FeatureLevels) -> Tensor:
         """Return the tokens (B, N, D) with what they read of the cells (B, S, D)."""
-        return add_branch(x, self.read(x, x_cells, c, c_cells), self.gamma)
+        return add_branch(x, self.read(x, x_levels, c, c_levels), self.gamma)
 
 
 class Extractor(DeformableExchange):
@@ -92,11 +92,11 @@ class Extractor(DeformableExchange):
             self.ffn_norm = build_norm(kwargs['norm_cfg'], embed_dims)
             self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
-    def forward(self, c: Tensor, c_cells: Cells, x: Tensor, x_cells: Cells) -> Tensor:
+    def forward(self, c: Tensor, c_levels: FeatureLevels, x: Tensor, x_levels: FeatureLevels) -> Tensor:
         """Return the cells (B, S, D) with what they read of the tokens (B, N, D)."""
-        c = c + self.read(c, c_cells, x, x_cells)
+        c = c + self.read(c, c_levels, x, x_levels)
         if self.ffn is not None:
-            c = c + self.drop_path(self.ffn(self.ffn_norm(c), c_cells.shapes))
+            c = c + self.drop_path(self.ffn(self.ffn_norm(c), c_levels.spatial_shapes))
         return c
 
 
@@ -132,14 +132,14 @@ class InteractionBlock(nn.Module):
         self.extra_extractors = nn.ModuleList(extra) if extra else None
         self.with_cp = with_cp
 
-    def inject(self, x: Tensor, x_cells: Cells, c: Tensor, c_cells: Cells) -> Tensor:
+    def inject(self, x: Tensor, x_levels: FeatureLevels, c: Tensor, c_levels: FeatureLevels) -> Tensor:
         """Return the ViT tokens (B, N, D) after they have read the pyramid (B, S, D)."""
-        return self._run(self.injector, x, x_cells, c, c_cells)
+        return self._run(self.injector, x, x_levels, c, c_levels)
 
-    def extract(self, c: Tensor, c_cells: Cells, x: Tensor, x_cells: Cells) -> Tensor:
+    def extract(self, c: Tensor, c_levels: FeatureLevels, x: Tensor, x_levels: FeatureLevels) -> Tensor:
         """Return the pyramid (B, S, D) after it has read the ViT tokens (B, N, D)."""
         for extractor in (self.extractor, *(self.extra_extractors or ())):
-            c = self._run(extractor, c, c_cells, x, x_cells)
+            c = self._run(extractor, c, c_levels, x, x_levels)
         return c
 
     def _run(self, module: nn.Module, *args) -> Tensor:

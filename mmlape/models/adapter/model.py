@@ -17,7 +17,7 @@ from torch.nn.init import trunc_normal_
 
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.checkpoint import ViTAdapterCheckpointAdapter
-from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
+from mmlape.models.adapter.deform_attn import FeatureLevels, MSDeformAttn
 from mmlape.models.adapter.layers import InteractionBlock, SpatialPriorModule, split_maps
 from mmlape.models.grid import (
     Grid,
@@ -150,24 +150,24 @@ class AdapterMixin(nn.Module):
             require_multiple(x, multiple)
         x = pad_to_multiple(x, multiple)
         c1, *levels = self.spm(x)
-        c_cells = Cells.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
+        c_levels = FeatureLevels.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
         flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
         c = torch.cat(flat, dim=1)  # (B, S, D)
 
         x, state, hw = vit.embed(x)
-        x_cells = Cells.of([hw], x.device)
+        x_levels = FeatureLevels.of([hw], x.device)
         features = []
         for interaction, (start, stop) in zip(self.interactions, self.ranges):
             if interaction.injector is not None:
                 prefix, patches = vit.split_prefix(x)
-                patches = interaction.inject(patches, x_cells, c, c_cells)
+                patches = interaction.inject(patches, x_levels, c, c_levels)
                 x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
             x, state = vit.run_layers(x, state, hw, start, stop)
             patches = self.read_patches(x, state)
-            c = interaction.extract(c, c_cells, patches, x_cells)
+            c = interaction.extract(c, c_levels, patches, x_levels)
             features.append(patches)
 
-        c2, c3, c4 = split_maps(c, c_cells.shapes)
+        c2, c3, c4 = split_maps(c, c_levels.spatial_shapes)
         maps = [self.up(channels_last(c2)).add_(c1), c2, c3, c4]
         if self.vit_feature_source:
             maps = self._add_features(maps, features, hw)

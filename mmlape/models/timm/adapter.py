@@ -14,7 +14,7 @@ from torch import Tensor
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
 from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
-from mmlape.models.timm.model import Running, TimmViT
+from mmlape.models.timm.model import ForwardState, TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
 
 PATCH = 16
@@ -81,7 +81,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         self.build_adapter(**options, with_injectors=not read_only)
         self.strides = AdapterMixin.strides
 
-    def embed(self, x: Tensor) -> tuple[Tensor, Running, tuple[int, int]]:
+    def embed(self, x: Tensor) -> tuple[Tensor, ForwardState, tuple[int, int]]:
         """Return the first layer's tokens of images at stride 16, what layers need, and the grid."""
         if self.resizes_image:
             side = self.vit.patch_embed.patch_size[0]
@@ -89,7 +89,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             x = F.interpolate(x, size, mode='bilinear', align_corners=False)
         return super().embed(x)
 
-    def read_patches(self, x: Tensor, state: Running) -> Tensor:
+    def read_patches(self, x: Tensor, state: ForwardState) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads: through the final norm in 'read-only'."""
         return self.normed(self.split_prefix(x)[1], last=False, pe=state)
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.layers.patch_embed import PATCH_NORMS, project_normed
-from mmlape.models.timm.changed import Changed, StandIn, subclass
 from mmlape.models.timm.joined import Joined
 from mmlape.models.timm.lape import check_model
+from mmlape.models.timm.subclassing import Proxy, Subclassed, subclass
 
 
 def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
@@ -52,7 +52,7 @@ def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
     return model
 
 
-class PatchNormed(Changed):
+class PatchNormed(Subclassed):
     """timm's patch embedding with a norm before the linear map."""
 
     patch_norm: str  # a key of ``PATCH_NORMS``
@@ -78,7 +78,7 @@ class PatchNormed(Changed):
         super().set_input_size(img_size=img_size, patch_size=patch_size)
 
 
-class _Projecting(StandIn):
+class _Projecting(Proxy):
     """A patch embedding whose linear map norms its patches first."""
 
     def proj(self, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """What a ViT of timm and its layers become when the PE is joined in every layer.
 
-timm's own methods run, on stand-ins for one forward (``StandIn``). The PE of a forward is in an object of that
+timm's own methods run, on proxies for one forward (``Proxy``). The PE of a forward is in an object of that
 forward, never in the model: forwards of several sizes, recomputed activations and copies do not meet.
 """
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.position import Joining, Stream
-from mmlape.models.timm.changed import Changed, StandIn
+from mmlape.models.timm.subclassing import Proxy, Subclassed
 
 TABLE = 'pos_embed'
 
@@ -24,7 +24,7 @@ def table_names(model: nn.Module) -> list[str]:
     return [] if getattr(model, TABLE, None) is None else [TABLE]
 
 
-class JoinedForward(StandIn):
+class JoinedForward(Proxy):
     """One forward of a changed model: timm's methods find here the PE, and layers that join it.
 
     Attributes:
@@ -104,7 +104,7 @@ class _Layers(tuple):
         return x
 
 
-class Joined(Changed):
+class Joined(Subclassed):
     """A ViT of timm whose layers join the PE."""
 
     joining: Joining  # how they do
@@ -149,7 +149,7 @@ class Joined(Changed):
             number += 1
 
 
-class JoinedPre(Changed):
+class JoinedPre(Subclassed):
     """A layer of timm with a norm before attention: attention sees norm1(x) + w_l."""
 
     number: int  # its index in the model
@@ -205,7 +205,7 @@ def _tensors(pe: Stream) -> tuple[Tensor, ...]:
     return (pe,) if isinstance(pe, Tensor) else pe or ()
 
 
-class _NormedBefore(StandIn):
+class _NormedBefore(Proxy):
     """A layer whose norm before attention has been applied."""
 
     def __init__(self, layer: nn.Module, seen: Tensor):

@@ -13,9 +13,9 @@ from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.position import Joining, joinings
-from mmlape.models.timm.changed import subclass
 from mmlape.models.timm.joined import TABLE, Joined, JoinedPost, JoinedPre
 from mmlape.models.timm.pretrained import timm_package
+from mmlape.models.timm.subclassing import subclass
 
 
 def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:

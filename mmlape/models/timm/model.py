@@ -25,7 +25,7 @@ from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, f
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
 
-class Running(NamedTuple):
+class ForwardState(NamedTuple):
     """What the layers and the final norm of one forward need beside the tokens."""
 
     layers: Sequence[Callable]  # the layers
@@ -157,15 +157,15 @@ class TimmViT(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W)."""
-        x, pe, hw = self.embed(x)
+        x, state, hw = self.embed(x)
         outs, start = {}, 0
         for number in sorted(set(self.out_indices)):
-            x, pe = self.run_layers(x, pe, hw, start, number + 1)
+            x, state = self.run_layers(x, state, hw, start, number + 1)
             start = number + 1
-            outs[number] = self.output(x, hw, number, pe)
+            outs[number] = self.output(x, hw, number, state)
         return tuple(outs[number] for number in self.out_indices)
 
-    def embed(self, x: Tensor) -> tuple[Tensor, Running, Grid]:
+    def embed(self, x: Tensor) -> tuple[Tensor, ForwardState, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), what layers need, and the grid.
 
         Raises:
@@ -178,26 +178,28 @@ class TimmViT(IsotropicBackbone):
             run = JoinedForward(self.vit) if isinstance(self.vit, Joined) else self.vit
             tokens = run._pos_embed(maps)
             tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
-            return self.vit.norm_pre(tokens), Running(run.blocks, rope, run.norm), hw
+            return self.vit.norm_pre(tokens), ForwardState(run.blocks, rope, run.norm), hw
 
-    def run_layers(self, x: Tensor, pe: Running, hw: Grid, start: int, stop: int) -> tuple[Tensor, Running]:
+    def run_layers(
+        self, x: Tensor, state: ForwardState, hw: Grid, start: int, stop: int
+    ) -> tuple[Tensor, ForwardState]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D)."""
-        rope = pe.rope
+        rope = state.rope
         per_layer = getattr(self.vit, 'rope_mixed', False)  # trained frequencies, other ones in each layer
         with self.vit_mode(x):
             for number in range(start, stop):
-                layer = pe.layers[number]
+                layer = state.layers[number]
                 options = {} if rope is None else dict(rope=rope[number] if per_layer else rope)
                 if self.with_cp and torch.is_grad_enabled():
                     x = recompute(layer, x, use_reentrant=False, **options)
                 else:
                     x = layer(x, **options)
-        return x, pe
+        return x, state
 
-    def normed(self, x: Tensor, last: bool, pe: Running) -> Tensor:
+    def normed(self, x: Tensor, last: bool, state: ForwardState) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned: through the final norm, in full precision."""
         with self.vit_mode(x):
-            x = pe.norm(x)
+            x = state.norm(x)
         return x.float() if self.frozen_dtype else x  # what follows is trained, in its own precision
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mmlape.checkpoint.download import HUB, local_path
-from mmlape.checkpoint.records import Normalisation
+from mmlape.checkpoint.metadata import Normalisation
 from mmlape.errors import ConfigError, StackError
 from mmlape.files import read_json
 

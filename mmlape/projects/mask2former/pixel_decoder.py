@@ -16,7 +16,7 @@ from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.deform_attn import Cells, multi_scale_deformable_attention, sample_weights
+from mmlape.models.adapter.deform_attn import FeatureLevels, multi_scale_deformable_attention, sample_weights
 from mmlape.models.grid import Grid, cached_tensor, to_maps
 from mmlape.models.layers.linear import linear
 from mmlape.projects.mask2former.ffn import recompute_ffns
@@ -125,7 +125,7 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         """
         fine = self.num_input_levels - self.num_encoder_levels
         maps = [project(feat) for project, feat in zip(self.input_convs, reversed(feats[fine:]))]
-        cells = Cells.of([tuple(m.shape[-2:]) for m in maps], maps[0].device)
+        cells = FeatureLevels.of([tuple(m.shape[-2:]) for m in maps], maps[0].device)
         tokens = torch.cat([m.flatten(2).transpose(1, 2) for m in maps], dim=1)  # (B, S, D)
         memory = self.encoder(
             query=tokens,
@@ -134,7 +134,7 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
             spatial_shapes=cells.shapes,
             level_start_index=None,
             valid_ratios=None,
-            reference_points=cells.centres[None, :, None],
+            reference_points=cells.reference_points[None, :, None],
         )
         sizes = [rows * columns for rows, columns in cells.shapes]
         outs = [to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.shapes)]

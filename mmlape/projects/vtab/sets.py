@@ -12,9 +12,9 @@ from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.datasets.checks import check_data
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
-from mmlape.engine.study_file import is_study, read_study
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.experiments.study import Arm
+from mmlape.studies.study_file import is_study, read_study
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 """The option that trains on the 200 images of validation, too."""

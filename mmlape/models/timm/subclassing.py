@@ -5,7 +5,7 @@ from functools import cache
 from torch import nn
 
 
-class Changed:
+class Subclassed:
     """What such a subclass derives from first; copies, pickles and averages of weights are of the subclass too."""
 
     plain: type  # the module's own class, whose methods still do the work
@@ -16,7 +16,7 @@ class Changed:
         return _empty, (self.change, self.plain), self.__dict__
 
 
-class StandIn:
+class Proxy:
     """A module for the time of one forward: timm's methods get it as ``self``; what it lacks is the module's own."""
 
     def __init__(self, module: nn.Module):

@@ -11,7 +11,7 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model
 from mmlape.checkpoint.converting import average, convert, inspect, publish
-from mmlape.checkpoint.records import KEY, Record, record_of
+from mmlape.checkpoint.metadata import KEY, Metadata, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models.grid import resize_map
 
@@ -177,20 +177,21 @@ def test_a_grid_that_is_of_another_table_is_told(tmp_path):
 
 def test_backbones_that_differ_have_no_common_record():
     one, other = dict(pe_joining='lape'), dict(pe_joining='default')
-    assert Record(dict(a=one, b=dict(one))).backbone == one and Record(dict(a=one, b=other)).backbone == {}
-    assert Record().backbone == {} and Record(dict(a=one, b=other)).alone('c').backbones == {}
-    assert Record(dict(a=one)).alone('c').backbones == dict(c=one)
+    assert Metadata(dict(a=one, b=dict(one))).backbone == one and Metadata(dict(a=one, b=other)).backbone == {}
+    assert Metadata().backbone == {} and Metadata(dict(a=one, b=other)).alone('c').backbones == {}
+    assert Metadata(dict(a=one)).alone('c').backbones == dict(c=one)
 
 
 def test_a_backbone_says_itself_what_it_records():
     """The encodings, the grid, and what else leaves no trace in a file."""
     model = vit(pe_type=['sincos2d', 'rpe'], act_cfg=dict(type='ReLU'), patch_norm='no-learnable')
-    assert record_of(model).backbone == dict(
+    assert metadata_of(model).backbone == dict(
         pe_type=['sincos2d', 'rpe'], pe_joining='default', grid=[4, 4], num_heads=3, patch_norm='no-learnable',
         norm_cfg=dict(type='LN', eps=1e-6), act_cfg=dict(type='ReLU'), window_attn=False, window_size=14,
         out_type='raw',
     )  # fmt: skip
-    assert record_of(nn.Linear(2, 2)).plain() == {} and record_of(vit(pe_type='none')).backbone['pe_type'] == 'none'
+    assert metadata_of(nn.Linear(2, 2)).plain() == {}
+    assert metadata_of(vit(pe_type='none')).backbone['pe_type'] == 'none'
 
 
 @pytest.mark.parametrize('grid', [(16, 9), (9, 16), (4, 1), (1, 4), (2, 8), (3, 12), (5, 7)])

@@ -10,17 +10,17 @@ import pytest
 import tiny
 import trouble
 
-from mmlape.analysis.config_values import differing_values, value_sources
 from mmlape.cli import main
 from mmlape.engine import config as config_module
 from mmlape.engine.config import load_config
+from mmlape.engine.config_values import differing_values, value_sources
 from mmlape.engine.pulled import _named_config, check_texts, shared_parts
-from mmlape.engine.study_file import find_arm, is_study, read_arm, read_study
 from mmlape.errors import ConfigError
 from mmlape.experiments.report.paper import METRICS, index_entry, paper_figures
 from mmlape.experiments.study import choose, read_arms
 from mmlape.models.position.joining import JOININGS, PE_NORMS
 from mmlape.runs.record import running_in
+from mmlape.studies.study_file import find_arm, is_study, read_arm, read_study
 
 STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
 GRID = """

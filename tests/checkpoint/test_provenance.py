@@ -7,14 +7,14 @@ import tiny
 import torch
 from synthetic import identity, settings, write_run
 
+from mmlape.checkpoint import provenance as module
 from mmlape.checkpoint.converting import sha256
+from mmlape.checkpoint.provenance import DEIT, is_published, provenance
 from mmlape.experiments.launchers import LocalLauncher
 from mmlape.experiments.multi_seed import run_study
 from mmlape.experiments.report import ArmRuns, build
 from mmlape.experiments.study import Arm, Study
 from mmlape.models import VisionTransformer
-from mmlape.runs import identity as module
-from mmlape.runs.identity import DEIT, is_published, provenance
 from mmlape.runs.run import read_seeds
 
 NAME = 'deit_tiny_patch16_224-a1311bcf.pth'

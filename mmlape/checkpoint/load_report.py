@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from mmlape.checkpoint.records import Normalisation
+from mmlape.checkpoint.metadata import Normalisation
 
 
 @dataclass(frozen=True)

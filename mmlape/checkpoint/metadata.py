@@ -27,7 +27,7 @@ HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 TOLERANCE = 0.5
 """Means and deviations that differ by less are the same ones, rounded."""
 KEY = 'mmlape'
-"""Of the record in ``meta``, and in the metadata of a safetensors file."""
+"""Its key in ``meta``, and in the metadata of a safetensors file."""
 _NOT_LITERAL = object()
 MAX_SIDE = 2**14
 """Of a grid that a file may record; larger ones are no grids of patches."""
@@ -68,7 +68,7 @@ def normalisation_of(model: nn.Module) -> Normalisation | None:
 
 
 def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) -> Normalisation | None:
-    """Return what the weights in a file want, as far as it says so; ``recorded`` is our own record in it."""
+    """Return what the weights in a file want, as far as it says so; ``recorded`` is our own metadata in it."""
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
     args = vars(args) if isinstance(args, Namespace) else {}
@@ -113,12 +113,12 @@ def stored_config(content: Mapping) -> str:
     return text if isinstance(text, str) else ''
 
 
-def arguments_in(config: str, key: str, kind: str) -> dict[str, Any]:
-    """Return what the text of a configuration gives under ``key`` to a class named ``kind``; empty if nothing.
+def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
+    """Return what the text of a configuration gives under ``key`` to a class named ``name``; empty if nothing.
 
     Only values that are written out count.
     """
-    found = (own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == kind)
+    found = (own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == name)
     return next(found, {})
 
 
@@ -157,21 +157,21 @@ def _literal(node: ast.AST) -> object:
 
 
 @dataclass(frozen=True)
-class Record:
+class Metadata:
     """What a file records."""
 
-    # the record of each backbone, by its name in the model; '' for a backbone alone
+    # what is recorded of each backbone, by its name in the model; '' for a backbone alone
     backbones: dict[str, dict[str, Any]] = field(default_factory=dict)
     normalisation: Normalisation | None = None  # of the images; None if it is unknown
 
     @property
     def backbone(self) -> dict[str, Any]:
-        """The record that all backbones share; empty if there is none."""
+        """What is recorded of all backbones alike; empty if they differ, or there is none."""
         first, *others = self.backbones.values() or ({},)
         return first if all(other == first for other in others) else {}
 
-    def alone(self, name: str = '') -> 'Record':
-        """Return the record of a file with one backbone of this name, '' for the backbone alone."""
+    def alone(self, name: str = '') -> 'Metadata':
+        """Return the metadata of a file with one backbone of this name, '' for the backbone alone."""
         return replace(self, backbones={name: self.backbone} if self.backbone else {})
 
     def plain(self) -> dict[str, Any]:
@@ -181,25 +181,26 @@ class Record:
         return known | ({'mean': list(images.mean), 'std': list(images.std)} if images else {})
 
 
-def record_of(model: nn.Module) -> Record:
+def metadata_of(model: nn.Module) -> Metadata:
     """Return what a file of a model's weights has to record."""
-    records = {name: part.checkpoint_adapter.record(part) for name, part in recorded_parts(model).items()}
-    return Record(_plain(records), normalisation_of(model))
+    parts = parts_with_adapter(model)
+    backbones = {name: part.checkpoint_adapter.record(part) for name, part in parts.items()}
+    return Metadata(_plain(backbones), normalisation_of(model))
 
 
-def recorded_parts(model: nn.Module) -> dict[str, Any]:
+def parts_with_adapter(model: nn.Module) -> dict[str, Any]:
     """Return the modules in a model that name a checkpoint adapter, by name: backbones, or the complete model."""
     # asked of the class: wrappers such as torch.compile's pass attributes of what they wrap on
     return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
 
 
-def read_record(content: Mapping, path: str | Path) -> Record:
-    """Return the record in what ``read_checkpoint`` has read from a file; an empty one if there is none.
+def read_metadata(content: Mapping, path: str | Path) -> Metadata:
+    """Return the metadata in what ``read_checkpoint`` has read from a file, without backbones if there is none.
 
     Of files that others have written, the normalisation may be known.
 
     Raises:
-        CheckpointError: If the record is deeper or larger than any that is written here.
+        CheckpointError: If it is deeper or larger than any that is written here.
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
     backbones = {}
@@ -215,7 +216,7 @@ def read_record(content: Mapping, path: str | Path) -> Record:
         raise CheckpointError(
             f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
         ) from error
-    return Record(backbones, stored_normalisation(content, stored, path))
+    return Metadata(backbones, stored_normalisation(content, stored, path))
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 from mmengine.config import Config
 
 from mmlape.engine.config import load_config, parse_options
-from mmlape.engine.study_file import is_study, read_arm
 from mmlape.mim import resolve_path
 from mmlape.runs.identity import PREFIX_SCOPE, leaves
+from mmlape.studies.study_file import is_study, read_arm
 
 _ABSENT = '(absent)'
 
