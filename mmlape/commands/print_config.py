@@ -34,8 +34,9 @@ def run(args: argparse.Namespace) -> int:
             say(f'{key} = {value}  # {source}')
         return 0
     cfg = load_config(args.config, args.cfg_options)
-    with quiet_logger():
-        shorten(cfg, args.shorten)
+    if args.shorten != 1:
+        with quiet_logger():
+            shorten(cfg, args.shorten)
     if args.schedule:
         from mmlape.analysis.schedule import show_schedule
 
