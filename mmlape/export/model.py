@@ -10,7 +10,7 @@ from mmengine.model import revert_sync_batchnorm
 from torch import nn
 
 from mmlape.analysis.inference import init_model
-from mmlape.engine.graphs import Input, kind_of
+from mmlape.engine.graphs import Input, exported_class
 from mmlape.errors import ConfigError, ExportError
 from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.export.writing import OPSET, TOLERANCE, export_graph
@@ -95,11 +95,11 @@ def export_model(
         ExportError: As there, and if no such model can be exported, or ``labels`` is for another task.
         StackError: If a package is missing.
     """
-    kind = kind_of(model)
-    if labels and kind.task != 'segmentation':
-        raise ExportError(f'--labels is for segmentors, and this is a model for {kind.task}')
+    exported = exported_class(model)
+    if labels and exported.task != 'segmentation':
+        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
     model = revert_sync_batchnorm(copy.deepcopy(model)).cpu().float().eval()
     given = Input.of(model, cfg)
-    exported = kind(model, given, **(dict(labels=True) if labels else {})).eval()
-    about = dict(task=kind.task, classes=json.dumps(list(classes)), size=f'{size[0]} {size[1]}', **given.notes())
-    return export_graph(exported, size, out, opset, tolerance, dict(notes or {}, **about))
+    graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
+    about = dict(task=exported.task, classes=json.dumps(list(classes)), size=f'{size[0]} {size[1]}', **given.notes())
+    return export_graph(graph, size, out, opset, tolerance, dict(notes or {}, **about))

@@ -17,7 +17,7 @@ from mmlape.analysis.prediction import load
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.graphs import Graph, kind_of
+from mmlape.engine.graphs import Graph, exported_class
 from mmlape.engine.graphs.operators import best_boxes, translations
 from mmlape.engine.optim import build_model
 from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError
@@ -207,7 +207,7 @@ def test_a_model_that_cannot_be_exported_says_why(name, changes, reason):
     cfg = load_config(str(ROOT / 'configs' / f'{name}.py'))
     cfg.merge_from_dict(changes)
     with pytest.raises(ExportError, match=reason) as caught:
-        kind_of(build_model(cfg))
+        exported_class(build_model(cfg))
     assert '\n' not in str(caught.value)
 
 

@@ -15,22 +15,22 @@ from mmlape.engine.graphs.input import Input
 from mmlape.engine.graphs.session import SUFFIX, Graph
 from mmlape.errors import CheckpointError, ExportError, listed
 
-KINDS = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
+MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
 """The module with the ``EXPORTED`` class of the models of a package."""
 
 
-def kind_of(model: nn.Module) -> type[ExportedModel]:
+def exported_class(model: nn.Module) -> type[ExportedModel]:
     """Return the class that exports a model.
 
     Raises:
         ExportError: There is none; the message says why.
     """
     packages = [base.__module__.partition('.')[0] for base in type(model).__mro__]
-    for module in (KINDS[package] for package in packages if package in KINDS):
-        kind = import_module(f'{__name__}.{module}').EXPORTED
-        if kind.fits(model):
-            kind.check(model)
-            return kind
+    for module in (MODULES[package] for package in packages if package in MODULES):
+        exported = import_module(f'{__name__}.{module}').EXPORTED
+        if exported.fits(model):
+            exported.check(model)
+            return exported
     raise ExportError(
         f'{type(model).__name__} cannot be exported: segmentors, Mask R-CNN, Faster R-CNN and classifiers can; '
         '--backbone exports the backbone of any model'
@@ -49,16 +49,16 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
     Raises:
         CheckpointError: The graph is of another task, of a backbone, or of other classes.
     """
-    kind = kind_of(model)
-    if graph.task != kind.task:
+    exported = exported_class(model)
+    if graph.task != exported.task:
         what = f'a model for {graph.task}' if graph.task else 'a backbone, or of another tool'
-        raise CheckpointError(f'{graph.path} is the graph of {what}, and the config has a model for {kind.task}')
+        raise CheckpointError(f'{graph.path} is the graph of {what}, and the config has a model for {exported.task}')
     if classes is not None and graph.classes != list(classes):
         raise CheckpointError(
             f'{graph.path} has {len(graph.classes)} classes, {listed(graph.classes, 3)}, and the test set '
             f'{len(classes)}, {listed(list(classes), 3)}: export with the config of these data'
         )
-    kind.install(model, graph, Input.of(model, cfg))
+    exported.install(model, graph, Input.of(model, cfg))
 
 
-__all__ = ['KINDS', 'SUFFIX', 'ExportedModel', 'Graph', 'Input', 'install_graph', 'kind_of']
+__all__ = ['MODULES', 'SUFFIX', 'ExportedModel', 'Graph', 'Input', 'exported_class', 'install_graph']
