@@ -60,4 +60,6 @@ def export_backbone(
         StackError: If a package is missing.
     """
     model = copy.deepcopy(backbone).cpu().float().eval()
-    return export_graph(model, size, out, opset, tolerance, dict(notes or {}, size=f'{size[0]} {size[1]}'))
+    return export_graph(
+        model, size, out, opset, tolerance, dict(notes or {}, size=f'{size[0]} {size[1]}')
+    )

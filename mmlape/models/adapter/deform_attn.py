@@ -75,7 +75,9 @@ def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+def _embedding_bag(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
+) -> Tensor:
     """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
     index, shares = _rows(value, shapes, locations, weights)
     out = row_sums(value.reshape(-1, value.shape[-1]), index, shares)
@@ -90,7 +92,9 @@ def _gather(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: T
     return out.view(len(value), locations.shape[1], -1)
 
 
-def _rows(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def _rows(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return for each sum which rows of ``value`` it has, (B * Q * heads, 4 * L * points), and with what weights."""
     batch, _, heads, _ = value.shape
     _, _, levels, points = locations.shape[1:5]
@@ -102,7 +106,9 @@ def _rows(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Ten
         for weight, index in _axis(y, rows.to(y.dtype))
     ]
     pairs = [(u * v, i + j) for v, j in down for u, i in across]
-    shares, index = (torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs))
+    shares, index = (
+        torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs)
+    )
     return index, shares
 
 
