@@ -234,7 +234,9 @@ class Runner(_Runner):
             self.register_custom_hooks(custom_hooks or [])
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
-        """Build the visualiser."""
+        """Build a visualiser of this run's own: one of the same name would log into an earlier run's folder."""
+        if isinstance(visualizer, dict):
+            visualizer = type(visualizer)(visualizer, name=self._experiment_name)
         with building(self.cfg, 'visualizer'):
             return super().build_visualizer(visualizer)
 

@@ -122,7 +122,7 @@ def record_diagnosis(run: Run, failure: dict, config: str, before: dict) -> Run:
         run: As read after its end.
         failure: As :func:`diagnose` returns it.
         config: For a run that never wrote a record.
-        before: Its record before this attempt; if it is the same still, a failure in it is an
+        before: Its record before this attempt. If that is the record still, a failure in it is an
             earlier attempt's.
 
     Returns:

@@ -76,17 +76,28 @@ def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _embedding_bag(
-    value: Tensor,
-    shapes: Sequence[Grid],
-    locations: Tensor,
-    weights: Tensor,
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
 ) -> Tensor:
-    """Sum rows of ``value`` by weight.
+    """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
+    index, shares = _rows(value, shapes, locations, weights)
+    out = row_sums(value.reshape(-1, value.shape[-1]), index, shares)
+    return out.view(len(value), locations.shape[1], -1)
 
-    Four rows a sample, with bilinear times attention weights.
-    """
-    batch, _, heads, dims = value.shape
-    queries, _, levels, points = locations.shape[1:5]
+
+def _gather(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+    """Gather the rows that `_embedding_bag` sums: one Gather of an ONNX graph, which every runtime has."""
+    index, shares = _rows(value, shapes, locations, weights)
+    rows = F.embedding(index, value.reshape(-1, value.shape[-1]))
+    out = torch.bmm(shares[:, None], rows)
+    return out.view(len(value), locations.shape[1], -1)
+
+
+def _rows(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return for each sum which rows of ``value`` it has, (B * Q * heads, 4 * L * points), and with what weights."""
+    batch, _, heads, _ = value.shape
+    _, _, levels, points = locations.shape[1:5]
     columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
     x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
     across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
@@ -98,7 +109,7 @@ def _embedding_bag(
     shares, index = (
         torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs)
     )
-    return row_sums(value.reshape(-1, dims), index, shares).view(batch, queries, heads * dims)
+    return index, shares
 
 
 def _row_tables(
@@ -151,10 +162,12 @@ def _warn_once(message: str) -> None:
 def available_backends(device: str | torch.device, dtype: torch.dtype = torch.float32) -> list[str]:
     """List the backends ('deformops', 'mmcv', 'embedding_bag', 'pytorch') for a device and dtype, best first.
 
-    On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op
-    runs in float32 and float64. On the CPU sums of rows are the fastest; sampling by
-    ``grid_sample`` runs everywhere, and is what a compiler fuses and an export knows.
+    On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op runs in float32
+    and float64. On the CPU sums of rows are the fastest; sampling by ``grid_sample`` runs everywhere, and is what a
+    compiler fuses. An export to ONNX has 'gather' alone, since few runtimes have a fast GridSample.
     """
+    if torch.onnx.is_in_onnx_export():
+        return ['gather']
     names = []
     kind = torch.device(device).type
     if kind == 'cpu' and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
@@ -184,7 +197,7 @@ def multi_scale_deformable_attention(
         shapes: (rows, columns) of each of the L levels.
         locations: Where to sample, (x, y) in [0, 1] of a level, (B, Q, heads, L, points, 2).
         weights: (B, Q, heads, L, points).
-        backend: 'deformops', 'mmcv', 'embedding_bag' or 'pytorch'; None takes the best of
+        backend: 'deformops', 'mmcv', 'embedding_bag', 'gather' or 'pytorch'; None takes the best of
             ``available_backends``.
 
     Returns:
@@ -217,9 +230,12 @@ def multi_scale_deformable_attention(
                 value.contiguous(), table, starts, locations.contiguous(), weights, step
             )
         else:
-            compute = _embedding_bag if backend == 'embedding_bag' else _pytorch
-            out = compute(value, shapes, locations, weights)
+            out = _PLAIN[backend](value, shapes, locations, weights)
     return out.to(dtype)
+
+
+_PLAIN = {'embedding_bag': _embedding_bag, 'gather': _gather, 'pytorch': _pytorch}
+"""Backends in PyTorch."""
 
 
 def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
