@@ -55,36 +55,24 @@ class MiniOptions(SceneOptions):
         96,
         104,
     )  # smallest and largest side, in pixels, of a digit's tile
-    # number of training images of each set of the mini VTAB; a quarter as many are for validation, half as many for
-    # testing
+    # number of training images of each set of the mini VTAB; a quarter as many are for validation,
+    # half as many for testing
     vtab: int = 0
 
     credits: ClassVar = CREDITS
 
     def rules(self) -> list[tuple[str, bool, str]]:
         """See `SceneOptions.rules`."""
+        fewest, most = self.per_scene
+        smallest, largest = self.digit_size
         return [
             *super().rules(),
-            *(
-                (name, getattr(self, name) >= 0, 'must not be negative')
-                for name in ('digits', 'vtab')
-            ),
+            ('digits', self.digits >= 0, 'must not be negative'),
+            ('vtab', self.vtab >= 0, 'must not be negative'),
             ('crop', self.crop >= 16, 'must be at least 16'),
-            (
-                'per_scene',
-                1 <= self.per_scene[0] <= self.per_scene[1],
-                'must be MIN MAX with 1 <= MIN <= MAX',
-            ),
-            (
-                'digit_size',
-                12 <= self.digit_size[0] <= self.digit_size[1],
-                'must be MIN MAX with 12 <= MIN <= MAX',
-            ),
-            (
-                'digit_size',
-                self.digit_size[1] <= min(self.size),
-                f'must fit into a scene of {self.size}',
-            ),
+            ('per_scene', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX'),
+            ('digit_size', 12 <= smallest <= largest, 'must be MIN MAX with 12 <= MIN <= MAX'),
+            ('digit_size', largest <= min(self.size), f'must fit into a scene of {self.size}'),
         ]
 
     def write(self, root: Path) -> list[dict]:

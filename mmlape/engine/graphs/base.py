@@ -49,7 +49,10 @@ class ExportedModel(nn.Module, ABC):
 
     @staticmethod
     def difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-        """Return the largest absolute difference of two sets of outputs; infinity if they cannot be compared."""
+        """Return the largest absolute difference of two sets of outputs.
+
+        Infinity if they cannot be compared.
+        """
         largest = 0.0
         for one, other in zip(ours, theirs, strict=True):
             if one.shape != other.shape:
@@ -61,4 +64,7 @@ class ExportedModel(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
-        """Make a model predict by a graph instead of its own network; all around the network stays."""
+        """Make a model predict by a graph instead of its own network.
+
+        All around the network stays.
+        """
