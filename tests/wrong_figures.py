@@ -215,7 +215,7 @@ BY_FILE = {
     ],
     'mmlape/engine/evaluator.py': [
         ('few-shot: shots under the pipeline of training',
-         "dict(support[0], pipeline=loader['dataset'].get('pipeline', []))", 'support[0]'),
+         "dict(support[0], pipeline=queries.get('pipeline', []))", 'support[0]'),
         ('few-shot: queries are shots', 'datasets = [shots_of, queries]', 'datasets = [shots_of, shots_of]'),
         ('few-shot: the default regularisation always', "dict(type='mmlape.FewShotMetric', l2=l2)",
          "dict(type='mmlape.FewShotMetric')"),

@@ -142,11 +142,8 @@ def _bars(summary: DataSummary) -> list[dict]:
         return []
     labels = range(len(summary.classes))
     counts = sorted(((summary.labels[label], label) for label in labels), reverse=True)
-    palette, most, total = (
-        class_palette(len(summary.classes)),
-        counts[0][0],
-        sum(summary.labels.values()),
-    )
+    palette = class_palette(len(summary.classes))
+    most, total = counts[0][0], sum(summary.labels.values())
     return [
         dict(
             name=summary.classes[label],
