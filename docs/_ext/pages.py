@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from catalogue import papers, table
-from figures import draw_floors, draw_kinds
+from figures import draw_floors, draw_kinds, draw_objects
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -208,8 +208,15 @@ def floors() -> str:
     return f'![{alt}](/{file.relative_to(ROOT)})\n'
 
 
+def objects() -> str:
+    """Return images of scenes of objects, or how to have them."""
+    drawn = [f'![{alt}](/{file.relative_to(ROOT)})\n' for alt, file in draw_objects(ROOT / 'build' / 'figures')]
+    return '\n'.join(drawn) or 'This site was built without the stamps; with them, examples stand here.\n'
+
+
 GENERATED = dict(
     floors=floors,
+    objects=objects,
     commands=commands,
     options=options,
     functions=api_functions,
