@@ -16,6 +16,7 @@ WARNINGS = (
     (UserWarning, r'`reduce_zero_label` will be deprecated'),  # mmseg's transform, of what its datasets pass
     (UserWarning, r'Default ``avg_non_ignore`` is False'),  # mmseg's loss, of its own default
     (UserWarning, r'faster_coco_eval is not installed'),  # mmdet's optional metric, which no config here uses
+    (SyntaxWarning, r'invalid escape sequence'),  # of mmdet's files, where they have not been compiled before
     (FutureWarning, r'Importing from timm\.models\.'),
     (FutureWarning, r'`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated'),  # MMEngine's mixed precision
 )
