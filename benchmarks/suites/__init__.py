@@ -23,6 +23,7 @@ SUITES = {
     'modes': 'torch.compile, recomputed activations, channels-last',
     'models': 'complete detectors and segmentors: training steps and inference',
     'heads': 'Mask2Former of transformers 5 over our adapters, beside its own Swin-T',
+    'export': 'complete models as ONNX graphs in onnxruntime beside PyTorch',
     'recipes': 'training steps of the recipes with their data loading, beside the same over public backbones',
     'processes': 'the throughput of one process and of two',
     'trainer': "training iterations of our trainer beside MMSegmentation's runner",
