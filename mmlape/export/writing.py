@@ -124,11 +124,7 @@ def _outputs(model: nn.Module, image: Tensor) -> list[Tensor]:
 
 
 def compare(
-    model: nn.Module,
-    path: str | Path,
-    size: Grid,
-    tolerance: float,
-    images: int = 2,
+    model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2
 ) -> float:
     """Measure the largest absolute difference between a graph in onnxruntime and a model, on images new to both.
 

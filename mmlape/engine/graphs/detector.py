@@ -74,13 +74,11 @@ class ExportedDetector(ExportedModel):
             layers += roi_head.mask_roi_extractor.roi_layers
         if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
             raise ExportError(
-                f'{name} cannot be exported: its regions are not pooled by RoIAlign with '
-                'pool_mode=avg'
+                f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg'
             )
         if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
             raise ExportError(
-                f'{name} cannot be exported: its roi_head has a shared head or activations of its '
-                'own'
+                f'{name} cannot be exported: its roi_head has a shared head or activations of its own'
             )
         for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
             other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
@@ -120,11 +118,7 @@ class ExportedDetector(ExportedModel):
         return boxes.flatten(0, 1)[place] * (best > 0)[:, None], best
 
     def _level(
-        self,
-        scores: Tensor,
-        deltas: Tensor,
-        anchors: Tensor,
-        size: Grid,
+        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Grid
     ) -> tuple[Tensor, Tensor]:
         """Return the boxes of the best anchors of a level, (n, 4), and their scores (n,), -1 for a box too small."""
         head = self.model.rpn_head
@@ -163,8 +157,9 @@ class ExportedDetector(ExportedModel):
     def _masks(self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
         """Return the mask of each object in its box, (N, 28, 28)."""
         roi_head = self.model.roi_head
-        # (N, classes or 1, 28, 28)
-        logits = roi_head.mask_head(pool(roi_head.mask_roi_extractor, maps, boxes))
+        logits = roi_head.mask_head(
+            pool(roi_head.mask_roi_extractor, maps, boxes)
+        )  # (N, classes or 1, 28, 28)
         chosen = torch.zeros_like(labels) if roi_head.mask_head.class_agnostic else labels
         places = chosen[:, None, None, None].expand(-1, 1, *logits.shape[2:])
         return logits.gather(1, places)[:, 0].sigmoid()

@@ -9,11 +9,7 @@ from torch import Tensor
 
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
 def best_boxes(
-    boxes: Tensor,
-    scores: Tensor,
-    iou: float,
-    least: float,
-    count: int,
+    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int
 ) -> tuple[Tensor, Tensor]:
     """Suppress overlapping boxes within each group, and return the best ones of all groups.
 
