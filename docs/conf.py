@@ -30,8 +30,15 @@ exclude_patterns = [
 ]
 
 extensions = [
-    'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx_copybutton', 'sphinx_design', 'mathml', 'pages', 'outputs',
-]  # fmt: skip
+    'myst_nb',
+    'sphinx.ext.autodoc',
+    'sphinx.ext.napoleon',
+    'sphinx_copybutton',
+    'sphinx_design',
+    'mathml',
+    'outputs',
+    'pages',
+]
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath', 'fieldlist']
 myst_heading_anchors = 4
 nb_execution_mode = 'force'

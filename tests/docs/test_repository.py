@@ -7,7 +7,7 @@ import pytest
 from doc_blocks import ROOT
 
 sys.path.append(str(ROOT / 'docs' / '_ext'))
-from repository import repository  # noqa: E402
+from repository import repository
 
 PAGE = 'https://example.org/group/name'
 
