@@ -76,19 +76,19 @@ class ModelRegistry(ScopedRegistry):
         BACKBONES.import_all()
 
 
-def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistry) -> root.Registry:
+def _child(name: str, *locations: str, cls: type[root.Registry] = ScopedRegistry) -> root.Registry:
     parent = getattr(root, name)
-    return kind(parent.name, parent=parent, scope=SCOPE, locations=list(locations))
+    return cls(parent.name, parent=parent, scope=SCOPE, locations=list(locations))
 
 
-MODELS = _child('MODELS', 'mmlape.models', kind=ModelRegistry)
+MODELS = _child('MODELS', 'mmlape.models', cls=ModelRegistry)
 MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
-DATASETS = _child('DATASETS', 'mmlape.projects', kind=LazyRegistry)
-TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', 'mmlape.projects', kind=LazyRegistry)
+DATASETS = _child('DATASETS', 'mmlape.projects', cls=LazyRegistry)
+TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', 'mmlape.projects', cls=LazyRegistry)
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
-WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.initial')
-METRICS = _child('METRICS', 'mmlape.evaluation', 'mmlape.projects', kind=LazyRegistry)
-HOOKS = _child('HOOKS', 'mmlape.engine.hooks', 'mmlape.projects', kind=LazyRegistry)
+WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.weight_init')
+METRICS = _child('METRICS', 'mmlape.evaluation', 'mmlape.projects', cls=LazyRegistry)
+HOOKS = _child('HOOKS', 'mmlape.engine.hooks', 'mmlape.analysis', 'mmlape.projects', cls=LazyRegistry)
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
 VISBACKENDS = _child('VISBACKENDS', 'mmlape.engine.trackers')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')

@@ -24,6 +24,7 @@ from mmlape.datasets.formats.base import open_image
 from mmlape.datasets.sources import iter_heads, patch_size, set_num_classes
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
+from mmlape.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.engine.optim import build_model
 from mmlape.errors import ConfigError, DataError
 from mmlape.registry import TRANSFORMS
@@ -39,7 +40,7 @@ def init_model(
 
     Args:
         config: A config, or its file. The checkpoint's class names, if it has any, replace the config's.
-        checkpoint: Weights; None for an untrained model.
+        checkpoint: Weights, or a graph of the model (FILE.onnx); None for an untrained model.
         device: Such as 'cpu'; None for a GPU if there is one.
         cfg_options: Overrides of the config.
 
@@ -52,10 +53,13 @@ def init_model(
     if scope not in TASKS:
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
     device, names = _device(device), None
+    graph = Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
     if checkpoint is not None:
-        names = _adopt_classes(cfg, checkpoint)
+        names = _adopt_classes(cfg, graph.classes if graph else _classes_in(checkpoint))
     model = revert_sync_batchnorm(build_model(cfg))
-    if checkpoint is None:
+    if graph:
+        install_graph(model, graph, cfg, None)
+    elif checkpoint is None:
         model.init_weights()
     else:
         load_model(model, str(checkpoint))
@@ -139,10 +143,14 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _adopt_classes(cfg: Config, checkpoint: str | Path) -> list[str] | None:
-    """Return the class names of a checkpoint, if it has any; set the heads' numbers of outputs to theirs."""
+def _classes_in(checkpoint: str | Path) -> list[str] | None:
+    """Return the class names of a checkpoint, if it has any."""
     meta = read_checkpoint(str(checkpoint)).get('meta')
-    names = (meta.get('dataset_meta') or {}).get('classes') if isinstance(meta, dict) else None
+    return (meta.get('dataset_meta') or {}).get('classes') if isinstance(meta, dict) else None
+
+
+def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None:
+    """Return class names of weights, if they have any; set the heads' numbers of outputs to theirs."""
     if not names:
         return None
     for head in iter_heads(cfg):
@@ -152,8 +160,8 @@ def _adopt_classes(cfg: Config, checkpoint: str | Path) -> list[str] | None:
 
 def _class_names(cfg: Config) -> list[str]:
     """Return the class names of a config's test set, without reading its files."""
-    settings = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
-    names = DATASETS.build(settings).metainfo.get('classes')
+    dataset_cfg = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
+    names = DATASETS.build(dataset_cfg).metainfo.get('classes')
     if names is None:
         raise ConfigError('the test dataset has no class names: set metainfo=dict(classes=...) in its config')
     return list(names)
@@ -272,10 +280,10 @@ def compare_on_dataset(
     if model.task == 'classification' or not model.annotation_steps:
         raise ConfigError('no ground truth to draw: use a detector or segmenter with LoadAnnotations')
     init_default_scope(model.cfg.default_scope)
-    settings = copy.deepcopy(model.cfg.test_dataloader.dataset)
+    dataset_cfg = copy.deepcopy(model.cfg.test_dataloader.dataset)
     pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
-    settings.pipeline = [dict(type='LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
-    dataset = DATASETS.build(settings)
+    dataset_cfg.pipeline = [dict(type='LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
+    dataset = DATASETS.build(dataset_cfg)
     paths = []
     for index in indices:
         truth = dataset[index]['data_samples']

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from mmdet.evaluation.metrics import CocoMetric as MMDetCocoMetric
@@ -420,29 +421,28 @@ def test_a_label_equal_to_the_number_of_classes_is_none():
     assert (values['per_class/IoU/e'], values['per_class/Acc/e'], values['mIoU']) == (50, 50, 50)
 
 
-@pytest.mark.parametrize(
-    ('key', 'value', 'in_points', 'defined', 'name'),
-    [
-        ('coco/bbox_mAP', 0.456, '45.60', True, 'box AP'),
-        ('coco/segm_mAP_75', 0.5, '50.00', True, 'mask AP 75'),
-        ('coco/bbox_mAP_s', -1.0, '-', False, 'box AP small'),
-        ('coco/bbox_mAP_m', 1.0, '100.00', True, 'box AP medium'),
-        ('coco/bbox_mAP_l', 0.0, '0.00', True, 'box AP large'),
-        ('bbox_AP', -1.0, '-', False, 'box AP'),
-        ('segm_AP', 0.25, '25.00', True, 'mask AP'),
-        ('coco/bbox_AR@100', 0.53, '53.00', True, 'coco/bbox_AR@100'),
-        ('coco/segm_AR_s@1000', -1.0, '-', False, 'coco/segm_AR_s@1000'),
-        ('mIoU', 45.6, '45.60', True, 'mIoU'),
-        ('IoU', -1.0, '-1.00', True, 'IoU'),
-        ('mIoU', float('nan'), '-', False, 'mIoU'),
-        ('accuracy/top1', 0.5, '0.50', True, 'top-1'),
-        ('few-shot/25-shot', 80.0, '80.00', True, '25-shot'),
-        ('mAP_of_somebody', 0.5, '0.50', True, 'mAP_of_somebody'),
-    ],
-)
-def test_units_and_names_of_metrics(key, value, in_points, defined, name):
+def test_units_and_names_of_metrics():
     """AP is in [0, 1] and -1 without objects; everything else is in percent."""
-    assert (show(key, value), is_defined(key, value), label(key)) == (in_points, defined, name)
+    for key, value, in_points, defined, name in each(
+        [
+            ('coco/bbox_mAP', 0.456, '45.60', True, 'box AP'),
+            ('coco/segm_mAP_75', 0.5, '50.00', True, 'mask AP 75'),
+            ('coco/bbox_mAP_s', -1.0, '-', False, 'box AP small'),
+            ('coco/bbox_mAP_m', 1.0, '100.00', True, 'box AP medium'),
+            ('coco/bbox_mAP_l', 0.0, '0.00', True, 'box AP large'),
+            ('bbox_AP', -1.0, '-', False, 'box AP'),
+            ('segm_AP', 0.25, '25.00', True, 'mask AP'),
+            ('coco/bbox_AR@100', 0.53, '53.00', True, 'coco/bbox_AR@100'),
+            ('coco/segm_AR_s@1000', -1.0, '-', False, 'coco/segm_AR_s@1000'),
+            ('mIoU', 45.6, '45.60', True, 'mIoU'),
+            ('IoU', -1.0, '-1.00', True, 'IoU'),
+            ('mIoU', float('nan'), '-', False, 'mIoU'),
+            ('accuracy/top1', 0.5, '0.50', True, 'top-1'),
+            ('few-shot/25-shot', 80.0, '80.00', True, '25-shot'),
+            ('mAP_of_somebody', 0.5, '0.50', True, 'mAP_of_somebody'),
+        ]
+    ):
+        assert (show(key, value), is_defined(key, value), label(key)) == (in_points, defined, name)
 
 
 def test_the_name_of_a_class_may_have_any_characters():

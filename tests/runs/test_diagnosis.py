@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mmlape.files import write_json
-from mmlape.runs.failures import diagnose, last_part, log_tail, record_diagnosis
+from mmlape.runs.diagnosis import diagnose, last_part, log_tail, record_diagnosis
 from mmlape.runs.run import read_run
 
 CASES = [
