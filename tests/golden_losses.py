@@ -1,4 +1,4 @@
-"""The first losses of each mini recipe, in `golden/losses.json`: what changes training changes them.
+"""The first losses of the recipes on the mini data, in `golden/losses.json`: what changes training changes them.
 
 `python tests/golden_losses.py [NAME ...]` writes the file, for a change of training that is meant, or a new lock.
 """
@@ -12,6 +12,7 @@ import torch
 from config_helpers import CONFIGS
 from mmengine.config import Config
 
+from benchmarks.machine import processor
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.engine.config import load_config
 from mmlape.engine.trainer import train
@@ -25,13 +26,13 @@ RECIPES = {path.stem: path for path in CONFIGS if path.stem.endswith(tuple(f'_mi
 
 def make_data(folder: Path) -> None:
     """Make the images that the recipes are trained on."""
-    options = MiniOptions(train=4, val=2, digits=50, size=(64, 64), digit_size=(20, 30), objects=(2, 4))
+    options = MiniOptions(train=4, val=2, digits=50, size=(64, 64), digit_size=(20, 30), per_scene=(2, 4))
     make_mini_data(folder / 'mini', options)
 
 
 def machine() -> dict[str, str]:
     """Return what decides the last digits of a loss."""
-    return dict(stack_versions(), cpu=torch.backends.cpu.get_cpu_capability())
+    return dict(stack_versions(), cpu=f'{processor()}, {torch.backends.cpu.get_cpu_capability()}')
 
 
 def recipe(name: str, data: Path) -> tuple[Config, float]:
