@@ -4,14 +4,15 @@
 
 VENV ?= .venv
 STAMP := $(VENV)/.ready
-export PYTHON OPS
+export PYTHON OPS TAG
 # Compiled modules are kept: without them, each process compiles the libraries again, which takes 5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 5
 
-.PHONY: setup lock demo check test release-check test-slurm mutants bench gpu-check gpu-bundle lint docs docs-serve doctor
+.PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check dist mutants bench \
+	gpu-check gpu-bundle lint docs docs-serve doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -33,6 +34,17 @@ demo: $(STAMP)
 test: lint
 	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
+# In environments of their own, without OpenMMLab: the core, and the other libraries.
+test-core: $(STAMP)
+	@$(VENV)/bin/python -m pytest tests/environment/test_core.py tests/environment/test_integrations.py $(ARGS)
+
+# The oldest supported versions, and the newest of everything, each in an environment of its own (.floors, .newest).
+test-oldest:
+	@tests/floors.sh $(ARGS)
+
+test-newest:
+	@tests/newest.sh $(ARGS)
+
 # What only a release needs: the wheel in an empty environment, pages beside other libraries, the complete GPU check.
 release-check: $(STAMP)
 	@$(VENV)/bin/python -m pytest -n 2 --release $(ARGS)
@@ -48,6 +60,13 @@ mutants: $(STAMP) $(VENV)/.mutmut
 
 $(VENV)/.mutmut: $(STAMP)
 	@$(VENV)/uv/bin/uv pip install -q --python $(VENV) mutmut==3.8.1 && touch $@
+
+# Both archives, checked as PyPI checks them. TAG=v0.1.0 checks that this version can be released.
+dist: $(STAMP)
+	@$(VENV)/bin/python tests/release.py
+	@rm -rf dist
+	@$(VENV)/bin/python -m build -q
+	@$(VENV)/uv/bin/uv tool run -q twine@7.0.0 check --strict dist/*
 
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)

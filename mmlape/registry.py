@@ -88,7 +88,7 @@ TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', 'mmlape.projects
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
 WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.weight_init')
 METRICS = _child('METRICS', 'mmlape.evaluation', 'mmlape.projects', cls=LazyRegistry)
-HOOKS = _child('HOOKS', 'mmlape.engine.hooks', 'mmlape.projects', cls=LazyRegistry)
+HOOKS = _child('HOOKS', 'mmlape.engine.hooks', 'mmlape.analysis', 'mmlape.projects', cls=LazyRegistry)
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
 VISBACKENDS = _child('VISBACKENDS', 'mmlape.engine.trackers')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')

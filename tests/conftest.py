@@ -16,6 +16,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import forking_python
 import pytest
+import shaking
 import torch
 from mmengine.logging import MMLogger
 
@@ -29,6 +30,7 @@ TIME = Path(__file__).parents[1] / 'docs' / 'results' / 'test-time.json'
 
 def pytest_addoption(parser):
     add = parser.addoption
+    add('--shake', action='store_true', help='reverse listings of folders; another clock, time zone and locale')
     add(
         '--record', action='store_true', help='write the tests of three seconds to slow.txt, and the time for the docs'
     )
@@ -38,6 +40,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if config.getoption('shake'):
+        shaking.start()
     if hasattr(config, 'workerinput'):
         sys.executable = config.workerinput['python']
         config.option.random_order = config.workerinput['random_order']
@@ -171,7 +175,7 @@ def pristine(tmp_path_factory):
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
+    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), per_scene=(3, 5)))
     return root
 
 

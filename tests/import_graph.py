@@ -15,6 +15,7 @@ LAYERS = (
     ('errors',),
     ('files', 'kinds', 'log'),
     ('console', 'figures', 'quiet', 'tables'),
+    ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
     ('registry', 'studies'),

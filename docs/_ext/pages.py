@@ -39,12 +39,31 @@ CONTRACTS = (
 )  # fmt: skip
 
 
+PAGE = re.compile(r'\bdocs/[\w/-]+\.md\b')
+"""A page, as docstrings and help texts name it."""
+
+
 def text(words: str) -> str:
-    """Return a text of a parser or docstring as Markdown: what is no code is plain."""
-    parts = re.split(r'(``.+?``|`.+?`)', ' '.join(words.split()))
-    return ''.join(
-        part if number % 2 else re.sub(r'([*_<\[|\\$])', r'\\\1', part) for number, part in enumerate(parts)
-    )
+    """Return a text of a parser or docstring as Markdown: what is no code is plain, and a page is a link."""
+    parts = re.split(rf'(``.+?``|`.+?`|{PAGE.pattern})', ' '.join(words.split()))
+    return ''.join(_link(part) if number % 2 else _escape(part) for number, part in enumerate(parts))
+
+
+def _escape(part: str) -> str:
+    return re.sub(r'([*_<\[|\\$])', r'\\\1', part)
+
+
+def _link(part: str) -> str:
+    return f'[{_title(part)}](/{part})' if PAGE.fullmatch(part) else part
+
+
+def _title(page: str) -> str:
+    return re.search(r'^# (.+)$', (ROOT / page).read_text(), re.M)[1]
+
+
+def link_pages(app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]) -> None:
+    """Make links of the pages that a docstring names."""
+    lines[:] = [PAGE.sub(lambda match: f':doc:`{_title(match[0])} </{match[0][:-3]}>`', line) for line in lines]
 
 
 # commands
@@ -302,5 +321,6 @@ def setup(app: Sphinx) -> dict:
     for name in ('MODELS', 'HOOKS', 'DATASETS', 'TRANSFORMS', 'METRICS', 'MODEL_WRAPPERS'):
         registered(name)
     app.connect('source-read', fill)
+    app.connect('autodoc-process-docstring', link_pages)
     app.connect('build-finished', copy_configs)
     return dict(parallel_read_safe=True, parallel_write_safe=True)

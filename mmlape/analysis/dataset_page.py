@@ -87,7 +87,7 @@ def _card(raw, processed, index: int, classes: list[str]) -> dict:
 
 def _drawn(packed: dict, classes: list[str]) -> dict:
     """Return a packed sample's drawing as a `data:` address, and the size before it was enlarged."""
-    image, file = _as_image(packed['inputs']), io.BytesIO()
+    image, file = as_image(packed['inputs']), io.BytesIO()
     Image.fromarray(draw_sample(image, packed['data_samples'], classes)).save(file, 'JPEG', quality=85)
     uri = f'data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}'
     return dict(uri=uri, height=image.shape[0], width=image.shape[1])
@@ -103,7 +103,7 @@ def _labels(sample: BaseDataElement, classes: list[str]) -> str:
     return ', '.join(classes[int(label)] for label in present if 0 <= int(label) < len(classes)) or 'no label'
 
 
-def _as_image(inputs: torch.Tensor) -> np.ndarray:
+def as_image(inputs: torch.Tensor) -> np.ndarray:
     """Convert (C, H, W), BGR, to (H, W, 3), RGB; values other than bytes are scaled to [0, 255]."""
     image = inputs.permute(1, 2, 0).numpy()
     if image.dtype != np.uint8:

@@ -24,6 +24,7 @@ from mmlape.datasets.formats.base import open_image
 from mmlape.datasets.sources import iter_heads, patch_size, set_num_classes
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
+from mmlape.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.engine.optim import build_model
 from mmlape.errors import ConfigError, DataError
 from mmlape.registry import TRANSFORMS
@@ -39,7 +40,7 @@ def init_model(
 
     Args:
         config: A config, or its file. The checkpoint's class names, if it has any, replace the config's.
-        checkpoint: Weights; None for an untrained model.
+        checkpoint: Weights, or a graph of the model (FILE.onnx); None for an untrained model.
         device: Such as 'cpu'; None for a GPU if there is one.
         cfg_options: Overrides of the config.
 
@@ -52,10 +53,13 @@ def init_model(
     if scope not in TASKS:
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
     device, names = _device(device), None
+    graph = Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
     if checkpoint is not None:
-        names = _adopt_classes(cfg, checkpoint)
+        names = _adopt_classes(cfg, graph.classes if graph else _classes_in(checkpoint))
     model = revert_sync_batchnorm(build_model(cfg))
-    if checkpoint is None:
+    if graph:
+        install_graph(model, graph, cfg, None)
+    elif checkpoint is None:
         model.init_weights()
     else:
         load_model(model, str(checkpoint))
@@ -139,10 +143,14 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _adopt_classes(cfg: Config, checkpoint: str | Path) -> list[str] | None:
-    """Return the class names of a checkpoint, if it has any; set the heads' numbers of outputs to theirs."""
+def _classes_in(checkpoint: str | Path) -> list[str] | None:
+    """Return the class names of a checkpoint, if it has any."""
     meta = read_checkpoint(str(checkpoint)).get('meta')
-    names = (meta.get('dataset_meta') or {}).get('classes') if isinstance(meta, dict) else None
+    return (meta.get('dataset_meta') or {}).get('classes') if isinstance(meta, dict) else None
+
+
+def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None:
+    """Return class names of weights, if they have any; set the heads' numbers of outputs to theirs."""
     if not names:
         return None
     for head in iter_heads(cfg):

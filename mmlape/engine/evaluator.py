@@ -19,6 +19,7 @@ from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.distributed.sharding import distribution, set_model_wrapper
+from mmlape.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.engine.hooks.run import finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.plan import default_work_dir, require_keys
@@ -46,6 +47,7 @@ def test(
     *,
     out: str | Path | None = None,
     save_pred: str | Path | bool | None = None,
+    page: str | Path | bool | None = None,
     launcher: str = 'none',
     show: bool = True,
     name: str = 'metrics.json',
@@ -55,11 +57,13 @@ def test(
 
     Args:
         cfg: Left as it is.
-        checkpoint: Weights of the full model; every tensor must match.
+        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape export-onnx`
+            writes it, which runs in onnxruntime on the CPU.
         work_dir: For logs and results; by default the folder of the run that the checkpoint is in, or
             ``work_dirs/<name of the configuration>``.
         out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another checkpoint's.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
+        page: A file for the page of the test; True for ``.html`` beside the metrics.
         launcher: See :func:`mmlape.engine.trainer.train`.
         show: Whether to print the table.
         name: The name of the file by default.
@@ -81,19 +85,27 @@ def test(
     work_dir = default_work_dir(cfg, work_dir or _folder_of_run(checkpoint))
     file = Path(out or work_dir / name).absolute()
     predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute() if save_pred else None
-    weights = on_every_process(lambda: _weights(checkpoint))
+    sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
+    graph = on_every_process(lambda: _graph(cfg, checkpoint))
+    weights = None if graph else on_every_process(lambda: _weights(checkpoint))
     initial = on_every_process(lambda: InitialModel.build(cfg, 0))
-    on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, None if out else checkpoint))
+    on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     hooks.install(cfg, 'PerClassHook')
     if predictions:
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
+    if sheet:
+        about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
+        cfg.custom_hooks.append(dict(type='mmlape.TestPageHook', out=str(sheet), title=f'Test: {about}'))
     set_model_wrapper(cfg, distribution(cfg))
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
         parts[key] = None
     runner = Runner.from_cfg(parts, initial)
-    load_model(runner.bare_model, str(checkpoint), content=weights)
+    if graph:
+        install_graph(runner.bare_model, graph, cfg, runner.test_loop.dataloader.dataset.metainfo.get('classes'))
+    else:
+        load_model(runner.bare_model, str(checkpoint), content=weights)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
@@ -102,7 +114,9 @@ def test(
         write_json(file, result)
     if is_main_process() and show:
         print_metrics(result)
-        print_log(f'metrics are in {file}' + (f', predictions in {predictions}' if predictions else ''), 'current')
+        places = (f'metrics are in {file}', f'predictions in {predictions}', f'the page in {sheet}')
+        known = (True, predictions, sheet)
+        print_log(', '.join(place for place, given in zip(places, known) if given), 'current')
     return result
 
 
@@ -112,6 +126,15 @@ def _folder_of_run(checkpoint: str | Path) -> Path | None:
     return folder if (folder / RECORD).is_file() else None
 
 
+def _graph(cfg: Config, checkpoint: str | Path) -> Graph | None:
+    """Open a checkpoint that is an ONNX graph; return None for others."""
+    if Path(checkpoint).suffix != SUFFIX:
+        return None
+    if cfg.test_dataloader.dataset.get('type') == DATASET:
+        raise ConfigError(f'{checkpoint}: few-shot needs the features of a backbone: give its checkpoint')
+    return Graph(checkpoint)
+
+
 def _weights(checkpoint: str | Path) -> dict:
     """Read the weights and what is recorded with them, without the optimiser's state."""
     content = read_checkpoint(checkpoint)
@@ -119,7 +142,12 @@ def _weights(checkpoint: str | Path) -> dict:
 
 
 def _check_inputs(
-    cfg: Config, work_dir: Path, out: Path, predictions: Path | None, checkpoint: str | Path | None
+    cfg: Config,
+    work_dir: Path,
+    out: Path,
+    predictions: Path | None,
+    sheet: Path | None,
+    checkpoint: str | Path | None,
 ) -> None:
     """Check what can be checked before the model is built; an existing ``out`` must be of ``checkpoint``, if given."""
     if out.is_dir():
@@ -135,6 +163,10 @@ def _check_inputs(
     check_writable(out.parent, '--out')
     if predictions:
         check_writable(predictions, '--save-pred')
+    if sheet:
+        if sheet.is_dir():
+            raise TrainingError(f'cannot write the page to {sheet}, which is a directory: give a file with --page')
+        check_writable(sheet.parent, '--page')
 
 
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:

@@ -27,6 +27,17 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the config')
 
 
+def add_shorten(parser: argparse.ArgumentParser) -> None:
+    """Add the share of the schedule."""
+    parser.add_argument(
+        '--shorten',
+        type=float,
+        default=1,
+        metavar='SHARE',
+        help='scale length, warm-up, milestones and intervals of the schedule, for example by 0.01; default: 1',
+    )
+
+
 def add_launcher(parser: argparse.ArgumentParser) -> None:
     """Add the way in which the processes of a distributed run find each other."""
     parser.add_argument(
@@ -104,13 +115,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         ('allow-batch-mismatch', "train with another total batch than the recipe's"),
     ):
         policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
-    add(
-        '--shorten',
-        type=float,
-        default=1,
-        metavar='SHARE',
-        help='scale length, warm-up, milestones and intervals of the schedule, for example by 0.01; default: 1',
-    )
+    add_shorten(parser)
     add_launcher(parser)
     for name, help in TRACKERS.items():
         add(f'--{name}', action='store_true', help=help)

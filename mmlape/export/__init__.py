@@ -1,1 +1,1 @@
-"""Export to other formats, held to PyTorch's numbers."""
+"""Export to ONNX, held to PyTorch's numbers: complete models, and backbones."""

@@ -15,7 +15,7 @@ import torch
 from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
-from mmlape.analysis.dataset_page import _as_image, _bars, write_page
+from mmlape.analysis.dataset_page import _bars, as_image, write_page
 from mmlape.cli import main
 from mmlape.datasets import checks as full
 from mmlape.datasets.checks import Duplicates, check_data, full_check, print_report, write_report
@@ -31,7 +31,9 @@ SPLITS = ('train', 'val')
 def pristine(tmp_path_factory):
     """20 images to train on, so that every digit occurs in both splits."""
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=20, val=10, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
+    make_mini_data(
+        root, MiniOptions(train=20, val=10, digits=50, size=(64, 64), digit_size=(20, 30), per_scene=(3, 5))
+    )
     return root
 
 
@@ -397,4 +399,4 @@ def test_duplicates_are_told_with_the_first_of_them():
 def test_a_page_shows_the_most_frequent_class_first_and_images_in_rgb():
     bars = _bars(SimpleNamespace(labels=Counter({0: 1, 1: 5, 2: 2}), classes=('sky', 'lamp', 'tree')))
     assert [(bar['name'], bar['share']) for bar in bars] == [('lamp', 5 / 8), ('tree', 2 / 8), ('sky', 1 / 8)]
-    assert _as_image(torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)).tolist() == [[[30, 20, 10]]]
+    assert as_image(torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)).tolist() == [[[30, 20, 10]]]

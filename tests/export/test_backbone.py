@@ -14,7 +14,8 @@ from tiny import MMLAPE, REAL, run, write_config, write_data
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.export.backbone import build_backbone, compare, export_backbone
+from mmlape.export.backbone import build_backbone, export_backbone
+from mmlape.export.writing import compare
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, T2TViT
 

@@ -50,7 +50,7 @@ def looped(value, shapes, locations, weights):
     return out.flatten(2)
 
 
-@pytest.mark.parametrize('backend', ['embedding_bag', 'pytorch'])
+@pytest.mark.parametrize('backend', ['embedding_bag', 'gather', 'pytorch'])
 def test_plain_backends_are_bilinear_sampling(backend):
     args = inputs(torch.float64)
     out = multi_scale_deformable_attention(*args, backend=backend)

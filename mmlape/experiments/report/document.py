@@ -1,15 +1,9 @@
 """A report as a document: its sections, written as one HTML page that needs nothing else, and as Markdown."""
 
-import base64
-import mimetypes
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 from urllib.parse import quote
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
@@ -20,9 +14,9 @@ from mmlape.experiments.report.figures import draw_curves, has_intervals, plot_c
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
-from mmlape.quiet import printable
+from mmlape.page import Part, write_page
 from mmlape.runs.identity import named_differences
-from mmlape.tables import html_table, markdown_table, markdown_text
+from mmlape.tables import markdown_table, markdown_text
 
 RESULTS = (
     'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked on the '
@@ -129,21 +123,6 @@ def setting_lines(report: Report) -> list[str]:
     return lines
 
 
-class Part(NamedTuple):
-    """A part of a section.
-
-    Attributes:
-        element: 'text', 'list', 'warnings', 'table', 'figure', or 'details'.
-        content: A text, lines, a frame, the file of a figure, or the parts of details; empty ones are left out.
-        open: Whether details are open at first.
-    """
-
-    element: str
-    content: Any
-    caption: str = ''
-    open: bool = False
-
-
 OPEN = ('Results', 'Differences', 'Curves', 'Images')
 """Sections that the page shows, without their details unless these are open."""
 
@@ -223,25 +202,8 @@ def _classes(report: Report, folder: Path) -> Iterator[Part]:
 
 
 def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
-    """Write a report as a page; Jinja escapes names, and images are inside."""
-    environment = Environment(
-        finalize=_printable, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters['table'] = lambda frame: Markup(html_table(frame))
-    environment.filters['data_uri'] = data_uri
-    template = environment.from_string((Path(__file__).parent / 'page.html').read_text(encoding='utf-8'))
-    path.write_text(template.render(title=report.title, sections=parts, open=OPEN), encoding='utf-8')
-    return path
-
-
-def _printable(value: Any) -> Any:
-    return printable(value) if type(value) is str else value
-
-
-def data_uri(path: str) -> str:
-    """Return an image file as a `data:` address."""
-    media_type = mimetypes.guess_type(path)[0] or 'application/octet-stream'
-    return f'data:{media_type};base64,{base64.b64encode(Path(path).read_bytes()).decode()}'
+    """Write a report as a page."""
+    return write_page(report.title, parts, OPEN, path)
 
 
 def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
