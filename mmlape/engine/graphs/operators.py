@@ -30,8 +30,9 @@ def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: i
         kept.append(group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)])
     places = torch.cat(kept)
     found = scores.flatten()[places]
-    found, order = torch.cat((found, found.new_full((count,), -1.0))).topk(count)
-    return torch.cat((places, places.new_zeros(count)))[order], found
+    # of equal scores the first ones, as ONNX's TopK has it
+    found, order = torch.cat((found, found.new_full((count,), -1.0))).sort(descending=True, stable=True)
+    return torch.cat((places, places.new_zeros(count)))[order[:count]], found[:count]
 
 
 @best_boxes.register_fake
