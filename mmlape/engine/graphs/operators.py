@@ -35,8 +35,9 @@ def best_boxes(
         )
     places = torch.cat(kept)
     found = scores.flatten()[places]
-    found, order = torch.cat((found, found.new_full((count,), -1.0))).topk(count)
-    return torch.cat((places, places.new_zeros(count)))[order], found
+    # of equal scores the first ones, as ONNX's TopK has it
+    found, order = torch.cat((found, found.new_full((count,), -1.0))).sort(descending=True, stable=True)
+    return torch.cat((places, places.new_zeros(count)))[order[:count]], found[:count]
 
 
 @best_boxes.register_fake
