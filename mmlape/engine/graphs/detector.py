@@ -249,7 +249,10 @@ def _unmatched(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], least: 
     for place in np.flatnonzero(scores > 0):
         apart = [float(scores[place]) - lowest]
         for other in np.flatnonzero((other_labels == labels[place]) & (other_scores > 0)):
-            parts = [(boxes[place] / side, other_boxes[other] / side), (scores[place], other_scores[other])]
+            parts = [
+                (boxes[place] / side, other_boxes[other] / side),
+                (scores[place], other_scores[other]),
+            ]
             parts += [(mine[place], their[other]) for mine, their in zip(masks, other_masks)]
             apart.append(max(float(np.abs(one - two).max()) for one, two in parts))
         largest = max(largest, min(apart))
