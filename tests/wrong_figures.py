@@ -121,8 +121,12 @@ OWN_TESTS = {
     'mmlape/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
     'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
-    'mmlape/engine/graphs/': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
-    'mmlape/export/': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
+    'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
+    'mmlape/export/writing.py': ('tests/export/test_backbone.py', '-k', 'adapter'),
+    'mmlape/engine/graphs/base.py': ('tests/export/test_backbone.py', '-k', 'something_else'),
+    'mmlape/engine/graphs/operators.py': ('tests/export/test_model.py', '-k', 'operators'),
+    'mmlape/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
+    'mmlape/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -1055,11 +1059,25 @@ BY_FILE = {
     'mmlape/export/backbone.py': [
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
     ],
+    'mmlape/export/writing.py': [
+        ('export: notes are not written', '    onnx.save(graph, path)\n', ''),
+    ],
     'mmlape/engine/graphs/base.py': [
         ('export: undefined differences do not count', 'largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf', 'largest = max(largest, float(apart))'),
     ],
-    'mmlape/export/writing.py': [
-        ('export: notes are not written', '    onnx.save(graph, path)\n', ''),
+    'mmlape/engine/graphs/operators.py': [
+        ('graph: places in another group', 'op.Add(op.Mul(group, limit), place)', 'place'),
+        ('graph: samples outside count', 'yield op.Mul(weight, inside), ', 'yield weight, '),
+        ('graph: maps share their rows', 'op.Add(op.Mul(row, op.Constant(value_int=columns)), first)', 'op.Mul(row, op.Constant(value_int=columns))'),
+    ],
+    'mmlape/analysis/confusion.py': [
+        ('page: predicted by true', 'truth[valid].long() * size + predicted[valid]', 'predicted[valid] * size + truth[valid].long()'),
+        ('page: a box of another class finds an object', '~right.any(0)', '~at.any(0)'),
+        ('page: two boxes at an object are both right', 'float(taken.sum())', 'float(right.any(1).sum())'),
+    ],
+    'mmlape/analysis/schedule.py': [
+        ('schedule: an epoch ends a step late', '(step + 1) % per_epoch', 'step % per_epoch'),
+        ('schedule: values behind the step', "            values[:, step] = group['lr'], group['weight_decay']\n", ''),
     ],
     'mmlape/engine/distributed/sharding.py': [
         ('FSDP: later checkpoints have the first weights', "            vars(part).pop('state_dict', None)\n", '            pass\n'),

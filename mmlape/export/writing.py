@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mmlape
 from mmlape.engine.graphs import ExportedModel, Graph
+from mmlape.engine.graphs.base import largest_difference
 from mmlape.engine.graphs.operators import translations
 from mmlape.engine.graphs.session import PACKAGES, require_onnx
 from mmlape.errors import ExportError
@@ -124,11 +125,7 @@ def _outputs(model: nn.Module, image: Tensor) -> list[Tensor]:
 
 
 def compare(
-    model: nn.Module,
-    path: str | Path,
-    size: Grid,
-    tolerance: float,
-    images: int = 2,
+    model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2
 ) -> float:
     """Measure the largest absolute difference between a graph in onnxruntime and a model, on images new to both.
 
@@ -136,7 +133,7 @@ def compare(
         ExportError: If it exceeds ``tolerance``, or a number is not finite.
     """
     graph = Graph(path)
-    difference = model.difference if isinstance(model, ExportedModel) else ExportedModel.difference
+    difference = model.difference if isinstance(model, ExportedModel) else largest_difference
     largest = 0.0
     for image in _images(model, size, seed=1, count=images):
         ours = [value.numpy() for value in _outputs(model, image)]

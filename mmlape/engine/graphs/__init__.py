@@ -39,10 +39,7 @@ def exported_class(model: nn.Module) -> type[ExportedModel]:
 
 
 def install_graph(
-    model: nn.Module,
-    graph: Graph,
-    cfg: Config,
-    classes: Sequence[str] | None,
+    model: nn.Module, graph: Graph, cfg: Config, classes: Sequence[str] | None
 ) -> None:
     """Make the model of a configuration predict by a graph of it.
 

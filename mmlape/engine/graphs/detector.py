@@ -74,13 +74,11 @@ class ExportedDetector(ExportedModel):
             layers += roi_head.mask_roi_extractor.roi_layers
         if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
             raise ExportError(
-                f'{name} cannot be exported: its regions are not pooled by RoIAlign with '
-                'pool_mode=avg'
+                f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg'
             )
         if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
             raise ExportError(
-                f'{name} cannot be exported: its roi_head has a shared head or activations of its '
-                'own'
+                f'{name} cannot be exported: its roi_head has a shared head or activations of its own'
             )
         for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
             other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
@@ -120,11 +118,7 @@ class ExportedDetector(ExportedModel):
         return boxes.flatten(0, 1)[place] * (best > 0)[:, None], best
 
     def _level(
-        self,
-        scores: Tensor,
-        deltas: Tensor,
-        anchors: Tensor,
-        size: Grid,
+        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Grid
     ) -> tuple[Tensor, Tensor]:
         """Return the boxes of the best anchors of a level, (n, 4), and their scores (n,), -1 for a box too small."""
         head = self.model.rpn_head
@@ -163,19 +157,20 @@ class ExportedDetector(ExportedModel):
     def _masks(self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
         """Return the mask of each object in its box, (N, 28, 28)."""
         roi_head = self.model.roi_head
-        # (N, classes or 1, 28, 28)
-        logits = roi_head.mask_head(pool(roi_head.mask_roi_extractor, maps, boxes))
+        logits = roi_head.mask_head(
+            pool(roi_head.mask_roi_extractor, maps, boxes)
+        )  # (N, classes or 1, 28, 28)
         chosen = torch.zeros_like(labels) if roi_head.mask_head.class_agnostic else labels
         places = chosen[:, None, None, None].expand(-1, 1, *logits.shape[2:])
         return logits.gather(1, places)[:, 0].sigmoid()
 
-    @staticmethod
-    def difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-        """Compare each object with the nearest one of its class.
+    def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+        """Compare each object with the nearest one of its class; objects of nearly equal score may change places.
 
-        Objects of nearly equal score may change places.
+        An object that the others lack is as far away as its score lies above the lowest one that they would have.
         """
-        return max(_unmatched(ours, theirs), _unmatched(theirs, ours))
+        least = self.model.roi_head.test_cfg.score_thr
+        return max(_unmatched(ours, theirs, least), _unmatched(theirs, ours, least))
 
     @staticmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
@@ -242,23 +237,23 @@ def paste(masks: Tensor, boxes: Tensor, size: Grid, threshold: float) -> Tensor:
     return whole
 
 
-def _unmatched(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-    """Return the largest difference of one of our objects and the nearest of theirs.
-
-    Boxes in the longest side.
-    """
+def _unmatched(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], least: float) -> float:
+    """Return how far our objects are from theirs; boxes in shares of the longest side."""
     boxes, scores, labels, *masks = ours
     other_boxes, other_scores, other_labels, *other_masks = theirs
+    if not all(np.isfinite(values).all() for values in (boxes, scores, *masks)):
+        return np.inf
     side = max(boxes.max(initial=1), 1)
+    lowest = max(float(other_scores.min()), least)  # -1 where there is room for more
     largest = 0.0
     for place in np.flatnonzero(scores > 0):
-        alike = np.flatnonzero((other_labels == labels[place]) & (other_scores > 0))
-        if not len(alike):
-            return np.inf
-        apart = np.abs(other_boxes[alike] - boxes[place]).max(1) / side
-        apart = np.maximum(apart, np.abs(other_scores[alike] - scores[place]))
-        nearest = alike[apart.argmin()]
-        largest = max(largest, float(apart.min()))
-        for mine, their in zip(masks, other_masks):
-            largest = max(largest, float(np.abs(mine[place] - their[nearest]).max()))
-    return largest if np.isfinite(largest) else np.inf
+        apart = [float(scores[place]) - lowest]
+        for other in np.flatnonzero((other_labels == labels[place]) & (other_scores > 0)):
+            parts = [
+                (boxes[place] / side, other_boxes[other] / side),
+                (scores[place], other_scores[other]),
+            ]
+            parts += [(mine[place], their[other]) for mine, their in zip(masks, other_masks)]
+            apart.append(max(float(np.abs(one - two).max()) for one, two in parts))
+        largest = max(largest, min(apart))
+    return largest

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 class Input(NamedTuple):
     """How a model normalises an image."""
 
-    # (C, 1, 1), in the order of the network's channels; None for no normalisation
-    mean: Tensor | None
+    mean: (
+        Tensor | None
+    )  # (C, 1, 1), in the order of the network's channels; None for no normalisation
     std: Tensor | None
     reversed: bool  # whether the network's channels are BGR
 

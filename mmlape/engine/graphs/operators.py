@@ -9,11 +9,7 @@ from torch import Tensor
 
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
 def best_boxes(
-    boxes: Tensor,
-    scores: Tensor,
-    iou: float,
-    least: float,
-    count: int,
+    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int
 ) -> tuple[Tensor, Tensor]:
     """Suppress overlapping boxes within each group, and return the best ones of all groups.
 
@@ -39,8 +35,9 @@ def best_boxes(
         )
     places = torch.cat(kept)
     found = scores.flatten()[places]
-    found, order = torch.cat((found, found.new_full((count,), -1.0))).topk(count)
-    return torch.cat((places, places.new_zeros(count)))[order], found
+    # of equal scores the first ones, as ONNX's TopK has it
+    found, order = torch.cat((found, found.new_full((count,), -1.0))).sort(descending=True, stable=True)
+    return torch.cat((places, places.new_zeros(count)))[order[:count]], found[:count]
 
 
 @best_boxes.register_fake
