@@ -367,7 +367,7 @@ def test_a_study_is_trained_killed_and_continued(tmp_path):
     tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'), trouble.CONFIG)
     (tmp_path / 'mini.yml').write_text(
         'base: tiny.py\nseeds: [3]\npaper: P\nmetric: mIoU\n'
-        'arms: {plain: , dual: {overrides: {model.backbone.patch_norm: dual}, figure: 41.20}}\n'
+        'arms: {plain: , dual: {overrides: {model.backbone.patch_norm: dual}, figure: "41.20"}}\n'
     )
     tool, work_dir = tiny.ROOT / 'tools' / 'multi_seed.py', tmp_path / 'work_dirs' / 'mini'
     command = tiny.start(tool, 'mini.yml', '--parallel', 1, cwd=tmp_path, TROUBLE='wait:3')
