@@ -68,7 +68,7 @@ def test_an_unknown_name_has_the_closest_ones(name, message):
 def test_a_checkpoint_is_loaded_and_must_fit(tmp_path):
     path = tmp_path / 'lape.pth'
     trained = mmlape.get_model('deit-tiny-lape', **SMALL)
-    write_tensors(trained.state_dict(), path, 'state_dict', record=metadata_of(trained))
+    write_tensors(trained.state_dict(), path, 'state_dict', metadata=metadata_of(trained))
     model = mmlape.get_model('deit-tiny-lape', pretrained=path, **SMALL)
     assert all(torch.equal(value, trained.state_dict()[name]) for name, value in model.state_dict().items())
     assert model.load_report.path == str(path)
