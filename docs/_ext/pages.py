@@ -228,6 +228,40 @@ def floors() -> str:
     return f'![{alt}](/{file.relative_to(ROOT)})\n'
 
 
+def mutants() -> str:
+    """Return what the last recorded run of `tests/mutants.py` found."""
+    found = _record('mutants')
+    if not found:
+        return 'No run is recorded yet.'
+    killed, drawn, low, high = (found[key] for key in ('killed', 'drawn', 'low', 'high'))
+    rate = f'**{killed} of {drawn} mutants died, {killed / drawn:.0%}** (95 % interval: {low:.0%} to {high:.0%})'
+    source = f'{found["date"]}, commit `{found["commit"]}`, seed {found["seed"]}, drawn from {found["population"]:,}'
+    folders = ', '.join(f'{name} {killed} of {drawn}' for name, (killed, drawn) in found['folders'].items())
+    alive = '\n'.join(f'- `{line.replace("`", "")}`' for line in found['alive'])
+    return f"""{rate}: {source}. No test had been written for what this seed draws. No fast test runs the line of
+{found['not_reached']} of them. By folder: {folders}.
+
+Those that are alive:
+
+{alive}
+"""
+
+
+def test_time() -> str:
+    """Return what the last recorded run of all tests took."""
+    found = _record('test-time')
+    if not found:
+        return 'No run is recorded yet.'
+    busy = f', while {found["load"]} processes waited for each' if found['load'] > 1.2 else ''
+    time = f'{found["tests"]:,} tests in {found["minutes"]} minutes on {found["cores"]} cores{busy}'
+    return f'The last recorded run: {time}, on {found["date"]}.'
+
+
+def _record(name: str) -> dict | None:
+    file = ROOT / 'docs' / 'results' / f'{name}.json'
+    return json.loads(file.read_text()) if file.is_file() else None
+
+
 def objects() -> str:
     """Return images of scenes of objects, or how to have them."""
     drawn = [f'![{alt}](/{file.relative_to(ROOT)})\n' for alt, file in draw_objects(ROOT / 'build' / 'figures')]
@@ -237,6 +271,8 @@ def objects() -> str:
 GENERATED = dict(
     floors=floors,
     objects=objects,
+    mutants=mutants,
+    test_time=test_time,
     commands=commands,
     options=options,
     functions=api_functions,
