@@ -41,7 +41,7 @@ STATE = ROOT / 'build' / 'mutants'
 RECORD = ROOT / 'docs' / 'results' / 'mutants.json'
 TEXTS = {'help', 'description', 'epilog', 'metavar'}
 SECONDS = 90
-"""What a mutant's tests may have taken together, without it, when their lines were recorded."""
+"""What a mutant's tests may take together, without it, on a quiet machine."""
 AT_ONCE = 2
 RESULTS = {0: 'survived', 1: 'killed', 2: 'killed'}
 """By pytest's status: all passed, one failed, or the tests could not even be imported."""

@@ -6,6 +6,7 @@ wanted, `RECORD_TOLD=1 python -m pytest TESTS` writes the texts anew, and the di
 
 import os
 import re
+from difflib import unified_diff
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +43,9 @@ def assert_told(name: str, text: str, **replaced: object) -> None:
         FOLDER.mkdir(exist_ok=True)
         file.write_text(text + '\n')
     kept = file.read_text().splitlines() if file.is_file() else []
-    assert text.splitlines() == kept, f'{file.name}: tests/told.py says how to write it anew'
+    lines = text.splitlines()
+    difference = '\n'.join(unified_diff(kept, lines, file.name, 'told now', lineterm='', n=1))
+    assert lines == kept, f'{difference}\ntests/told.py says how to write it anew'
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The modules of `mmlape.integrations`, each in an environment with its library and without OpenMMLab."""
+"""The modules of `mmlape.integrations` and recipes for other libraries, in environments without OpenMMLab."""
 
 import re
 from pathlib import Path
@@ -13,6 +13,8 @@ from test_wheel import wheel as wheel
 CHECKS = ROOT / 'tests' / 'integrations'
 LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
 """The modules, with the extras that their messages name."""
+RECIPES = ('lightning',)
+"""Libraries that need no module: a file in `examples/` shows how they are used."""
 
 
 def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path):
@@ -24,7 +26,9 @@ def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Pa
 
 def test_there_is_a_check_for_every_module():
     modules = {path.stem for path in (ROOT / 'mmlape' / 'integrations').glob('[!_]*.py')} - {'pyramid'}
-    assert modules == set(LIBRARIES) == {path.stem.removeprefix('check_') for path in CHECKS.glob('check_*.py')}
+    checks = {path.stem.removeprefix('check_') for path in CHECKS.glob('check_*.py')}
+    assert modules == set(LIBRARIES) == checks - {*RECIPES, 'heads'}  # heads: a suite of the benchmarks
+    assert set(RECIPES) == {path.stem.partition('_')[0] for path in (ROOT / 'examples').glob('*_segmentation.py')}
 
 
 @pytest.mark.parametrize('name', ['transformers', 'smp'])
@@ -40,6 +44,7 @@ except StackError as error:
     assert done.stdout.count('\n') == 1 and f"pip install 'mmlape[{LIBRARIES[name]}]'" in done.stdout, done.stderr
 
 
+@pytest.mark.release
 @pytest.mark.parametrize('name', ['transformers', 'smp'])
 def test_the_tutorial_prints_what_it_shows(beside_transformers: Path, tmp_path: Path, name: str):
     page = (ROOT / 'docs' / 'tutorials' / f'{name}.md').read_text()

@@ -1,5 +1,7 @@
 """What commands print about checkpoints, configs, studies, models and data."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from checkpoint_helpers import run_file
@@ -28,12 +30,10 @@ def told(name: str, capsys, *calls: str) -> None:
         status = main(call.split())
         printed = capsys.readouterr()
         lines += [f'$ {call}', printed.out.rstrip(), printed.err.rstrip(), f'status {status}']
-    assert_told(name, '\n'.join(line for line in lines if line))
+    assert_told(name, '\n'.join(line for line in lines if line), folder=Path.cwd())
 
 
 def test_checkpoints(capsys):
-    from pathlib import Path
-
     folder = Path.cwd()
     torch.save(filled(new_vit(arch=ARCH, pe_joining='lape', patch_norm='dual')).state_dict(), 'vit.pth')
     plain = filled(new_vit(arch=ARCH)).state_dict()
@@ -82,7 +82,7 @@ def test_configs_and_studies(capsys, tmp_path):
         'configs',
         capsys,
         'print-config mine.py --diff tiny.py',
-        'print-config mine.py --from --cfg-options train_cfg.val_interval=2 data_root=other',
+        'print-config mine.py --from --cfg-options train_cfg.val_interval=2 log_level=WARNING',
         'print-config study.yml:plain --diff tiny.py',
         'print-config study.yml:other',
         'print-config mine.py --cfg-options model.backbone.pe_join=lape',

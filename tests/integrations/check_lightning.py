@@ -73,7 +73,7 @@ def test_a_checkpoint_has_the_model_and_a_run_resumes(trained, data):
     resumed = train(data, out, 32, '--resume')
     assert resumed.trainer.global_step == 32
     apart = [(one - other).abs().max() for one, other in zip(resumed.parameters(), model.parameters())]
-    assert 0 < max(apart) < 0.1
+    assert max(apart) == 0  # the schedule had ended, with a rate of 0; a run that starts anew has other weights
 
 
 def test_rates_and_decays_are_those_of_the_groups():
