@@ -41,7 +41,7 @@ class Recorder:
         self.seen.add((code.co_filename, number))
 
     def close(self) -> None:
-        sys.monitoring.free_tool_id(TOOL)
+        sys.monitoring.set_events(TOOL, 0)
 
     def bits(self) -> dict[str, int]:
         """Return for each file, as a path from the root, a number with the bit of each line that ran."""
