@@ -77,11 +77,12 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
     if (interpolation_mode, padding_mode, align_corners) != (0, 0, False):
         raise NotImplementedError('grid_sample other than bilinear, with zeros outside and align_corners=False')
     batch, channels, rows, columns = input.shape
-    out = grid.shape[1:3]
-    number = lambda value: op.Constant(value_float=float(value))  # noqa: E731
     x, y = (op.Gather(grid, op.Constant(value_int=axis), axis=3) for axis in (0, 1))  # (B, P, Q)
     cells = op.Reshape(op.Transpose(input, perm=[0, 2, 3, 1]), [-1, channels])  # (B*H*W, C)
     first = op.Constant(value=_first_rows(batch, rows * columns))  # of each map, (B, 1, 1)
+
+    def number(value: float):
+        return op.Constant(value_float=float(value))
 
     def axis(position, size: int):
         """Return weight and clamped index of the two cells around each position; weights outside are 0."""
@@ -101,7 +102,6 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
             values = op.Gather(cells, op.Add(start, column), axis=0)  # (B, P, Q, C)
             part = op.Mul(values, op.Unsqueeze(op.Mul(weight, down), [3]))
             total = part if total is None else op.Add(total, part)
-    assert total is not None and len(out) == 2
     return op.Transpose(total, perm=[0, 3, 1, 2])
 
 
