@@ -21,7 +21,7 @@ from torchvision.ops import roi_align
 
 from mmlape.engine.graphs.base import ExportedModel
 from mmlape.engine.graphs.input import Input
-from mmlape.engine.graphs.operators import best_boxes
+from mmlape.engine.graphs.operators import best_boxes, largest
 from mmlape.engine.graphs.session import Graph
 from mmlape.errors import ExportError
 from mmlape.models.grid import Grid
@@ -109,7 +109,7 @@ class ExportedDetector(ExportedModel):
         certain = rows.sigmoid()[:, 0] if head.use_sigmoid_cls else rows.softmax(-1)[:, 0]
         shifts = deltas[0].permute(1, 2, 0).reshape(-1, 4)
         if 0 < head.test_cfg.nms_pre < len(certain):
-            certain, place = certain.topk(head.test_cfg.nms_pre)
+            certain, place = largest(certain, head.test_cfg.nms_pre)
             shifts, anchors = shifts[place], anchors[place]
         boxes = head.bbox_coder.decode(anchors, shifts, max_shape=size)
         least = head.test_cfg.get('min_bbox_size', -1)

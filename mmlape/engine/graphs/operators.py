@@ -7,6 +7,17 @@ import torchvision
 from torch import Tensor
 
 
+def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the largest scores (count,) and their places, equal ones in their order.
+
+    MMDetection sorts; ONNX's TopK keeps the order of equal values as well, and torch's does not.
+    """
+    if torch.onnx.is_in_onnx_export():
+        return scores.topk(count)
+    found, places = scores.sort(descending=True, stable=True)
+    return found[:count], places[:count]
+
+
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
 def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: int) -> tuple[Tensor, Tensor]:
     """Suppress overlapping boxes within each group, and return the best ones of all groups.
@@ -30,9 +41,8 @@ def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: i
         kept.append(group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)])
     places = torch.cat(kept)
     found = scores.flatten()[places]
-    # of equal scores the first ones, as ONNX's TopK has it
-    found, order = torch.cat((found, found.new_full((count,), -1.0))).sort(descending=True, stable=True)
-    return torch.cat((places, places.new_zeros(count)))[order[:count]], found[:count]
+    found, order = largest(torch.cat((found, found.new_full((count,), -1.0))), count)
+    return torch.cat((places, places.new_zeros(count)))[order], found
 
 
 @best_boxes.register_fake
