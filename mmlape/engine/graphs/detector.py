@@ -53,7 +53,10 @@ class ExportedDetector(ExportedModel):
     def check(model: nn.Module) -> None:
         """Check that each part is one whose steps are written here."""
         name, roi_head = type(model).__name__, model.roi_head
-        parts = [('rpn_head', getattr(model, 'rpn_head', None), RPNHead), ('roi_head', roi_head, StandardRoIHead)]
+        parts = [
+            ('rpn_head', getattr(model, 'rpn_head', None), RPNHead),
+            ('roi_head', roi_head, StandardRoIHead),
+        ]
         if type(roi_head) is StandardRoIHead:
             parts.append(
                 ('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor)
