@@ -481,7 +481,7 @@ BY_FILE = {
     ],
     'mmlape/models/timm/adapter.py': [
         ('timm adapter: the pyramid reads tokens that are not normed',
-         'return self.normed(self.split_prefix(x)[1], False, state)', 'return self.split_prefix(x)[1]'),
+         'return self.normed(self.split_prefix(x)[1], last=False, state=state)', 'return self.split_prefix(x)[1]'),
         ('timm adapter: two grids at stride 16', "if patch14 != 'two-grids':", 'if True:'),
         ('timm adapter: patch 14 without resizing', 'if self.resizes_image:', 'if False:'),
         ('timm adapter: the image is resized by the nearest', "mode='bilinear', align_corners=False",
