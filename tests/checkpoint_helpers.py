@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.records import KEY, read_record, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
 
 
 def save(path, tensors, wrapper='model', **extra):
@@ -70,9 +70,9 @@ def to_flax(source):
 
 
 def record_in(path):
-    return read_record(read_checkpoint(path), path)
+    return read_metadata(read_checkpoint(path), path)
 
 
 def run_file(path, model, **extra):
     """A checkpoint as a training run writes it."""
-    return save(path, model.state_dict(), 'state_dict', meta={'iter': 3, KEY: record_of(model).plain()}, **extra)
+    return save(path, model.state_dict(), 'state_dict', meta={'iter': 3, KEY: metadata_of(model).plain()}, **extra)

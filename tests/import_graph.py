@@ -15,16 +15,17 @@ LAYERS = (
     ('errors',),
     ('files', 'kinds', 'log'),
     ('console', 'figures', 'quiet', 'tables'),
+    ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
-    ('registry',),
+    ('registry', 'studies'),
     ('environment',),
     ('checkpoint',),
     ('models',),
     ('evaluation', 'datasets'),
     ('runs',),
     ('engine',),
-    ('analysis',),
+    ('analysis', 'export'),
     ('experiments',),
     ('commands',),
     ('projects',),
@@ -36,7 +37,7 @@ LAYERS = (
 # the same inside a folder that is large enough to have an order of its own
 INSIDE = {
     'models': (
-        ('grid', 'initial', 'named_layers', 'names'),
+        ('grid', 'named_layers', 'names', 'weight_init'),
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
@@ -75,7 +76,7 @@ CORE: dict[str, Packages | None] = {
     'models.named_layers': Packages(('torch',), ('mmcv',)),
     'models.position.beit': Packages(('torch', 'numpy'), ('scipy',)),
     'models.timm': Packages(('torch',), ('timm',)),
-    **dict.fromkeys(('models.classifiers', 'models.initial')),
+    **dict.fromkeys(('models.classifiers', 'models.weight_init')),
     **dict.fromkeys(('projects.ceit', 'projects.compact', 'projects.t2t'), Packages(('torch', 'numpy'))),
 }
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from mmlape.engine.config import load_config
 from mmlape.engine.pulled import TEXTS, iter_texts, shared_parts
-from mmlape.engine.study_file import read_study
 from mmlape.files import atomic_path
 from mmlape.mim import mim_root
 from mmlape.models import adapter, grid, swin, timm, vit  # noqa: F401, registers all
@@ -35,6 +34,7 @@ from mmlape.projects.compact.model import ARCHS as COMPACT
 from mmlape.projects.compact.model import POOLINGS
 from mmlape.projects.t2t.model import ARCHS as T2T
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
+from mmlape.studies.study_file import read_study
 
 JOININGS.import_from_location()
 ENCODINGS = ('none', *POSITION_ENCODINGS.module_dict)

@@ -22,7 +22,7 @@ OF_DATA = (
 OF_CHECKS = ('tests/datasets/test_check_data.py', *OF_DATA)
 OF_RUNS = (
     'tests/runs/test_identity.py', 'tests/runs/test_record.py', 'tests/engine/test_engine.py', 'tests/engine/test_engine_rules.py',
-    'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/runs/test_provenance.py', 'tests/experiments/test_report.py',
+    'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/checkpoint/test_provenance.py', 'tests/experiments/test_report.py',
     'tests/engine/test_randomness.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
 )  # fmt: skip
 OF_COMPARISONS = (
@@ -33,7 +33,7 @@ OF_COMPARISONS = (
 OF_VTAB = (
     'tests/experiments/test_vtab.py', 'tests/runs/test_run_rules.py::test_vtab_ends_with_1_if_a_set_has_no_result', '-k', QUICK,
 )  # fmt: skip
-OF_STUDIES = ('tests/experiments/test_study_file.py', 'tests/experiments/test_study.py')
+OF_STUDIES = ('tests/studies/test_study_file.py', 'tests/experiments/test_study.py')
 OF_LAUNCHERS = (
     'tests/experiments/test_scheduler.py', 'tests/experiments/test_slurm_launcher.py', 'tests/experiments/test_study.py', 'tests/engine/test_progress.py',
     'tests/experiments/test_status.py', 'tests/experiments/test_launchers.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
@@ -48,7 +48,7 @@ OF_ANALYSIS = (
     'tests/engine/test_gradient_norm.py', 'tests/analysis/test_model_cost.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKPOINTS = (
-    'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_checkpoint_records.py',
+    'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_metadata.py',
     'tests/checkpoint/test_checkpoint.py', 'tests/checkpoint/test_normalisation.py', 'tests/experiments/test_vtab.py', 'tests/checkpoint/test_timm_weights.py',
     'tests/checkpoint/test_t2t_ceit_checkpoints.py', '-k', QUICK,
 )  # fmt: skip
@@ -65,23 +65,24 @@ OWN_TESTS = {
     'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
     'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
+    'mmlape/checkpoint/provenance.py': ('tests/checkpoint/test_provenance.py',),
     'mmlape/runs/': OF_RUNS,
     'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
     'mmlape/experiments/': OF_COMPARISONS,
-    'mmlape/experiments/report/content.py': ('tests/runs/test_provenance.py', *OF_COMPARISONS),
+    'mmlape/experiments/report/content.py': ('tests/checkpoint/test_provenance.py', *OF_COMPARISONS),
     'mmlape/projects/vtab/protocol.py': OF_VTAB,
     'mmlape/projects/vtab/sets.py': OF_VTAB,
     'mmlape/experiments/launchers.py': OF_LAUNCHERS,
     'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
-    'mmlape/engine/study_file.py': OF_STUDIES,
-    'mmlape/experiments/study.py': ('tests/experiments/test_study_file.py', *OF_LAUNCHERS),
+    'mmlape/studies/': OF_STUDIES,
+    'mmlape/experiments/study.py': ('tests/studies/test_study_file.py', *OF_LAUNCHERS),
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
     'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
     'mmlape/engine/tta.py': ('tests/engine/test_tta.py',),
-    'mmlape/engine/config.py': ('tests/experiments/test_study_file.py', '-k', 'variables'),
+    'mmlape/engine/config.py': ('tests/studies/test_study_file.py', '-k', 'variables'),
     'mmlape/engine/hooks/run.py': (
         'tests/engine/test_train_test.py::test_metrics_of_mmsegs_own_are_recorded',
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
@@ -106,7 +107,7 @@ OWN_TESTS = {
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
     'mmlape/analysis/': OF_ANALYSIS,
-    'mmlape/analysis/config_values.py': ('tests/experiments/test_study_file.py', '-k', 'every_value'),
+    'mmlape/engine/config_values.py': ('tests/studies/test_study_file.py', '-k', 'every_value'),
     'mmlape/analysis/dataset_page.py': ('tests/datasets/test_check_data.py', '-k', 'frequent_class'),
     'examples/': ('tests/analysis/test_explain_pe.py', 'tests/models/test_drawn_numbers.py', '-k', QUICK),
     'docs/results/paper_costs.py': (
@@ -116,14 +117,16 @@ OWN_TESTS = {
         QUICK,
     ),
     'docs/results/replication.py': ('tests/analysis/test_replication.py',),
-    'mmlape/runs/failures.py': (
-        'tests/runs/test_diagnosis.py',
-        'tests/runs/test_failures.py',
-        '-k',
-        'diagnosis or one_line or being_recorded or without_a_note',
-    ),
+    'mmlape/runs/diagnosis.py': ('tests/runs/test_diagnosis.py', '-k', 'diagnosis or one_line'),
+    'mmlape/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
+    'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
-    'mmlape/engine/export.py': ('tests/engine/test_export.py', '-k', 'something_else or adapter'),
+    'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
+    'mmlape/export/writing.py': ('tests/export/test_backbone.py', '-k', 'adapter'),
+    'mmlape/engine/graphs/base.py': ('tests/export/test_backbone.py', '-k', 'something_else'),
+    'mmlape/engine/graphs/operators.py': ('tests/export/test_model.py', '-k', 'operators'),
+    'mmlape/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
+    'mmlape/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -162,7 +165,7 @@ BY_FILE = {
         ('AP: classes over 1000 detections', 'evaluation.params.maxDets.index(MAX_DETECTIONS)', '-1'),
         ('AP: small objects only, class by class', '[:, :, :, 0, limit]', '[:, :, :, 1, limit]'),
         ('AP: classes at IoU 0.5', 'np.nanmean(ap))', 'np.nanmean(ap[0]))'),
-        ('AP: a mask is as large as its box', "if kind == 'segm':\n", "if kind == 'mask':\n"),
+        ('AP: a mask is as large as its box', "if iou_type == 'segm':\n", "if iou_type == 'mask':\n"),
         ('AP: the first detection matches nothing', 'enumerate(detections, start=1)', 'enumerate(detections)'),
         ('AP: classes that are not wanted, too', '        evaluation.params.catIds = self.cat_ids\n', ''),
         ('AP: thresholds of the paper always', 'np.atleast_1d(self.iou_thrs)', 'evaluation.params.iouThrs'),
@@ -172,7 +175,7 @@ BY_FILE = {
         ('AP: undefined counts as zero', 'precision > -1, precision, np.nan', 'precision > -1, precision, 0'),
     ],
     'mmlape/evaluation/iou.py': [
-        ('IoU: 255 is always ignored', 'num_classes, self.ignore_index))', 'num_classes, 255))'),
+        ('IoU: 255 is always ignored', 'num_classes, self.ignore_index)\n', 'num_classes, 255)\n'),
         ('IoU: a label equal to the number of classes passes', '(truth >= num_classes)', '(truth > num_classes)'),
         ('IoU: predictions on ignored pixels count', 'pred_label[valid].long()', 'pred_label.flatten().long()',
          'truth[truth == predicted]', 'label[valid & (label == pred_label)].long().cpu()'),
@@ -207,7 +210,7 @@ BY_FILE = {
          'support_labels, truth = features[~is_query], labels[~is_query], labels[is_query]',
          'support_labels, truth = features[~is_query], labels[~is_query], labels[-int(is_query.sum()) - 1 : -1]'),
         ('few-shot: best seed', 'float(np.mean(list(single.values())))', 'float(np.max(list(single.values())))'),
-        ('few-shot: in [0, 1]', '= 100 * float((predicted', '= float((predicted'),
+        ('few-shot: in [0, 1]', '= 100 * share', '= share'),
         ('few-shot: support and queries exchanged', 'ranks is None for _, _, ranks in results])',
          'ranks is not None for _, _, ranks in results])'),
         ('few-shot: eps 1e-2', 'EPS = 1e-5', 'EPS = 1e-2'),
@@ -216,9 +219,8 @@ BY_FILE = {
     ],
     'mmlape/engine/evaluator.py': [
         ('few-shot: shots under the pipeline of training',
-         "dict(support[0], pipeline=loader['dataset'].get('pipeline', []))", 'support[0]'),
-        ('few-shot: queries are shots', "loader['dataset']]\n",
-         "dict(support[0], pipeline=loader['dataset'].get('pipeline', []))]\n"),
+         "dict(support[0], pipeline=queries.get('pipeline', []))", 'support[0]'),
+        ('few-shot: queries are shots', 'datasets = [shots_of, queries]', 'datasets = [shots_of, shots_of]'),
         ('few-shot: the default regularisation always', "dict(type='mmlape.FewShotMetric', l2=l2)",
          "dict(type='mmlape.FewShotMetric')"),
         ('few-shot: a second evaluation of it', "if not str(hook['type']).endswith('SecondEvaluationHook')", ''),
@@ -260,8 +262,8 @@ BY_FILE = {
         ('VTAB: train800val200 without val200', "lines['train800'] + lines['val200']",
          "lines['train800'] + lines['train800']"),
         ("mini: digits of validation are training's",
-         'scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells',
-         "scenes.Scans('train', rng).sample(), scenes.Backgrounds(rng, (0.5 / cells"),
+         'scenes.Scans(split, rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5',
+         "scenes.Scans('train', rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5"),
     ],
     'mmlape/datasets/mini/writers.py': [
         ('mini: one generator for all', 'zlib.crc32(purpose.encode())', '0'),
@@ -315,28 +317,25 @@ BY_FILE = {
         ('few-shot: images that all seeds choose', '(ranks < self.shots[-1]).any(axis=1)', '(ranks < self.shots[-1]).all(axis=1)'),
     ],
     'mmlape/runs/identity.py': [
-        ('identity: amp not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'batch_policy')"),
-        ('identity: total batch not compared', "('total_batch', 'batch_policy', 'amp')", "('batch_policy', 'amp')"),
-        ('identity: batch policy not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'amp')"),
-        ('identity: processes compared at a resume', "+ (() if for_resume else ('world_size',))", "+ ('world_size',)"),
-        ('identity: processes not compared in averages', "+ (() if for_resume else ('world_size',))", ''),
+        ('identity: amp not compared', "['total_batch', 'batch_policy', 'amp']", "['total_batch', 'batch_policy']"),
+        ('identity: total batch not compared', "['total_batch', 'batch_policy', 'amp']", "['batch_policy', 'amp']"),
+        ('identity: batch policy not compared', "['total_batch', 'batch_policy', 'amp']", "['total_batch', 'amp']"),
+        ('identity: processes compared at a resume', "if not for_resume:\n        keys", "if True:\n        keys"),
+        ('identity: processes not compared in averages', "if not for_resume:\n        keys", "if False:\n        keys"),
         ('identity: seeds not compared at a resume', "if for_resume and mine.get('seed') != other.get('seed')",
          "if False and mine.get('seed') != other.get('seed')"),
         ('identity: weights not compared',
          "    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))\n", ''),
-        ('identity: weights by their name', "known = first.get('sha256') and second.get('sha256')", 'known = None'),
+        ('identity: weights by their name', "'sha256' if first.get('sha256') and second.get('sha256') else 'name'", "'name'"),
         ('identity: configurations not compared', "if mine.get('settings_sha256') != other.get('settings_sha256'):", 'if False:'),
         ('identity: software not compared', 'return lines + software_differences(mine, other)', 'return lines'),
-        ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
-        ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",
-         "digests[0]['sha256']"),
+        ('identity: source not compared', "if has_other_version or my_code.get('source') != other_code.get('source'):", 'if has_other_version:'),
+        ('identity: the first of several weights', "sha256=' + '.join(map(sha256, files))", 'sha256=sha256(files[0])'),
         ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
         ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
          "in ('checkpoint',) and"),
-        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
-         "'environment', 'cli.py')"),
-        ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
-         "_AFTERWARDS = ('engine', 'analysis',"),
+        ('identity: the source of experiments counts', "    'experiments',\n    'export',\n", "    'export',\n"),
+        ('identity: the source of the engine does not count', "_AFTERWARDS = (\n", "_AFTERWARDS = (\n    'engine',\n"),
         ('identity: without default_scope', "'default_scope', ", ''),
         ('identity: without model', "'model', ", ''),
         ('identity: without data_preprocessor', "'data_preprocessor', ", ''),
@@ -367,8 +366,10 @@ BY_FILE = {
          "'accumulative_counts' in wrapper"),
         ('identity: fp16 is bf16', "'AmpOptimWrapper': 'fp16'", "'AmpOptimWrapper': 'bf16'"),
         ('identity: the order of keys counts', 'json.dumps(content, sort_keys=True)', 'json.dumps(content)'),
-        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
         ('identity: the shortest data root first', 'key=len, reverse=True)', 'key=len)'),
+    ],
+    'mmlape/checkpoint/provenance.py': [
+        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
     ],
     'mmlape/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
@@ -416,8 +417,8 @@ BY_FILE = {
     'mmlape/runs/run.py': [
         ('runs: partial ones count', 'return self.finished and not self.partial', 'return self.finished'),
         ('runs: failed ones count', 'return self.finished and not self.partial', 'return not self.partial'),
-        ('runs: without an evaluation they count', 'self.finished and (self.last is None or', 'self.finished and ('),
-        ('runs: one iteration less is complete', 'and done < end)', 'and done < end - 1)'),
+        ('runs: without an evaluation they count', 'self.finished and (self.last is None or stopped_early)', 'self.finished and stopped_early'),
+        ('runs: one iteration less is complete', 'and done < end\n', 'and done < end - 1\n'),
         ('runs: a kill is no failure', "if state == 'running' and running_in(folder) is None:", 'if False:'),
         ('runs: other seeds are read', 'if seed is not None and recorded is not None and recorded != seed:', 'if False:'),
         ('runs: planned seeds are not missing', '*_planned_in(folder)}', '}'),
@@ -437,12 +438,16 @@ BY_FILE = {
         ('curves: undefined values are points', 'if numeric and is_defined(name, value):', 'if numeric:'),
     ],
     'mmlape/runs/failures.py': [
+        ('failure: SIGTERM interrupts the record', "            ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
+        ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
+    ],
+    'mmlape/runs/failure_types.py': [
+        ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
+    ],
+    'mmlape/runs/diagnosis.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
-        ('failure: SIGTERM interrupts the record', "            _ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
         ('diagnosis: status 255 is a signal', '128 < status < 160', 'status > 128'),
-        ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
-        ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
     ],
     'mmlape/experiments/statistics.py': [
         ('tests: 90 % intervals', 'CONFIDENCE = 0.95', 'CONFIDENCE = 0.9'),
@@ -488,7 +493,7 @@ BY_FILE = {
         ('averages: best for last', 'getattr(run, which) for run in done if', 'run.best for run in done if'),
         ('averages: unfinished runs, too', 'done = [run for run in runs if run.counts]',
          'done = [run for run in runs if run.last]'),
-        ('averages: undefined values count', 'if is_defined(metric or name, value)}', 'if value is not None}'),
+        ('averages: undefined values count', 'if is_defined(metric or name, row.get(name)):', 'if row.get(name) is not None:'),
         ('averages: AP of classes as it is', 'name: {label: entry_in_points(name, entry)',
          'name: {label: entry_in_points(label, entry)'),
         ('averages: intervals as they are', "for key in ('mean', 'std', 'low', 'high')", "for key in ('mean', 'std')"),
@@ -524,7 +529,7 @@ BY_FILE = {
         ('report: the last arm is the baseline', 'if other.model.plain), next(iter(same), None))',
          'if other.model.plain), next(reversed(same), None))'),
         ('report: a given baseline was chosen', "'' if self.baseline else ' Chosen", "' Chosen"),
-        ('report: Holm over all paired and unpaired', 'holm([getattr(pair, kind) for pair in family])',
+        ('report: Holm over all paired and unpaired', 'holm([getattr(pair, test) for pair in family])',
          "holm([getattr(pair, 'welch') for pair in family])"),
         ('report: warning although both are published', 'if any(published) and not all(published):', 'if any(published):'),
         ('report: undefined in best told as last', "values = result.values('last', metric)", "values = result.values('best', metric)"),
@@ -555,7 +560,7 @@ BY_FILE = {
         ('VTAB: tests of another list', 'stamp.read_text() != _digest(listed)', 'False'),
         ('VTAB: the chosen rate is pruned', 'if rate == result.rate:', 'if rate != result.rate:'),
         ('VTAB: complete with one set', 'return all(result.test for', 'return any(result.test for'),
-        ('VTAB: mean over all sets of the group', '/ len(have)} for seed', '/ len(members)} for seed'),
+        ('VTAB: mean over all sets of the group', 'total / len(have)}', 'total / len(members)}'),
         ("VTAB: the paper's mean over all sets", '/ len(have) if known', '/ len(members) if known'),
         ('VTAB: paper minus ours', "test['mean'] - paper", "paper - test['mean']"),
         ('VTAB: the run of 800 is tested', 'options.runs(result.vtab_set.arm(result.rate, options.images))', 'options.runs(result.vtab_set.arm(result.rate))'),
@@ -570,15 +575,17 @@ BY_FILE = {
         ("VTAB: another model's figures", 'if arm.base_name == (base or bases[0])', 'if arm.base_name == bases[0]'),
         ('VTAB: figures of a model that options change', 'figure if same_model else None', 'figure'),
     ],
-    'mmlape/engine/study_file.py': [
-        ('study: the first figure for every base', 'figures.get(key),', 'next(iter(figures.values()), None),'),
+    'mmlape/studies/study_file.py': [
+        ('study: the first figure for every base', 'figure=figures.get(key),', 'figure=next(iter(figures.values()), None),'),
         ('study: relative to the arm of another base', "f'{relative_to}{suffix}' if", "f'{relative_to}' if"),
         ('study: figures without a source', "and not content.get('paper'):", 'and False:'),
         ("study: the base's overrides win", '{**base.overrides, **overrides}', '{**overrides, **base.overrides}'),
-        ('study: figures lose their decimals', "self.printed['arms'][name]", "self.content['arms'][name]"),
-        ('study: a key twice is its last value', 'if twice is not None:', 'if False:'),
+        ('study: figures lose their decimals', 'if isinstance(value, float):', 'if False:'),
         ('study: seeds of another file', 'tuple(seeds)', 'tuple(sorted(seeds))'),
-        ('study: figures of the last arm with such a beginning', 'if arm.name == arm_name), None)', 'if arm.name.startswith(arm_name)), None)'),
+        ('study: figures of the last arm with such a beginning', 'if arm.name == arm_name:', 'if arm.name.startswith(arm_name):'),
+    ],
+    'mmlape/studies/parsing.py': [
+        ('study: a key twice is its last value', 'if repeated is not None:', 'if False:'),
     ],
     'mmlape/experiments/slurm.py': [
         ('Slurm: PREEMPTED is not requeued', "'TIMEOUT', 'PREEMPTED', 'NODE_FAIL'", "'TIMEOUT', 'NODE_FAIL'"),
@@ -651,7 +658,7 @@ BY_FILE = {
          'file=sys.stderr)\n        return True'),
         ('multi-seed: weights of resumed arms are not checked', "if planned.action in ('start', 'resume')}", "if planned.action in ('start',)}"),
         ('multi-seed: dry run: 1 only if all are refused', "return 1 if any(planned.action == 'refuse'", "return 1 if all(planned.action == 'refuse'"),
-        ('multi-seed: unfinished runs are told as finished', "if run.finished and run.seed not in summary['seeds']]", "if run.seed not in summary['seeds']]"),
+        ('multi-seed: unfinished runs are told as finished', 'for run in read_seeds(folder) if run.finished]', 'for run in read_seeds(folder)]'),
     ],
     'mmlape/experiments/status.py': [
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
@@ -723,8 +730,8 @@ BY_FILE = {
         ('record: less is ignored', "hook.rules[0] != 'less'", 'True'),
         ('record: costs of the part before are forgotten',
          "self.earlier = runner.record.fields.get('cost') or {}", 'self.earlier = {}'),
-        ('record: costs of the part before are counted twice', 'cost(time.monotonic() - self.started,',
-         "cost(self.earlier.get('train_seconds', 0) + time.monotonic() - self.started,"),
+        ('record: costs of the part before are counted twice', 'elapsed = time.monotonic() - self.started',
+         "elapsed = self.earlier.get('train_seconds', 0) + time.monotonic() - self.started"),
         ('record: evaluations in the time of an iteration', 'seconds / count if count else None',
          '(time.monotonic() - self.started) / count if count else None'),
         ('record: trained parameters only', 'sum(parameter.numel() for parameter in runner.model.parameters())',
@@ -756,7 +763,7 @@ BY_FILE = {
         ('checkpoints: space: averages not counted', "size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)", 'size *= 1'),
     ],
     'mmlape/engine/hooks/evaluation.py': [
-        ('second evaluation: weights that are not averaged', "priority = 'HIGHEST'  # before the hooks", "priority = 'LOW'  # before the hooks"),
+        ('second evaluation: weights that are not averaged', "weights are put back\n    priority = 'HIGHEST'", "weights are put back\n    priority = 'LOW'"),
         ('second evaluation: after every validation', 'if last and metrics is not None:', 'if metrics is not None:'),
         ('second evaluation: while training', '        runner.model.eval()\n', '        runner.model.train()\n'),
         ('second evaluation: the given pipeline', '                step.update(arguments)\n',
@@ -775,7 +782,7 @@ BY_FILE = {
         ('norms: one iteration late', 'now = runner.iter + 1\n', 'now = runner.iter + 2\n'),
     ],
     'mmlape/models/param_groups.py': [
-        ('rates: names of the first rate, one layer up', '(0, depth_of(name)[1]) if', '(1, depth_of(name)[1]) if'),
+        ('rates: names of the first rate, one layer up', 'return 0 if name.startswith(first)', 'return 1 if name.startswith(first)'),
         ('rates: names of the first rate are ignored', 'if name.startswith(first) else', 'if not name else'),
         ('rates: one layer up', '** (depths - 1 - depth)', '** (depths - depth)'),
         ('rates: the shortest key', 'for key in sorted(sorted(keys, reverse=True), key=len):',
@@ -784,9 +791,9 @@ BY_FILE = {
         ('decay: group norms decay', '(_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)',
          '(_BatchNorm, _InstanceNorm, nn.LayerNorm)'),
         ('decay: every convolution is depthwise', 'module.in_channels == module.groups', 'True'),
-        ('rates: products are sums', 'math.prod(rule.factor for rule in settings.rates)',
-         'sum(rule.factor for rule in settings.rates)'),
-        ('decay: norms before positions', 'dict(position=is_position, norm=is_norm, bias=is_bias,', 'dict(norm=is_norm, bias=is_bias, position=is_position,'),
+        ('rates: products are sums', 'math.prod(rule.factor for rule in rules.rates)',
+         'sum(rule.factor for rule in rules.rates)'),
+        ('decay: norms before positions', 'dict(position=is_position, norm=is_norm, bias=is_bias)', 'dict(norm=is_norm, bias=is_bias, position=is_position)'),
     ],
     'mmlape/engine/optim.py': [
         ('a model built early: not by the seed', 'with quiet_logger(), isolated(seed):', 'with quiet_logger():'),
@@ -802,8 +809,8 @@ BY_FILE = {
         ('FLOPs: queries for keys', 'queries * key[2] *', 'queries * queries *'),
         ('FLOPs: samples without their weights', 'self.samples += 5 *', 'self.samples += 4 *'),
         ('FLOPs: 100 boxes', 'BOXES, MASKS = 1000, 100', 'BOXES, MASKS = 100, 100'),
-        ('FLOPs: trained parameters', 'sum(p.numel() for p in part.parameters()), flops',
-         'sum(p.numel() for p in part.parameters() if p.ndim > 1), flops'),
+        ('FLOPs: trained parameters', 'counts = [parameter.numel() for parameter in part.parameters()]',
+         'counts = [parameter.numel() for parameter in part.parameters() if parameter.ndim > 1]'),
         ('FLOPs: of the last head', 'flops[name] = flops.get(name, 0) + counter.multiply_adds()',
          'flops[name] = counter.multiply_adds()'),
     ],
@@ -845,8 +852,7 @@ BY_FILE = {
         ('maps: beside and above exchanged',
          'right, below = (row, column[:, :-1], row, column[:, 1:]), (row[:-1], column, row[1:], column)',
          'below, right = (row, column[:, :-1], row, column[:, 1:]), (row[:-1], column, row[1:], column)'),
-        ('maps: the diagonal counts', '(values.sum() - np.trace(values)) / max(count * (count - 1), 1)',
-         'values.mean()'),
+        ('maps: the diagonal counts', 'of_others / max(count * (count - 1), 1)', 'values.mean()'),
         ('maps: farther is nearer', 'float(-spearmanr(', 'float(spearmanr('),
         ('maps: the column of a token', 'values[place[0] * own[1] + place[1]]',
          'values[place[0] + own[0] * place[1]]'),
@@ -859,8 +865,7 @@ BY_FILE = {
     ],
     'mmlape/analysis/bias_maps.py': [
         ('bias maps: the sum over heads', 'term.double().mean((0, 1))', 'term.double().mean(0).sum(0)'),
-        ('bias maps: the class token is a patch', '[encoding.slot.num_prefix :, encoding.slot.num_prefix :]',
-         '[: -encoding.slot.num_prefix or None, : -encoding.slot.num_prefix or None]'),
+        ('bias maps: the class token is a patch', '[first:, first:]', '[: -first or None, : -first or None]'),
         ('bias maps: images by (columns, rows)', '.resize((columns, rows), Image', '.resize((rows, columns), Image'),
         ('bias maps: keys for queries', 'terms[layer][cell[0] * grid[1] + cell[1]]',
          'terms[layer][:, cell[0] * grid[1] + cell[1]]'),
@@ -872,7 +877,7 @@ BY_FILE = {
     'mmlape/analysis/drawing.py': [
         ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
         ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
-        ('drawings: prediction left of the truth', "SIDES, KINDS = ('gt', 'pred')", "SIDES, KINDS = ('pred', 'gt')"),
+        ('drawings: prediction left of the truth', "SIDES, PARTS = ('gt', 'pred')", "SIDES, PARTS = ('pred', 'gt')"),
         ('drawings: classes between two classes', "large.shape[1::-1], interpolation='nearest')", "large.shape[1::-1], interpolation='bilinear')"),
         ('drawings: label 256 is label 0', '.astype(np.uint16)', '.astype(np.uint8)'),
     ],
@@ -881,7 +886,7 @@ BY_FILE = {
          'return None\n\n\ndef _class_names'),
         ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
          "sorted(listed, key=lambda row: row['score'])"),
-        ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
+        ('lists: at the threshold is below', 'if score >= score_thr:', 'if score > score_thr:'),
         ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
         ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
     ],
@@ -942,7 +947,7 @@ BY_FILE = {
         ('reader: module before state_dict', "('state_dict', 'model', 'model_state', 'module')", "('model', 'module', 'state_dict', 'model_state')"),
         ('reader: some names with module. are enough', 'if all(key.startswith(p) for key in tensors)', 'if any(key.startswith(p) for key in tensors)'),
     ],
-    'mmlape/checkpoint/records.py': [
+    'mmlape/checkpoint/metadata.py': [
         ('normalisation: timm has bytes', '_make(_pretrained_cfg(meta, local_path(path)), 255,',
          '_make(_pretrained_cfg(meta, local_path(path)), 1,'),
         ('normalisation: stds are not compared', 'zip(self.mean + self.std, other.mean + other.std)',
@@ -1017,7 +1022,7 @@ BY_FILE = {
         ('redaction: keys of numbers', 'is_secret_number = word == SECRET and', 'is_secret_number = False and'),
     ],
     'mmlape/checkpoint/plain_config.py': [
-        ('plain: two names are assigned', ' or len(node.targets) > 1 or ', ' or '),
+        ('plain: two names are assigned', ' and len(node.targets) == 1', ''),
         ('plain: a base is read', "if name == '_base_':", "if name == '_bases_':"),
     ],
     'mmlape/engine/pulled.py': [
@@ -1028,7 +1033,7 @@ BY_FILE = {
         ('pull: its own paths', 'if key not in OWN_KEYS}', 'if key not in OWN_KEYS[1:]}'),
     ],
     'mmlape/runs/paper_model.py': [
-        ('paper: a star for every checkpoint', "'*' if joining.startswith('lape') else ''", "'*' if joining != 'default' else ''"),
+        ('paper: a star for every checkpoint', "elif joining.startswith('lape'):", "elif joining != 'default':"),
     ],
     'mmlape/engine/config.py': [
         ('config: the environment stays changed', '            if value is None:\n                del os.environ[name]\n', '            if value is None:\n                continue\n'),
@@ -1041,20 +1046,38 @@ BY_FILE = {
         ('keys: every pattern counts', '            if count:\n                break\n', ''),
     ],
     'mmlape/analysis/dataset_page.py': [
-        ('page: the least frequent first', 'for label in range(len(summary.classes))), reverse=True)', 'for label in range(len(summary.classes))))'),
+        ('page: the least frequent first', 'for label in labels), reverse=True)', 'for label in labels))'),
         ('page: red and blue exchanged', 'return mmcv.bgr2rgb(np.ascontiguousarray(image))', 'return np.ascontiguousarray(image)'),
     ],
-    'mmlape/analysis/config_values.py': [
-        ('values: the file of the deepest base loses', 'if key in sources and sources[key][0] == value and not', 'if key in sources and not'),
+    'mmlape/engine/config_values.py': [
+        ('values: the file of the deepest base loses', 'is_equal = key in sources and sources[key][0] == value', 'is_equal = key in sources'),
         ('values: a base with an equal value is named', ' and not _assigns(assigned, key.split(\'.\'))', ''),
     ],
     'mmlape/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
-    'mmlape/engine/export.py': [
-        ('export: undefined differences do not count', 'largest = max(largest, float(difference)) if np.isfinite(difference) else np.inf', 'largest = max(largest, float(difference))'),
+    'mmlape/export/backbone.py': [
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
+    ],
+    'mmlape/export/writing.py': [
         ('export: notes are not written', '    onnx.save(graph, path)\n', ''),
+    ],
+    'mmlape/engine/graphs/base.py': [
+        ('export: undefined differences do not count', 'largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf', 'largest = max(largest, float(apart))'),
+    ],
+    'mmlape/engine/graphs/operators.py': [
+        ('graph: places in another group', 'op.Add(op.Mul(group, limit), place)', 'place'),
+        ('graph: samples outside count', 'yield op.Mul(weight, inside), ', 'yield weight, '),
+        ('graph: maps share their rows', 'op.Add(op.Mul(row, op.Constant(value_int=columns)), first)', 'op.Mul(row, op.Constant(value_int=columns))'),
+    ],
+    'mmlape/analysis/confusion.py': [
+        ('page: predicted by true', 'truth[valid].long() * size + predicted[valid]', 'predicted[valid] * size + truth[valid].long()'),
+        ('page: a box of another class finds an object', '~right.any(0)', '~at.any(0)'),
+        ('page: two boxes at an object are both right', 'float(taken.sum())', 'float(right.any(1).sum())'),
+    ],
+    'mmlape/analysis/schedule.py': [
+        ('schedule: an epoch ends a step late', '(step + 1) % per_epoch', 'step % per_epoch'),
+        ('schedule: values behind the step', "            values[:, step] = group['lr'], group['weight_decay']\n", ''),
     ],
     'mmlape/engine/distributed/sharding.py': [
         ('FSDP: later checkpoints have the first weights', "            vars(part).pop('state_dict', None)\n", '            pass\n'),

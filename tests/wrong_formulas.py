@@ -1,12 +1,14 @@
 """Wrong formulas that a test must notice, put into the package one at a time.
 
-    python tests/wrong_formulas.py [NAME_PART]
+    python tests/wrong_formulas.py [NAME_PART] [--random 50 [--seed 1]]
 
 Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS``, or the file's own in
 ``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some
 survived. Those outside the models are in `wrong_figures`.
 """
 
+import argparse
+import random
 import sys
 import tempfile
 import time
@@ -27,7 +29,7 @@ TESTS = (
     'tests/models/test_lookhere.py',
     'tests/models/test_fire.py',
     'tests/models/test_conditional.py',
-    'tests/models/test_earlier.py',
+    'tests/models/test_relative_vectors.py',
     'tests/models/test_timm_adapter.py',
     'tests/models/test_swin.py',
     'tests/models/test_vit_adapter.py',
@@ -102,13 +104,13 @@ OWN_TESTS = {
     'mmlape/models/timm/lape.py': OF_TIMM_CHANGES[:1],
     'mmlape/models/timm/joined.py': OF_TIMM_CHANGES[:1],
     'mmlape/models/timm/dual_patchnorm.py': OF_TIMM_CHANGES[1:],
-    'mmlape/models/timm/changed.py': OF_TIMM_CHANGES,
+    'mmlape/models/timm/subclassing.py': OF_TIMM_CHANGES,
     'mmlape/models/base/tensor_names.py': OF_DESCRIPTIONS,
     'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/adapter/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/projects/big_vision/transforms.py': OF_DPN,
-    'mmlape/models/initial.py': (
+    'mmlape/models/weight_init.py': (
         'tests/configs/test_dpn_recipes.py',
         'tests/models/test_detr.py',
         '-k',
@@ -184,13 +186,13 @@ BY_FILE = {
     'mmlape/models/adapter/deform_attn.py': [
         ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
         ('autocast: deformops gets weights in float32', 'locations, weights.to(dtype))', 'locations, weights)'),
-        ('deform: no reference points', 'query_cells.centres[:, None, None, None] + offsets', 'offsets'),
+        ('deform: no reference points', 'query_levels.reference_points[:, None, None, None] + offsets', 'offsets'),
         ('deform: softmax per level', '(-1, (samples[0], -1))', '(-1, (samples[0] * samples[1], -1))',
          'unflatten(-1, samples[1:])', 'unflatten(2, samples[:2])'),
         ('deform: softmax of a sample over the queries', '.softmax(0)', '.softmax(1)'),
         ('deform: align_corners', 'at = position * size - 0.5', 'at = position * (size - 1)'),
         ('deform: border instead of zeros', '(weight * ((index >= 0) & (index <= last)), ', '(weight, '),
-        ('deform: offsets by (rows, columns)', 'feat_cells.scale[:, None]', 'feat_cells.scale.flip(-1)[:, None]'),
+        ('deform: offsets by (rows, columns)', 'offset_normalizer[:, None]', 'offset_normalizer.flip(-1)[:, None]'),
         ('deform: centres (y, x)', 'torch.cartesian_prod(y, x).flip(-1)', 'torch.cartesian_prod(y, x)'),
         ('deform: centres at corners', 'torch.linspace(0.5, rows - 0.5,', 'torch.linspace(0.0, rows - 1.0,'),
         ('initial rays: one length', 'torch.arange(1, points + 1)', 'torch.ones(points)'),
@@ -205,17 +207,17 @@ BY_FILE = {
     ],
     'mmlape/models/adapter/layers.py': [
         ('injector and extractor: norms of queries and features exchanged',
-         'self.query_norm(query), query_cells, self.feat_norm(feat)',
-         'self.feat_norm(query), query_cells, self.query_norm(feat)'),
-        ('extractor: norms of queries and features exchanged', 'self.read(c, c_cells, x, x_cells)',
-         'self.attn(self.feat_norm(c), c_cells, self.query_norm(x), x_cells)'),
-        ('features not normed', 'self.feat_norm(feat), feat_cells', 'feat, feat_cells'),
-        ('extractor: FFN before attention', '        c = c + self.read(c, c_cells, x, x_cells)\n', '',
-         '        return c\n\n\n', '        return c + self.read(c, c_cells, x, x_cells)\n\n\n'),
+         'self.query_norm(query), query_levels, self.feat_norm(feat)',
+         'self.feat_norm(query), query_levels, self.query_norm(feat)'),
+        ('extractor: norms of queries and features exchanged', 'self.read(c, c_levels, x, x_levels)',
+         'self.attn(self.feat_norm(c), c_levels, self.query_norm(x), x_levels)'),
+        ('features not normed', 'self.feat_norm(feat), feat_levels', 'feat, feat_levels'),
+        ('extractor: FFN before attention', '        c = c + self.read(c, c_levels, x, x_levels)\n', '',
+         '        return c\n\n\n', '        return c + self.read(c, c_levels, x, x_levels)\n\n\n'),
         ('extractor: FFN input not normed', 'self.ffn(self.ffn_norm(c)', 'self.ffn(c + 0 * self.ffn_norm(c)'),
-        ('extractor: drop path of the attention too', 'self.read(c, c_cells, x, x_cells)',
-         "getattr(self, 'drop_path', nn.Identity())(self.read(c, c_cells, x, x_cells))"),
-        ('injector: no gamma', 'c, c_cells), self.gamma)', 'c, c_cells), 1 + 0 * self.gamma)'),
+        ('extractor: drop path of the attention too', 'self.read(c, c_levels, x, x_levels)',
+         "getattr(self, 'drop_path', nn.Identity())(self.read(c, c_levels, x, x_levels))"),
+        ('injector: no gamma', 'c, c_levels), self.gamma)', 'c, c_levels), 1 + 0 * self.gamma)'),
         ('ConvFFN: tanh GELU', 'nn.GELU()', "nn.GELU(approximate='tanh')"),
         ('ConvFFN: one width', 'int(embed_dims * cffn_ratio)', 'int(embed_dims * 0.25)'),
         ('interaction: activations kept', 'if self.with_cp and torch.is_grad_enabled()', 'if False'),
@@ -236,12 +238,14 @@ BY_FILE = {
         ('extractor: no drop path', 'drop_path=drop_path_rate', 'drop_path=0.0'),
         ('extractor: drop path below the maximum', 'drop_path=drop_path_rate', 'drop_path=0.9 * drop_path_rate'),
         ('injector after the layers',
-         'patches = interaction.inject(patches, x_cells, c, c_cells)\n                ', '',
+         'patches = interaction.inject(patches, x_levels, c, c_levels)\n                ', '',
          'patches = self.read_patches(x, state)\n',
-         'x = patches = interaction.inject(vit.split_prefix(x)[1], x_cells, c, c_cells)\n'),
+         'x = patches = interaction.inject(vit.split_prefix(x)[1], x_levels, c, c_levels)\n'),
         ('extractor reads the tokens before the layers',
-         'patches = self.read_patches(x, state)\n            c = interaction.extract(c, c_cells, patches, x_cells)\n',
-         'c = interaction.extract(c, c_cells, patches, x_cells)\n            patches = self.read_patches(x, state)\n'),
+         'patches = self.read_patches(x, state)\n'
+         '            c = interaction.extract(c, c_levels, patches, x_levels)\n',
+         'c = interaction.extract(c, c_levels, patches, x_levels)\n'
+         '            patches = self.read_patches(x, state)\n'),
         ("features: 'last' for 'interaction'",
          "features if self.vit_feature_source == 'interaction' else [features[-1]] * 4", '[features[-1]] * 4'),
         ("features: 'interaction' for 'last'", "self.vit_feature_source == 'interaction'", 'len(features) == 4'),
@@ -405,13 +409,13 @@ BY_FILE = {
         ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
     ],
     'mmlape/models/timm/model.py': [
-        ('timm: the last layer alone is normed', 'x = pe.norm(x)\n', 'x = pe.norm(x) if last else x\n'),
+        ('timm: the last layer alone is normed', 'x = state.norm(x)\n', 'x = state.norm(x) if last else x\n'),
         ('timm: prefix tokens of the PE are patches', "self.num_prefix: int = self.vit.num_prefix_tokens",
          'self.num_prefix: int = min(1, self.vit.num_prefix_tokens)'),
         ('timm: rotary angles left out', 'options = {} if rope is None', 'options = {} if True'),
         ('timm: one rotary table for all layers', 'rope[number] if per_layer', 'rope[0] if per_layer'),
-        ('timm: norm of the first input missing', 'return self.vit.norm_pre(tokens), Running',
-         'return tokens, Running'),
+        ('timm: norm of the first input missing', 'return self.vit.norm_pre(tokens), ForwardState',
+         'return tokens, ForwardState'),
         ('timm: a frozen ViT keeps activations', 'stack.enter_context(torch.no_grad())', 'pass'),
         ('timm: the final norm is behind the layers', 'self.num_layers if param_name', 'depths - 1 if param_name'),
     ],
@@ -471,7 +475,7 @@ BY_FILE = {
         ('timm DPN: norm_pre is replaced', 'if behind and not isinstance(model.norm_pre, nn.Identity):', 'if False:'),
         ('timm DPN: tokens without PE are normed', 'if behind and (isinstance(model, Joined) or', 'if False and ('),
     ],
-    'mmlape/models/timm/changed.py': [
+    'mmlape/models/timm/subclassing.py': [
         ('timm: copies of another class', 'return _empty, (self.change, self.plain), self.__dict__',
          'return object.__new__, (self.plain,), self.__dict__'),
     ],
@@ -485,8 +489,8 @@ BY_FILE = {
         ('timm adapter: a resampled stem resizes the PE', 'PATCH * cells for', '14 * cells for'),
         ('timm adapter: each interaction reads one layer more', '*(layer + 1 for layer in last)',
          '*(layer for layer in last)'),
-        ('timm adapter: values as wide as tokens', 'deform_ratio=0.5, vit', 'deform_ratio=1.0, vit'),
-        ('timm adapter: no drop path in DINOv3', 'drop_path_rate=0.3)', 'drop_path_rate=0.0)'),
+        ('timm adapter: values as wide as tokens', 'deform_ratio=0.5,', 'deform_ratio=1.0,'),
+        ('timm adapter: no drop path in DINOv3', 'drop_path_rate=0.3', 'drop_path_rate=0.0'),
         ('timm adapter: a drop path of 0 is none', 'if drop_path_rate is not None:', 'if drop_path_rate:'),
         ("timm adapter: without the ViT's drop path", "drop_path_rate=vit.get('drop_path_rate', 0.0)",
          'drop_path_rate=0.0'),
@@ -547,7 +551,7 @@ BY_FILE = {
         ('big_vision: moments of the optimiser read', "'params/', '')", "'')"),
         ('big_vision: a projection of two towers as a classifier', "tower.endswith('img/') or ", ''),
         ('big_vision: a map behind MAP as a classifier',
-         ' or any(name.startswith(_MAP_HEAD) for name in image) else ()', ' else ()'),
+         'has_map_head = any(name.startswith(_MAP_HEAD) for name in image)', 'has_map_head = False'),
         ('big_vision: written heads of 32', 'HEAD_DIMS = 64', 'HEAD_DIMS = 32'),
     ],
     'mmlape/models/layers/norm_placement.py': [
@@ -559,12 +563,11 @@ BY_FILE = {
          'NormPlacement(_branch(ffn, on), _branch(attn, on))'),
         ('NormFormer: norm of attention on the sum', 'BranchNorms(branch=True)', 'BranchNorms(sum=True)'),
         ('NormFormer: norm of the FFN on the branch',
-         'NormPlacement(BranchNorms(branch=True), BranchNorms(inside=True)',
-         'NormPlacement(BranchNorms(branch=True), BranchNorms(branch=True)'),
+         'BranchNorms(branch=True), BranchNorms(inside=True)', 'BranchNorms(branch=True), BranchNorms(branch=True)'),
         ('Sub-LN: initial weights not scaled', 'scaled_init=True', 'scaled_init=False'),
         ('Sub-LN: initial weights of a decoder', 'math.log(2 * len(layers))', 'math.log(3 * len(layers))'),
         ('Sub-LN: initial queries are scaled', 'chunk(3)[2]', 'chunk(3)[0]'),
-        ('Sub-LN: the output projection is not scaled', '[values, layer.attn.proj.weight.data, ', '[values, '),
+        ('Sub-LN: the output projection is not scaled', '[values, layer.attn.proj.weight.data]', '[values]'),
         ('NormFormer: scales of every third channel', 'unflatten(-1, (len(self.weight), -1))',
          'unflatten(-1, (-1, len(self.weight))).mT', '.flatten(-2)', '.mT.flatten(-2)'),
     ],
@@ -747,7 +750,7 @@ BY_FILE = {
         ("a file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
         ('a file: Swin merging of others taken for timm', r"absent=r'layers\.0\.downsample\.'", 'absent=None'),
     ],
-    'mmlape/checkpoint/records.py': [
+    'mmlape/checkpoint/metadata.py': [
         ('a file: readings not told at a load', 'any(name != own.get(key) for name in names)', 'len(names) > 9'),
     ],
     'mmlape/checkpoint/loading.py': [
@@ -761,11 +764,11 @@ BY_FILE = {
         ('a file: patch size left out', "config['patch_size'] = stem", "patch_size = stem"),
     ],
     'mmlape/models/position/irpe.py': [
-        ('iRPE file: bucket of prefix tokens counted', '- bool(num_prefix)\n        told', '\n        told'),
+        ('iRPE file: bucket of prefix tokens counted', '- bool(num_prefix)\n        stored_as', '\n        stored_as'),
         ('iRPE file: ratios up to twice', 'ratio < {(beta + 1) / 2:g}', 'ratio < {beta + 1:g}'),
         ('iRPE file: distances left out', 'product | dict.fromkeys(distances, count // 2)',
          'product or dict.fromkeys(distances, count // 2)'),
-        ('iRPE file: Shaw on any side', 'if told == clipped and', 'if told and'),
+        ('iRPE file: Shaw on any side', 'if stored_as == clipped and', 'if stored_as and'),
         ('iRPE: query table at the other offset', "term.mT if side == 'q' else term)", 'term)'),
         ('iRPE: tables of queries and keys exchanged', "(('k', q), ('q', k))", "(('q', q), ('k', k))"),
         ('iRPE: contextual term not scaled', 'gathered(x * scale, table, ids)', 'gathered(x, table, ids)'),
@@ -800,16 +803,16 @@ BY_FILE = {
             'zip(self.input_convs, reversed(feats[fine:]))',
             'zip(self.input_convs, feats[fine:])',
         ),
-        ('mask2former: no step down to stride 4', 'output(own + F.interpolate(', 'output(own + 0 * F.interpolate('),
+        ('mask2former: no step down to stride 4', 'output(own + larger)', 'output(own + 0 * larger)'),
         (
             'mask2former: nearest step',
-            "own.shape[-2:], mode='bilinear', align_corners=False",
-            "own.shape[-2:], mode='nearest'",
+            "size, mode='bilinear', align_corners=False",
+            "size, mode='nearest'",
         ),
         (
             'mask2former: reference points as (y, x)',
-            'cells.centres[None, :, None]',
-            'cells.centres.flip(-1)[None, :, None]',
+            'cells.reference_points[None, :, None]',
+            'cells.reference_points.flip(-1)[None, :, None]',
         ),
         ('mask2former: attention offsets in rows', '[[(columns, rows)] for', '[[(rows, columns)] for'),
         ('mask2former: boxes count twice', '/ (2 * self.num_points)', '/ self.num_points'),
@@ -914,7 +917,7 @@ BY_FILE = {
         ('convert: heads always', 'return self.names is None or all(', 'return True or all('),
         ('convert: clashes not asked for', 'if self.clashes else []', 'if False else []'),
     ],
-    'mmlape/models/position/earlier.py': [
+    'mmlape/models/position/relative_vectors.py': [
         ('device: SASA, cells on the CPU', 'torch.arange(side, device=q.device) for side in grid)).mT',
          'torch.arange(side) for side in grid)).mT'),
         ('Huang: one side', 'gathered(q * scale, attn.rpe_table, ids) + of_keys', 'of_keys'),
@@ -1050,8 +1053,8 @@ BY_FILE = {
         ('Swin: tables for the first grid', 'grid = merged_grid(grid)', 'pass'),
     ],
     'mmlape/models/swin/model.py': [
-        ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
-         'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, lambda'),
+        ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, merge)',
+         'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, merge)'),
         ('Swin: windows of the first stage in all', 'self.window_sizes[stage]', 'self.window_sizes[0]'),
         ('Swin: windows shifted in even layers', 'if i % 2 else 0', 'if i % 2 == 0 else 0'),
         ('Swin: drop path: each stage begins at 0', 'rates[first : first + depth]', 'rates[:depth]'),
@@ -1062,8 +1065,8 @@ BY_FILE = {
          '                x, pe = self.next_position(number + 1, stage.downsample(x, grid)',
          'yield seen[0]\n            if stage.downsample is not None:\n'
          '                x, pe = self.next_position(number + 1, stage.downsample(0 * x, grid)'),
-        ('Swin: dropouts exchanged', 'attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate',
-         'attn_drop_rate=drop_rate, proj_drop_rate=attn_drop_rate'),
+        ('Swin: dropouts exchanged', 'attn_drop_rate=attn_drop_rate,\n            proj_drop_rate=drop_rate',
+         'attn_drop_rate=drop_rate,\n            proj_drop_rate=attn_drop_rate'),
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
         ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
         ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
@@ -1123,7 +1126,7 @@ BY_FILE = {
         ('contrast: the grey is not cut', 'min(image.shape[0] * image.shape[1] // 256, 255)',
          '(image.shape[0] * image.shape[1] // 256)'),
     ],
-    'mmlape/models/initial.py': [
+    'mmlape/models/weight_init.py': [
         ('initial: q, k and v are one map', "3 if name.endswith('qkv') else 1", '1'),
         ('initial: class token is drawn', 'nn.init.zeros_(module.cls_token)', 'pass'),
         ('initial: stem by its outputs', 'part.weight[0].numel()', 'part.weight[:, 0].numel()'),
@@ -1222,8 +1225,11 @@ def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
     return left
 
 
-def main(name_part: str = '') -> int:
+def main(name_part: str = '', count: int | None = None, seed: int = 0) -> int:
     chosen = [formula for formula in FORMULAS if name_part in formula.name]
+    if count is not None:
+        print(f'seed {seed}')
+        chosen = random.Random(seed).sample(chosen, min(count, len(chosen)))
     for formula in chosen:
         formula.put_into((ROOT / formula.file).read_text())
     import_libraries()
@@ -1239,4 +1245,9 @@ def main(name_part: str = '') -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('name_part', nargs='?', default='', help='runs those whose name has it (default: all)')
+    parser.add_argument('--random', type=int, metavar='N', help='runs N of them, drawn at random')
+    parser.add_argument('--seed', type=int, default=random.SystemRandom().randrange(10**6), help='of --random')
+    args = parser.parse_args()
+    sys.exit(main(args.name_part, args.random, args.seed))

@@ -1,14 +1,27 @@
-"""Checkpoints: read safely, recognised by layout, loaded exactly or refused with the reason."""
+"""Checkpoints: read safely, recognised by layout, loaded exactly or refused with the reason.
 
-from mmlape.checkpoint.loading import LoadReport, load_backbone, load_model, load_weights
-from mmlape.checkpoint.reading import read_checkpoint, state_dict_of, trust_checkpoints
+What this offers is imported on first use, so that the provenance of a file is known without torch.
+"""
 
-__all__ = [
-    'LoadReport',
-    'load_backbone',
-    'load_model',
-    'load_weights',
-    'read_checkpoint',
-    'state_dict_of',
-    'trust_checkpoints',
-]
+from importlib import import_module
+
+_LAZY = {
+    'LoadReport': 'load_report',
+    'load_backbone': 'loading',
+    'load_model': 'loading',
+    'load_weights': 'loading',
+    'read_checkpoint': 'reading',
+    'state_dict_of': 'reading',
+    'trust_checkpoints': 'reading',
+}
+__all__ = list(_LAZY)
+
+
+def __getattr__(name: str):
+    if name not in _LAZY:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(import_module(f'{__name__}.{_LAZY[name]}'), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -21,9 +21,9 @@ from torch import Tensor
 from mmlape.checkpoint.download import local_path
 from mmlape.checkpoint.heads import describe_heads, fitting_configs, linear_configs, toolbox_file
 from mmlape.checkpoint.key_maps import Weights, recognise_backbone
+from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
 from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
-from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.checkpoint.redaction import Redaction, hosts_in
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path, read_json
@@ -62,8 +62,8 @@ def inspect(path: str | Path) -> dict[str, object]:
     if head:
         of_head['config'] = ', '.join(fitting_configs(tensors, weights)) or 'none of ours has such a name'
     rows = {**of_head, **rows}
-    if weights.dropped or weights.heads:
-        notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
+    if weights.dropped or weights.head_tensors:
+        notes = [*notes, f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out']
     averages = next((key for key in AVERAGES if key in content), None)
     if averages_only(content):
         notes = [*notes, f'the weights are averaged ones (EMA), from {averages}; the file has no others']
@@ -88,7 +88,7 @@ def _head_alone(
     path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str]
 ) -> dict[str, object]:
     """Describe a file with a head, whose frozen backbone is in another file."""
-    record = read_record(content, path)
+    metadata = read_metadata(content, path)
     return {
         'file': str(path),
         'sha256': sha256(local_path(path)),
@@ -96,7 +96,7 @@ def _head_alone(
         **rows,
         'config': ', '.join(linear_configs(tensors)) or 'none of ours has such a name',
         'parameters': f'{_count(tensors):,} in the file',
-        'images': str(record.normalisation or 'the file does not say how they were normalised'),
+        'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
         'to load it': f"mmlape test CONFIG {path}, where CONFIG's model.backbone.init_cfg names the backbone's file",
         'mind': 'the backbone leaves no trace in the file but its width',
     }
@@ -117,16 +117,16 @@ def write_tensors(
     path: str | Path,
     wrapper: str | None = None,
     overwrite: bool = False,
-    record: Record | None = None,
+    metadata: Metadata | None = None,
 ) -> None:
     """Write a ``.pth`` (under the key ``wrapper``, if given), a ``.safetensors`` or an ``.npz`` file atomically.
 
-    A ``.pth`` without ``wrapper`` and an ``.npz`` have tensors only, so no place for a record.
+    A ``.pth`` without ``wrapper`` and an ``.npz`` have tensors only, so no place for metadata.
 
     Raises:
-        CheckpointError: For another suffix, a record for an ``.npz``, or a file that is there already.
+        CheckpointError: For another suffix, metadata for an ``.npz``, or a file that is there already.
     """
-    path, recorded = Path(path), record.plain() if record else {}
+    path, recorded = Path(path), metadata.plain() if metadata else {}
     if path.suffix not in OUT_SUFFIXES:
         raise CheckpointError(f'{path.name}: the name must end with {" or ".join(OUT_SUFFIXES)}')
     if path.suffix == '.npz' and recorded:
@@ -185,11 +185,11 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     if target.wrapper and not has_record:
         _check_without_record(backbone, weights, dst)
     takes_heads = target.takes_heads(weights)
-    tensors = {**weights.tensors, **(weights.heads if takes_heads else {})}
+    tensors = {**weights.tensors, **(weights.head_tensors if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
-    record = replace(read_record(content, src).alone(target.part), normalisation=weights.normalisation)
-    write_tensors(tensors, dst, target.wrapper, overwrite, record if has_record else None)
-    return weights.dropped + ([] if takes_heads else list(weights.heads))
+    metadata = replace(read_metadata(content, src).alone(target.part), normalisation=weights.normalisation)
+    write_tensors(tensors, dst, target.wrapper, overwrite, metadata if has_record else None)
+    return weights.dropped + ([] if takes_heads else list(weights.head_tensors))
 
 
 def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool) -> list[str]:
@@ -200,13 +200,13 @@ def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool
         return weights.tensors, weights.dropped
 
     tensors, dropped = toolbox_file(state_dict_of(content, src), translate, to, src)
-    record = read_record(content, src)
-    write_tensors(tensors, dst, 'state_dict', overwrite, record)
+    metadata = read_metadata(content, src)
+    write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
     return dropped
 
 
 def _check_without_record(backbone: type, weights: Weights, dst: str | Path) -> None:
-    """Refuse a file that has no place for the record, where that tells what tensors do not."""
+    """Refuse a file that has no place for the metadata, where that tells what tensors do not."""
     adapter = backbone.checkpoint_adapter
     recorded, assumed = (
         {**adapter.assumed_arguments, **adapter.arguments(backbone, known)}
@@ -226,7 +226,7 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     """
     if len(files) < 2:
         raise CheckpointError('averaging weights needs at least two checkpoints')
-    first, sums, records = None, {}, []
+    first, sums, found = None, {}, []
     for path in files:
         content = read_checkpoint(path)
         tensors = state_dict_of(content, path)
@@ -235,10 +235,10 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
         if shapes != first:
             different = sorted(set(shapes.items()) ^ set(first.items()))[:3]
             raise CheckpointError(f'{path} and {files[0]} are not of one model; they differ in {different}')
-        records.append(read_record(content, path))
-        known = [record for record in records if record.plain()]
+        found.append(read_metadata(content, path))
+        known = [metadata for metadata in found if metadata.plain()]
         if known and known[-1] != known[0]:
-            plain = ' and '.join(str(record.plain()) for record in (known[-1], known[0]))
+            plain = ' and '.join(str(metadata.plain()) for metadata in (known[-1], known[0]))
             raise CheckpointError(f'{path} and {files[0]} are not of one model; they record {plain}')
         for name, value in tensors.items():
             sums[name] = value.double() + sums.get(name, 0) if value.is_floating_point() else value
@@ -264,12 +264,12 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
     Raises:
         CheckpointError: If there are no such weights, or ``dst`` has no place for what ``src`` records.
     """
-    tensors, record = weights_to_publish(src, weights)
+    tensors, metadata = weights_to_publish(src, weights)
     dst, run = Path(dst), read_run(Path(src))
     dst.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='.', dir=dst.parent) as folder:  # a file at dst stays
         written = Path(folder) / dst.name
-        write_tensors(tensors, written, 'state_dict', record=record)
+        write_tensors(tensors, written, 'state_dict', metadata=metadata)
         named = dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}')
         os.replace(written, named)
     card = named.with_suffix('.md')
@@ -277,10 +277,10 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
     return named, card
 
 
-def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor], Record]:
+def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor], Metadata]:
     """Return the weights of a checkpoint and what it records; arguments and errors are those of `publish`."""
     content = read_checkpoint(src)
-    record = read_record(content, src)
+    metadata = read_metadata(content, src)
     averages = [key for key in AVERAGES if key in content]
     if weights == 'ema' and averages:
         content = {'state_dict': content[averages[0]]}
@@ -293,7 +293,7 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
         content = {'state_dict': content['ema_state_dict']}
     tensors = {name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()}
     tensors.pop('steps', None)  # EMAHook's own counter
-    return tensors, replace(record, backbones=Redaction().values(record.backbones))
+    return tensors, replace(metadata, backbones=Redaction().values(metadata.backbones))
 
 
 def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor], run: 'Run') -> str:

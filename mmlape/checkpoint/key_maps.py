@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmlape.checkpoint.metadata import Normalisation, parts_with_adapter, read_metadata, stored_config
 from mmlape.checkpoint.reading import state_dict_of
-from mmlape.checkpoint.records import Normalisation, read_record, recorded_parts, stored_config
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
 
@@ -52,10 +52,11 @@ class Weights:
 
     layout: str  # the name of the layout
     tensors: Tensors  # of the backbone, by name
-    heads: Tensors = field(default_factory=dict)  # of a classifier, ``head.*``, ``head_dist.*`` and ``pre_logits.*``
+    # of a classifier: ``head.*``, ``head_dist.*`` and ``pre_logits.*``
+    head_tensors: Tensors = field(default_factory=dict)
     # keys that belong to something else (detection and segmentation heads, necks)
     dropped: list[str] = field(default_factory=list)
-    # what the file records of the backbone, see ``mmlape.checkpoint.records``
+    # what the file records of the backbone, see ``mmlape.checkpoint.metadata``
     recorded: dict[str, Any] = field(default_factory=dict)
     normalisation: Normalisation | None = None  # of the images; None if it is unknown
     config: str = ''  # the text of the configuration in the file
@@ -103,8 +104,8 @@ def recognise(
         if own is not None:
             named = layout.rename(own) if layout.rename else own
             weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
-            record = read_record(content, str(path))
-            weights.recorded, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
+            metadata = read_metadata(content, str(path))
+            weights.recorded, weights.normalisation = metadata.backbone, metadata.normalisation or layout.normalisation
             weights.config = stored_config(content)
             return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
@@ -120,8 +121,8 @@ def backbones() -> Iterator[type]:
     known: list[type] = []
     for import_some in (BACKBONES.import_from_location, BACKBONES.import_all):
         import_some()
-        new = [kind for kind in BACKBONES.module_dict.values() if kind not in known]
-        yield from (kind for kind in new if hasattr(kind, 'checkpoint_adapter'))
+        new = [cls for cls in BACKBONES.module_dict.values() if cls not in known]
+        yield from (cls for cls in new if hasattr(cls, 'checkpoint_adapter'))
         known += new
 
 
@@ -132,14 +133,14 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
         CheckpointError: If no layout of any backbone fits.
     """
     layouts, stored = [], state_dict_of(content, path)
-    for kind in backbones():
-        adapter = kind.checkpoint_adapter
-        own = adapter.layouts(kind)
+    for backbone in backbones():
+        adapter = backbone.checkpoint_adapter
+        own = adapter.layouts(backbone)
         layouts += own
         if any(layout.named(stored) is not None for layout in own):
             weights = recognise(content, own, path)
-            if adapter.owns(kind, weights):
-                return kind, weights
+            if adapter.owns(backbone, weights):
+                return backbone, weights
     recognise(content, layouts, path)
     raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
 
@@ -147,14 +148,14 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
 def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
     """Say of which other model a file is, for the end of a message; '' if that is not known."""
     try:
-        kind, weights = recognise_backbone(content, path)
+        backbone, weights = recognise_backbone(content, path)
     except CheckpointError:
         return ''
-    own = {type(part) for part in recorded_parts(model).values()}
-    if not own or any(issubclass(other, kind) or issubclass(kind, other) for other in own):
+    own = {type(part) for part in parts_with_adapter(model).values()}
+    if not own or any(issubclass(other, backbone) or issubclass(backbone, other) for other in own):
         return ''
     names = ' and '.join(sorted(other.__name__ for other in own))
-    return f'; it is a file of mmlape.{kind.__name__} ({weights.layout} layout), and the model has {names}'
+    return f'; it is a file of mmlape.{backbone.__name__} ({weights.layout} layout), and the model has {names}'
 
 
 def _strip_backbone(tensors: Tensors) -> Tensors:

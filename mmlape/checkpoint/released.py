@@ -6,8 +6,8 @@ from torch import nn
 
 from mmlape.checkpoint.heads import DERIVED, PARTS, first_of_heads, kind_of_head, rename_heads
 from mmlape.checkpoint.key_maps import Tensors, recognise
-from mmlape.checkpoint.records import recorded_parts
-from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary_of_resized
+from mmlape.checkpoint.load_report import LoadOptions, LoadReport, summary_of_resized
+from mmlape.checkpoint.metadata import parts_with_adapter
 from mmlape.errors import CheckpointError
 
 
@@ -38,7 +38,7 @@ def fit_released(
     report.dropped += derived
     tensors = {name: value for name, value in tensors.items() if name not in derived}
     elsewhere: list[str] = []
-    for name, backbone in recorded_parts(model).items():
+    for name, backbone in parts_with_adapter(model).items():
         if name and any(key.startswith(PARTS) for key in tensors):
             tensors, lent = _fit_backbone(name, backbone, tensors, options, report)
             elsewhere += lent
@@ -109,5 +109,5 @@ def head_mismatch(stored: Tensors, model: nn.Module) -> str:
     theirs, ours = kind_of_head(names), kind_of_head(own)
     if not set(names) - set(own) or (theirs is ours and theirs is not None):
         return ''
-    told = theirs.name if theirs else f'of no known layout (first name: {first_of_heads(names)})'
-    return f'; its head is {told}, and the model has {ours.name if ours else "another one"}'
+    head = theirs.name if theirs else f'of no known layout (first name: {first_of_heads(names)})'
+    return f'; its head is {head}, and the model has {ours.name if ours else "another one"}'

@@ -28,18 +28,18 @@ class Target:
     # returns what else has no place, such as two things that exclude one another
     clashes: Callable[[Weights], list[str]] | None = None
     # beginnings of the names of a classifier's heads; with any other, all heads are left out
-    heads: tuple[str, ...] = ('head.', 'head_dist.')
+    head_names: tuple[str, ...] = ('head.', 'head_dist.')
 
-    def missing(self, weights: Weights, told: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    def missing(self, weights: Weights, described: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
         """Return what of a file's model this layout has no place for.
 
-        ``told`` is what the file tells of the model's arguments; ``defaults`` are those of the arguments that leave no
-        trace in a file but what it records.
+        ``described`` is what the file tells of the model's arguments; ``defaults`` are those of
+        the arguments that leave no trace in a file but what it records.
         """
         if self.names is None:
             return []
-        missing = self._encodings_missing(told.get('pe_type', 'none'))
-        for key, value in told.items():
+        missing = self._encodings_missing(described.get('pe_type', 'none'))
+        for key, value in described.items():
             taken = self.arguments.get(key, [defaults[key]] if key in defaults else ())
             if key != 'pe_type' and taken is not None and value not in taken:
                 missing.append(f'{key}={value!r}')
@@ -49,7 +49,7 @@ class Target:
 
     def takes_heads(self, weights: Weights) -> bool:
         """Check whether there is a place for a classifier's heads."""
-        return self.names is None or all(name.startswith(self.heads) for name in weights.heads)
+        return self.names is None or all(name.startswith(self.head_names) for name in weights.head_tensors)
 
     def _encodings_missing(self, pe_type: object) -> list[str]:
         entries = pe_type if isinstance(pe_type, list | tuple) else [pe_type]

@@ -51,7 +51,9 @@ def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
 
 
 def _add_quiet(parser: argparse.ArgumentParser, default: object) -> None:
-    parser.add_argument('--quiet', action='store_true', default=default, help='print warnings and errors only')
+    parser.add_argument(
+        '--quiet', action='store_true', default=default, help='print warnings and errors only'
+    )
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():

@@ -8,7 +8,11 @@ from mmlape.engine.options import add_imports, import_modules
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        'pattern', metavar='PATTERN', nargs='?', default='*', help="such as 'swin*' or '*-lape'; default: all"
+        'pattern',
+        metavar='PATTERN',
+        nargs='?',
+        default='*',
+        help="such as 'swin*' or '*-lape'; default: all",
     )
     add_imports(parser)
 
@@ -21,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     names = list_models(args.pattern)
     width = max(map(len, names), default=0)
     for name in names:
-        kind, options = find_model(name)
+        model_class, options = find_model(name)
         arguments = ', '.join(f'{key}={value!r}' for key, value in options.items())
-        print(f'{name:{width}}  {kind.__name__}({arguments})')
+        print(f'{name:{width}}  {model_class.__name__}({arguments})')
     if not names:
         print(f'no model matches {args.pattern!r}')
     return int(not names)

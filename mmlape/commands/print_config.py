@@ -3,26 +3,52 @@ own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`."""
 
 import argparse
 
-from mmlape.engine.options import add_config
+from mmlape.engine.options import add_config, add_shorten
 from mmlape.quiet import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument('--diff', metavar='OTHER', help='print only the values that differ from this config')
-    how.add_argument('--from', dest='sources', action='store_true', help='print the file that each value comes from')
+    how.add_argument(
+        '--diff', metavar='OTHER', help='print only the values that differ from this config'
+    )
+    how.add_argument(
+        '--from',
+        dest='sources',
+        action='store_true',
+        help='print the file that each value comes from',
+    )
+    how.add_argument(
+        '--schedule',
+        metavar='FILE',
+        help='print learning rate and weight decay over time instead, and draw them into this .png, .svg or .pdf',
+    )
+    add_shorten(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.analysis.config_values import differing_values, value_sources
     from mmlape.engine.config import load_config
+    from mmlape.engine.config_values import differing_values, value_sources
+    from mmlape.engine.optim import quiet_logger
+    from mmlape.engine.schedule import shorten
+    from mmlape.errors import ConfigError
 
+    if args.sources and args.shorten != 1:
+        raise ConfigError('--from shows values as their files have them: give no --shorten')
     if args.sources:
         for key, value, source in value_sources(args.config, args.cfg_options):
             say(f'{key} = {value}  # {source}')
         return 0
     cfg = load_config(args.config, args.cfg_options)
+    if args.shorten != 1:
+        with quiet_logger():
+            shorten(cfg, args.shorten)
+    if args.schedule:
+        from mmlape.analysis.schedule import show_schedule
+
+        show_schedule(cfg, args.schedule)
+        return 0
     if not args.diff:
         print(cfg.pretty_text)
         return 0

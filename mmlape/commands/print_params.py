@@ -25,9 +25,11 @@ def run(args: argparse.Namespace) -> int:
     table = Table(*columns, title=f'{config_name(cfg)}: {total:,}')
     for group in groups:
         names = group.names if args.names else group.patterns()
-        settings = ('frozen', '', '-', '')
+        rates = ('frozen', '', '-', '')
         if group.lr is not None:
-            settings = f'{group.lr:g}', group.rules[0], f'{group.weight_decay:g}', group.rules[1]
-        table.add_row(*settings, f'{group.count:,}', str(len(group.names)), '\n'.join(names), end_section=True)
+            rates = f'{group.lr:g}', group.rules[0], f'{group.weight_decay:g}', group.rules[1]
+        table.add_row(
+            *rates, f'{group.count:,}', str(len(group.names)), '\n'.join(names), end_section=True
+        )
     console().print(table)
     return 0

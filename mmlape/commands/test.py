@@ -9,8 +9,16 @@ from mmlape.engine.options import add_config, add_launcher, add_trust
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser)
-    add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
-    add('--work-dir', metavar='DIR', help="default: the checkpoint's run, else work_dirs/<name of the config>")
+    add(
+        'checkpoint',
+        metavar='CHECKPOINT',
+        help='weights of the full model, or a graph of it: FILE.onnx',
+    )
+    add(
+        '--work-dir',
+        metavar='DIR',
+        help="default: the checkpoint's run, else work_dirs/<name of the config>",
+    )
     add('--out', metavar='FILE', help='file for the metrics; default: metrics.json in the work dir')
     add(
         '--save-pred',
@@ -18,6 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         metavar='DIR',
         help='save predictions: label PNGs, COCO JSON, or labels; default: predictions in the work dir',
+    )
+    add(
+        '--page',
+        nargs='?',
+        const=True,
+        metavar='FILE',
+        help='write a page with confusion matrix, classes, and the twenty worst images; default: metrics.html beside '
+        'the metrics',
     )
     add(
         '--tta',
@@ -41,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         args.work_dir,
         out=args.out,
         save_pred=args.save_pred,
+        page=args.page,
         launcher=args.launcher,
         name='metrics.json' if args.tta is None else 'metrics-tta.json',
         tta=args.tta,

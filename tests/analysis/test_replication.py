@@ -12,7 +12,7 @@ from scipy.stats import ttest_rel
 from synthetic import write_log, write_run
 
 from mmlape.cli import main
-from mmlape.engine.study_file import read_study
+from mmlape.studies.study_file import read_study
 
 PAGE = tiny.ROOT / 'docs/results/fashion-mnist-replication.md'
 

@@ -11,7 +11,7 @@ from PIL import Image
 from mmlape.analysis import position
 from mmlape.analysis.backbones import open_model, open_models
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions, write_figures
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
@@ -109,7 +109,7 @@ def test_norm_after_the_position_embedding_is_part_of_it(tiny_arch):
 def test_relative_bias_is_shown_as_it_is(tiny_arch):
     model = vit(arch=tiny_arch, pe_type='rpe')
     view = view_positions(model, 'rpe', layers=[2], token=(1, 3))
-    assert 'bias' in view.kind and [layer.label for layer in view.layers] == ['layer 2']
+    assert 'bias' in view.measure and [layer.label for layer in view.layers] == ['layer 2']
     table = model.blocks[2].attn.relative_position_bias_table.detach().mean(1).numpy()
     offset = (1 - np.arange(4)[:, None] + 3) * 7 + 3 - np.arange(4)[None] + 3
     np.testing.assert_allclose(view.layers[0].row, table[offset], atol=1e-6)
@@ -220,7 +220,7 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
     torch.save(model.state_dict(), path)
     with pytest.raises(CheckpointError, match=f'pe_norm.* CONFIG@{path}'):
         open_model(str(path))
-    torch.save(dict(model=model.state_dict(), meta={KEY: record_of(model).plain()}), path)
+    torch.save(dict(model=model.state_dict(), meta={KEY: metadata_of(model).plain()}), path)
     opened = open_model(str(path))[1]
     assert opened.position.pe_norm == 'scalar-norm', 'recorded'
     model = randomise(VisionTransformer(tiny_arch, (24, 48), 8))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer, ViTAdapter, ViTPyramid
 from mmlape.models.position.beit import resize_offsets
@@ -121,7 +121,7 @@ def test_lape_beside_the_bias_starts_from_beit(tmp_path):
 def test_own_files_tell_all(tmp_path):
     options = dict(pe_type=['learnable', 'beit'], pe_joining='lape', **windows(4, 3))
     source = over_beit(**options)
-    path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict', meta={KEY: record_of(source).plain()})
+    path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict', meta={KEY: metadata_of(source).plain()})
     kind, weights = recognise_backbone(torch.load(path), path)
     config = kind.checkpoint_adapter.describe(kind, weights, path).config
     assert kind is ViTAdapter and config['pe_type'] == ['learnable', 'beit'] and config['pe_joining'] == 'lape'

@@ -16,7 +16,7 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
 from mmlape.checkpoint.key_maps import recognise
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
 from mmlape.models.position.base import resize_absolute
@@ -50,7 +50,7 @@ def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
     pe_type = ['sincos2d', dict(type='cpe', after=(0, 1))]
     model = vit(pe_type=pe_type)
     for number, resized in enumerate(({'pos_embed': '4x4 -> 6x6'}, {})):
-        path = save(tmp_path / f'{number}.pth', model.state_dict(), meta={KEY: record_of(model).plain()})
+        path = save(tmp_path / f'{number}.pth', model.state_dict(), meta={KEY: metadata_of(model).plain()})
         source, model = model, vit(img_size=48, pe_type=pe_type)
         assert load_backbone(model, path).resized == resized
     assert_same(model, source)

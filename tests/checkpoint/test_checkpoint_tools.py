@@ -16,7 +16,7 @@ from model_helpers import ARCH, randomise, shallow_adapter, vit
 from mmlape.checkpoint import converting, load_backbone, load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import average, convert, inspect, publish
 from mmlape.checkpoint.key_maps import recognise
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
@@ -188,7 +188,7 @@ INTERACTIONS = dict(interaction_indexes=[[0, 0], [1, 1]])
 def test_what_inspect_prints_loads_the_file(tmp_path, make, told, unknown, own):
     """Its text is the backbone's configuration, at the size of the file's PE; of ours with the true heads."""
     source = make()
-    meta = dict(meta={KEY: record_of(source).plain()}) if own else {}
+    meta = dict(meta={KEY: metadata_of(source).plain()}) if own else {}
     found = inspect(save(tmp_path / 'a.pth', {**source.state_dict(), 'head.weight': torch.zeros(10, 24)}, **meta))
     options = eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}})
     assert ('num_heads leaves no trace' in found['mind']) == (not own and not told)
@@ -334,7 +334,7 @@ def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
 def test_an_npz_has_no_place_for_what_a_file_records(tmp_path, monkeypatch):
     """Of a file without a record it is written."""
     model = vit(pe_joining='shared')
-    meta = {KEY: record_of(model).plain()}
+    meta = {KEY: metadata_of(model).plain()}
     path = save(tmp_path / 'a.pth', model.state_dict(), 'state_dict', meta=meta)
     monkeypatch.setattr(converting, 'toolbox_file', lambda tensors, *_: (tensors, []))  # a detector without its head
     for write in (publish, lambda src, dst: average([src, src], dst), lambda src, dst: convert(src, dst, 'mmdet')):

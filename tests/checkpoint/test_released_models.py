@@ -25,8 +25,8 @@ from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.heads import STUDIES, describe_heads, fitting_configs
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.reading import read_checkpoint
-from mmlape.engine.study_file import read_study
 from mmlape.errors import CheckpointError
+from mmlape.studies.study_file import read_study
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.append(str(GOLDEN))

@@ -15,7 +15,7 @@ from tiny import train, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import publish
-from mmlape.checkpoint.records import read_record
+from mmlape.checkpoint.metadata import read_metadata
 from mmlape.cli import main
 
 AVERAGED = """
@@ -145,7 +145,7 @@ def test_a_bad_file_ends_each_tool_with_one_line(trained, tmp_path, capsys, monk
 def test_weights_of_another_joining_with_the_same_keys_are_not_tested(trained, tmp_path, capsys):
     """The run was trained with LaPE; the shared form has the same tensors."""
     content = read_checkpoint(trained[1] / 'iter_4.pth')
-    assert read_record(content, '').backbones['backbone']['pe_joining'] == 'lape'
+    assert read_metadata(content, '').backbones['backbone']['pe_joining'] == 'lape'
     words = ['test', str(trained[0]), str(trained[1] / 'iter_4.pth'), '--out', str(tmp_path / 'metrics.json')]
     assert main([*words, '--cfg-options', 'model.backbone.pe_joining=lape-shared']) == 1
     printed = capsys.readouterr().err

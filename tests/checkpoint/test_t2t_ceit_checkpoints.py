@@ -11,7 +11,7 @@ from model_helpers import TOKEN_ARCHS, new_token_vit, randomise
 
 from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import convert, inspect, publish
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models.position.base import resize_absolute
@@ -134,7 +134,7 @@ def test_inspect_prints_the_shapes_of_the_public_archs(tmp_path, cls, arch, more
     assert found.get('tokens_type') == more.get('tokens_type')
     assert eval(found['to load it'].removeprefix('backbone='))['arch'] == source.arch
     assert 'heads leaves no trace' in found['mind'], 'a file of ours records them'
-    own = inspect(save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record_of(source).plain()}))
+    own = inspect(save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: metadata_of(source).plain()}))
     assert 'heads leaves no trace' not in own['mind']
     assert 'img_size' not in found['to load it'], 'it is the default'
 
@@ -165,7 +165,7 @@ def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
     target.init_weights()
     image = torch.randn(1, 3, 80, 80)
     assert torch.equal(target.eval()(image)[0], source(image)[0])
-    own = save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record_of(source).plain()})
+    own = save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: metadata_of(source).plain()})
     load_backbone(target := new_token_vit(T2TViT, 80, pe_joining='lape'), own)
     assert_same(target, source)
     assert inspect(own)['pe_type'] == 'sincos1d'

@@ -18,7 +18,7 @@ import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.loading import warn_of_normalisation
-from mmlape.checkpoint.records import record_of
+from mmlape.checkpoint.metadata import metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, TimmViTAdapter, ViTAdapter
 from mmlape.models.timm.joined import table_names
@@ -174,7 +174,7 @@ def test_no_prefix_tokens(tmp_path, name, rename):
 def test_our_own_files(tmp_path):
     """Of a complete backbone, of another grid that is no square, and in timm's layout."""
     first = randomise(build('vit_small_patch16_224', img_size=(64, 96)))
-    content = dict(state_dict=first.state_dict(), meta=dict(mmlape=record_of(first).plain()))
+    content = dict(state_dict=first.state_dict(), meta=dict(mmlape=metadata_of(first).plain()))
     torch.save(content, tmp_path / 'own.pth')
     report = load_backbone(second := build('vit_small_patch16_224', img_size=(64, 96)), str(tmp_path / 'own.pth'))
     assert report.layout == 'mmlape-timm' and not report.warnings and not report.resized
@@ -261,7 +261,7 @@ def test_an_adapters_description_keeps_stem_and_table(tmp_path):
     for patch14, side in (('resize-image', 14), ('resample-kernel', 16)):
         vit = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TINY, img_size=(4 * side, 6 * side))
         source = randomise(TimmViTAdapter(vit=vit, patch14=patch14, **PARTS, vit_feature_source='last', layers=(0, 1)))
-        content = dict(state_dict=source.state_dict(), meta=dict(mmlape=record_of(source).plain()))
+        content = dict(state_dict=source.state_dict(), meta=dict(mmlape=metadata_of(source).plain()))
         torch.save(content, tmp_path / 'own.pth')
         config = eval(inspect(tmp_path / 'own.pth')['to load it'].removeprefix('backbone='))
         config['vit']['model_args'] = TINY
@@ -387,7 +387,7 @@ CHANGES = [
 def test_files_of_changed_models(tmp_path, changes):
     """Such a file loads, resized to another grid, into the model that `inspect` prints, and into no other one."""
     source = randomise(build('vit_small_patch14_reg4_dinov2', img_size=(28, 56), **changes))
-    content = dict(state_dict=source.state_dict(), meta={'mmlape': record_of(source).plain()})
+    content = dict(state_dict=source.state_dict(), meta={'mmlape': metadata_of(source).plain()})
     torch.save(content, path := tmp_path / 'a.pth')
     printed = inspect(path)['to load it']
     assert all(f'{key}={value!r}' in printed for key, value in changes.items())

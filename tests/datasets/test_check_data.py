@@ -15,7 +15,7 @@ import torch
 from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
-from mmlape.analysis.dataset_page import _as_image, _bars, write_page
+from mmlape.analysis.dataset_page import _bars, as_image, write_page
 from mmlape.cli import main
 from mmlape.datasets import checks as full
 from mmlape.datasets.checks import Duplicates, check_data, full_check, print_report, write_report
@@ -40,7 +40,7 @@ def pristine(tmp_path_factory):
 def found(cfg, **options):
     """{(split, severity, kind): group}."""
     report = full_check(cfg, SPLITS, **options)
-    return {(group.split, group.severity, group.kind): group for group in report.issues}
+    return {(group.split, group.severity, group.topic): group for group in report.issues}
 
 
 def train_json(mini):
@@ -229,7 +229,7 @@ def test_label_maps_that_a_list_of_images_leaves_out_are_no_defect(mini):
     cfg.train_dataloader.dataset.ann_file = str(mini / 'list.txt')
     report = full_check(cfg, ['train'])
     assert report.checked == [4]
-    assert 'label map without image' not in [group.kind for group in report.issues]
+    assert 'label map without image' not in [group.topic for group in report.issues]
 
 
 def test_label_outside_the_classes_is_not_counted(mini):
@@ -237,7 +237,7 @@ def test_label_outside_the_classes_is_not_counted(mini):
     (mini / 'ade/classes.txt').unlink()
     report = full_check(cfg, ['train'])
     assert set(report.summaries[0].labels) <= {0, 1, 2}
-    group = next(group for group in report.issues if group.kind == 'label outside the classes')
+    group = next(group for group in report.issues if group.topic == 'label outside the classes')
     assert group.count == 20 and len(group.examples) == 5
 
 
@@ -264,7 +264,7 @@ def test_lists(mini):
     lines = [f'{name} {FOLDERS.index(name.split("/")[1])}' for name in names]
     (root / 'list.txt').write_text('\n'.join([*lines, f'{names[0]} 10', 'gone.png 1', names[0]]))
     cfg = folder_cfg(root, metainfo=dict(classes=FOLDERS), ann_file='list.txt', data_prefix='')
-    issues = {group.kind: group for group in full_check(cfg, ['train']).issues}
+    issues = {group.topic: group for group in full_check(cfg, ['train']).issues}
     assert 'label 10 is outside' in issues['label outside the classes'].examples[0]
     missing = issues['image missing'].examples[0]
     assert missing.startswith(f'1 of the {len(names) + 2} images in {root}/list.txt ') and missing.endswith(
@@ -399,4 +399,4 @@ def test_duplicates_are_told_with_the_first_of_them():
 def test_a_page_shows_the_most_frequent_class_first_and_images_in_rgb():
     bars = _bars(SimpleNamespace(labels=Counter({0: 1, 1: 5, 2: 2}), classes=('sky', 'lamp', 'tree')))
     assert [(bar['name'], bar['share']) for bar in bars] == [('lamp', 5 / 8), ('tree', 2 / 8), ('sky', 1 / 8)]
-    assert _as_image(torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)).tolist() == [[[30, 20, 10]]]
+    assert as_image(torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)).tolist() == [[[30, 20, 10]]]

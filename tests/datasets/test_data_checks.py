@@ -160,7 +160,7 @@ def test_coco_masks_have_the_height_and_width_of_their_image():
     )
     assert rules.find_defect(annotation) is None
     annotation['segmentation'] = dict(counts='04', size=[40, 30])
-    assert rules.find_defect(annotation).kind == 'mask of another size'
+    assert rules.find_defect(annotation).topic == 'mask of another size'
 
 
 def test_coco_image_of_another_size_than_annotated(mini):

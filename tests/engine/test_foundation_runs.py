@@ -8,8 +8,8 @@ from tiny import ROOT, difference, record, run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.engine.config import load_config
-from mmlape.engine.export import build_backbone, export_backbone
 from mmlape.errors import CheckpointError
+from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.models import TimmViT
 
 CONFIG = ROOT / 'configs' / 'segmentation' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'

@@ -18,10 +18,11 @@ from mmengine.config import Config
 from mmengine.registry import HOOKS
 
 from mmlape.datasets.formats import coco
-from mmlape.engine import keys, study_file
+from mmlape.engine import keys
 from mmlape.engine.config import load_config
 from mmlape.models.grid import cached_tensor
 from mmlape.projects.lit import shards
+from mmlape.studies import study_file
 
 OF_ARGUMENTS = 'follows from the arguments'
 OF_PROCESS = 'of the code or the machine, which stay while a process lives'
@@ -33,7 +34,7 @@ CACHES = {
     'engine/keys.py _find_classes': 'test_classes_that_are_registered_later',
     'engine/keys.py runner_keys': OF_PROCESS,
     'engine/plan.py identity': OF_ARGUMENTS,
-    'engine/study_file.py _parse': 'test_studies',
+    'studies/parsing.py _parse': 'test_studies',
     'environment/lock.py locked': OF_PROCESS,
     'experiments/report/paper.py read_metafiles': OF_PROCESS,
     'mmcv_ext.py _kernel': OF_PROCESS,
@@ -49,7 +50,7 @@ CACHES = {
     'models/position/relative_bias.py _flat_index': OF_ARGUMENTS,
     'models/position/rotary.py _axial_rotation': OF_ARGUMENTS,
     'models/swin/layers.py apart_in': OF_ARGUMENTS,
-    'models/timm/changed.py subclass': OF_ARGUMENTS,
+    'models/timm/subclassing.py subclass': OF_ARGUMENTS,
     'projects/lit/shards.py _members': 'test_shards',
     'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
     'projects/mask2former/pixel_decoder.py _sides': OF_ARGUMENTS,

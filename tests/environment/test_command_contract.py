@@ -45,11 +45,6 @@ def load(path, cfg_options=None):
     return Config(dict(source=' '.join([path, *(cfg_options or ())])), filename=path)
 
 
-def load_model(path, cfg_options=None):
-    """Return such a config with a model."""
-    return Config(dict(load(path, cfg_options), model=dict(data_preprocessor=dict(mean=1))), filename=path)
-
-
 LOAD = {'mmlape.engine.config.load_config': load}
 QUIET = {'--quiet': [('--quiet', {'quiet_stack.warnings_only': True})]}
 TRUST = {'--trust-checkpoint': [('--trust-checkpoint', {'trust_checkpoints': True})]}
@@ -178,6 +173,7 @@ CONTRACTS = {
         | simple('--work-dir d', 'test.work_dir', 'd')
         | simple('--out o.json', 'test.out', 'o.json')
         | {'--save-pred': [('--save-pred', {'test.save_pred': True}), ('--save-pred p', {'test.save_pred': 'p'})]}
+        | {'--page': [('--page', {'test.page': True}), ('--page p.html', {'test.page': 'p.html'})]}
         | {
             '--tta': [
                 ('--tta', {'test.tta': [], 'test.name': 'metrics-tta.json'}),
@@ -209,7 +205,12 @@ CONTRACTS = {
             '--fractions': [
                 (
                     '--fractions 1/2 1',
-                    {'Study.arms': [Arm('a+1of2', 'a.py', ('data_fraction=1/2',)), *arms('a')]},
+                    {
+                        'Study.arms': [
+                            Arm('a+1of2', 'a.py', ('data_fraction=1/2',)),
+                            Arm('a', 'a.py', ('data_fraction=1',)),
+                        ]
+                    },
                     '--arms a',
                 )
             ],
@@ -588,47 +589,49 @@ CONTRACTS = {
     ),
     'export-onnx': Contract(
         'a.py m.pth',
+        LOAD | {'mmlape.export.model.export': 0.0, 'mmlape.export.model.image_size': (8, 8)},
         {
-            'mmlape.engine.config.load_config': load_model,
-            'mmlape.engine.export.build_backbone': 'backbone',
-            'mmlape.engine.export.export_backbone': 0.0,
-        },
-        of_config('build_backbone')
-        | {
             'config': [
                 (
                     'b.py m.pth',
+                    {'load_config.path': 'b.py', 'image_size.cfg.source': 'b.py', 'export.cfg.source': 'b.py'},
+                )
+            ],
+            CFG: [
+                (
+                    f'{CFG} x=1 --cfg-options y=2',
                     {
-                        'load_config.path': 'b.py',
-                        'build_backbone.cfg.source': 'b.py',
-                        'export_backbone.notes.config': 'b.py',
+                        'load_config.cfg_options': ['x=1', 'y=2'],
+                        'image_size.cfg.source': 'a.py x=1 y=2',
+                        'export.cfg.source': 'a.py x=1 y=2',
                     },
                 )
             ],
             'checkpoint': [
-                (
-                    'a.py n.pth',
-                    {'build_backbone.checkpoint': 'n.pth', 'export_backbone.notes.checkpoint': 'n.pth'},
-                ),
-                ('a.py none', {'build_backbone.checkpoint': None, 'export_backbone.notes.checkpoint': 'none'}),
+                ('a.py n.pth', {'export.checkpoint': 'n.pth'}),
+                ('a.py none', {'export.checkpoint': None}),
             ],
             '--size': [
-                ('--size 32', {'export_backbone.size': [32, 32]}),
-                ('--size 32 48', {'export_backbone.size': [32, 48]}),
+                ('--size 32', {'image_size': False, 'export.size': [32, 32], 'printed': '32 x 32'}),
+                ('--size 32 48', {'image_size': False, 'export.size': [32, 48], 'printed': '32 x 48'}),
             ],
-            '--tolerance': [('--tolerance 0.5', {'export_backbone.tolerance': 0.5, 'printed': 'limit 0.5'})],
+            '--tolerance': [('--tolerance 0.5', {'export.tolerance': 0.5, 'printed': 'limit 0.5'})],
+            '--out': [('--out p.onnx', {'export.out': 'p.onnx', 'printed': 'wrote p.onnx'})],
         }
-        | simple('--out p.onnx', 'export_backbone.out', 'p.onnx')
-        | simple('--opset 17', 'export_backbone.opset', 17)
+        | simple('--labels', 'export.labels', True)
+        | simple('--backbone', 'export.backbone', True)
+        | simple('--opset 17', 'export.opset', 17)
         | TRUST,
-        '--size 16 --out o.onnx',
+        '--out o.onnx',
     ),
     'print-config': Contract(
         'a.py',
         LOAD
         | {
-            'mmlape.analysis.config_values.value_sources': [],
-            'mmlape.analysis.config_values.differing_values': [],
+            'mmlape.engine.schedule.shorten': None,
+            'mmlape.analysis.schedule.show_schedule': None,
+            'mmlape.engine.config_values.value_sources': [],
+            'mmlape.engine.config_values.differing_values': [],
         },
         {
             'config': [
@@ -656,11 +659,20 @@ CONTRACTS = {
                 )
             ],
             '--from': [('--from', {'load_config': False, 'value_sources': True, 'value_sources.path': 'a.py'})],
+            '--schedule': [
+                (
+                    '--schedule s.png',
+                    {'show_schedule': True, 'show_schedule.cfg.source': 'a.py', 'show_schedule.path': 's.png'},
+                ),
+            ],
+            '--shorten': [
+                ('--shorten 0.5', {'shorten': True, 'shorten.cfg.source': 'a.py', 'shorten.share': 0.5}),
+            ],
         },
     ),
     'list-studies': Contract(
         '',
-        {'mmlape.engine.study_file.packaged_studies': [SimpleNamespace(name='one')], 'fnmatch.fnmatchcase': False},
+        {'mmlape.studies.study_file.packaged_studies': [SimpleNamespace(name='one')], 'fnmatch.fnmatchcase': False},
         {'pattern': [('x*', {'fnmatchcase.pat': 'x*'})]},
     ),
     'list-models': Contract(

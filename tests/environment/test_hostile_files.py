@@ -15,10 +15,9 @@ from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.records import KEY
+from mmlape.checkpoint.metadata import KEY
 from mmlape.cli import main
 from mmlape.datasets.formats.coco import read_coco
-from mmlape.engine.study_file import read_study
 from mmlape.errors import CheckpointError, DataError, MMLaPEError
 from mmlape.files import MAX_DEPTH, MAX_DIGITS, parse_json, parse_yaml, read_json
 from mmlape.projects.lit.captions import read_captions
@@ -26,6 +25,7 @@ from mmlape.registry import POSITION_ENCODINGS
 from mmlape.runs.curves import read_curves
 from mmlape.runs.record import read_evaluations
 from mmlape.runs.resume import is_complete
+from mmlape.studies.study_file import read_study
 
 NESTED = {
     'nested': '[' * 200 + ']' * 200,

@@ -79,8 +79,8 @@ def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
         'models/timm/model.py': 'import torch\nfrom timm import create_model\n\n\ndef make():\n    import timm\n',
         'projects/detr/model.py': 'from mmdet.models import DETR\nfrom mmlape.registry import MODELS\n',
         'projects/t2t/model.py': 'from torch import nn\nimport mmcv\n',
-        'models/initial.py': 'from mmengine.model import BaseInit\n',
-        'models/grid.py': 'from mmlape.models.initial import CUT\n',
+        'models/weight_init.py': 'from mmengine.model import BaseInit\n',
+        'models/grid.py': 'from mmlape.models.weight_init import CUT\n',
     }
     for name, text in files.items():
         path = tmp_path / 'mmlape' / name
@@ -90,7 +90,7 @@ def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
     assert [tuple(name.removeprefix('mmlape.') for name in pair) for pair in found] == [
         ('checkpoint.loading', 'mmengine'),
         ('log', 'rich'),
-        ('models.grid', 'models.initial'),
+        ('models.grid', 'models.weight_init'),
         ('models.timm.model', 'timm'),
         ('models.vit.model', 'registry'),
         ('models.vit.model', 'timm'),

@@ -64,7 +64,7 @@ def test_wheel_carries_configs_tools_and_index(wheel: Path):
         if source.is_file():
             assert f'mmlape/.mim/{source.relative_to(ROOT)}' in names
     assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt', 'mmlape/py.typed'} <= names
-    assert {'mmlape/analysis/dataset_page.html', 'mmlape/experiments/report/page.html'} <= names
+    assert {'mmlape/analysis/dataset_page.html', 'mmlape/page.html'} <= names
     assert not [name for name in names if name.startswith(('tests/', 'bootstrap/')) or name.endswith(('.pyc', '.pth'))]
 
 
@@ -248,6 +248,7 @@ def short(iters: int) -> tuple[str, ...]:
     return '--cfg-options', *lengths, 'model.backbone.init_cfg=None'
 
 
+@pytest.mark.release
 @pytest.mark.parametrize('name', [MASK_RCNN, SEGMENTER], ids=['detection', 'segmentation'])
 def test_an_empty_environment_trains_with_what_the_wheel_asks_for(stack: Path, name: str):
     """From an empty folder, by the name of a config, on mmcv without compiled ops."""
@@ -264,6 +265,7 @@ INFERENCE = (
 )
 
 
+@pytest.mark.release
 def test_tools_that_import_mmdet_first_run_after_install_ops(stack: Path):
     """MMDetection's own training script, and the inferencers of the three packages."""
     python, folder = stack / 'bin' / 'python', stack.parent

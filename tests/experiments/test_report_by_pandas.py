@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 from synthetic import settings, write_log, write_run
 
-from mmlape.experiments.report import document, figures
+from mmlape import page
+from mmlape.experiments.report import figures
 from mmlape.experiments.report.writing import report_work_dir
 from mmlape.figures import look
 from mmlape.runs.run import write_order
@@ -140,7 +141,7 @@ def test_an_arm_has_its_colour_in_all_figures(work_dir, tmp_path, monkeypatch):
     """That of its place in the report, baselines thick; gains and losses of classes have a colour each."""
     drawn = {}
     monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.setdefault(path.stem, figure) and path)
-    monkeypatch.setattr(document, 'data_uri', lambda path: '')
+    monkeypatch.setattr(page, 'data_uri', lambda path: '')
     report, _ = report_work_dir(work_dir, tmp_path)
     assert set(drawn) == {'differences', 'curves-0', 'classes-0', 'classes-1', 'classes-2'}
     looks = [look(place, arm in BASELINES.values()) for place, arm in enumerate(ARMS)]

@@ -15,7 +15,7 @@ from mmlape.experiments.report import fractions as module
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions, series_of
 from mmlape.experiments.report.tables import results_table
 from mmlape.runs.run import read_arms
-from mmlape.tables import heads_of, rows_of
+from mmlape.tables import header_of, rows_of
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')
 PAPER = {
@@ -60,7 +60,7 @@ def work_dir(tmp_path_factory):
 
 def test_table_has_means_intervals_and_the_papers_figures(work_dir):
     table = fraction_table(report_of(work_dir))
-    assert heads_of(table) == ['series', 'metric', 'of the images', *SHARES]
+    assert header_of(table) == ['series', 'metric', 'of the images', *SHARES]
     assert [row[:3] for row in rows_of(table)] == [
         (name_of(stem), 'mIoU', line)
         for stem in ('none', 'dual')
@@ -151,7 +151,7 @@ def test_series_of_other_fractions_share_a_table(tmp_path):
     for stem, share in (('none', '1/4'), ('none', '1'), ('dual', '1/2'), ('dual', '1')):
         write_arm(tmp_path, stem, share)
     table = fraction_table(report_of(tmp_path))
-    assert heads_of(table)[3:] == ['1/4', '1/2', '1']
+    assert header_of(table)[3:] == ['1/4', '1/2', '1']
     means = {row[0]: row[3:] for row in rows_of(table) if row[2] == 'mean ± std (n)'}
     assert [cell == '–' for cell in means[name_of('none')]] == [False, True, False]
     assert [cell == '–' for cell in means[name_of('dual')]] == [True, False, False]

@@ -9,7 +9,7 @@ import torch
 from tiny import GUARD, ROOT, environment
 
 from mmlape.models.adapter.deform_attn import (
-    Cells,
+    FeatureLevels,
     MSDeformAttn,
     available_backends,
     multi_scale_deformable_attention,
@@ -50,7 +50,7 @@ def looped(value, shapes, locations, weights):
     return out.flatten(2)
 
 
-@pytest.mark.parametrize('backend', ['embedding_bag', 'pytorch'])
+@pytest.mark.parametrize('backend', ['embedding_bag', 'gather', 'pytorch'])
 def test_plain_backends_are_bilinear_sampling(backend):
     args = inputs(torch.float64)
     out = multi_scale_deformable_attention(*args, backend=backend)
@@ -214,7 +214,7 @@ def test_a_constant_pyramid_reads_as_the_constant_inside():
     module = MSDeformAttn(8, n_levels=1, num_heads=2, n_points=1).double()
     with torch.no_grad():
         module.sampling_offsets.bias.zero_()
-    cells = Cells.of([(4, 5)], torch.device('cpu'))
+    cells = FeatureLevels.of([(4, 5)], torch.device('cpu'))
     feat = torch.randn(8, dtype=torch.float64).expand(1, 20, 8)
     out = module(torch.randn(1, 20, 8, dtype=torch.float64), cells, feat, cells)
     expected = module.output_proj(module.value_proj(feat))

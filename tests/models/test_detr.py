@@ -17,7 +17,7 @@ from torchvision.models._meta import _COCO_CATEGORIES
 from mmlape.analysis.backbones import open_model
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect, write_tensors
-from mmlape.checkpoint.records import record_of
+from mmlape.checkpoint.metadata import metadata_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
 from mmlape.projects.detr.model import EncoderAttention
@@ -128,7 +128,7 @@ def test_own_files_keep_what_no_key_tells(tmp_path):
     """A file of LaPE is not taken for one without, and one without the sinusoids not for one with them."""
     model = randomise(tiny_detr(pe_type=['sine', IRPE], pe_joining='lape'))
     file = tmp_path / 'a.pth'
-    write_tensors(model.state_dict(), file, 'state_dict', record=record_of(model))
+    write_tensors(model.state_dict(), file, 'state_dict', record=metadata_of(model))
     other = tiny_detr(pe_type=['sine', IRPE], pe_joining='lape')
     load_model(other, str(file))
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in other.state_dict().items())
@@ -145,7 +145,7 @@ def test_tables_of_a_file_are_not_those_of_the_constructor(tmp_path, kind):
     options = dict(pe_type=['sine', kind], grid=(3, 4))
     source = randomise(tiny_detr(**options))
     path = str(tmp_path / 'a.pth')
-    write_tensors(source.state_dict(), path, 'state_dict', record=record_of(source))
+    write_tensors(source.state_dict(), path, 'state_dict', record=metadata_of(source))
     tables = [name for name, _ in source.encoder.named_parameters() if '.self_attn.' in name and '.attn.' not in name]
     assert tables
     for init in (dict(type='Pretrained', checkpoint=path), None):

@@ -11,7 +11,7 @@ from model_helpers import randomise
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.key_maps import Layout, rename_keys
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.base.backbone import BaseBackbone
@@ -139,7 +139,7 @@ def test_inspect_prints_what_loads_a_users_backbone(tmp_path, monkeypatch):
     model = randomise(Signed(**{key: value for key, value in own.items() if key != 'init_cfg'}))
     weights = {f'backbone.{name}': value for name, value in model.state_dict().items()}
     config = Config(dict(model=dict(type='A', backbone=dict(type='mmlape.Signed', **own)), data=dict(backbone=dict())))
-    record = record_of(torch.nn.ModuleDict({'backbone': model})).plain()
+    record = metadata_of(torch.nn.ModuleDict({'backbone': model})).plain()
     for stored, told in ((config.pretty_text, True), ('model = dict(backbone=exit())', False)):
         torch.save({'state_dict': weights, 'meta': {KEY: record, 'cfg': stored}}, tmp_path / 'own.pth')
         found = inspect(tmp_path / 'own.pth')

@@ -9,7 +9,7 @@ from torch import nn
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.models import ViTAdapter
-from mmlape.models.adapter.deform_attn import Cells
+from mmlape.models.adapter.deform_attn import FeatureLevels
 from mmlape.models.adapter.layers import ConvFFN, SpatialPriorModule
 from mmlape.models.adapter.model import AdapterMixin
 
@@ -40,10 +40,10 @@ def test_one_depthwise_convolution_serves_three_maps():
 
 
 def test_cells_are_centres_in_reading_order():
-    cells = Cells.of([(2, 3), (1, 1)], torch.device('cpu'))
+    cells = FeatureLevels.of([(2, 3), (1, 1)], torch.device('cpu'))
     expected = [(x / 6, y / 4) for y in (1, 3) for x in (1, 3, 5)] + [(0.5, 0.5)]
-    torch.testing.assert_close(cells.centres, torch.tensor(expected))
-    assert cells.scale.tolist() == [[3, 2], [1, 1]]
+    torch.testing.assert_close(cells.reference_points, torch.tensor(expected))
+    assert cells.offset_normalizer.tolist() == [[3, 2], [1, 1]]
 
 
 def test_zero_injectors_leave_the_vit_alone():

@@ -19,8 +19,10 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model
 from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
-from mmlape.runs.failures import ECHO, Interrupted, StopRequest, _cause, kind_of, record_failure
+from mmlape.runs.failure_types import failure_type_of
+from mmlape.runs.failures import _cause, record_failure
 from mmlape.runs.record import NOTES, RESERVE, RunRecord
+from mmlape.runs.signals import ECHO, Interrupted, StopRequest
 
 TOOLS = tiny.ROOT / 'tools'
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=2')
@@ -56,7 +58,7 @@ def failed(work_dir, kind, *parts):
     ],
 )
 def test_a_failure_has_a_kind_and_one_line(error, kind):
-    found = kind_of(error)
+    found = failure_type_of(error)
     assert found.name == kind
     line = found.explain(error, 'in iteration 3')
     assert line and '\n' not in line

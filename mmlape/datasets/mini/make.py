@@ -1,7 +1,8 @@
 """Generates the mini data: small datasets of real handwriting in the formats of COCO, ADE20K and ImageNet.
 
-They are written into a directory beside the target that replaces it when complete, so a killed process leaves no
-incomplete dataset. `mini_data.json` in the target lists every file, which makes a later overwrite safe.
+They are written into a directory beside the target that replaces it when complete, so a killed
+process leaves no incomplete dataset. `mini_data.json` in the target lists every file, which makes a
+later overwrite safe.
 """
 
 import json
@@ -45,25 +46,33 @@ VTAB_SETS = ('digits', 'textures', 'counts')
 class MiniOptions(SceneOptions):
     """Options of the mini data."""
 
-    digits: int = 6000  # number of training crops of a single digit; a fifth as many are for validation
+    digits: int = (
+        6000  # number of training crops of a single digit; a fifth as many are for validation
+    )
     crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
     per_scene: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
-    digit_size: tuple[int, int] = (96, 104)  # smallest and largest side, in pixels, of a digit's tile
-    # number of training images of each set of the mini VTAB; a quarter as many are for validation, half as many for
-    # testing
+    digit_size: tuple[int, int] = (
+        96,
+        104,
+    )  # smallest and largest side, in pixels, of a digit's tile
+    # number of training images of each set of the mini VTAB; a quarter as many are for validation,
+    # half as many for testing
     vtab: int = 0
 
     credits: ClassVar = CREDITS
 
     def rules(self) -> list[tuple[str, bool, str]]:
         """See `SceneOptions.rules`."""
+        fewest, most = self.per_scene
+        smallest, largest = self.digit_size
         return [
             *super().rules(),
-            *((name, getattr(self, name) >= 0, 'must not be negative') for name in ('digits', 'vtab')),
+            ('digits', self.digits >= 0, 'must not be negative'),
+            ('vtab', self.vtab >= 0, 'must not be negative'),
             ('crop', self.crop >= 16, 'must be at least 16'),
-            ('per_scene', 1 <= self.per_scene[0] <= self.per_scene[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
-            ('digit_size', 12 <= self.digit_size[0] <= self.digit_size[1], 'must be MIN MAX with 12 <= MIN <= MAX'),
-            ('digit_size', self.digit_size[1] <= min(self.size), f'must fit into a scene of {self.size}'),
+            ('per_scene', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX'),
+            ('digit_size', 12 <= smallest <= largest, 'must be MIN MAX with 12 <= MIN <= MAX'),
+            ('digit_size', largest <= min(self.size), f'must fit into a scene of {self.size}'),
         ]
 
     def write(self, root: Path) -> list[dict]:
@@ -71,11 +80,13 @@ class MiniOptions(SceneOptions):
         return _write_scenes(root, self) + _write_digits(root, self) + _write_vtab(root, self)
 
 
-def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwrite: bool = False) -> list[dict]:
+def make_mini_data(
+    root: str | Path, options: SceneOptions | None = None, overwrite: bool = False
+) -> list[dict]:
     """Generate the mini data below ``root``: digits, or what else the options are of.
 
-    The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for each format and
-    split: format, split, path, images, objects.
+    The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for
+    each format and split: format, split, path, images, objects.
 
     Raises:
         DataError: The target has other content, or cannot be written.
@@ -85,8 +96,12 @@ def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwr
     _require_target(root, overwrite)
     with _staging_directory(root) as partial:
         rows = options.write(partial)
-        marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
-        files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
+        marker = dict(
+            made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)
+        )
+        files = sorted(
+            path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file()
+        )
         marker.update(credits=options.credits, files=[MARKER, *files])
         (partial / MARKER).write_text(json.dumps(marker, indent=1))
         _publish(partial, root, overwrite)
@@ -105,22 +120,47 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
         ade = AdeWriter(root / 'ade', split, ADE_CLASSES)
         for _ in track(range(count), f'{split} scenes'):
             digits = int(rng.integers(options.per_scene[0], options.per_scene[1] + 1))
-            scene = scenes.compose(scans, backgrounds, options.size, digits, options.digit_size, rng)
+            scene = scenes.compose(
+                scans, backgrounds, options.size, digits, options.digit_size, rng
+            )
             jpeg = encode_image(scene.image, '.jpg')
-            things = [Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits]
+            things = [
+                Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits
+            ]
             behind = PHOTOGRAPHS[scene.photograph]
             coco.add(jpeg, options.size, things, scenes.describe(scene), photograph=behind)
             ade.add(jpeg, draw_labels(options.size, things, ADE_CLASSES.index(behind), border))
         coco.close()
-        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
+        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text(
+            '\n'.join(scenes.VOCABULARY) + '\n'
+        )
         total = len(coco.annotations)
-        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=total))
-        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=total))
+        rows.append(
+            dict(
+                format='COCO',
+                split=split,
+                path=coco.folder.relative_to(root),
+                images=count,
+                objects=total,
+            )
+        )
+        rows.append(
+            dict(
+                format='ADE20K',
+                split=split,
+                path=ade.images.relative_to(root),
+                images=count,
+                objects=total,
+            )
+        )
     return rows
 
 
 def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
-    """Write single-digit crops: digit and background have the share of the crop that they have of a scene's cell."""
+    """Write single-digit crops.
+
+    Digit and background have the share of the crop that they have of a scene's cell.
+    """
     if not options.digits:
         return []
     rows = []
@@ -128,23 +168,38 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
-        count = options.digits if split == 'train' else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+        count = options.digits
+        if split != 'train':
+            count = max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = options.generator(f'{split} digits')
-        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        scans = scenes.Scans(split, rng).sample()
+        backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        size = (options.crop, options.crop)
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in track(range(count), f'{split} digits'):
-            scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng)
+            scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
             digit = scene.digits[0]
-            name = f'{number:05d}_scan{digit.scan:04d}.png'
-            (folder / DIGIT_NAMES[digit.label] / name).write_bytes(encode_image(scene.image, '.png'))
-        rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
+            file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
+            file.write_bytes(encode_image(scene.image, '.png'))
+        rows.append(
+            dict(
+                format='ImageNet',
+                split=split,
+                path=folder.relative_to(root),
+                images=count,
+                objects=count,
+            )
+        )
     return rows
 
 
 def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
-    """Write three sets with VTAB's lists: which digit, which photograph is behind it, how many digits there are."""
+    """Write three sets with VTAB's lists.
+
+    Their labels are the digit, the photograph behind it, and the number of digits.
+    """
     rows, crop = [], (options.crop, options.crop)
     splits = {'train800': ('train', 1), 'val200': ('train', 4), 'test': ('val', 2)}
     for name in VTAB_SETS if options.vtab else ():
@@ -152,18 +207,28 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = options.generator(f'{split} vtab {name}')
-            scans, backgrounds = scenes.Scans(scans_of, rng).sample(), scenes.Backgrounds(rng, (0.25, 0.5))
+            scans = scenes.Scans(scans_of, rng).sample()
+            backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
             for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
                 objects = int(rng.integers(1, 5)) if name == 'counts' else 1
-                scene = scenes.compose(scans, backgrounds, crop, objects, (largest - 2, largest), rng)
+                sides = (largest - 2, largest)
+                scene = scenes.compose(scans, backgrounds, crop, objects, sides, rng)
                 labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
                 path = f'images/{split}/{number:05d}.png'
                 (folder / path).write_bytes(encode_image(scene.image, '.png'))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
             total = len(lines[split])
-            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=total, objects=total))
+            rows.append(
+                dict(
+                    format='VTAB',
+                    split=split,
+                    path=folder.relative_to(root),
+                    images=total,
+                    objects=total,
+                )
+            )
         lines['train800val200'] = lines['train800'] + lines['val200']
         for split, content in lines.items():
             (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')
@@ -177,10 +242,15 @@ def _require_target(root: Path, overwrite: bool) -> None:
     if not root.exists() or not any(root.iterdir()):
         return
     if not overwrite:
-        raise DataError(f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.')
+        raise DataError(
+            f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.'
+        )
     marker = root / MARKER
     if not marker.is_file():
-        raise DataError(f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.')
+        raise DataError(
+            f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace '
+            'it.'
+        )
     try:
         own = set(parse_json(marker.read_text())['files'])
     except (ValueError, KeyError, TypeError) as error:
@@ -189,13 +259,17 @@ def _require_target(root: Path, overwrite: bool) -> None:
         name = path.relative_to(root).as_posix()
         if (path.is_symlink() or not path.is_dir()) and name not in own:
             raise DataError(
-                f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it elsewhere.'
+                f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it '
+                'elsewhere.'
             )
 
 
 @contextmanager
 def _staging_directory(root: Path) -> Iterator[Path]:
-    """Yield a new directory beside the target; remove it afterwards, and first those of killed processes."""
+    """Yield a new directory beside the target.
+
+    Remove it afterwards, and first those of killed processes.
+    """
     prefix = f'.{root.absolute().name}.partial-{platform.node()}-'
     parent = root.absolute().parent
     partial = parent / f'{prefix}{os.getpid()}'
@@ -206,7 +280,9 @@ def _staging_directory(root: Path) -> Iterator[Path]:
                 shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
     except OSError as error:
-        raise DataError(f'Cannot write to {parent}: {error.strerror}. Choose another directory.') from error
+        raise DataError(
+            f'Cannot write to {parent}: {error.strerror}. Choose another directory.'
+        ) from error
     try:
         yield partial
     finally:

@@ -1,8 +1,9 @@
 """Scenes of photographed animals, plants and things, cut out by their own transparency, on crops of photographs.
 
-The objects are the stamps of Tux Paint, as Debian's package `tuxpaint-stamps-default` installs them; nothing of it is
-shipped here. A scene has objects of the same size and as many of them on each 256 x 256 pixels, and a background of
-the same scale, whatever its canvas is. Training and validation share no object.
+The objects are the stamps of Tux Paint, as Debian's package `tuxpaint-stamps-default` installs
+them; nothing of it is shipped here. A scene has objects of the same size and as many of them on
+each 256 x 256 pixels, and a background of the same scale, whatever its canvas is. Training and
+validation share no object.
 """
 
 import re
@@ -65,7 +66,10 @@ class ObjectOptions(SceneOptions):
 
     stamps: str = STAMPS  # the folder of the stamps
     density: tuple[int, int] = (2, 4)  # fewest and most objects on 256 x 256 pixels
-    object_size: tuple[int, int] = (48, 104)  # smallest and largest longer side of an object in pixels
+    object_size: tuple[int, int] = (
+        48,
+        104,
+    )  # smallest and largest longer side of an object in pixels
 
     credits: ClassVar = {
         'objects': 'the stamps of Tux Paint, by Bill Kendrick and others, GPL-2 or later',
@@ -75,9 +79,10 @@ class ObjectOptions(SceneOptions):
     def rules(self) -> list[tuple[str, bool, str]]:
         """See `SceneOptions.rules`."""
         least, most = self.object_size
+        fewest, densest = self.density
         return [
             *super().rules(),
-            ('density', 1 <= self.density[0] <= self.density[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
+            ('density', 1 <= fewest <= densest, 'must be MIN MAX with 1 <= MIN <= MAX'),
             ('object_size', 12 <= least <= most, 'must be MIN MAX with 12 <= MIN <= MAX'),
             ('object_size', most <= min(self.size), f'must fit into a scene of {self.size}'),
         ]
@@ -101,7 +106,9 @@ class ObjectOptions(SceneOptions):
             total = len(coco.annotations)
             for format, folder in (('COCO', coco.folder), ('ADE20K', ade.images)):
                 path = folder.relative_to(root)
-                rows.append(dict(format=format, split=split, path=path, images=count, objects=total))
+                rows.append(
+                    dict(format=format, split=split, path=path, images=count, objects=total)
+                )
         return rows
 
 
@@ -119,7 +126,10 @@ def find_stamps(folder: str | Path) -> list[list[Path]]:
         paths = [path for part in folders for path in sorted((folder / part).rglob('*.png'))]
         paths = [path for path in paths if _is_photograph(path.relative_to(folder))]
         if len({_object(path) for path in paths}) < VAL_EVERY:
-            raise DataError(f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings them')
+            raise DataError(
+                f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings '
+                'them'
+            )
         found.append(paths)
     return found
 
@@ -142,7 +152,9 @@ class Stamps:
         for paths in found:
             objects = sorted({_object(path) for path in paths})
             held_out = set(objects[VAL_EVERY - 1 :: VAL_EVERY])
-            self.of_class.append([path for path in paths if (_object(path) in held_out) == (split == 'val')])
+            self.of_class.append(
+                [path for path in paths if (_object(path) in held_out) == (split == 'val')]
+            )
         self.images: dict[Path, np.ndarray] = {}
 
     def sample(self) -> Iterator[tuple[int, str, np.ndarray]]:
@@ -167,7 +179,9 @@ def read_stamp(path: Path) -> np.ndarray:
     """
     image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
     if image is None or image.ndim != 3 or image.shape[2] != 4 or image.dtype != np.uint8:
-        raise DataError(f'{path} is no PNG of 8 bits with transparency: {INSTALL} brings the stamps')
+        raise DataError(
+            f'{path} is no PNG of 8 bits with transparency: {INSTALL} brings the stamps'
+        )
     left, top, wide, high = cv2.boundingRect((image[..., 3] >= 128).astype(np.uint8))
     if not wide:
         raise DataError(f'{path} shows nothing: all of it is transparent')
@@ -181,7 +195,9 @@ class Backgrounds:
         from sklearn.datasets import load_sample_image
 
         self.rng = rng
-        self.photographs = [load_sample_image(f'{name}.jpg')[..., ::-1] for name in scenes.PHOTOGRAPHS]
+        self.photographs = [
+            load_sample_image(f'{name}.jpg')[..., ::-1] for name in scenes.PHOTOGRAPHS
+        ]
 
     def crop(self, height: int, width: int) -> np.ndarray:
         """Return a part (height, width, 3) from a random position."""
@@ -189,7 +205,9 @@ class Backgrounds:
         zoom = self.rng.uniform(*ZOOM)
         method = cv2.INTER_AREA if zoom < 1 else cv2.INTER_LINEAR
         scaled = cv2.resize(photograph, None, fx=zoom, fy=zoom, interpolation=method)
-        rows, columns = (self._reflected(wanted, have) for wanted, have in zip((height, width), scaled.shape))
+        rows, columns = (
+            self._reflected(wanted, have) for wanted, have in zip((height, width), scaled.shape)
+        )
         return scaled[rows[:, None], columns]
 
     def _reflected(self, wanted: int, have: int) -> np.ndarray:
@@ -215,7 +233,9 @@ def compose(
     least, most = (max(1, round(number * cells)) for number in options.density)
     for _ in range(int(rng.integers(least, most + 1))):
         label, name, stamp = next(stamps)
-        colour, cover = draw_stamp(stamp, int(rng.integers(options.object_size[0], options.object_size[1] + 1)), rng)
+        colour, cover = draw_stamp(
+            stamp, int(rng.integers(options.object_size[0], options.object_size[1] + 1)), rng
+        )
         rows, columns = cover.shape
         for _ in range(PLACEMENT_TRIES):
             top, left = int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1))
@@ -233,7 +253,9 @@ def compose(
     return image, things
 
 
-def draw_stamp(stamp: np.ndarray, side: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def draw_stamp(
+    stamp: np.ndarray, side: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw a stamp with a longer side in pixels, mirrored or not, in a random light.
 
     Return its colours (h, w, 3) float32 in [0, 255], and its coverage (h, w) float32 in [0, 1].

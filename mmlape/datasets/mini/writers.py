@@ -15,7 +15,9 @@ from mmlape.errors import ConfigError
 
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
-TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
+TRACE_SCALE = (
+    2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
+)
 MASKS = ('polygon', 'rle')
 
 
@@ -58,7 +60,10 @@ class SceneOptions:
         raise NotImplementedError
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Seed a generator of its own for each split and format: more images of one do not change another."""
+        """Seed a generator of its own for each split and format.
+
+        More images of one do not change another.
+        """
         return np.random.default_rng([self.seed, zlib.crc32(purpose.encode())])
 
 
@@ -73,8 +78,8 @@ def encode_rle(mask: np.ndarray) -> dict:
 def encode_polygons(mask: np.ndarray) -> list[list[float]]:
     """Encode a (H, W) bool mask as polygons [x1, y1, x2, y2, ...], one for each connected part.
 
-    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and forth along one
-    line: even-odd filling then leaves the hole open.
+    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and
+    forth along one line: even-odd filling then leaves the hole open.
     """
     large = np.repeat(np.repeat(mask.astype(np.uint8), TRACE_SCALE, axis=0), TRACE_SCALE, axis=1)
     outlines, tree = cv2.findContours(large, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
@@ -82,7 +87,11 @@ def encode_polygons(mask: np.ndarray) -> list[list[float]]:
     for hole, (*_, parent) in enumerate(tree[0]):
         if parent >= 0:
             polygons[parent] = _splice(polygons[parent], outlines[hole].reshape(-1, 2))
-    return [((points + 0.5) / TRACE_SCALE).ravel().tolist() for points in polygons.values() if len(points) >= 3]
+    return [
+        ((points + 0.5) / TRACE_SCALE).ravel().tolist()
+        for points in polygons.values()
+        if len(points) >= 3
+    ]
 
 
 def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
@@ -94,7 +103,9 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 class CocoWriter:
-    """Writes one split below ``root``: images at once; boxes, masks ('polygon' or 'rle') and captions at `close`.
+    """Writes one split below ``root``: images at once.
+
+    Boxes, masks ('polygon' or 'rle') and captions at `close`.
 
     Args:
         root: Receives the images' folder and `annotations/`.
@@ -105,7 +116,12 @@ class CocoWriter:
     """
 
     def __init__(
-        self, root: Path, split: str, masks: str, categories: Iterable[tuple[str, str]], description: str
+        self,
+        root: Path,
+        split: str,
+        masks: str,
+        categories: Iterable[tuple[str, str]],
+        description: str,
     ) -> None:
         self.folder = root / f'{split}2017'
         self.file = root / 'annotations' / f'instances_{split}2017.json'
@@ -113,7 +129,8 @@ class CocoWriter:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.encode = encode_polygons if masks == 'polygon' else encode_rle
         self.categories = [
-            dict(id=i + 1, name=name, supercategory=group) for i, (name, group) in enumerate(categories)
+            dict(id=i + 1, name=name, supercategory=group)
+            for i, (name, group) in enumerate(categories)
         ]
         self.info = dict(description=description)
         self.images, self.annotations, self.captions = [], [], []
@@ -151,15 +168,25 @@ class CocoWriter:
 
     def close(self) -> None:
         """Write the annotation files."""
-        content = dict(info=self.info, images=self.images, annotations=self.annotations, categories=self.categories)
+        content = dict(
+            info=self.info,
+            images=self.images,
+            annotations=self.annotations,
+            categories=self.categories,
+        )
         self.file.write_text(json.dumps(content))
         if self.captions:
             captions = dict(info=self.info, images=self.images, annotations=self.captions)
-            self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(json.dumps(captions))
+            self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(
+                json.dumps(captions)
+            )
 
 
 class AdeWriter:
-    """Writes one split below ``root``: images, and label maps with a palette; label 0 is unlabelled."""
+    """Writes one split below ``root``: images, and label maps with a palette.
+
+    Label 0 is unlabelled.
+    """
 
     def __init__(self, root: Path, split: str, classes: Sequence[str]) -> None:
         self.split, self.count = split, 0
@@ -167,7 +194,9 @@ class AdeWriter:
         self.labels = root / 'annotations' / ADE_SPLITS[split]
         self.images.mkdir(parents=True)
         self.labels.mkdir(parents=True)
-        self.palette = [0, 0, 0] + [value for colour in class_palette(len(classes)) for value in colour]
+        self.palette = [0, 0, 0] + [
+            value for colour in class_palette(len(classes)) for value in colour
+        ]
         (root / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes))
 
     def add(self, jpeg: bytes, labels: np.ndarray) -> None:
@@ -182,7 +211,9 @@ class AdeWriter:
         label_map.save(self.labels / f'{stem}.png')
 
 
-def draw_labels(size: tuple[int, int], things: Iterable[Thing], behind: int, border: int) -> np.ndarray:
+def draw_labels(
+    size: tuple[int, int], things: Iterable[Thing], behind: int, border: int
+) -> np.ndarray:
     """Draw a label map (H, W) uint8: classes from 1 on, and ``behind`` around them.
 
     A border of so many pixels around each object is 0, unlabelled.
@@ -198,5 +229,7 @@ def draw_labels(size: tuple[int, int], things: Iterable[Thing], behind: int, bor
 
 def encode_image(image: np.ndarray, suffix: str) -> bytes:
     """Encode a (H, W, 3) BGR image as ``.jpg`` or ``.png``."""
-    quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == '.jpg' else []  # OpenCV 5 warns of others' options
+    quality = (
+        [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == '.jpg' else []
+    )  # OpenCV 5 warns of others' options
     return cv2.imencode(suffix, image, quality)[1].tobytes()

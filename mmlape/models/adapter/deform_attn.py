@@ -2,8 +2,8 @@
 
     out(q) = W sum_l sum_k A_lk(q) value_l(centre(q) + offset_lk(q))
 
-in each head, with bilinear samples (zeros outside, pixel centres at half coordinates) and weights A that a softmax
-over all levels and points normalises.
+in each head, with bilinear samples (zeros outside, pixel centres at half coordinates) and weights A
+that a softmax over all levels and points normalises.
 """
 
 import math
@@ -20,32 +20,36 @@ from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.layers.linear import Linear
 
 
-class Cells(NamedTuple):
-    """The cells of a pyramid, level after level, as deformable attention needs to know them."""
+class FeatureLevels(NamedTuple):
+    """The levels of a feature pyramid, as deformable attention needs to know them."""
 
-    shapes: tuple[Grid, ...]  # (rows, columns) of each of the L levels
-    centres: Tensor  # (x, y) of each cell in [0, 1] of its level, (S, 2), float32 whatever the model's dtype
-    scale: Tensor  # (columns, rows) of each level, (L, 2), float32
+    spatial_shapes: tuple[Grid, ...]  # (rows, columns) of each of the L levels
+    # centre (x, y) of each cell in [0, 1] of its level, (S, 2), float32 whatever the model's dtype
+    reference_points: Tensor
+    offset_normalizer: Tensor  # (columns, rows) of each level, (L, 2), float32
 
     @classmethod
-    def of(cls, shapes: Sequence[Grid], device: torch.device) -> 'Cells':
+    def of(cls, shapes: Sequence[Grid], device: torch.device) -> 'FeatureLevels':
         """Build the cells of levels ``shapes``."""
         levels = []
         for rows, columns in shapes:
             y = torch.linspace(0.5, rows - 0.5, rows, device=device) / rows
             x = torch.linspace(0.5, columns - 0.5, columns, device=device) / columns
             levels.append(torch.cartesian_prod(y, x).flip(-1))
-        scale = torch.tensor([(columns, rows) for rows, columns in shapes], dtype=torch.float32, device=device)
-        return cls(tuple(shapes), torch.cat(levels), scale)
+        widths = [(columns, rows) for rows, columns in shapes]
+        normalizer = torch.tensor(widths, dtype=torch.float32, device=device)
+        return cls(tuple(shapes), torch.cat(levels), normalizer)
 
 
 def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
     batch, _, heads, dims = value.shape
     queries = locations.shape[1]
     sizes = [rows * columns for rows, columns in shapes]
-    grid = 2 * locations.permute(3, 0, 2, 1, 4, 5).flatten(1, 2) - 1  # (L, B*heads, Q, P, 2) in [-1, 1]
+    # (L, B*heads, Q, P, 2) in [-1, 1]
+    grid = 2 * locations.permute(3, 0, 2, 1, 4, 5).flatten(1, 2) - 1
     weights = weights.permute(3, 0, 2, 1, 4).flatten(1, 2)  # (L, B*heads, Q, P)
-    maps = value.permute(0, 2, 3, 1).flatten(0, 1).split(sizes, dim=-1)  # (B*heads, d, rows*columns) a level
+    # (B*heads, d, rows*columns) a level
+    maps = value.permute(0, 2, 3, 1).flatten(0, 1).split(sizes, dim=-1)
     out = 0
     for level, shape in enumerate(shapes):
         image = maps[level].unflatten(-1, shape)
@@ -55,29 +59,57 @@ def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: 
 
 
 def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return weight and clamped index of the cells around each position on one axis; weights outside are 0."""
+    """Return weight and clamped index of the cells around each position on one axis.
+
+    Weights outside are 0.
+    """
     at = position * size - 0.5
     low = at.detach().floor()
     share = at - low
     low, last = low.int(), size.int() - 1
     cells = ((1 - share, low), (share, low + 1))
     return [
-        (weight * ((index >= 0) & (index <= last)), index.minimum(last).clamp(min=0))  # a product: NaN stays NaN
+        # a product: NaN stays NaN
+        (weight * ((index >= 0) & (index <= last)), index.minimum(last).clamp(min=0))
         for weight, index in cells
     ]
 
 
-def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+def _embedding_bag(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
+) -> Tensor:
     """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
-    batch, _, heads, dims = value.shape
-    queries, _, levels, points = locations.shape[1:5]
+    index, shares = _rows(value, shapes, locations, weights)
+    out = row_sums(value.reshape(-1, value.shape[-1]), index, shares)
+    return out.view(len(value), locations.shape[1], -1)
+
+
+def _gather(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+    """Gather the rows that `_embedding_bag` sums: one Gather of an ONNX graph, which every runtime has."""
+    index, shares = _rows(value, shapes, locations, weights)
+    rows = F.embedding(index, value.reshape(-1, value.shape[-1]))
+    out = torch.bmm(shares[:, None], rows)
+    return out.view(len(value), locations.shape[1], -1)
+
+
+def _rows(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return for each sum which rows of ``value`` it has, (B * Q * heads, 4 * L * points), and with what weights."""
+    batch, _, heads, _ = value.shape
+    _, _, levels, points = locations.shape[1:5]
     columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
     x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
     across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
-    down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
+    down = [
+        (weight * weights, first + index * (columns * heads))
+        for weight, index in _axis(y, rows.to(y.dtype))
+    ]
     pairs = [(u * v, i + j) for v, j in down for u, i in across]
-    shares, index = (torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs))
-    return row_sums(value.reshape(-1, dims), index, shares).view(batch, queries, heads * dims)
+    shares, index = (
+        torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs)
+    )
+    return index, shares
 
 
 def _row_tables(
@@ -92,7 +124,10 @@ def _row_tables(
     rows, columns = (size.contiguous() for size in sizes.unbind(1))
     cells = rows * columns
     level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
-    image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
+    image = (
+        torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1)
+        * cells[:, 0].sum()
+    )
     head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
     return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
 
@@ -129,8 +164,10 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
 
     On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op runs in float32
     and float64. On the CPU sums of rows are the fastest; sampling by ``grid_sample`` runs everywhere, and is what a
-    compiler fuses and an export knows.
+    compiler fuses. An export to ONNX has 'gather' alone, since few runtimes have a fast GridSample.
     """
+    if torch.onnx.is_in_onnx_export():
+        return ['gather']
     names = []
     kind = torch.device(device).type
     if kind == 'cpu' and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
@@ -144,19 +181,24 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
 
 
 def multi_scale_deformable_attention(
-    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor, backend: str | None = None
+    value: Tensor,
+    shapes: Sequence[Grid],
+    locations: Tensor,
+    weights: Tensor,
+    backend: str | None = None,
 ) -> Tensor:
     """Sample a pyramid and sum the samples by weight.
 
-    Half-precision inputs stay in half precision where the backend can (deformops); elsewhere the sum is computed in
-    float32, inside autocast as well.
+    Half-precision inputs stay in half precision where the backend can (deformops); elsewhere the
+    sum is computed in float32, inside autocast as well.
 
     Args:
         value: The pyramid's cells, all levels one after the other, (B, S, heads, d).
         shapes: (rows, columns) of each of the L levels.
         locations: Where to sample, (x, y) in [0, 1] of a level, (B, Q, heads, L, points, 2).
         weights: (B, Q, heads, L, points).
-        backend: 'deformops', 'mmcv', 'embedding_bag' or 'pytorch'; None takes the best of ``available_backends``.
+        backend: 'deformops', 'mmcv', 'embedding_bag', 'gather' or 'pytorch'; None takes the best of
+            ``available_backends``.
 
     Returns:
         (B, Q, heads * d), in the dtype of ``value``.
@@ -165,7 +207,9 @@ def multi_scale_deformable_attention(
     if backend is None:
         backend = available_backends(value.device, dtype)[0]
         if backend == 'pytorch' and value.is_cuda:
-            reasons = '; '.join(filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv'))))
+            reasons = '; '.join(
+                filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv')))
+            )
             _warn_once(f'deformable attention runs in plain PyTorch, which is slow on a GPU ({reasons}); '
                        'with Python 3.12 or 3.13: pip install deformops')  # fmt: skip
     if backend == 'deformops':
@@ -174,21 +218,31 @@ def multi_scale_deformable_attention(
     half = dtype in (torch.float16, torch.bfloat16)
     with torch.autocast(value.device.type, enabled=False):
         precision = torch.float32 if half else dtype
-        value, locations, weights = value.to(precision), locations.to(precision), weights.to(precision)
+        value, locations, weights = (
+            value.to(precision),
+            locations.to(precision),
+            weights.to(precision),
+        )
         if backend == 'mmcv':
             table, starts = _level_table(tuple(shapes), value.device)
             step = math.gcd(len(value), 64)
-            out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
+            out = _load_backend(backend)[0](
+                value.contiguous(), table, starts, locations.contiguous(), weights, step
+            )
         else:
-            compute = _embedding_bag if backend == 'embedding_bag' else _pytorch
-            out = compute(value, shapes, locations, weights)
+            out = _PLAIN[backend](value, shapes, locations, weights)
     return out.to(dtype)
 
 
-def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
-    """Return the weights (B, Q, heads, L, points) of logits (B, Q, heads * L * points): a softmax in each head.
+_PLAIN = {'embedding_bag': _embedding_bag, 'gather': _gather, 'pytorch': _pytorch}
+"""Backends in PyTorch."""
 
-    On the CPU it runs over columns, since PyTorch's kernel for rows takes four times as long where these are short.
+
+def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
+    """Return the weights (B, Q, heads, L, points) of logits (B, Q, heads * L * points).
+
+    A softmax in each head. On the CPU it runs over columns, since PyTorch's kernel for rows takes
+    four times as long where these are short.
     """
     rows = logits.unflatten(-1, (samples[0], -1))
     if rows.device.type == 'cpu':
@@ -201,10 +255,18 @@ def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
 class MSDeformAttn(nn.Module):
     """Deformable attention from queries into a pyramid of ``n_levels``, with the official parameter names.
 
-    Each head samples ``n_points`` places a level; ``ratio`` is the width of the values relative to ``embed_dims``.
+    Each head samples ``n_points`` places a level; ``ratio`` is the width of the values relative to
+    ``embed_dims``.
     """
 
-    def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float = 1.0):
+    def __init__(
+        self,
+        embed_dims: int,
+        n_levels: int,
+        num_heads: int,
+        n_points: int,
+        ratio: float = 1.0,
+    ):
         super().__init__()
         value_dims = int(embed_dims * ratio)
         self.samples = (num_heads, n_levels, n_points)
@@ -215,7 +277,10 @@ class MSDeformAttn(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set initial values: head h samples in direction 2 pi h / heads, point p at p + 1 cells; equal weights."""
+        """Set initial values: head h samples in direction 2 pi h / heads, point p at p + 1 cells.
+
+        All weights are equal.
+        """
         heads, levels, points = self.samples
         angle = torch.arange(heads) * (2 * math.pi / heads)
         ray = torch.stack((angle.cos(), angle.sin()), dim=-1)
@@ -231,13 +296,21 @@ class MSDeformAttn(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
-        """Attend with queries (B, Q, D), one per cell of ``query_cells``, to features (B, S, D) of ``feat_cells``."""
+    def forward(
+        self,
+        query: Tensor,
+        query_levels: FeatureLevels,
+        feat: Tensor,
+        feat_levels: FeatureLevels,
+    ) -> Tensor:
+        """Attend with queries (B, Q, D) to features (B, S, D), each one per cell of its levels."""
         value = self.value_proj(feat).unflatten(-1, (self.samples[0], -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (*self.samples, 2))
         weights = sample_weights(self.attention_weights(query), self.samples)
-        locations = query_cells.centres[:, None, None, None] + offsets / feat_cells.scale[:, None]
-        return self.output_proj(multi_scale_deformable_attention(value, feat_cells.shapes, locations, weights))
+        offsets = offsets / feat_levels.offset_normalizer[:, None]
+        locations = query_levels.reference_points[:, None, None, None] + offsets
+        shapes = feat_levels.spatial_shapes
+        return self.output_proj(multi_scale_deformable_attention(value, shapes, locations, weights))
 
 
 def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
@@ -245,8 +318,9 @@ def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
 
         out_i = sum_k w_ik v_[j_ik]        dL/dv_r = sum_{(i, k): j_ik = r} w_ik g_i        dL/dw_ik = <g_i, v_[j_ik]>
 
-    The gradient of the rows needs the pairs (i, k) in the order of their row: they are sorted once, and
-    ``F.embedding_bag`` sums them. PyTorch's own backward of ``F.embedding_bag`` adds one row at a time.
+    The gradient of the rows needs the pairs (i, k) in the order of their row: they are sorted once,
+    and ``F.embedding_bag`` sums them. PyTorch's own backward of ``F.embedding_bag`` adds one row at
+    a time.
 
     Args:
         rows: (R, d), float32 or float64.
@@ -284,7 +358,9 @@ def _gradient_of_rows(gradient: Tensor, index: Tensor, weights: Tensor, count: i
     row, pair = index.view(-1).sort(stable=True)  # so that sums have one order
     starts = torch.searchsorted(row, torch.arange(count, dtype=row.dtype))
     weights = weights.reshape(-1).index_select(0, pair)
-    return F.embedding_bag(pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights)
+    return F.embedding_bag(
+        pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights
+    )
 
 
 def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -296,5 +372,7 @@ def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tenso
     starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')
-        places = torch.sparse_csr_tensor(starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows)))
+        places = torch.sparse_csr_tensor(
+            starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows))
+        )
     return torch.sparse.sampled_addmm(places, gradient, rows.t(), beta=0).values().view(bags, size)

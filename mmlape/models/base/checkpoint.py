@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, summary_of_resized
-from mmlape.checkpoint.records import arguments_in, mismatch
+from mmlape.checkpoint.metadata import arguments_in, mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.log import log

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import mmlape.models.position.absolute
 import mmlape.models.position.beit
 import mmlape.models.position.conditional
-import mmlape.models.position.earlier
 import mmlape.models.position.fire
 import mmlape.models.position.irpe
 import mmlape.models.position.lookhere
 import mmlape.models.position.relative_bias
+import mmlape.models.position.relative_vectors
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError, require_choice
 from mmlape.kinds import JOININGS, POSITION_ENCODINGS

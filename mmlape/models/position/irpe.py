@@ -248,21 +248,22 @@ class ImageRPE(AttentionPosition):
 
     def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
         """Return what names and shapes tell, and the first method and ratio that leave such tables."""
-        told, steps = self._stored(attn, num_prefix)
+        stored_as, steps = self._stored(attn, num_prefix)
         method, beta = next(iter(steps.items()))
-        return dict(method=method, **told, ratio=_PUBLISHED.get(beta, beta / 2))
+        return dict(method=method, **stored_as, ratio=_PUBLISHED.get(beta, beta / 2))
 
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
-        told, steps = self._stored(attn, num_prefix)
+        stored_as, steps = self._stored(attn, num_prefix)
         texts = []
         for method, beta in steps.items():
-            same = told['mode'] == 'contextual' and 'q' not in told['on'] and method in ('product', 'cross')
+            same = stored_as['mode'] == 'contextual' and 'q' not in stored_as['on'] and method in ('product', 'cross')
             reading = '' if same else ', reading code/paper'
             texts.append(f'irpe with method={method!r}, {_ratios(beta)}, index piecewise/clip{reading}')
         for name, kind in POSITION_ENCODINGS.module_dict.items():
             clipped = dict(mode='contextual', on=getattr(kind, 'sides', None), share_heads=True)
-            texts += [f'{name} with {_ratios(steps["product"])}'] if told == clipped and 'product' in steps else []
+            if stored_as == clipped and 'product' in steps:
+                texts.append(f'{name} with {_ratios(steps["product"])}')
         return texts
 
     def _stored(self, attn: dict[str, Tensor], num_prefix: int) -> tuple[dict, dict[str, int]]:
@@ -270,18 +271,18 @@ class ImageRPE(AttentionPosition):
         tables = {name: table for name, table in attn.items() if name.startswith('rpe_')}
         name, table = next(iter(tables.items()))
         count = table.shape[1 if name.startswith('rpe_v.') else -1] - bool(num_prefix)
-        told = dict(
+        stored_as = dict(
             mode='bias' if name.endswith(LEAVES['bias']) else 'contextual',
             on=''.join(side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in tables)),
             share_heads=len(table) == 1,
         )
         if any(part in name for part in CROSS):
-            return told, dict(cross=count // 2)
+            return stored_as, dict(cross=count // 2)
         side = math.isqrt(count)
         product = dict(product=side // 2) if side * side == count and side % 2 else {}
         # the paper has a count for each of them, the most usual of which is Euclidean's
         distances = ('quantization', 'euclidean') if count == 133 else ('euclidean', 'quantization')
-        return told, product | dict.fromkeys(distances, count // 2)
+        return stored_as, product | dict.fromkeys(distances, count // 2)
 
     def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
         """Return the number of tables, or what widths tell; None if heads share biases."""

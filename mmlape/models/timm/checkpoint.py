@@ -21,7 +21,7 @@ from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
-from mmlape.models.vit.layouts import EVA, is_beit, table_tokens
+from mmlape.models.vit.layouts import EVA_NAMES, is_beit, table_tokens
 
 VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
@@ -79,7 +79,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         if any(name.startswith('spm.') for name in weights.dropped):
             return False  # an adapter stands beside it
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
-        eva = weights.has(EVA) and not is_beit(weights)
+        eva = weights.has(EVA_NAMES) and not is_beit(weights)
         return weights.layout == OWN.name or (weights.layout == 'timm' and (eva or not plain))
 
     def table_prefix(self, kind: type, weights: Weights, grid: Grid | None) -> dict[str, int]:

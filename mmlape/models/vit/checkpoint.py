@@ -16,7 +16,7 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
 from mmlape.models.vit.layouts import (
     DINOV2_GIANT,
-    EVA,
+    EVA_NAMES,
     LAYOUTS,
     NAMES,
     TARGETS,
@@ -85,7 +85,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
-        eva = weights.has(EVA) and not is_beit(weights)
+        eva = weights.has(EVA_NAMES) and not is_beit(weights)
         if eva or any(name.startswith('spm.') for name in weights.dropped):
             return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
@@ -158,7 +158,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         return {key: value for key, (value, default) in different.items() if value != default}
 
     def _notes(self, weights: Weights) -> list[str]:
-        hidden = len(weights.heads.get('pre_logits.weight', ()))
+        hidden = len(weights.head_tensors.get('pre_logits.weight', ()))
         siglip = weights.layout != 'jax' and 'attn_pool.latent' in weights.dropped
         notes = {
             "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both": (

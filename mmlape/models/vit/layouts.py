@@ -19,7 +19,7 @@ import re
 from dataclasses import replace
 
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, Tensors, Weights, rename_keys
-from mmlape.checkpoint.records import HALF
+from mmlape.checkpoint.metadata import HALF
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
@@ -229,7 +229,7 @@ def to_open_clip(tensors: Tensors) -> Tensors:
 
 
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
-EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
+EVA_NAMES = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 """Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
 DINOV2_GIANT = 'dinov2-giant'
 _SPM = r'spm\.stem\.'
@@ -330,7 +330,8 @@ def _stem_bias(weights: Weights) -> list[str]:
 
 def _mean_pooling(weights: Weights) -> list[str]:
     """Return the mean of the patches if a head reads it in spite of a class token."""
-    mean = weights.heads and 'cls_token' in weights.tensors and weights.recorded.get('out_type') == 'avg_featmap'
+    with_token = weights.head_tensors and 'cls_token' in weights.tensors
+    mean = with_token and weights.recorded.get('out_type') == 'avg_featmap'
     return ["a head on out_type='avg_featmap' beside a class token"] if mean else []
 
 
@@ -383,7 +384,7 @@ TARGETS = {
             **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
         },
         clashes=lambda weights: other_heads(weights) + _mean_pooling(weights),
-        heads=('head.', 'pre_logits.'),
+        head_names=('head.', 'pre_logits.'),
     ),
     'open_clip': Target(
         to_open_clip,
@@ -397,6 +398,6 @@ TARGETS = {
             **dict.fromkeys(('layer_scale_init_value', 'out_type')),
         },
         clashes=_stem_bias,
-        heads=(),
+        head_names=(),
     ),
 }

@@ -36,7 +36,7 @@ def _other_pooling(weights: Weights) -> list[str]:
     if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
         return ['a model without pooling']
     pooled = weights.recorded.get('out_type', 'cls_token')
-    other = weights.heads and pooled not in ('cls_token', 'sequence_pool')
+    other = weights.head_tensors and pooled not in ('cls_token', 'sequence_pool')
     return [f'a head on out_type={pooled!r}'] if other else []
 
 

@@ -1,0 +1,255 @@
+"""What a file records beside its weights, because their names and shapes do not tell it.
+
+    {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8],
+                                'num_heads': 3}},
+     'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}
+
+A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its metadata. What stands there of a
+backbone is the knowledge of its checkpoint adapter.
+"""
+
+import ast
+import json
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mmlape.checkpoint.download import local_path
+from mmlape.errors import CheckpointError
+from mmlape.files import parse_json, require_limits
+
+HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
+"""Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
+TOLERANCE = 0.5
+"""Means and deviations that differ by less are the same ones, rounded."""
+KEY = 'mmlape'
+"""Its key in ``meta``, and in the metadata of a safetensors file."""
+_NOT_LITERAL = object()
+MAX_SIDE = 2**14
+"""Of a grid that a file may record; larger ones are no grids of patches."""
+MAX_PIXEL = 1e6
+"""Of a mean or a deviation that a file may record."""
+ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
+"""Entries that a task adapts, so that they may differ."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """The mean and standard deviation of each channel of the stem, (image - mean) / std, of pixels from 0 to 255."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: str = field(default='', compare=False)  # how they are known
+
+    def __str__(self) -> str:
+        return f'mean={list(self.mean)}, std={list(self.std)}'
+
+    def is_near(self, other: 'Normalisation') -> bool:
+        """Check whether both are the same, up to rounding."""
+        pairs = list(zip(self.mean + self.std, other.mean + other.std))
+        return len(self.mean) == len(other.mean) and all(abs(a - b) < TOLERANCE for a, b in pairs)
+
+
+IMAGENET = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+HALF = Normalisation((127.5,) * 3, (127.5,) * 3)
+
+
+def normalisation_of(model: nn.Module) -> Normalisation | None:
+    """Return what a model's data preprocessor does; None if it does not normalise."""
+    preprocessor = getattr(model, 'data_preprocessor', None)
+    mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
+    if mean is None or std is None or mean.is_meta:
+        return None
+    return Normalisation(*(tuple(round(v, 4) for v in part.flatten().tolist()) for part in (mean, std)))
+
+
+def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) -> Normalisation | None:
+    """Return what the weights in a file want, as far as it says so; ``recorded`` is our own metadata in it."""
+    meta, args = content.get('meta'), content.get('args')
+    meta = meta if isinstance(meta, Mapping) else {}
+    args = vars(args) if isinstance(args, Namespace) else {}
+    usual = IMAGENET if args.get('imagenet_default_mean_and_std', True) else HALF
+    code = 'BEiT' if 'imagenet_default_mean_and_std' in args else 'DeiT'
+    sources = [
+        _make(recorded, 1, 'recorded'),
+        _make(_preprocessor(stored_config(content)), 1, 'data_preprocessor of the stored config'),
+        _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
+        _make(args, 255, "timm's training arguments"),
+        replace(usual, source=f"{code}'s training arguments") if 'data_set' in args else None,
+    ]
+    return next(filter(None, sources), None)
+
+
+def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
+    """Return ``mean`` and ``std`` of a mapping, times ``scale``; None if they are not there."""
+    parts = [values.get(name) for name in ('mean', 'std')]
+    for part in parts:
+        known = isinstance(part, Sequence) and part and all(isinstance(value, int | float) for value in part)
+        if not known or not all(-MAX_PIXEL < value < MAX_PIXEL for value in part):
+            return None
+    return Normalisation(*(tuple(round(v * scale, 4) for v in part) for part in parts), source)
+
+
+def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
+    """Return timm's description of weights, from a file's metadata or from the file beside it."""
+    values = _mapping(metadata.get('pretrained_cfg'))
+    if not values and path.name in HUB_NAMES and path.with_name('config.json').is_file():
+        values = _mapping(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
+    return _mapping(values.get('pretrained_cfg')) or values
+
+
+def _preprocessor(text: str) -> Mapping:
+    """Return the literal values of the data preprocessor in the text of a configuration."""
+    return next(_named_dicts(text, 'data_preprocessor'), {})
+
+
+def stored_config(content: Mapping) -> str:
+    """Return the text of the configuration that MMEngine stored in a file; '' if there is none."""
+    text = _mapping(content.get('meta')).get('cfg')
+    return text if isinstance(text, str) else ''
+
+
+def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
+    """Return what the text of a configuration gives under ``key`` to a class named ``name``; empty if nothing.
+
+    Only values that are written out count.
+    """
+    found = (own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == name)
+    return next(found, {})
+
+
+def _named_dicts(text: str, name: str) -> Iterator[dict[str, Any]]:
+    """Yield each ``dict(...)`` of a name in the text of a configuration, which is parsed, not run."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.keyword | ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if name == (node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')):
+            yield _values(node.value.keywords)
+
+
+def _values(keywords: list[ast.keyword]) -> dict[str, Any]:
+    pairs = ((entry.arg, _literal(entry.value)) for entry in keywords)
+    return {key: value for key, value in pairs if key is not None and value is not _NOT_LITERAL}
+
+
+def _literal(node: ast.AST) -> object:
+    """Return a value that is written out, ``dict(...)`` among them."""
+    if isinstance(node, ast.Call):
+        is_dict = getattr(node.func, 'id', '') == 'dict' and not node.args
+        return _values(node.keywords) if is_dict else _NOT_LITERAL
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [_literal(entry) for entry in node.elts]
+        if any(value is _NOT_LITERAL for value in values):
+            return _NOT_LITERAL
+        return values if isinstance(node, ast.List) else tuple(values)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return _NOT_LITERAL
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a file records."""
+
+    # what is recorded of each backbone, by its name in the model; '' for a backbone alone
+    backbones: dict[str, dict[str, Any]] = field(default_factory=dict)
+    normalisation: Normalisation | None = None  # of the images; None if it is unknown
+
+    @property
+    def backbone(self) -> dict[str, Any]:
+        """What is recorded of all backbones alike; empty if they differ, or there is none."""
+        first, *others = self.backbones.values() or ({},)
+        return first if all(other == first for other in others) else {}
+
+    def alone(self, name: str = '') -> 'Metadata':
+        """Return the metadata of a file with one backbone of this name, '' for the backbone alone."""
+        return replace(self, backbones={name: self.backbone} if self.backbone else {})
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values, empty if nothing is recorded."""
+        images = self.normalisation
+        known = {'backbones': self.backbones} if any(self.backbones.values()) else {}
+        return known | ({'mean': list(images.mean), 'std': list(images.std)} if images else {})
+
+
+def metadata_of(model: nn.Module) -> Metadata:
+    """Return what a file of a model's weights has to record."""
+    parts = parts_with_adapter(model)
+    backbones = {name: part.checkpoint_adapter.record(part) for name, part in parts.items()}
+    return Metadata(_plain(backbones), normalisation_of(model))
+
+
+def parts_with_adapter(model: nn.Module) -> dict[str, Any]:
+    """Return the modules in a model that name a checkpoint adapter, by name: backbones, or the complete model."""
+    # asked of the class: wrappers such as torch.compile's pass attributes of what they wrap on
+    return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
+
+
+def read_metadata(content: Mapping, path: str | Path) -> Metadata:
+    """Return the metadata in what ``read_checkpoint`` has read from a file, without backbones if there is none.
+
+    Of files that others have written, the normalisation may be known.
+
+    Raises:
+        CheckpointError: If it is deeper or larger than any that is written here.
+    """
+    stored = _mapping(_mapping(content.get('meta')).get(KEY))
+    backbones = {}
+    for name, entry in _mapping(stored.get('backbones')).items():
+        backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
+        sides = backbones[str(name)].get('grid')
+        is_grid = isinstance(sides, list) and len(sides) == 2
+        if not (is_grid and all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in sides)):
+            backbones[str(name)].pop('grid', None)
+    try:
+        require_limits(backbones)
+    except ValueError as error:
+        raise CheckpointError(
+            f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
+        ) from error
+    return Metadata(backbones, stored_normalisation(content, stored, path))
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values as JSON gives them back."""
+    return json.loads(json.dumps(values, default=str))
+
+
+def _mapping(value: object) -> Mapping:
+    """Return a mapping, also from JSON; an empty one instead of anything else."""
+    if isinstance(value, str):
+        try:
+            value = parse_json(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
+    """Say in which values a file's backbone differs from the model's; '' if no known value does."""
+    own = _plain(own)
+    keys = [key for key in own if key in stored and key not in ADAPTED and stored[key] != own[key]]
+    if not keys:
+        return ''
+    theirs, ours = (', '.join(f'{key}={values[key]!r}' for key in keys) for values in (stored, own))
+    return f'trained with {theirs}, but the model has {ours}'
+
+
+def ambiguity(stored: dict[str, Any], backbone: Any) -> str:
+    """Say which values of a backbone's arguments a file leaves open; '' if none."""
+    own = backbone.checkpoint_adapter.record(backbone)
+    options = backbone.checkpoint_adapter.ambiguous_options(backbone)
+    unrecorded = {key: names for key, names in options.items() if key not in stored}
+    open_ = {key: names for key, names in unrecorded.items() if any(name != own.get(key) for name in names)}
+    questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
+    taken = ', '.join(str(own.get(key)) for key in open_)
+    return f'the file does not say whether it has {questions}; taken as {taken}' if open_ else ''

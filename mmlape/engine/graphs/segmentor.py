@@ -1,0 +1,55 @@
+"""Segmentors as graphs: the scores of all classes at the size of the image, or the class of each pixel."""
+
+import torch.nn.functional as F
+from mmseg.models.segmentors import EncoderDecoder
+from torch import Tensor, nn
+
+from mmlape.engine.graphs.base import ExportedModel
+from mmlape.engine.graphs.input import Input
+from mmlape.engine.graphs.session import Graph
+
+
+class ExportedSegmentor(ExportedModel):
+    """A segmentor of MMSegmentation up to its ``encode_decode``: what one sliding window goes through.
+
+    ``labels`` chooses the class of each pixel, (1, H, W), int64; else the outputs are ``logits``,
+    (1, classes, H, W).
+    """
+
+    task = 'segmentation'
+
+    def __init__(self, model: nn.Module, given: Input, labels: bool = False) -> None:
+        super().__init__(model, given)
+        self.outputs = ('labels',) if labels else ('logits',)
+
+    @staticmethod
+    def fits(model: nn.Module) -> bool:
+        """Return whether it is a segmentor."""
+        return isinstance(model, EncoderDecoder)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return the logits or the labels."""
+        size = tuple(image.shape[2:])
+        meta = dict(ori_shape=size, img_shape=size, pad_shape=size, padding_size=[0] * 4)
+        logits = self.model.encode_decode(self.given.normalise(image), [meta])
+        if self.outputs == ('logits',):
+            return (logits,)
+        if logits.shape[1] > 1:
+            return (logits.argmax(1),)
+        return ((logits[:, 0].sigmoid() > self.model.decode_head.threshold).long(),)
+
+    @staticmethod
+    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+        """Replace ``encode_decode``; where windows overlap, labels vote."""
+
+        def encode_decode(inputs: Tensor, batch_img_metas: list[dict]) -> Tensor:
+            height, width = inputs.shape[2:]
+            (scores,) = graph.of_batch(inputs, given)
+            if graph.outputs == ('labels',):
+                scores = F.one_hot(scores, model.out_channels).permute(0, 3, 1, 2).to(inputs)
+            return scores[..., :height, :width]
+
+        model.encode_decode = encode_decode
+
+
+EXPORTED = ExportedSegmentor

@@ -1,0 +1,119 @@
+"""SIGTERM and SIGINT: a run saves after the step that it is in, then stops.
+
+A second Ctrl-C stops it at once.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from mmengine.dist import get_rank, is_distributed
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ECHO = 1.0
+"""Seconds in which a second SIGINT is the same Ctrl-C: a terminal and a launcher both send it."""
+
+
+class Interrupted(SystemExit):
+    """SIGTERM stopped the process; it exits with the shell's status for that."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+    def __str__(self) -> str:
+        return 'SIGTERM'
+
+
+class StopRequest:
+    """Whether SIGTERM or SIGINT has come.
+
+    If ``waits``, the run stops by itself, else :meth:`error` is raised at once. A second Ctrl-C is
+    never left to wait.
+    """
+
+    def __init__(self) -> None:
+        self.received = self.waits = False
+        self.number: int = signal.SIGTERM
+        self.pressed: float | None = None  # when the first Ctrl-C came
+
+    def __call__(self, number: int, _) -> None:
+        """Handle a signal."""
+        now = time.monotonic()
+        is_first_press = number == signal.SIGINT and self.pressed is None
+        is_second_press = False
+        if is_first_press:
+            self.pressed = now
+        elif number == signal.SIGINT:
+            is_second_press = now - self.pressed > ECHO
+        if not self.received:
+            self.received, self.number = True, number
+        if is_second_press or not self.waits:
+            ignore_stop_signals()
+            raise self.error()
+        if is_first_press and get_rank() == 0:  # not by print, which this may have interrupted
+            os.write(
+                2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n'
+            )
+
+    def error(self) -> BaseException:
+        """Return what ends the run: KeyboardInterrupt after Ctrl-C, else Interrupted."""
+        return KeyboardInterrupt() if self.number == signal.SIGINT else Interrupted()
+
+
+def ignore_stop_signals() -> None:
+    """Let nothing stop what still has to be written."""
+    if threading.current_thread() is threading.main_thread():
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[StopRequest]:
+    """Handle SIGTERM and SIGINT in this process.
+
+    Processes that it forks keep their usual effect.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    owner = os.getpid()
+
+    def stop(number: int, frame) -> None:
+        if os.getpid() == owner:
+            request(number, frame)
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            if not (is_distributed() and signal.getsignal(number) is signal.SIG_IGN):
+                signal.signal(number, handler)
+
+
+def init_worker(inner: Callable[[int], None] | None, number: int) -> None:
+    """Start a data loader's worker, which SIGTERM ends only if its parent sends it.
+
+    Slurm, a launcher and a terminal's Ctrl-C reach the workers, too, without which the parent could
+    not reach its next step. ``inner`` is called first.
+    """
+    if inner is not None:
+        inner(number)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, 'sigwaitinfo'):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        parent = os.getppid()
+        threading.Thread(target=_end_with_parents_signal, args=(parent,), daemon=True).start()
+
+
+def _end_with_parents_signal(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)

@@ -1,0 +1,1 @@
+"""Study files: grids of ablations in YAML, whose arms are configs with overrides."""

@@ -1,0 +1,215 @@
+"""What files record beside their weights: joinings and norms that leave the same keys are told apart."""
+
+import logging
+
+import pytest
+import torch
+from checkpoint_helpers import assert_same, record_in, run_file, save
+from mmengine.logging import MMLogger
+from model_helpers import vit
+from torch import nn
+
+from mmlape.checkpoint import load_backbone, load_model
+from mmlape.checkpoint.converting import average, convert, inspect, publish
+from mmlape.checkpoint.metadata import KEY, Metadata, metadata_of
+from mmlape.errors import CheckpointError
+from mmlape.models.grid import resize_map
+
+PAIRS = [
+    (dict(pe_joining='default'), dict(pe_joining='shared')),
+    (dict(pe_joining='lape'), dict(pe_joining='lape-shared')),
+    (dict(pe_joining='lape', pe_norm='affine'), dict(pe_joining='lape')),
+    (dict(pe_joining='lape', pe_norm='norm'), dict(pe_joining='lape', pe_norm='identity')),
+    (dict(pe_type='sincos2d'), dict()),
+]
+
+
+@pytest.fixture
+def warnings(monkeypatch) -> list[str]:
+    """Warnings in the log, from here on."""
+    logger, found = MMLogger.get_instance('records'), []
+    monkeypatch.setattr(MMLogger, 'get_current_instance', lambda: logger)
+    ours = lambda level, text: level == logging.WARNING and text.startswith('checkpoint ')  # noqa: E731
+    monkeypatch.setattr(logger, 'log', lambda level, text: ours(level, text) and found.append(text))
+    return found
+
+
+class Segmentor(nn.Module):
+    """A complete model: a backbone and a head."""
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.backbone, self.decode_head = vit(**kwargs), nn.Linear(24, 3)
+
+
+@pytest.mark.parametrize(('stored', 'wanted'), PAIRS)
+def test_a_file_with_the_same_keys_from_another_model_warns(tmp_path, warnings, stored, wanted):
+    path = run_file(tmp_path / 'a.pth', Segmentor(**stored))
+    report = load_backbone(vit(**wanted), path)
+    assert len(report.loaded) == report.total, 'the keys do not tell them apart'
+    values = {**stored, **wanted}.keys() - {key for key in stored if stored[key] == wanted.get(key)}
+    assert len(warnings) == 1 and str(tmp_path / 'a.pth') in warnings[0] and 'another function' in warnings[0]
+    defaults = dict(pe_type='learnable', pe_norm='layernorm')
+    for key in values:
+        for options in (stored, wanted):
+            assert f'{key}={options.get(key, defaults.get(key))!r}' in warnings[0]
+    warnings.clear()
+    same = vit(**stored)
+    load_backbone(same, path)
+    assert not warnings
+
+
+@pytest.mark.parametrize(('stored', 'wanted'), PAIRS)
+def test_a_complete_model_of_another_joining_is_refused(tmp_path, stored, wanted):
+    """As by ``mmlape test`` and ``load_from``."""
+    path = run_file(tmp_path / 'a.pth', source := Segmentor(**stored))
+    with pytest.raises(CheckpointError, match=r'wrong backbone: trained with pe_.*, but the model has pe_'):
+        load_model(Segmentor(**wanted), path)
+    load_model(model := Segmentor(**stored), path)
+    assert_same(model, source)
+    assert 'trained with' in load_model(Segmentor(**wanted), path, strict=False).problems[0]
+
+
+def test_a_mismatch_that_was_asked_for_is_a_note(tmp_path, warnings):
+    path = run_file(tmp_path / 'a.pth', vit())
+    report = load_backbone(vit(pe_joining='lape'), path, allow_joining_mismatch=True)
+    assert not warnings and report.notes == ["trained with pe_joining='default', but the model has pe_joining='lape'"]
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'note'),
+    [
+        (dict(), 'pe_joining default or shared; taken as default'),
+        (dict(pe_joining='shared'), 'pe_joining default or shared; taken as shared'),
+        (dict(pe_joining='lape'), 'pe_joining lape or lape-shared, or pe_norm affine or layernorm; taken as lape, '),
+        (dict(pe_joining='lape', pe_norm='scalar'), 'or pe_norm scalar or scalar-norm; taken as lape, scalar'),
+        (dict(pe_joining='unshared'), None),
+        (dict(pe_type='rpe', pe_joining='lape'), None),
+        (dict(pe_type='none'), None),
+    ],
+)
+def test_a_foreign_file_that_does_not_tell_is_loaded_with_a_note(tmp_path, warnings, kwargs, note):
+    path = save(tmp_path / 'a.pth', vit(**kwargs).state_dict())
+    for report in (load_backbone(vit(**kwargs), path), load_model(vit(**kwargs), path)):
+        assert (note in str(report) and len(report.notes) == 1) if note else not report.notes
+    assert not warnings
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
+    model = Segmentor(pe_joining='lape-shared', pe_norm='affine', img_size=(48, 16))
+    path, other = (run_file(tmp_path / name, model) for name in ('a.pth', 'b.pth'))
+    expected = model.backbone.checkpoint_adapter.record(model.backbone)
+    assert expected['grid'] == [6, 2] and expected['pe_norm'] == 'affine'
+    file, _ = publish(path, tmp_path / f'published{suffix}')
+    average([path, other], tmp_path / f'mean{suffix}')
+    convert(path, tmp_path / f'ours{suffix}', 'mmlape')
+    for written in (file, *(tmp_path / f'{name}{suffix}' for name in ('mean', 'ours'))):
+        assert record_in(written).backbone == expected, written
+        found = inspect(written)
+        assert (found['pe_joining'], found['pe_norm'], found['pe grid']) == ('lape-shared', 'affine', '6 x 2')
+        assert "pe_joining='lape-shared', pe_norm='affine'" in found['to load it']
+        assert 'does not say whether pe' not in found['mind']
+        report = load_backbone(vit(pe_joining='lape-shared', pe_norm='affine', img_size=(48, 16)), str(written))
+        assert not report.resized and not report.warnings, 'the grid is known'
+
+
+def test_average_refuses_models_with_the_same_keys(tmp_path):
+    paths = [run_file(tmp_path / f'{name}.pth', vit(pe_joining=name)) for name in ('lape', 'lape-shared')]
+    with pytest.raises(CheckpointError, match=r'not of one model; they record .*lape-shared.*lape'):
+        average(paths, tmp_path / 'mean.pth')
+    foreign = save(tmp_path / 'foreign.pth', vit(pe_joining='lape').state_dict())
+    average([paths[0], foreign], tmp_path / 'mean.pth')
+    assert not record_in(tmp_path / 'mean.pth').plain()
+
+
+def test_a_shared_pe_is_not_converted_to_timm(tmp_path):
+    path = run_file(tmp_path / 'a.pth', vit(pe_joining='shared'))
+    with pytest.raises(CheckpointError, match="no place for pe_joining='shared'"):
+        convert(path, tmp_path / 'b.pth', 'timm')
+
+
+def test_inspect_names_the_norms_that_a_foreign_file_can_have(tmp_path):
+    found = inspect(save(tmp_path / 'a.pth', vit(pe_joining='lape', pe_norm='scalar').state_dict()))
+    assert found['pe_norm'] == 'scalar-norm or scalar' and "pe_norm='scalar-norm'" in found['to load it']
+    assert 'does not say whether pe_norm is scalar-norm or scalar' in found['mind']
+
+
+def test_a_kinds_own_arguments_are_recorded(tmp_path, warnings):
+    """Whatever a registered kind takes, without a change in the package."""
+    from mmlape.models.position import AttentionPosition
+    from mmlape.registry import POSITION_ENCODINGS
+
+    class Slope(AttentionPosition):
+        def __init__(self, slopes=(0.5,)):
+            self.slopes = slopes
+
+    POSITION_ENCODINGS.register_module('slope', module=Slope)
+    try:
+        make = lambda *slopes: vit(pe_type=['learnable', dict(type='slope', slopes=slopes)])  # noqa: E731
+        path = run_file(tmp_path / 'a.pth', make(0.5, 1))
+        load_backbone(make(0.5, 1), path)
+        assert not warnings
+        load_backbone(make(0.25), path)
+        assert "pe_type=['learnable', {'type': 'slope', 'slopes': [0.5, 1]}]" in warnings[0]
+    finally:
+        POSITION_ENCODINGS.module_dict.pop('slope')
+
+
+@pytest.mark.parametrize(
+    'stored', ['no JSON', '[1]', 3, {'backbones': 3}, {'backbones': {'': 'x'}}, {'backbones': {'': {'grid': 3}}}, None]
+)
+def test_a_record_that_is_none_is_as_good_as_no_record(tmp_path, stored):
+    path = save(tmp_path / 'a.pth', vit().state_dict(), meta={KEY: stored})
+    assert load_backbone(vit(), path).notes and inspect(path)['pe grid'] == '4 x 4'
+    save(tmp_path / 'b.pth', vit().state_dict(), meta='text')
+    assert load_backbone(vit(), str(tmp_path / 'b.pth')).notes
+
+
+def test_a_grid_that_is_of_another_table_is_told(tmp_path):
+    record = {'backbones': {'': dict(grid=[5, 5], pe_joining=['x'])}}
+    path = save(tmp_path / 'a.pth', vit().state_dict(), meta={KEY: record})
+    with pytest.raises(CheckpointError, match='pos_embed has 16 patch rows, which is not the grid 5x5'):
+        load_backbone(vit(), path)
+    assert inspect(path)['pe_joining'] == "['x']"
+    assert load_backbone(vit(), path, grid=(4, 4)).warnings
+
+
+def test_backbones_that_differ_have_no_common_record():
+    one, other = dict(pe_joining='lape'), dict(pe_joining='default')
+    assert Metadata(dict(a=one, b=dict(one))).backbone == one and Metadata(dict(a=one, b=other)).backbone == {}
+    assert Metadata().backbone == {} and Metadata(dict(a=one, b=other)).alone('c').backbones == {}
+    assert Metadata(dict(a=one)).alone('c').backbones == dict(c=one)
+
+
+def test_a_backbone_says_itself_what_it_records():
+    """The encodings, the grid, and what else leaves no trace in a file."""
+    model = vit(pe_type=['sincos2d', 'rpe'], act_cfg=dict(type='ReLU'), patch_norm='no-learnable')
+    assert metadata_of(model).backbone == dict(
+        pe_type=['sincos2d', 'rpe'], pe_joining='default', grid=[4, 4], num_heads=3, patch_norm='no-learnable',
+        norm_cfg=dict(type='LN', eps=1e-6), act_cfg=dict(type='ReLU'), window_attn=False, window_size=14,
+        out_type='raw',
+    )  # fmt: skip
+    assert metadata_of(nn.Linear(2, 2)).plain() == {}
+    assert metadata_of(vit(pe_type='none')).backbone['pe_type'] == 'none'
+
+
+@pytest.mark.parametrize('grid', [(16, 9), (9, 16), (4, 1), (1, 4), (2, 8), (3, 12), (5, 7)])
+def test_a_grid_is_the_recorded_one_whether_its_cells_are_a_square_or_not(tmp_path, grid):
+    """144 rows are 16 x 9, and not 12 x 12: bit for bit on their own grid, resized from it to another."""
+    sides = tuple(8 * side for side in grid)
+    for kind, options in (('absolute', {}), ('layers', dict(pe_joining='unshared'))):
+        source = vit(img_size=sides, **options)
+        path = run_file(tmp_path / f'{kind}.pth', source)
+        converted = tmp_path / f'{kind}.safetensors'
+        convert(path, converted, 'mmlape')
+        for file in (path, converted):
+            load_backbone(same := vit(img_size=sides, **options), str(file))
+            assert_same(same, source)
+            load_backbone(other := vit(img_size=(40, 48), **options), str(file))
+            for name, table in source.state_dict().items():
+                if name.startswith('pos_embed'):
+                    rows = resize_map(table[0, 1:], grid, (5, 6), other.interpolate_mode)
+                    assert torch.equal(other.state_dict()[name][0, 1:], rows)
+        load_model(complete := vit(img_size=(40, 48), **options), path, resize=True)
+        assert_same(complete, other)

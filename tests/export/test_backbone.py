@@ -1,0 +1,154 @@
+"""ONNX graphs of backbones, in onnxruntime beside PyTorch; a graph that computes something else is not written."""
+
+from functools import partial
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from checkpoint_helpers import save
+from model_helpers import ARCH, cvt, randomise
+from model_helpers import vit as raw_vit
+from tiny import MMLAPE, REAL, run, write_config, write_data
+
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.errors import CheckpointError, ConfigError, ExportError
+from mmlape.export.backbone import build_backbone, export_backbone
+from mmlape.export.writing import compare
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.projects import CeiT, T2TViT
+
+vit = partial(raw_vit, out_type='featmap')
+
+
+def outputs(path, image):
+    session = onnxruntime.InferenceSession(str(path), providers=['CPUExecutionProvider'])
+    return [torch.from_numpy(value) for value in session.run(None, {'image': image.numpy()})]
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(),
+        dict(pe_joining='shared', pe_type='sincos2d'),
+        dict(pe_joining='unshared', out_indices=(0, 1)),
+        dict(pe_joining='lape-shared', pe_type='sincos1d', patch_norm='rms'),
+        dict(pe_joining='lape', patch_norm='dual'),
+        dict(pe_joining='lape', pe_type='rpe'),
+        dict(pe_joining='lape', with_cls_token=False, window_attn=[True, False], window_size=3),
+        dict(cls=DistilledVisionTransformer, pe_joining='lape', out_type='cls_token'),
+        dict(cls=cvt, pe_joining='lape', out_type='sequence_pool'),
+        dict(pe_joining='mpvg', with_cls_token=False, out_type='avg_featmap'),
+    ],
+    ids=['default', 'shared', 'unshared', 'lape-shared', 'lape-dpn', 'rpe', 'windows', 'distilled', 'cvt', 'mpvg'],
+)
+def test_a_vit_of_each_joining_computes_the_same(tmp_path, options):
+    """At another size than its PE is made for, so that the resizing is in the graph."""
+    model, size = vit(**options), (24, 40)
+    difference = export_backbone(model, size, tmp_path / 'a.onnx')
+    assert difference <= 1e-4
+    image = torch.randn(1, 3, *size)
+    expected = [leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))]
+    for ours, theirs in zip(expected, outputs(tmp_path / 'a.onnx', image), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    assert [file.name for file in tmp_path.iterdir()] == ['a.onnx']
+
+
+def test_swin_computes_the_same(tmp_path):
+    """Maps, windows and merging with padding, shifted windows, and a PE that is resized and merged."""
+    arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
+    options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
+    model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
+    assert export_backbone(model, (44, 70), tmp_path / 'a.onnx') <= 1e-4
+
+
+@pytest.mark.parametrize('tokens', ['performer', 'transformer', 'ceit'])
+def test_t2t_vit_and_ceit_compute_the_same(tmp_path, tokens):
+    if tokens == 'ceit':
+        model = CeiT(dict(ARCH, stem_channels=8), 32, pe_joining='lape')
+    else:
+        arch = dict(ARCH, token_dims=8)
+        model = T2TViT(arch, 32, out_type='featmap', tokens_type=tokens, pe_joining='lape', patch_norm='dual')
+    export_backbone(randomise(model), (40, 64), tmp_path / 'a.onnx')
+    image = torch.randn(1, 3, 40, 64)
+    torch.testing.assert_close(model(image)[0], outputs(tmp_path / 'a.onnx', image)[0], atol=1e-4, rtol=0)
+
+
+UPERNET = dict(pe_joining='lape', vit_feature_source='interaction')
+MASK_RCNN = dict(pe_joining='lape', patch_norm='dual', window_attn=[True, False], window_size=3)
+
+
+@pytest.mark.parametrize(('layers', 'options'), [(4, UPERNET), (2, MASK_RCNN)], ids=['upernet', 'mask-rcnn'])
+def test_a_vit_adapter_computes_the_same(tmp_path, layers, options):
+    arch, indexes = dict(ARCH, num_layers=layers), [[i, i] for i in range(layers)]
+    model = ViTAdapter(arch, 64, conv_inplane=8, deform_num_heads=3, interaction_indexes=indexes, **options)
+    randomise(model)
+    export_backbone(model, (64, 96), tmp_path / 'a.onnx', notes={'mean': '[1, 2, 3]'})
+    image = torch.randn(1, 3, 64, 96)
+    found = outputs(tmp_path / 'a.onnx', image)
+    assert [value.shape[2:] for value in found] == [(16, 24), (8, 12), (4, 6), (2, 3)]
+    for ours, theirs in zip(model(image), found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    graph = onnx.load(tmp_path / 'a.onnx')
+    assert 'GridSample' not in {node.op_type for node in graph.graph.node}
+    assert {entry.key: entry.value for entry in graph.metadata_props}['mean'] == '[1, 2, 3]'
+
+
+def test_a_graph_that_computes_something_else_is_refused(tmp_path):
+    model = vit(pe_joining='lape')
+    export_backbone(model, (32, 32), tmp_path / 'a.onnx')
+    with torch.no_grad():
+        model.blocks[1].pe_norm.bias[0] += 0.01
+    with pytest.raises(ExportError, match=r'differs from PyTorch by .* more than 0\.0001'):
+        compare(model, tmp_path / 'a.onnx', (32, 32), 1e-4)
+    before = (tmp_path / 'a.onnx').read_bytes()
+    with pytest.raises(ExportError, match='nothing is written'):
+        export_backbone(model.train(), (32, 32), tmp_path / 'a.onnx', tolerance=0)
+    assert (tmp_path / 'a.onnx').read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+    assert model.training, 'a copy is exported'
+    torch.nn.init.constant_(model.blocks[1].pe_norm.bias, float('nan'))
+    with pytest.raises(ExportError, match='differs from PyTorch by inf'):
+        compare(model, tmp_path / 'a.onnx', (32, 32), 1e-4)
+
+
+def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):
+    config = write_config(tmp_path, write_data(tmp_path / 'data'))
+    backbone = build_backbone(load_config(str(config)), None)
+    tensors = {f'backbone.{name}': value for name, value in randomise(backbone).state_dict().items()}
+    checkpoint = save(tmp_path / 'trained.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict')
+    words = (config, checkpoint, '--backbone', '--size', '40', '48', '--out', 'made/tiny.onnx')
+    printed = run(*MMLAPE, 'export-onnx', *words, cwd=tmp_path, **REAL)
+    report = ('  dropped', '  note')
+    shown = [line for line in printed.splitlines() if ' - INFO - ' not in line and not line.startswith(report)]
+    assert len(shown) == 1 and shown[0].startswith('wrote made/tiny.onnx: one image of 40 x 48'), printed
+    image = torch.randn(1, 3, 40, 48)
+    torch.testing.assert_close(
+        backbone(image)[0], outputs(tmp_path / 'made' / 'tiny.onnx', image)[0], atol=1e-4, rtol=0
+    )
+    for more, message in (
+        (['--size', '4', '48'], 'smaller than a patch'),
+        (['--opset', '13'], 'with opset'),
+        (['--out', str(tmp_path / 'made')], 'is a folder'),
+    ):
+        assert main(['export-onnx', *map(str, words[:-1]), str(tmp_path / 'x.onnx'), *more]) == 1
+        printed = capfd.readouterr().err
+        assert message in printed and printed.count('\n') == 1, printed
+        assert not (tmp_path / 'x.onnx').exists()
+
+
+def test_weights_that_are_missing_are_not_exported(tmp_path):
+    """A plain ViT's file starts an adapter, and is no trained one."""
+    config = tmp_path / 'a.py'
+    options = dict(type='mmlape.ViTAdapter', arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=3)
+    config.write_text(
+        f'default_scope = "mmseg"\nmodel = dict(backbone={options | dict(interaction_indexes=[[0, 0], [1, 1]])})'
+    )
+    path = save(tmp_path / 'vit.pth', VisionTransformer(ARCH, 64, 16).state_dict())
+    with pytest.raises(
+        CheckpointError, match=r'lacks \d+ tensors .* such as .*give the checkpoint of a trained model'
+    ):
+        build_backbone(load_config(str(config)), path)
+    config.write_text('default_scope = "mmseg"\nmodel = dict(backbone=dict(type="ResNet", depth=18))')
+    with pytest.raises(ConfigError, match='no backbone of mmlape, but ResNet'):
+        build_backbone(load_config(str(config)), None)

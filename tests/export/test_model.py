@@ -1,0 +1,276 @@
+"""Complete models as ONNX graphs: onnxruntime's outputs and metrics beside those of the MM packages' own inference."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from checkpoint_helpers import save
+from config_helpers import ROOT
+from mmengine.config import Config
+from PIL import Image
+
+from mmlape.analysis.inference import init_model, predict
+from mmlape.analysis.prediction import load
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.graphs import Graph, exported_class
+from mmlape.engine.graphs.operators import best_boxes, translations
+from mmlape.engine.optim import build_model
+from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError
+from mmlape.export.model import export, image_size
+from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
+
+SIDE = 64
+ADAPTER = dict(
+    arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), interaction_indexes=[[0, 0], [1, 1]],
+    conv_inplane=4, deform_num_heads=2, img_size=SIDE, window_attn=False, init_cfg=None,
+)  # fmt: skip
+SEGMENTER = dict(
+    backbone=dict(arch=ADAPTER['arch'], window_attn=False, init_cfg=None),
+    decode_head=dict(in_channels=32, channels=32, embed_dims=32, num_heads=2, num_layers=1),
+)
+UPERNET = dict(
+    backbone=ADAPTER,
+    decode_head=dict(in_channels=[32] * 4, channels=8),
+    auxiliary_head=dict(in_channels=32, channels=8),
+)
+MASK2FORMER = dict(
+    backbone=ADAPTER,
+    data_preprocessor=dict(test_cfg=dict(size=(SIDE, SIDE))),
+    decode_head=dict(
+        in_channels=[32] * 4, num_queries=5, pixel_decoder=dict(encoder=dict(num_layers=1)),
+        transformer_decoder=dict(num_layers=1),
+    ),
+    test_cfg=dict(crop_size=(SIDE, SIDE), stride=(48, 48)),
+)  # fmt: skip
+MASK_RCNN = dict(
+    backbone=ADAPTER,
+    neck=dict(in_channels=[32] * 4),
+    test_cfg=dict(rpn=dict(nms_pre=60, max_per_img=40), rcnn=dict(score_thr=0.08, max_per_img=20)),
+)
+MODELS = {
+    'segmenter': ('segmentation/segmenter_deit-mini_1xb16-250i_mini-ade', SEGMENTER),
+    'upernet': ('segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade', UPERNET),
+    'mask2former': ('segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade', MASK2FORMER),
+    'mask-rcnn': ('detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', MASK_RCNN),
+}
+
+
+def config_of(name, data, **changes) -> Config:
+    """Return a smaller model of a mini config, on images of 64 x 64."""
+    path, model = MODELS[name]
+    folder = 'coco' if path.startswith('det') else 'ade'
+    cfg = load_config(str(ROOT / 'configs' / f'{path}.py'), [f'data_root={data}/{folder}/'])
+    cfg.merge_from_dict(dict(model=model, crop_size=(SIDE, SIDE)) | changes)
+    if folder == 'ade':
+        cfg.model.data_preprocessor.size = (SIDE, SIDE)
+    loader = cfg.test_dataloader
+    loader.update(num_workers=0, persistent_workers=False)
+    for step in loader.dataset.pipeline:
+        if step['type'] == 'Resize':
+            step['scale'] = (SIDE, SIDE)
+    return cfg
+
+
+def weights_of(cfg, folder, seed=0):
+    """Write random weights; a detector's scores are apart, so that rounding does not change their order."""
+    torch.manual_seed(seed)
+    model = build_model(cfg)
+    for name, value in model.named_parameters():
+        if name.endswith(('rpn_cls.weight', 'fc_cls.weight')):
+            value.data *= 5
+    return save(folder / 'trained.pth', model.state_dict(), 'state_dict')
+
+
+@pytest.fixture(scope='module', params=list(MODELS))
+def exported(request, pristine, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    cfg = config_of(request.param, pristine)
+    checkpoint = weights_of(cfg, folder)
+    export(cfg, str(checkpoint), (SIDE, SIDE), folder / 'model.onnx')
+    return cfg, checkpoint, folder / 'model.onnx'
+
+
+def read(path):
+    """Return an image as a graph takes it, without a line of ours."""
+    image = Image.open(path).convert('RGB')
+    return np.asarray(image, np.float32).transpose(2, 0, 1)[None]
+
+
+def test_a_graph_gives_the_outputs_of_the_model(exported):
+    """On an image file, whose normalisation and order of channels are inside the graph; metadata say what it is."""
+    cfg, checkpoint, path = exported
+    model = init_model(cfg, str(checkpoint), 'cpu')
+    root = cfg.data_root
+    image = sorted((ROOT / root).rglob('val*/*.jpg'))[0]
+    session = onnxruntime.InferenceSession(str(path), providers=['CPUExecutionProvider'])
+    found = session.run(None, {'image': read(image)})
+    sample = predict(model, image)
+    if model.task == 'segmentation':
+        np.testing.assert_allclose(found[0][0], sample.seg_logits.data.numpy(), atol=1e-4, rtol=0)
+    else:
+        boxes, scores, labels, masks = found
+        objects = sample.pred_instances
+        count = len(objects)
+        assert 0 < count <= 20 == len(scores) and (scores[count:] == -1).all()
+        np.testing.assert_allclose(scores[:count], objects.scores, atol=1e-4)
+        np.testing.assert_allclose(boxes[:count], objects.bboxes, atol=1e-3)
+        np.testing.assert_array_equal(labels[:count], objects.labels)
+        assert masks.shape == (20, 28, 28) and 0 <= masks.min() < masks.max() <= 1
+    graph = onnx.load(path)
+    assert 'GridSample' not in {node.op_type for node in graph.graph.node}
+    notes = {entry.key: entry.value for entry in graph.metadata_props}
+    assert json.loads(notes['classes']) == list(cfg.classes) and notes['size'] == f'{SIDE} {SIDE}'
+    assert json.loads(notes['mean']) == pytest.approx([123.675, 116.28, 103.53])
+    assert (notes['task'], notes['input'], notes['normalised']) == (model.task, 'RGB 0..255', 'inside')
+
+
+def test_a_graph_has_the_metrics_of_the_model(exported, tmp_path):
+    """By the same evaluator; every object is the same, with its mask."""
+    cfg, checkpoint, path = exported
+    results = [
+        evaluate(cfg, weights, tmp_path / name, save_pred=True, show=False)
+        for name, weights in (('torch', checkpoint), ('onnx', path))
+    ]
+    assert results[0]['metrics'] == pytest.approx(results[1]['metrics'], abs=1e-3, nan_ok=True)
+    assert results[0]['images'] == 3
+    if results[0]['task'] == 'detection':
+        files = [tmp_path / name / 'predictions' / 'predictions.json' for name in ('torch', 'onnx')]
+        ours, theirs = (json.loads(file.read_text()) for file in files)
+        assert len(ours) == len(theirs) > 0
+        for one, other in zip(ours, theirs):
+            assert one['category_id'] == other['category_id'] and one['segmentation'] == other['segmentation']
+            assert one['bbox'] == pytest.approx(other['bbox'], abs=2e-3)
+
+
+def test_labels_are_the_classes_of_the_logits(pristine, tmp_path):
+    """Those of two images larger than the window vote where windows overlap; predict runs the graph too."""
+    cfg = config_of('segmenter', pristine)
+    cfg.model.test_cfg = dict(mode='slide', crop_size=(48, 48), stride=(16, 16))
+    cfg.dump(tmp_path / 'config.py')
+    checkpoint = weights_of(cfg, tmp_path)
+    path = tmp_path / 'labels.onnx'
+    words = ('export-onnx', tmp_path / 'config.py', checkpoint, '--labels', '--out', path)
+    assert main([str(word) for word in words]) == 0
+    graph = Graph(path)
+    assert graph.size == (48, 48) == image_size(cfg) and graph.outputs == ('labels',)
+    model = load(cfg, path)
+    image = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
+    (result,) = model.predict(image)
+    own = load(cfg, checkpoint).predict(image)[0]
+    np.testing.assert_array_equal(result.labels, own.labels)
+    assert model.classes == own.classes
+    large = np.tile(image, (2, 2, 1))[:64, :64]
+    assert (model.predict(large)[0].labels == load(cfg, checkpoint).predict(large)[0].labels).mean() > 0.8
+
+
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_what_does_not_fit_is_one_line(exported, pristine, tmp_path):
+    cfg, _, path = exported
+    other = config_of('mask-rcnn', pristine)
+    with pytest.raises(CheckpointError, match='is the graph of a model for .*, and the config has a model for'):
+        evaluate(other, path, tmp_path / 'a', show=False)
+    (tmp_path / 'b.onnx').write_text('text')
+    with pytest.raises(CheckpointError, match='no graph that onnxruntime can run'):
+        evaluate(cfg, tmp_path / 'b.onnx', tmp_path / 'b', show=False)
+    named = cfg.copy()
+    named.test_dataloader.dataset.metainfo.classes = tuple(reversed(cfg.classes))
+    with pytest.raises(CheckpointError, match='has 12 classes, zero; one; two; and 9 more, and the test set'):
+        evaluate(named, path, tmp_path / 'c', show=False)
+    larger = cfg.copy()
+    for step in larger.test_dataloader.dataset.pipeline:
+        if step['type'] == 'Resize':
+            step['scale'] = (2 * SIDE, 2 * SIDE)
+    larger.model.test_cfg.mode = 'whole'
+    with pytest.raises(DataError, match=r'takes images of 64 x 64, .* of 128 x 128: export with --size 128 128'):
+        evaluate(larger, path, tmp_path / 'd', show=False)
+
+
+CASCADE = 'detection/cascade-mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+INSTANCES = 'detection/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+
+
+@pytest.mark.parametrize(
+    ('name', 'changes', 'reason'),
+    [
+        (CASCADE, {}, 'CascadeRCNN cannot be exported: its roi_head is CascadeRoIHead'),
+        (INSTANCES, {}, 'Mask2Former cannot be exported: segmentors, Mask R-CNN'),
+        (MODELS['mask-rcnn'][0], {'model.test_cfg.rcnn.nms.type': 'soft_nms'}, 'test_cfg.rcnn.nms='),
+    ],
+    ids=['cascade', 'mask2former', 'soft-nms'],
+)
+def test_a_model_that_cannot_be_exported_says_why(name, changes, reason):
+    cfg = load_config(str(ROOT / 'configs' / f'{name}.py'))
+    cfg.merge_from_dict(changes)
+    with pytest.raises(ExportError, match=reason) as caught:
+        exported_class(build_model(cfg))
+    assert '\n' not in str(caught.value)
+
+
+def test_labels_and_sizes_are_checked(pristine, tmp_path):
+    cfg = config_of('mask-rcnn', pristine)
+    with pytest.raises(ExportError, match='--labels is for segmentors'):
+        export(cfg, str(weights_of(cfg, tmp_path)), (SIDE, SIDE), tmp_path / 'a.onnx', labels=True)
+    cfg.pop('crop_size')
+    with pytest.raises(ConfigError, match='give --size'):
+        image_size(cfg)
+    assert not (tmp_path / 'a.onnx').exists()
+
+
+def run_operator(module, *inputs):
+    """Return the outputs of a module in onnxruntime."""
+    import io
+
+    file = io.BytesIO()
+    program = torch.onnx.export(module, inputs, dynamo=True, opset_version=18, custom_translation_table=translations())
+    program.save(file)
+    session = onnxruntime.InferenceSession(file.getvalue(), providers=['CPUExecutionProvider'])
+    names = [given.name for given in session.get_inputs()]
+    found = session.run(None, {name: value.numpy() for name, value in zip(names, inputs)})
+    return [torch.from_numpy(value) for value in found], {node.op_type for node in program.model.graph}
+
+
+class Suppression(torch.nn.Module):
+    def forward(self, boxes, scores):
+        return best_boxes(boxes, scores, 0.5, 0.2, 12)
+
+
+class Sampling(torch.nn.Module):
+    def forward(self, maps, grid):
+        return torch.nn.functional.grid_sample(maps, grid, align_corners=False)
+
+
+class Deformable(torch.nn.Module):
+    def forward(self, value, locations, weights):
+        return multi_scale_deformable_attention(value, ((5, 7), (3, 2)), locations, weights)
+
+
+def test_operators_compute_the_same():
+    """Places partly outside of the maps, and fewer boxes than are returned."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.rand(*shape, generator=generator)
+
+    corners = random(3, 20, 2) * 30
+    boxes = torch.cat([corners, corners + 5 + 20 * random(3, 20, 2)], -1)
+    for scores in (random(3, 20), random(3, 20) * 0.22):
+        (place, best), _ = run_operator(Suppression(), boxes, scores)
+        expected = best_boxes(boxes, scores, 0.5, 0.2, 12)
+        torch.testing.assert_close(best, expected[1])
+        assert torch.equal(place[best > 0], expected[0][best > 0])
+    assert (best == -1).any() and (best > 0).any()
+
+    maps, grid = random(2, 3, 5, 7), random(2, 4, 6, 2) * 2.6 - 1.3
+    (found,), names = run_operator(Sampling(), maps, grid)
+    torch.testing.assert_close(found, Sampling()(maps, grid), atol=1e-5, rtol=0)
+    assert 'GridSample' not in names
+
+    args = random(2, 41, 2, 4), random(2, 6, 2, 2, 3, 2) * 1.4 - 0.2, random(2, 6, 2, 2, 3)
+    (found,), names = run_operator(Deformable(), *args)
+    torch.testing.assert_close(found, Deformable()(*args), atol=1e-5, rtol=0)
+    assert 'GridSample' not in names

@@ -1,0 +1,469 @@
+"""Study files: what they say, what they refuse, their arms as configs, and a study trained, killed and continued."""
+
+import copy
+import functools
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import tiny
+import trouble
+
+from mmlape.cli import main
+from mmlape.engine import config as config_module
+from mmlape.engine.config import load_config
+from mmlape.engine.config_values import differing_values, value_sources
+from mmlape.engine.pulled import _named_config, check_texts, shared_parts
+from mmlape.errors import ConfigError
+from mmlape.experiments.report.paper import METRICS, index_entry, paper_figures
+from mmlape.experiments.study import choose, read_arms
+from mmlape.models.position.joining import JOININGS, PE_NORMS
+from mmlape.runs.record import running_in
+from mmlape.studies.study_file import find_arm, is_study, read_arm, read_study
+
+STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
+GRID = """
+title: Parts of a norm
+paper: DPN (TMLR 2023)
+table: Table 6
+metric: mIoU
+relative_to: dual
+seeds: [4, 5]
+bases:
+  deep: tiny.py
+  flat: {title: Flat, base: tiny.py, overrides: {model.backbone.arch.num_layers: 1, train_cfg.max_iters: 4}}
+arms:
+  dual: {overrides: {model.backbone.patch_norm: dual}}
+  rms:
+    title: RMSNorm
+    overrides: {model.backbone.patch_norm: rms, optim_wrapper.optimizer.lr: 1e-4, train_cfg.max_iters: 5}
+    figure: {deep: '80.50', flat: '-0.1'}
+  irpe:
+    bases: [flat]
+    overrides: {model.backbone.pe_type: [learnable, {type: irpe, on: k}]}
+"""
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('study file')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'))
+
+
+@pytest.fixture
+def grid(config):
+    path = config.with_name('grid.yml')
+    path.write_text(GRID)
+    return path
+
+
+# what a file says
+
+
+def test_a_grid_has_its_arms_on_every_base(grid):
+    study = read_study(grid)
+    assert [arm.name for arm in study.arms] == ['dual', 'dual-flat', 'rms', 'rms-flat', 'irpe-flat']
+    assert (study.name, study.title, study.seeds, study.metric) == ('grid', 'Parts of a norm', (4, 5), 'mIoU')
+    assert (study.paper, study.table, study.runs) == ('DPN (TMLR 2023)', 'Table 6', 'not stated')
+    deep, flat = study.choose(['rms', 'rms-flat'])
+    assert [arm.figure for arm in (deep, flat)] == ['80.50', '-0.1'], 'as they are printed'
+    assert [arm.relative_to for arm in (deep, flat)] == ['dual', 'dual-flat']
+    assert [arm.title for arm in (deep, flat)] == ['RMSNorm, deep', 'RMSNorm, Flat']
+    assert study.arms[0].figure is study.arms[0].relative_to is None
+    assert Path(deep.base) == grid.with_name('tiny.py'), 'relative to the study'
+    assert deep.overrides['optim_wrapper.optimizer.lr'] == 1e-4
+    assert flat.overrides['train_cfg.max_iters'] == 5, "an arm's override wins over its base's"
+    assert study.arms[-1].overrides['model.backbone.pe_type'][1] == {'type': 'irpe', 'on': 'k'}, 'no boolean'
+
+
+def test_an_arm_is_a_config(grid):
+    cfg = load_config(f'{grid}:rms-flat', ['train_cfg.val_interval=2'])
+    assert cfg.model.backbone.patch_norm == 'rms' and cfg.model.backbone.arch.num_layers == 1
+    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (5, 2)
+    assert cfg.filename == str(grid.with_name('grid-rms-flat.py'))
+    other = load_config(f'{grid}:rms')
+    assert other.model.backbone.arch.num_layers == 2 and other.optim_wrapper.optimizer.lr == 1e-4
+    assert load_config(grid.with_name('tiny.py')).get('patch_norm') is None, 'the base stays'
+    for name in (f'{grid}:rms-flat', cfg.filename):
+        study, arm = find_arm(name)
+        assert (study.title, arm.name) == ('Parts of a norm', 'rms-flat')
+    assert find_arm(str(grid.with_name('tiny.py'))) is None and find_arm(f'{grid}:none') is None
+    assert find_arm('/gone/dpn-table6-rms-s16.py')[1].figure == '-0.1', "this package's studies are found anywhere"
+    assert not is_study('a.py') and is_study('mmlape::studies/irpe.yml') and is_study('a.yaml:b')
+
+
+def test_further_figures_and_tuples(config):
+    path = config.with_name('further.yml')
+    path.write_text(
+        'base: tiny.py\npaper: P (V 1)\nmetric: box AP\narms:\n  a:\n    figure: "52.10"\n'
+        '    also: {mask AP: "46.0", mIoU ms: 3}\n    overrides: {model.backbone.img_size: !tuple [32, 32]}\n'
+    )
+    arm = read_study(path).arms[0]
+    assert arm.also == {'mask AP': '46.0', 'mIoU ms': '3'}
+    assert index_entry(f'{path}:a').results == {'coco/bbox_mAP': '52.10 (P)', 'coco/segm_mAP': '46.0 (P)'}
+    assert load_config(f'{path}:a').model.backbone.img_size == (32, 32)
+
+
+def test_values_and_names_are_read_as_they_are_written(config):
+    path = config.with_name('plain.yml')
+    path.write_text(
+        'title: true positives only\npaper: P\n'
+        'bases: {16: tiny.py, "1e-3": {base: tiny.py, title: 1e-3 with warm-up}}\n'
+        'arms: {8: {overrides: {a: False, b: TRUE, c: on, d: 1e-3}, figure: {16: 3, "1e-3": "4.10"}},\n'
+        '  "2e1": {bases: [16]}}'
+    )
+    study = read_study(path)
+    assert study.title == 'true positives only'
+    assert [(arm.name, arm.base_title, arm.figure) for arm in study.arms] == [
+        ('8', '16', '3'), ('8-1e-3', '1e-3 with warm-up', '4.10'), ('2e1', '16', None),
+    ]  # fmt: skip
+    assert study.arms[0].overrides == {'a': False, 'b': True, 'c': 'on', 'd': 0.001}
+    path.write_text(
+        'base: tiny.py\npaper: P\nrelative_to: "1e-3"\n'
+        'arms: {"1e-3": {overrides: {model.x: {bases: [4]}}}, "2e-3": {figure: 3}}'
+    )
+    first, second = read_study(path).arms
+    assert second.relative_to == '1e-3' and first.overrides == {'model.x': {'bases': [4]}}
+
+
+def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch):
+    monkeypatch.delenv('SIDE', raising=False)
+    base = config.with_name('variable.py')
+    base.write_text("_base_ = 'tiny.py'\nside = int('{{$SIDE:32}}')\nmodel = dict(backbone=dict(img_size=side))\n")
+    path = config.with_name('sides.yml')
+    path.write_text('base: variable.py\nseeds: [7, 3]\narms: {small: {variables: {SIDE: 16}}, usual: {}, us: {}}\n')
+    assert [load_config(f'{path}:{arm}').model.backbone.img_size for arm in ('small', 'usual')] == [16, 32]
+    assert 'SIDE' not in os.environ
+    assert find_arm(f'{path}:us')[1].name == 'us' and read_study(path).seeds == (7, 3)
+    monkeypatch.setenv('SIDE', '8')
+    assert load_config(f'{path}:small').model.backbone.img_size == 16 and os.environ['SIDE'] == '8'
+
+
+@pytest.mark.parametrize(
+    ('text', 'line'),
+    [
+        ('arms: {}', "bad.yml: arms: there are none"),
+        ('base: tiny.py', 'bad.yml: arms is no mapping'),
+        ('base: tiny.py\nseed: [1]\narms: {a: }', "bad.yml: the file: unknown 'seed'; did you mean seeds?"),
+        ('base: tiny.py\narms: {a: {override: {}}}', "arm a: unknown 'override'; did you mean overrides?"),
+        ('base: tiny.py\narms:\n  a: \n  b:\n  a: ', "bad.yml:3 does not parse: 'a' is given twice"),
+        ('bases: {x: tiny.py, y: tiny.py}\narms: {a: , a-y: }', "bad.yml: arms: two are named 'a-y'"),
+        ('arms: {a: {overrides: {}}}', 'arm a has no base: give base: CONFIG'),
+        ('base: tony.py\narms: {a: }', 'bad.yml: base: {folder}/tony.py does not exist'),
+        ('base: 3\narms: {a: }', 'bad.yml: base: 3 is no config'),
+        ('base: tiny.py\nbases: {x: tiny.py}\narms: {a: }', 'bad.yml: base and bases: give one of the two'),
+        ('bases: {x: tiny.py}\narms: {a: {bases: [y]}}', "arm a: bases: unknown 'y'; there are: x"),
+        ('base: tiny.py\narms: {a: {figure: 3}}', 'bad.yml: paper: arms have figures, so name their source'),
+        ('base: tiny.py\npaper: P\narms: {a: {figure: high}}', 'arm a: figure: high is no number'),
+        ('bases: {x: tiny.py, y: tiny.py}\npaper: P\narms: {a: {figure: 3}}', 'arm a: figure: give one for each base'),
+        ('base: tiny.py\npaper: P\narms: {a: {also: {mask AP: high}}}', 'arm a: also: mask AP: high is no number'),
+        ('base: tiny.py\narms: {a: {also: {mask AP: 3}}}', 'bad.yml: paper: arms have figures'),
+        ('base: tiny.py\npaper: P\narms: {a: {also: 3}}', 'arm a: also is no mapping'),
+        ('bases: {x: tiny.py, y: tiny.py}\npaper: P\narms: {a: {also: {mask AP: 3}}}', 'a: also: needs a single base'),
+        ('bases: {x: tiny.py}\npaper: P\narms: {a: {figure: {z: 3}}}', "arm a: figure: unknown 'z'"),
+        ('base: tiny.py\npaper: P\nrelative_to: b\narms: {a: {figure: 3}}', "relative_to: unknown 'b'; there are: a"),
+        ('base: tiny.py\nseeds: [1, -1]\narms: {a: }', 'bad.yml: seeds: [1, -1] is no list of numbers'),
+        ('base: tiny.py\narms: {1e-3: {}}', 'bad.yml: arms: 0.001 is no name: quote it'),
+        ('base: tiny.py\npaper: P\nrelative_to: 1e-3\narms: {a: {}}', 'bad.yml: relative_to: 0.001 is no name'),
+        ('base: tiny.py\npaper: P\narms: {a: {figure: 80.50}}',
+         "arm a: figure: 80.5 may have lost digits: quote it as it is printed, such as '80.50'"),
+        ('base: tiny.py\npaper: P\narms: {a: {figure: true}}', 'arm a: figure: True is no number'),
+        ('base: tiny.py\narms: [{a: 1}]', 'bad.yml: arms is no mapping of keys to values'),
+        ('base: tiny.py\narms: {a/b: }', "arm a/b: a name consists of letters"),
+        ('base: tiny.py\narms: [', 'bad.yml:3 does not parse'),
+        ('base: tiny.py\narms: {a: {overrides: [1]}}', 'arm a: overrides is no mapping'),
+        ('base: mmlape::nothing\narms: {a: }', 'bad.yml: arm a: base: no config mmlape::nothing.py'),
+        ('base: tiny.py\narms: {a: {overrides: {train_cfg.max_iter: 3}}}',
+         "bad.yml: arm a: overrides: train_cfg.max_iter: "),
+        ('base: tiny.py\narms: {a: {overrides: {param_scheduler.7.end: 3}}}',
+         "bad.yml: arm a: overrides: param_scheduler.7.end: "),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_that_names_file_and_key(config, capsys, text, line):
+    path = config.with_name('bad.yml')
+    path.write_text(text + '\n')
+    assert main(['print-config', f'{path}:a']) == 1
+    said = capsys.readouterr().err.strip()
+    assert line.format(folder=config.parent) in said and str(path) in said and '\n' not in said
+
+
+def test_unknown_studies_and_arms_are_named(grid):
+    for path, line in (
+        (grid.with_name('gird.yml'), r'gird\.yml does not exist; did you mean grid\.yml'),
+        (f'{grid}:rsm', r"has no arm 'rsm'; did you mean rms\?"),
+        ('mmlape::studies/dpn-table7.yml:rms', r'does not exist; did you mean .*dpn-table6\.yml'),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            load_config(path)
+    with pytest.raises(ConfigError, match='is a study: name one of its arms'):
+        read_arm(grid)
+
+
+# arms of a comparison
+
+
+def test_arms_of_studies_and_configs(grid, config):
+    arms, seeds, work_dir = read_arms([str(grid)], ['train_cfg.max_iters=2'])
+    assert (seeds, work_dir) == ((4, 5), 'work_dirs/grid')
+    assert [arm.name for arm in arms] == ['dual', 'dual-flat', 'rms', 'rms-flat', 'irpe-flat']
+    assert (arms[2].config, arms[2].cfg_options) == (f'{grid}:rms', ('train_cfg.max_iters=2',))
+    assert [arm.name for arm in choose(arms, ['rms*', 'dual'])] == ['dual', 'rms', 'rms-flat']
+    with pytest.raises(ConfigError, match="--arms: no arm 'rm'; there are: dual"):
+        choose(arms, ['rm'])
+    arms, seeds, work_dir = read_arms([f'{grid}:rms', str(config)])
+    assert [arm.name for arm in arms] == ['rms', 'tiny'] and work_dir == 'work_dirs'
+    other = grid.with_name('other.yml')
+    other.write_text('base: tiny.py\nseeds: [9]\narms: {a: }\n')
+    with pytest.raises(ConfigError, match=r'--seeds: .*grid\.yml and .*other\.yml have different ones'):
+        read_arms([str(grid), str(other)])
+
+
+# print-config
+
+
+def test_a_config_of_the_readers_differs_in_what_it_says(tmp_path, capsys):
+    base, own = 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits', tmp_path / 'own.py'
+    own.write_text(f"_base_ = '{base}.py'\nmodel = dict(backbone=dict(pe_joining='lape'))\n")
+    assert main(['print-config', str(own), '--diff', base]) == 0
+    assert capsys.readouterr().out.splitlines() == ["model.backbone.pe_joining: 'lape' -> 'default'"]
+
+
+def test_an_exported_arm_is_the_arm(grid, tmp_path, capsys):
+    assert main(['print-config', f'{grid}:rms-flat']) == 0
+    exported = tmp_path / 'exported.py'
+    exported.write_text(capsys.readouterr().out)
+    assert differing_values(load_config(exported), load_config(f'{grid}:rms-flat')) == []
+    assert main(['print-config', str(exported), '--diff', str(grid.with_name('tiny.py'))]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        'model.backbone.arch.num_layers: 1 -> 2',
+        "model.backbone.patch_norm: 'rms' -> (absent)",
+        'optim_wrapper.optimizer.lr: 0.0001 -> 0.001',
+        'train_cfg.max_iters: 5 -> 6',
+    ]
+
+
+def test_every_value_has_its_file(grid, config, monkeypatch):
+    monkeypatch.chdir(config.parent)
+    base = config.with_name('base.py')
+    base.write_text("_base_ = 'tiny.py'\nclip = 2.0\nmodel = dict(backbone=dict(patch_norm='dual'))\n")
+    variant = config.with_name('variant.py')
+    variant.write_text("_base_ = 'base.py'\ntrain_cfg = dict(max_iters=9)\nclip = _base_.clip * 2\n")
+    sources = {key: source for key, _, source in value_sources('variant.py', ['train_cfg.val_interval=1'])}
+    assert sources['train_cfg.max_iters'] == sources['clip'] == 'variant.py'
+    assert sources['model.backbone.patch_norm'] == 'base.py' and sources['model.backbone.arch.num_layers'] == 'tiny.py'
+    assert sources['train_cfg.val_interval'] == '--cfg-options'
+    sources = {key: source for key, _, source in value_sources(f'{grid}:rms-flat')}
+    assert sources['model.backbone.patch_norm'] == str(grid) and sources['model.backbone.img_size'] == 'tiny.py'
+
+
+def test_a_value_comes_from_the_nearest_file_that_assigns_it(config, monkeypatch):
+    """There a change has an effect; it has none in a base that has an equal value."""
+    monkeypatch.chdir(config.parent)
+    config.with_name('base.py').write_text("_base_ = 'tiny.py'\noptim_wrapper = dict(optimizer=dict(lr=1e-3))\n")
+    variant = config.with_name('equal.py')
+    variant.write_text(
+        "_base_ = 'base.py'\nlr = 1e-3\ntrain_cfg = {'max_iters': 6}\nmodel = dict(backbone=dict(img_size=32))\n"
+        "steps = [dict(type='PolyLR', eta_min=0, power=1.0, begin=0, end=100, by_epoch=False)]\n"
+        'param_scheduler = steps\n'
+    )
+    sources = {key: source for key, _, source in value_sources('equal.py', ['train_cfg.val_interval=3'])}
+    assert sources['optim_wrapper.optimizer.lr'] == 'base.py'
+    assert sources['lr'] == sources['train_cfg.max_iters'] == sources['model.backbone.img_size'] == 'equal.py'
+    assert sources['param_scheduler.0.end'] == 'equal.py'
+    assert sources['model.backbone.patch_size'] == sources['optim_wrapper.optimizer.type'] == 'tiny.py'
+    assert sources['train_cfg.val_interval'] == '--cfg-options', 'equal to that of the file'
+    study = config.with_name('equal.yml')
+    study.write_text('base: tiny.py\narms: {same: {overrides: {model.backbone.img_size: 32}}}\n')
+    sources = {key: source for key, _, source in value_sources(f'{study}:same')}
+    assert sources['model.backbone.img_size'] == str(study) and sources['model.backbone.patch_size'] == 'tiny.py'
+
+
+# the studies of this package
+
+
+@pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)
+def test_every_arm_resolves_and_a_figure_has_one_home(path, monkeypatch):
+    """Arms differ from each other; one without changes has its figure in the metafile, the others in the study."""
+    study = read_study(path)
+    if not any(arm.variables for arm in study.arms):  # a base is read once, which takes half a second
+        read = functools.cache(config_module._read)
+        monkeypatch.setattr(config_module, '_read', lambda file: copy.deepcopy(read(file)))
+    seen = {}
+    for arm in study.arms:
+        cfg = load_config(study.reference(arm))
+        check_texts(shared_parts(cfg.to_dict()), f'{arm.name} (run python tests/pulled_texts.py)')
+        named = _named_config(Path(study.config_file(arm)).name.removesuffix('.py'), study.file)
+        assert named.endswith(f'/studies/{path.name}:{arm.name}')
+        text = str({key: value for key, value in cfg.to_dict().items() if key not in ('vtab', 'data_root')})
+        assert text not in seen.values() or arm.variables, f'{arm.name} is another arm once more'
+        seen[arm.name] = text
+        known = index_entry(Path(arm.base).name + '.py')
+        assert known is not None, f'{arm.base} is in no metafile'
+        if not arm.overrides and not arm.variables:
+            assert arm.figure is None and not arm.also
+    assert study.metric in METRICS or study.name == 'vtab'
+    readme = (path.parent / 'README.md').read_text()
+    source = ', '.join(filter(None, [study.paper, study.table])) or 'ours'
+    assert f'| [{study.name}]({path.name}) | {len(study.arms)} | {study.title} | {source} |' in readme
+
+
+def test_the_papers_tables():
+    """Figures as the papers print them, and every kind that a table is about."""
+    table6 = read_study(tiny.ROOT / 'studies/dpn-table6.yml')
+    rows = {name: [arm.figure for arm in table6.arms if arm.name.removesuffix(f'-{arm.base_name}') == name]
+            for name in ('pre', 'no-learnable')}  # fmt: skip
+    assert rows == {
+        'pre': ['-0.1', '0.0', '-2.6', '-0.2', '-0.3'],
+        'no-learnable': ['-0.5', '0.0', '-0.2', '-0.1', '-0.1'],
+    }
+    table7 = read_study(tiny.ROOT / 'studies/lape-table7.yml')
+    figures = {arm.name: arm.figure for arm in table7.arms}
+    assert figures['sincos1d'] == '67.70' and figures['sincos2d-lape'] == '72.68' and figures['learnable-lape'] is None
+    joinings = {arm.overrides.get('model.backbone.pe_joining', 'default') for arm in table7.arms}
+    assert joinings | {'lape', 'pvg', 'mpvg'} == set(JOININGS.module_dict)
+    table8 = read_study(tiny.ROOT / 'studies/lape-table8.yml')
+    assert [arm.name for arm in table8.arms] == ['default', *PE_NORMS]
+    irpe = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe.yml').arms}
+    assert irpe['product-bias-k-per-head'] == '80.54' and irpe['product-bias-k'] == '80.05'
+    assert (irpe['product-qk'], irpe['product-qkv'], irpe['base-product-qkv']) == ('81.1', '81.4', None)
+    detr = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe-detr.yml').arms if arm.figure}
+    figures = {'none': '30.4', 'bias-k': '40.6', 'none-product-k': '38.7', 'product-k-15x15': '40.8', 'clip-k': '40.4'}
+    assert detr == figures
+    deit = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/deit-position.yml').arms if arm.figure}
+    assert deit == {'cpe': '72.4', 'cpe-small': '79.9', 'cpe-five': '73.4', 'cpe-five-small': '80.5'}
+
+
+# the commands
+
+
+def test_the_dry_run_shows_the_study(grid, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(['multi-seed', str(grid), '--arms', 'rms*', '--dry-run']) == 0
+    said = ' '.join(capsys.readouterr().out.split())
+    assert said.count(' start ') == 4 and 'model.backbone.patch_norm=rms' in said
+    assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in said and not list(tmp_path.iterdir())
+
+
+def test_the_dry_run_shows_the_arms_and_then_what_is_missing(grid, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ['multi-seed', str(grid), '--dry-run', '--processes', '3', '--work-dir', 'w']
+    assert main(words) == 1
+    shown = capsys.readouterr()
+    out, error = ' '.join(shown.out.split()), shown.err
+    assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in out and 'model.backbone.patch_norm=rms' in out
+    assert f'rms-flat: mmlape train {grid}:rms-flat --work-dir w/rms-flat/seed_4 --seed 4' in out.replace("'", '')
+    assert error.count('the recipe is for 2') == 2, 'once for all arms of one length'
+    assert error.startswith('mmlape: error: arms dual, ') and '\narms rms, rms-flat: 3 CPU processes' in error
+    text = GRID.replace('overrides: {model.backbone.patch_norm: dual}', 'overrides: {load_from: gone.pth}')
+    grid.with_name('lacking.yml').write_text(text)
+    assert main([*words[:1], str(grid.with_name('lacking.yml')), *words[2:3]]) == 0
+    assert capsys.readouterr().out.count('missing: gone.pth') == 4
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_is_trained_killed_and_continued(tmp_path):
+    """The first arm waits in its evaluation while it and the command are killed; the same command trains both arms."""
+    tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'), trouble.CONFIG)
+    (tmp_path / 'mini.yml').write_text(
+        'base: tiny.py\nseeds: [3]\npaper: P\nmetric: mIoU\n'
+        'arms: {plain: , dual: {overrides: {model.backbone.patch_norm: dual}, figure: 41.20}}\n'
+    )
+    tool, work_dir = tiny.ROOT / 'tools' / 'multi_seed.py', tmp_path / 'work_dirs' / 'mini'
+    command = tiny.start(tool, 'mini.yml', '--parallel', 1, cwd=tmp_path, TROUBLE='wait:3')
+    log = work_dir / 'plain' / 'logs' / 'seed_3.log'
+    tiny.until(lambda: log.exists() and 'waiting' in log.read_text(), command)
+    command.kill()
+    os.kill(running_in(work_dir / 'plain' / 'seed_3')['pid'], signal.SIGKILL)
+    command.communicate()
+    said = tiny.run(tool, 'mini.yml', '--parallel', 1, cwd=tmp_path)
+    assert 'plain, seed 3: resumed' in said and said.count(': finished after') == 2
+    record = tiny.record(work_dir / 'dual' / 'seed_3')
+    assert record['state'] == 'finished' and record['config'] == 'mini-dual.py'
+    arm = find_arm(str(tmp_path / record['config']))[1]
+    assert (arm.name, arm.figure) == ('dual', '41.20')
+    first = tiny.record(work_dir / 'plain' / 'seed_3')
+    assert first['identity']['settings_sha256'] != record['identity']['settings_sha256']
+
+
+def test_list_studies_says_what_each_needs(capsys):
+    assert main(['list-studies']) == 0
+    printed = capsys.readouterr().out
+    assert all(f' {path.stem} ' in printed for path in STUDIES)
+    assert main(['list-studies', 'mpvg-table[13]']) == 0
+    rows = [[cell.strip() for cell in line.split('│')[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    first, third = (row for row in rows if row and row[0])
+    about = ['PVG and MPVG on ImageNet-1K', 'MPVG (AAAI 2025), Table 1']
+    assert first == ['mpvg-table1', *about, '24 x 5', 'in1k', '4', '–']
+    assert third[0] == 'mpvg-table3' and third[3:] == ['4 x 5', 'coco', '4', '–']
+    assert main(['list-studies', 'no-such*']) == 1
+
+
+LAPE = {  # the papers' tables, as they print them
+    'lape-table1': {
+        'deit-tiny': '71.54',
+        'deit-base-lape': '81.97',
+        't2t-vit-7': '71.69',
+        'swin-tiny-lape-rpe': '81.49',
+        'ceit-small-lape': '82.12',
+    },
+    'lape-table2': {'vit-lite-7-4-cifar10': '93.448', 'cct-7-3x1-lape-cifar100': '81.986'},
+    'lape-table4': {'segmenter-tiny-lape': '37.908', 'upernet-small': '45.073'},
+    'mpvg-table1': {
+        'deit-tiny': '72.14',
+        'deit-base-lape': '82.15',
+        'deit-small-pvg': '80.38',
+        'deit-tiny-mpvg': '73.51',
+        'swin-tiny': '81.37',
+        'swin-tiny-mpvg': '81.64',
+        'ceit-tiny-lape': '76.89',
+        'ceit-tiny-mpvg': '77.20',
+        't2t-vit-7-pvg': '71.91',
+    },
+    'mpvg-table2': {
+        'vit-lite': '74.90',
+        'vit-lite-lape': '75.52',
+        'vit-lite-mpvg': '76.87',
+        't2t-vit-7': '83.22',
+        't2t-vit-7-lape': '83.41',
+        't2t-vit-7-mpvg': '83.51',
+    },
+    'mpvg-table4': {'tiny': '40.55', 'tiny-lape': '41.42', 'tiny-pvg': '41.07', 'tiny-mpvg': '41.69'},
+}
+
+
+@pytest.mark.parametrize('name', LAPE)
+def test_each_arm_of_a_papers_table_has_its_figure(name):
+    """In the study or, of an arm that is a config, in the metafile; and of no other paper."""
+    study = read_study(tiny.ROOT / f'studies/{name}.yml')
+    found = {arm.name: paper_figures(study, arm).get(study.metric) for arm in study.arms}
+    assert all(found.values())
+    for arm, figure in LAPE[name].items():
+        assert found[arm] == figure, arm
+
+
+@pytest.mark.parametrize(('name', 'arm', 'figures'), [
+    ('lape-table3', 'tiny-lape', ('46.3', '41.2')), ('mpvg-table3', 'tiny-lape', ('46.2', '41.2')),
+    ('mpvg-table3', 'tiny-mpvg', ('46.5', '41.4')),
+])  # fmt: skip
+def test_detectors_have_both_figures(name, arm, figures):
+    study = read_study(tiny.ROOT / f'studies/{name}.yml')
+    printed = paper_figures(study, study.choose([arm])[0])
+    assert tuple(printed[metric] for metric in ('box AP', 'mask AP')) == figures
+
+
+def test_a_dry_run_shows_the_figures_of_configs_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [
+        'multi-seed',
+        'mmlape::studies/mpvg-table4.yml',
+        '--dry-run',
+        '--arms',
+        'tiny',
+        'tiny-mpvg',
+        '--seeds',
+        '121',
+    ]
+    main(words)
+    printed = capsys.readouterr().out
+    assert '40.55 mIoU, MPVG (AAAI 2025), Table 4' in printed and '41.69 mIoU, MPVG' in printed
