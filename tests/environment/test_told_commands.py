@@ -116,7 +116,7 @@ def test_data(capsys):
     told(
         'mini-data',
         capsys,
-        'make-mini-data mini --train 2 --val 1 --digits 20 --size 64 64 --digit-size 20 30 --objects 2 3',
+        'make-mini-data mini --train 2 --val 1 --digits 20 --size 64 64 --digit-size 20 30 --per-scene 2 3',
         'make-mini-data mini --train 2 --val 1',
         'make-mini-data mini --train 0',
     )

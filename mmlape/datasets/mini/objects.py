@@ -72,7 +72,7 @@ class ObjectOptions(SceneOptions):
     )  # smallest and largest longer side of an object in pixels
 
     credits: ClassVar = {
-        'objects': "the stamps of Tux Paint, GPL-2 or as the package's copyright file says of each",
+        'objects': 'the stamps of Tux Paint, by Bill Kendrick and others, GPL-2 or later',
         **scenes.CREDITS,
     }
 
