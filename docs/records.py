@@ -78,8 +78,8 @@ def filled(name: str, found: list[dict]) -> str:
     """Return the text of a page with its table."""
     text = PAGES[name].read_text()
     table = '\n'.join(dict(records=records, stacks=stacks)[name](found))
-    pattern = rf'(<!-- {name}: python docs/records.py -->\n).*?(\n<!-- end -->)'
-    return re.sub(pattern, lambda match: f'{match[1]}\n{table}\n{match[2]}', text, flags=re.S)
+    pattern = rf'(<!-- {name}: python docs/records.py -->\n).*?(<!-- end -->)'
+    return re.sub(pattern, lambda match: f'{match[1]}\n{table}\n\n{match[2]}', text, flags=re.S)
 
 
 if __name__ == '__main__':
