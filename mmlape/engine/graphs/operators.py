@@ -36,9 +36,7 @@ def best_boxes(
     places = torch.cat(kept)
     found = scores.flatten()[places]
     # of equal scores the first ones, as ONNX's TopK has it
-    found, order = torch.cat((found, found.new_full((count,), -1.0))).sort(
-        descending=True, stable=True
-    )
+    found, order = torch.cat((found, found.new_full((count,), -1.0))).sort(descending=True, stable=True)
     return torch.cat((places, places.new_zeros(count)))[order[:count]], found[:count]
 
 
