@@ -40,6 +40,9 @@ class Recorder:
     def _line(self, code, number):
         self.seen.add((code.co_filename, number))
 
+    def close(self) -> None:
+        sys.monitoring.set_events(TOOL, 0)
+
     def bits(self) -> dict[str, int]:
         """Return for each file, as a path from the root, a number with the bit of each line that ran."""
         found = {}
@@ -57,6 +60,7 @@ def record_fork() -> None:
     recorder = Recorder()
 
     def write():
+        recorder.close()
         if Path(folder).is_dir():
             Path(folder, f'{os.getpid()}.json').write_text(json.dumps(recorder.bits()))
 
@@ -110,5 +114,6 @@ class Lines:
             self.failed.add(report.nodeid)
 
     def pytest_sessionfinish(self):
+        self.recorder.close()
         passed = {name: found for name, found in self.found.items() if name not in self.failed}
         self.file.write_text(json.dumps(passed))

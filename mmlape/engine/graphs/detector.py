@@ -22,7 +22,7 @@ from torchvision.ops import roi_align
 
 from mmlape.engine.graphs.base import ExportedModel
 from mmlape.engine.graphs.input import Input
-from mmlape.engine.graphs.operators import best_boxes
+from mmlape.engine.graphs.operators import best_boxes, largest
 from mmlape.engine.graphs.session import Graph
 from mmlape.errors import ExportError
 from mmlape.models.grid import Grid
@@ -53,7 +53,10 @@ class ExportedDetector(ExportedModel):
     def check(model: nn.Module) -> None:
         """Check that each part is one whose steps are written here."""
         name, roi_head = type(model).__name__, model.roi_head
-        parts = [('rpn_head', model.rpn_head, RPNHead), ('roi_head', roi_head, StandardRoIHead)]
+        parts = [
+            ('rpn_head', getattr(model, 'rpn_head', None), RPNHead),
+            ('roi_head', roi_head, StandardRoIHead),
+        ]
         if type(roi_head) is StandardRoIHead:
             parts.append(
                 ('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor)
@@ -126,7 +129,7 @@ class ExportedDetector(ExportedModel):
         certain = rows.sigmoid()[:, 0] if head.use_sigmoid_cls else rows.softmax(-1)[:, 0]
         shifts = deltas[0].permute(1, 2, 0).reshape(-1, 4)
         if 0 < head.test_cfg.nms_pre < len(certain):
-            certain, place = certain.topk(head.test_cfg.nms_pre)
+            certain, place = largest(certain, head.test_cfg.nms_pre)
             shifts, anchors = shifts[place], anchors[place]
         boxes = head.bbox_coder.decode(anchors, shifts, max_shape=size)
         least = head.test_cfg.get('min_bbox_size', -1)

@@ -7,6 +7,17 @@ import torchvision
 from torch import Tensor
 
 
+def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the largest scores (count,) and their places, equal ones in their order.
+
+    MMDetection sorts; ONNX's TopK keeps the order of equal values as well, and torch's does not.
+    """
+    if torch.onnx.is_in_onnx_export():
+        return scores.topk(count)
+    found, places = scores.sort(descending=True, stable=True)
+    return found[:count], places[:count]
+
+
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
 def best_boxes(
     boxes: Tensor, scores: Tensor, iou: float, least: float, count: int
@@ -35,9 +46,8 @@ def best_boxes(
         )
     places = torch.cat(kept)
     found = scores.flatten()[places]
-    # of equal scores the first ones, as ONNX's TopK has it
-    found, order = torch.cat((found, found.new_full((count,), -1.0))).sort(descending=True, stable=True)
-    return torch.cat((places, places.new_zeros(count)))[order[:count]], found[:count]
+    found, order = largest(torch.cat((found, found.new_full((count,), -1.0))), count)
+    return torch.cat((places, places.new_zeros(count)))[order], found
 
 
 @best_boxes.register_fake
@@ -88,11 +98,12 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
             'grid_sample other than bilinear, with zeros outside and align_corners=False'
         )
     batch, channels, rows, columns = input.shape
-    out = grid.shape[1:3]
-    number = lambda value: op.Constant(value_float=float(value))  # noqa: E731
     x, y = (op.Gather(grid, op.Constant(value_int=axis), axis=3) for axis in (0, 1))  # (B, P, Q)
     cells = op.Reshape(op.Transpose(input, perm=[0, 2, 3, 1]), [-1, channels])  # (B*H*W, C)
     first = op.Constant(value=_first_rows(batch, rows * columns))  # of each map, (B, 1, 1)
+
+    def number(value: float):
+        return op.Constant(value_float=float(value))
 
     def axis(position, size: int):
         """Return weight and clamped index of the two cells around each position.
@@ -115,7 +126,6 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
             values = op.Gather(cells, op.Add(start, column), axis=0)  # (B, P, Q, C)
             part = op.Mul(values, op.Unsqueeze(op.Mul(weight, down), [3]))
             total = part if total is None else op.Add(total, part)
-    assert total is not None and len(out) == 2
     return op.Transpose(total, perm=[0, 3, 1, 2])
 
 
