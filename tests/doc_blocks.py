@@ -1,7 +1,8 @@
 """The code blocks of the documentation: found, checked without being run, and run as a newcomer would.
 
 ``bash``, ``python`` and ``yaml`` blocks are code; ``text`` is what a command prints, or a layout of folders. A code
-block whose first line is ``# NAME.py`` is that file. The blocks of a tutorial run, those of other pages are checked.
+block whose first line is ``# NAME.py`` is that file. The blocks of a tutorial run, in the build of the site, which
+shows what they print; those of other pages are checked.
 ``<!-- run -->`` or ``<!-- check -->`` before a block says otherwise. ``<!-- run: A=1 -->`` sets variables behind it,
 so that a page takes less time; ``<!-- check: model -->`` lists names and files that the reader has.
 """

@@ -1,9 +1,9 @@
 """What the commands of a page print: `<!-- output -->` behind a block of bash becomes its output in this build.
 
 `<!-- output: WORD|OTHER -->` shows the lines in which the expression is found. `<!-- image: FILE | ALT -->` shows an
-image that the blocks before it have written. The blocks of a page run in order, in an empty folder, as the tests run
-those of other pages; one that fails stops the build. What a page printed is kept in `build/printed` until its blocks
-or the package change. `python docs/_ext/outputs.py PAGE` prints a page as it will be.
+image that the blocks before it have written. The blocks of a page run in order, in an empty folder; one
+that fails stops the build. What a page printed is kept in `build/printed` until its blocks or the package change.
+`python docs/_ext/outputs.py PAGE` prints a page as it will be.
 """
 
 import functools
