@@ -36,13 +36,14 @@ extensions = [
     'sphinx_copybutton',
     'sphinx_design',
     'mathml',
-    'pages',
     'outputs',
+    'pages',
 ]
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath', 'fieldlist']
 myst_heading_anchors = 4
 nb_execution_mode = 'force'
 nb_execution_raise_on_error = True
+nb_merge_streams = True
 nb_execution_timeout = 600  # of a cell; seconds, unless the machine is busy
 nb_output_stderr = 'remove'  # warnings of libraries, with paths of the machine
 copybutton_exclude = '.linenos, .gp, .go'

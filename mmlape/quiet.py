@@ -17,6 +17,8 @@ WARNINGS = (
     # mmseg's transform, of what its datasets pass
     (UserWarning, r'`reduce_zero_label` will be deprecated'),
     (UserWarning, r'Default ``avg_non_ignore`` is False'),  # mmseg's loss, of its own default
+    # of mmdet's files, where they have not been compiled before
+    (SyntaxWarning, r'invalid escape sequence'),
     # mmdet's optional metric, which no config here uses
     (UserWarning, r'faster_coco_eval is not installed'),
     (FutureWarning, r'Importing from timm\.models\.'),

@@ -9,6 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=${1:-.floors}
 [ $# -eq 0 ] || shift
+command="tests/floors.sh${*:+ VENV $*}"
 . tests/stack_functions.sh
 
 locked() { # the locked libraries, but for the stack itself, of which the oldest versions are tested
@@ -47,6 +48,6 @@ set -- --deselect tests/checkpoint/test_safe_checkpoints.py::test_text_stored_as
 
 oldest timm mmengine mmcv mmdet mmseg mmpretrain >"$list" # mmcv without its ops, which come from torchvision
 install --no-deps -r "$list"
-run_tests oldest tests/floors.sh "$@"
+run_tests oldest "$@"
 install --no-deps mmengine==0.10.7 mmdet==3.3.0 mmsegmentation==1.2.2 mmpretrain==1.2.0
-run_tests 'last originals' tests/floors.sh "$@"
+run_tests 'last originals' "$@"

@@ -7,6 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=${1:-.newest}
 [ $# -eq 0 ] || shift
+command="tests/newest.sh${*:+ VENV $*}"
 . tests/stack_functions.sh
 
 newest() {
@@ -28,4 +29,4 @@ install --no-deps --no-build-isolation -e .
 "$venv/bin/python" -m mmlape install-ops
 
 [ $# -gt 0 ] || set -- $TESTS tests/engine/test_distributed.py tests/environment/test_mmcv_ops.py
-run_tests newest tests/newest.sh "$@"
+run_tests newest "$@"

@@ -1,4 +1,4 @@
-# What tests/floors.sh and tests/newest.sh share, for an environment in $venv.
+# What tests/floors.sh and tests/newest.sh share, for an environment in $venv and the command in $command.
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 export UV_LINK_MODE="${UV_LINK_MODE:-hardlink}" UV_PYTHON_DOWNLOADS=never
 
@@ -16,12 +16,12 @@ make_environment() { # PYTHON
 
 install() { "$venv/bin/uv" pip install -q --python "$venv/bin/python" "$@"; }
 
-run_tests() { # TITLE SCRIPT PYTEST_ARGUMENTS
-    title=$1 script=$2
-    shift 2
+run_tests() { # TITLE PYTEST_ARGUMENTS
+    title=$1
+    shift
     "$venv/bin/python" -m mmlape doctor
     status=0
     "$venv/bin/python" -m pytest --junitxml build/stack.xml "$@" || status=$?
-    "$venv/bin/python" -m benchmarks submit build/stack.xml --title "$title" --command "$script" || exit 1
+    "$venv/bin/python" -m benchmarks submit build/stack.xml --title "$title" --command "$command" || exit 1
     [ "$status" = 0 ] || exit "$status"
 }

@@ -122,6 +122,11 @@ OWN_TESTS = {
     'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
     'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
+    'mmlape/export/writing.py': ('tests/export/test_backbone.py', '-k', 'adapter'),
+    'mmlape/engine/graphs/base.py': ('tests/export/test_backbone.py', '-k', 'something_else'),
+    'mmlape/engine/graphs/operators.py': ('tests/export/test_model.py', '-k', 'operators'),
+    'mmlape/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
+    'mmlape/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -214,9 +219,8 @@ BY_FILE = {
     ],
     'mmlape/engine/evaluator.py': [
         ('few-shot: shots under the pipeline of training',
-         "dict(support[0], pipeline=loader['dataset'].get('pipeline', []))", 'support[0]'),
-        ('few-shot: queries are shots', "loader['dataset']]\n",
-         "dict(support[0], pipeline=loader['dataset'].get('pipeline', []))]\n"),
+         "dict(support[0], pipeline=queries.get('pipeline', []))", 'support[0]'),
+        ('few-shot: queries are shots', 'datasets = [shots_of, queries]', 'datasets = [shots_of, shots_of]'),
         ('few-shot: the default regularisation always', "dict(type='mmlape.FewShotMetric', l2=l2)",
          "dict(type='mmlape.FewShotMetric')"),
         ('few-shot: a second evaluation of it', "if not str(hook['type']).endswith('SecondEvaluationHook')", ''),
@@ -258,8 +262,8 @@ BY_FILE = {
         ('VTAB: train800val200 without val200', "lines['train800'] + lines['val200']",
          "lines['train800'] + lines['train800']"),
         ("mini: digits of validation are training's",
-         'scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells',
-         "scenes.Scans('train', rng).sample(), scenes.Backgrounds(rng, (0.5 / cells"),
+         'scenes.Scans(split, rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5',
+         "scenes.Scans('train', rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5"),
     ],
     'mmlape/datasets/mini/writers.py': [
         ('mini: one generator for all', 'zlib.crc32(purpose.encode())', '0'),
@@ -882,7 +886,7 @@ BY_FILE = {
          'return None\n\n\ndef _class_names'),
         ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
          "sorted(listed, key=lambda row: row['score'])"),
-        ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
+        ('lists: at the threshold is below', 'if score >= score_thr:', 'if score > score_thr:'),
         ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
         ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
     ],
@@ -1042,7 +1046,7 @@ BY_FILE = {
         ('keys: every pattern counts', '            if count:\n                break\n', ''),
     ],
     'mmlape/analysis/dataset_page.py': [
-        ('page: the least frequent first', 'for label in range(len(summary.classes))), reverse=True)', 'for label in range(len(summary.classes))))'),
+        ('page: the least frequent first', 'for label in labels), reverse=True)', 'for label in labels))'),
         ('page: red and blue exchanged', 'return mmcv.bgr2rgb(np.ascontiguousarray(image))', 'return np.ascontiguousarray(image)'),
     ],
     'mmlape/engine/config_values.py': [
@@ -1053,9 +1057,27 @@ BY_FILE = {
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
     'mmlape/export/backbone.py': [
-        ('export: undefined differences do not count', 'largest = max(largest, float(difference)) if np.isfinite(difference) else np.inf', 'largest = max(largest, float(difference))'),
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
+    ],
+    'mmlape/export/writing.py': [
         ('export: notes are not written', '    onnx.save(graph, path)\n', ''),
+    ],
+    'mmlape/engine/graphs/base.py': [
+        ('export: undefined differences do not count', 'largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf', 'largest = max(largest, float(apart))'),
+    ],
+    'mmlape/engine/graphs/operators.py': [
+        ('graph: places in another group', 'op.Add(op.Mul(group, limit), place)', 'place'),
+        ('graph: samples outside count', 'yield op.Mul(weight, inside), ', 'yield weight, '),
+        ('graph: maps share their rows', 'op.Add(op.Mul(row, op.Constant(value_int=columns)), first)', 'op.Mul(row, op.Constant(value_int=columns))'),
+    ],
+    'mmlape/analysis/confusion.py': [
+        ('page: predicted by true', 'truth[valid].long() * size + predicted[valid]', 'predicted[valid] * size + truth[valid].long()'),
+        ('page: a box of another class finds an object', '~right.any(0)', '~at.any(0)'),
+        ('page: two boxes at an object are both right', 'float(taken.sum())', 'float(right.any(1).sum())'),
+    ],
+    'mmlape/analysis/schedule.py': [
+        ('schedule: an epoch ends a step late', '(step + 1) % per_epoch', 'step % per_epoch'),
+        ('schedule: values behind the step', "            values[:, step] = group['lr'], group['weight_decay']\n", ''),
     ],
     'mmlape/engine/distributed/sharding.py': [
         ('FSDP: later checkpoints have the first weights', "            vars(part).pop('state_dict', None)\n", '            pass\n'),

@@ -138,7 +138,7 @@ def _output(printed: str, wanted: str, where: str) -> str:
 
 
 def _matching(lines: list[str], wanted: re.Pattern) -> Iterator[str]:
-    """Yield the lines in which the expression is found, with '...' for those between them."""
+    """Yield the lines in which the expression is found, with '...' for those between them that are not of a table."""
     shown = left_out = False
     for line in lines:
         if wanted.search(line):
@@ -146,7 +146,7 @@ def _matching(lines: list[str], wanted: re.Pattern) -> Iterator[str]:
                 yield '...'
             yield line
             shown, left_out = True, False
-        elif line:
+        elif line and line[0] not in '│├┏┡└┃┌':
             left_out = True
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from catalogue import papers, table
-from figures import draw_floors, draw_kinds
+from figures import draw_floors, draw_kinds, draw_objects
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -262,8 +262,15 @@ def _record(name: str) -> dict | None:
     return json.loads(file.read_text()) if file.is_file() else None
 
 
+def objects() -> str:
+    """Return images of scenes of objects, or how to have them."""
+    drawn = [f'![{alt}](/{file.relative_to(ROOT)})\n' for alt, file in draw_objects(ROOT / 'build' / 'figures')]
+    return '\n'.join(drawn) or 'This site was built without the stamps; with them, examples stand here.\n'
+
+
 GENERATED = dict(
     floors=floors,
+    objects=objects,
     mutants=mutants,
     test_time=test_time,
     commands=commands,

@@ -50,7 +50,7 @@ def write_balance(balances: Mapping[str, Balance], folder: Path) -> list[Path]:
 def draw_balance(balances: Mapping[str, Balance], path: Path) -> Path:
     """Draw the correlation of tokens and PE by layer, and beside it the numbers of the last norm.
 
-    A colour a model.
+    Each model has a colour.
     """
     figure = Figure((11, 3.6 + 0.25 * len(balances)), layout='constrained')
     layers, cosine, beta = figure.subplots(1, 3, width_ratios=(2.4, 1, 1))

@@ -276,9 +276,13 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         elif file_format == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
-            with torch.serialization.safe_globals(_safe_globals()):
+            misnamed = path.suffix == '.safetensors'  # newer versions of torch would go by the name
+            with torch.serialization.safe_globals(_safe_globals()), path.open('rb') as file:
                 content = torch.load(
-                    path, map_location=map_location, weights_only=not _trusted, mmap=mmap
+                    file if misnamed else path,
+                    map_location=map_location,
+                    weights_only=not _trusted,
+                    mmap=mmap and not misnamed,
                 )
     except pickle.UnpicklingError as error:
         refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))

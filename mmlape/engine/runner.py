@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import gc
 import itertools
 import os
 import re
@@ -342,6 +343,10 @@ class Runner(_Runner):
 
     def train(self) -> nn.Module:
         """Train; see :func:`plain_worker_errors`."""
+        if not gc.isenabled():  # the start-up ends here: what is in use is not searched again
+            gc.enable()
+            gc.collect()
+            gc.freeze()
         with plain_worker_errors():
             return super().train()
 

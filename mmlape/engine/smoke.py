@@ -116,8 +116,8 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
         MMLaPEError: What would have ended the run.
     """
     place = _existing(default_work_dir(cfg, work_dir))
-    options = dict(dir=place, prefix='.smoke-', ignore_cleanup_errors=True)
-    with tempfile.TemporaryDirectory(**options) as scratch:
+    folder = tempfile.TemporaryDirectory(dir=place, prefix='.smoke-', ignore_cleanup_errors=True)
+    with folder as scratch:
         tried = copy.deepcopy(cfg)
         tried.custom_hooks = [dict(type='mmlape.TrialHook'), *(cfg.get('custom_hooks') or [])]
         first = _part(tried, scratch, options)

@@ -60,7 +60,8 @@ def param_groups(
     require_known(cfg)
     if layer_decay is not None:
         cfg['layer_decay_rate'] = layer_decay
-    return groups_of(model, with_position_decay(cfg, weight_decay), lr, weight_decay)
+    groups = groups_of(model, with_position_decay(cfg, weight_decay), lr, weight_decay)
+    return [dict(lr=lr, weight_decay=weight_decay) | group for group in groups]
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,9 @@ def take_lock(path: str | Path) -> int | None:
 
 
 def lock_holder(path: str | Path) -> dict | None:
-    """Return the holder of a lock: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``.
+    """Return the holder of a lock, or None.
 
-    Or None.
+    It has ``host``, ``pid``, ``slurm_job`` (or None) and ``since``.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)  # another user's, too

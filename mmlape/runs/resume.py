@@ -93,7 +93,7 @@ def acquire(
 def initial_seed(work_dir: Path, seed: int | None, resume: bool | str) -> int:
     """Return the seed of a run's initial weights.
 
-    The given one, else that of the resumed record, else a random.
+    It is the given one, else that of the resumed record, else a random number.
     """
     previous = _previous(work_dir, resume)[1] or {}
     known = [value for value in (seed, previous.get('seed')) if value is not None]

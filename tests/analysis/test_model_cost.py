@@ -1,5 +1,6 @@
 """Parameters and FLOPs of models."""
 
+import itertools
 import json
 import math
 import re
@@ -7,11 +8,11 @@ import subprocess
 from types import SimpleNamespace
 
 import paper_costs
-import pytest
 import tiny
 import torch
 import torch.nn.functional as F
 from config_helpers import MINI, build, find, load, method_of
+from each import each
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
@@ -59,27 +60,27 @@ def counted(part, *args):
     return out, products.total
 
 
-@pytest.mark.parametrize(
-    'name',
-    [
-        'deit-mini_1xb32-5e_mini-digits',
-        'deit-mini-irpe-product-k_1xb32-5e_mini-digits',
-        'deit-mini-dpn_1xb32-5e_mini-digits',
-        'segmenter_deit-mini-lape_1xb16-250i_mini-ade',
-        'linear_deit-mini-dpn_1xb8-100i_mini-ade',
-    ],
+PRODUCTS = (
+    'deit-mini_1xb32-5e_mini-digits',
+    'deit-mini-irpe-product-k_1xb32-5e_mini-digits',
+    'deit-mini-dpn_1xb32-5e_mini-digits',
+    'segmenter_deit-mini-lape_1xb16-250i_mini-ade',
+    'linear_deit-mini-dpn_1xb8-100i_mini-ade',
 )
-@pytest.mark.parametrize('shape', [(64, 96), (112, 48)])
-def test_cost_is_that_of_the_products_of_a_forward_pass(name, shape):
-    """Of images that are not square: real tensors go through the model, and each product of two tensors is counted."""
-    cfg = load(next(path for path in MINI if path.stem == name))
-    model = revert_sync_batchnorm(build(cfg)).eval()
-    found = {part.name: part for part in model_cost(model, shape)}
-    x, backbone = counted(model.backbone, torch.randn(1, 3, *shape))
-    head = 'head' if hasattr(model, 'head') else 'decode_head'
-    _, of_head = counted(getattr(model, head), x)
-    assert (found['backbone'].flops, found[head].flops) == (backbone, of_head) and of_head > 0
-    assert found[head].params == sum(parameter.numel() for parameter in getattr(model, head).parameters())
+
+
+def test_cost_is_that_of_the_products_of_a_forward_pass():
+    """Of images that are not square: real tensors go through a model, and each product of two tensors is counted."""
+    for name, shape in each(itertools.product(PRODUCTS, ((64, 96), (112, 48)))):
+        cfg = load(next(path for path in MINI if path.stem == name))
+        model = revert_sync_batchnorm(build(cfg)).eval()
+        found = {part.name: part for part in model_cost(model, shape)}
+        x, backbone = counted(model.backbone, torch.randn(1, 3, *shape))
+        head = 'head' if hasattr(model, 'head') else 'decode_head'
+        _, of_head = counted(getattr(model, head), x)
+        assert (found['backbone'].flops, found[head].flops) == (backbone, of_head) and of_head > 0
+        parameters = sum(parameter.numel() for parameter in getattr(model, head).parameters())
+        assert found[head].params == parameters
 
 
 def test_detector_counts_its_parts():

@@ -277,7 +277,8 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
     )
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    run = subprocess.run([sys.executable, '-c', code, tmp_path / 'mini'], env=env, capture_output=True, text=True)
+    command = [sys.executable, '-c', code, tmp_path / 'mini']
+    run = subprocess.run(command, env=env, capture_output=True, encoding='utf-8')
     assert run.returncode == 9, run.stderr
     assert [path.name[:13] for path in tmp_path.iterdir()] == ['.mini.partial']
     make_mini_data(tmp_path / 'mini', MiniOptions(train=2, val=1, digits=0))

@@ -1,4 +1,4 @@
-"""The modules of `mmlape.integrations`, each in an environment with its library and without OpenMMLab."""
+"""The modules of `mmlape.integrations` and recipes for other libraries, in environments without OpenMMLab."""
 
 import re
 from pathlib import Path
@@ -13,19 +13,22 @@ from test_wheel import wheel as wheel
 CHECKS = ROOT / 'tests' / 'integrations'
 LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
 """The modules, with the extras that their messages name."""
+RECIPES = ('lightning',)
+"""Libraries that need no module: a file in `examples/` shows how they are used."""
 
 
 def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path):
     options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', tmp_path)
-    checks = [CHECKS / f'check_{name}.py' for name in LIBRARIES]
+    checks = sorted(CHECKS.glob('check_*.py'))
     done = inside(beside_transformers, '-m', 'pytest', *options, *checks, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
 def test_there_is_a_check_for_every_module():
     modules = {path.stem for path in (ROOT / 'mmlape' / 'integrations').glob('[!_]*.py')} - {'pyramid'}
-    assert modules == set(LIBRARIES)
-    assert all((CHECKS / f'check_{name}.py').is_file() for name in modules)
+    checks = {path.stem.removeprefix('check_') for path in CHECKS.glob('check_*.py')}
+    assert modules == set(LIBRARIES) == checks - {*RECIPES, 'heads'}  # heads: a suite of the benchmarks
+    assert set(RECIPES) == {path.stem.partition('_')[0] for path in (ROOT / 'examples').glob('*_segmentation.py')}
 
 
 @pytest.mark.parametrize('name', ['transformers', 'smp'])

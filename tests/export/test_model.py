@@ -82,7 +82,7 @@ def weights_of(cfg, folder, seed=0):
     model = build_model(cfg)
     for name, value in model.named_parameters():
         if name.endswith(('rpn_cls.weight', 'fc_cls.weight')):
-            value.data *= 30
+            value.data *= 5
     return save(folder / 'trained.pth', model.state_dict(), 'state_dict')
 
 

@@ -73,7 +73,7 @@ def test_a_checkpoint_has_the_model_and_a_run_resumes(trained, data):
     resumed = train(data, out, 32, '--resume')
     assert resumed.trainer.global_step == 32
     apart = [(one - other).abs().max() for one, other in zip(resumed.parameters(), model.parameters())]
-    assert 0 < max(apart) < 0.1
+    assert max(apart) == 0  # the schedule had ended, with a rate of 0; a run that starts anew has other weights
 
 
 def test_rates_and_decays_are_those_of_the_groups():
@@ -82,7 +82,7 @@ def test_rates_and_decays_are_those_of_the_groups():
     by_parameter = {id(group['params'][0]): group for group in groups}
     named = {name: by_parameter[id(value)] for name, value in model.named_parameters() if value.requires_grad}
     assert named['classify.2.weight']['lr'] == 0.1 and named['classify.2.weight']['weight_decay'] == 0.05
-    layers = [named[f'backbone.vit.layers.{number}.attn.qkv.weight']['lr'] for number in range(4)]
+    layers = [named[f'backbone.blocks.{number}.attn.qkv.weight']['lr'] for number in range(4)]
     assert layers == pytest.approx([0.1 * 0.5**power for power in (4, 3, 2, 1)])
 
 

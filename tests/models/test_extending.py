@@ -93,7 +93,7 @@ def test_draw_count_export_and_evaluate(trained):
     assert 'slope' in run(trained, 'print-params', 'my_config.py', '--cfg-options',
                           'optim_wrapper.constructor=mmlape.LayerDecayOptimWrapperConstructor',
                           'optim_wrapper.paramwise_cfg=dict(_delete_=True,layer_decay_rate=0.5)')  # fmt: skip
-    run(trained, 'export-onnx', 'my_config.py', file, '--size', 32, 48, '--out', 'backbone.onnx')
+    run(trained, 'export-onnx', 'my_config.py', file, '--size', 32, 48, '--backbone', '--out', 'backbone.onnx')
     assert (trained / 'backbone.onnx').is_file()
     run(trained, 'test', 'my_config.py', file, '--out', 'metrics.json')
     assert 'mIoU' in json.loads((trained / 'metrics.json').read_text())['metrics']

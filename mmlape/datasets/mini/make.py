@@ -55,36 +55,24 @@ class MiniOptions(SceneOptions):
         96,
         104,
     )  # smallest and largest side, in pixels, of a digit's tile
-    # number of training images of each set of the mini VTAB; a quarter as many are for validation, half as many for
-    # testing
+    # number of training images of each set of the mini VTAB; a quarter as many are for validation,
+    # half as many for testing
     vtab: int = 0
 
     credits: ClassVar = CREDITS
 
     def rules(self) -> list[tuple[str, bool, str]]:
         """See `SceneOptions.rules`."""
+        fewest, most = self.per_scene
+        smallest, largest = self.digit_size
         return [
             *super().rules(),
-            *(
-                (name, getattr(self, name) >= 0, 'must not be negative')
-                for name in ('digits', 'vtab')
-            ),
+            ('digits', self.digits >= 0, 'must not be negative'),
+            ('vtab', self.vtab >= 0, 'must not be negative'),
             ('crop', self.crop >= 16, 'must be at least 16'),
-            (
-                'per_scene',
-                1 <= self.per_scene[0] <= self.per_scene[1],
-                'must be MIN MAX with 1 <= MIN <= MAX',
-            ),
-            (
-                'digit_size',
-                12 <= self.digit_size[0] <= self.digit_size[1],
-                'must be MIN MAX with 12 <= MIN <= MAX',
-            ),
-            (
-                'digit_size',
-                self.digit_size[1] <= min(self.size),
-                f'must fit into a scene of {self.size}',
-            ),
+            ('per_scene', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX'),
+            ('digit_size', 12 <= smallest <= largest, 'must be MIN MAX with 12 <= MIN <= MAX'),
+            ('digit_size', largest <= min(self.size), f'must fit into a scene of {self.size}'),
         ]
 
     def write(self, root: Path) -> list[dict]:
@@ -180,23 +168,18 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
-        count = (
-            options.digits
-            if split == 'train'
-            else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
-        )
+        count = options.digits
+        if split != 'train':
+            count = max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = options.generator(f'{split} digits')
-        scans, backgrounds = (
-            scenes.Scans(split, rng).sample(),
-            scenes.Backgrounds(rng, (0.5 / cells, 1 / cells)),
-        )
+        scans = scenes.Scans(split, rng).sample()
+        backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        size = (options.crop, options.crop)
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in track(range(count), f'{split} digits'):
-            scene = scenes.compose(
-                scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng
-            )
+            scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
             digit = scene.digits[0]
             file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
             file.write_bytes(encode_image(scene.image, '.png'))
@@ -224,10 +207,8 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = options.generator(f'{split} vtab {name}')
-            scans, backgrounds = (
-                scenes.Scans(scans_of, rng).sample(),
-                scenes.Backgrounds(rng, (0.25, 0.5)),
-            )
+            scans = scenes.Scans(scans_of, rng).sample()
+            backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
             for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):

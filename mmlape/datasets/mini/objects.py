@@ -1,8 +1,9 @@
 """Scenes of photographed animals, plants and things, cut out by their own transparency, on crops of photographs.
 
-The objects are the stamps of Tux Paint, as Debian's package `tuxpaint-stamps-default` installs them; nothing of it is
-shipped here. A scene has objects of the same size and as many of them on each 256 x 256 pixels, and a background of
-the same scale, whatever its canvas is. Training and validation share no object.
+The objects are the stamps of Tux Paint, as Debian's package `tuxpaint-stamps-default` installs
+them; nothing of it is shipped here. A scene has objects of the same size and as many of them on
+each 256 x 256 pixels, and a background of the same scale, whatever its canvas is. Training and
+validation share no object.
 """
 
 import re
@@ -78,13 +79,10 @@ class ObjectOptions(SceneOptions):
     def rules(self) -> list[tuple[str, bool, str]]:
         """See `SceneOptions.rules`."""
         least, most = self.object_size
+        fewest, densest = self.density
         return [
             *super().rules(),
-            (
-                'density',
-                1 <= self.density[0] <= self.density[1],
-                'must be MIN MAX with 1 <= MIN <= MAX',
-            ),
+            ('density', 1 <= fewest <= densest, 'must be MIN MAX with 1 <= MIN <= MAX'),
             ('object_size', 12 <= least <= most, 'must be MIN MAX with 12 <= MIN <= MAX'),
             ('object_size', most <= min(self.size), f'must fit into a scene of {self.size}'),
         ]
@@ -129,7 +127,8 @@ def find_stamps(folder: str | Path) -> list[list[Path]]:
         paths = [path for path in paths if _is_photograph(path.relative_to(folder))]
         if len({_object(path) for path in paths}) < VAL_EVERY:
             raise DataError(
-                f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings them'
+                f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings '
+                'them'
             )
         found.append(paths)
     return found

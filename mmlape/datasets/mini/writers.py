@@ -60,7 +60,10 @@ class SceneOptions:
         raise NotImplementedError
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Seed a generator of its own for each split and format: more images of one do not change another."""
+        """Seed a generator of its own for each split and format.
+
+        More images of one do not change another.
+        """
         return np.random.default_rng([self.seed, zlib.crc32(purpose.encode())])
 
 
@@ -75,8 +78,8 @@ def encode_rle(mask: np.ndarray) -> dict:
 def encode_polygons(mask: np.ndarray) -> list[list[float]]:
     """Encode a (H, W) bool mask as polygons [x1, y1, x2, y2, ...], one for each connected part.
 
-    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and forth along one
-    line: even-odd filling then leaves the hole open.
+    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and
+    forth along one line: even-odd filling then leaves the hole open.
     """
     large = np.repeat(np.repeat(mask.astype(np.uint8), TRACE_SCALE, axis=0), TRACE_SCALE, axis=1)
     outlines, tree = cv2.findContours(large, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
@@ -100,7 +103,9 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 class CocoWriter:
-    """Writes one split below ``root``: images at once; boxes, masks ('polygon' or 'rle') and captions at `close`.
+    """Writes one split below ``root``: images at once.
+
+    Boxes, masks ('polygon' or 'rle') and captions at `close`.
 
     Args:
         root: Receives the images' folder and `annotations/`.
@@ -178,7 +183,10 @@ class CocoWriter:
 
 
 class AdeWriter:
-    """Writes one split below ``root``: images, and label maps with a palette; label 0 is unlabelled."""
+    """Writes one split below ``root``: images, and label maps with a palette.
+
+    Label 0 is unlabelled.
+    """
 
     def __init__(self, root: Path, split: str, classes: Sequence[str]) -> None:
         self.split, self.count = split, 0

@@ -10,6 +10,17 @@ from mmlape.engine.graphs.input import Input
 from mmlape.engine.graphs.session import Graph
 
 
+def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+    """Return the largest absolute difference of two lists of arrays; infinity if their shapes or values do not fit."""
+    largest = 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        if one.shape != other.shape:
+            return np.inf
+        apart = np.abs(one.astype(np.float64) - other).max(initial=0)
+        largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf
+    return largest
+
+
 class ExportedModel(nn.Module, ABC):
     """A trained model from an image to tensors, with shapes that depend on the image's size alone.
 
@@ -47,18 +58,14 @@ class ExportedModel(nn.Module, ABC):
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of one image, (1, C, H, W), RGB in 0..255."""
 
-    @staticmethod
-    def difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-        """Return the largest absolute difference of two sets of outputs; infinity if they cannot be compared."""
-        largest = 0.0
-        for one, other in zip(ours, theirs, strict=True):
-            if one.shape != other.shape:
-                return np.inf
-            apart = np.abs(one.astype(np.float64) - other).max(initial=0)
-            largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf
-        return largest
+    def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+        """Return how far two sets of outputs are apart; infinity if they cannot be compared."""
+        return largest_difference(ours, theirs)
 
     @staticmethod
     @abstractmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
-        """Make a model predict by a graph instead of its own network; all around the network stays."""
+        """Make a model predict by a graph instead of its own network.
+
+        All around the network stays.
+        """

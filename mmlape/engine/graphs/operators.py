@@ -7,8 +7,21 @@ import torchvision
 from torch import Tensor
 
 
+def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the largest scores (count,) and their places, equal ones in their order.
+
+    MMDetection sorts; ONNX's TopK keeps the order of equal values as well, and torch's does not.
+    """
+    if torch.onnx.is_in_onnx_export():
+        return scores.topk(count)
+    found, places = scores.sort(descending=True, stable=True)
+    return found[:count], places[:count]
+
+
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
-def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: int) -> tuple[Tensor, Tensor]:
+def best_boxes(
+    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int
+) -> tuple[Tensor, Tensor]:
     """Suppress overlapping boxes within each group, and return the best ones of all groups.
 
     Args:
@@ -19,7 +32,8 @@ def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: i
         count: How many boxes are returned.
 
     Returns:
-        Places in (G * N), (count,), by falling score, and the scores; behind the last box places are 0 and scores -1.
+        Places in (G * N), (count,), by falling score, and the scores; behind the last box places
+        are 0 and scores -1.
     """
     kept = []
     for group, (corners, row) in enumerate(zip(boxes, scores)):
@@ -27,10 +41,12 @@ def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: i
         # equal scores in their order: torchvision's own is another one
         places = places[row[places].argsort(descending=True, stable=True)]
         ranks = torch.arange(len(places), 0, -1, dtype=boxes.dtype, device=boxes.device)
-        kept.append(group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)])
+        kept.append(
+            group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)]
+        )
     places = torch.cat(kept)
     found = scores.flatten()[places]
-    found, order = torch.cat((found, found.new_full((count,), -1.0))).topk(count)
+    found, order = largest(torch.cat((found, found.new_full((count,), -1.0))), count)
     return torch.cat((places, places.new_zeros(count)))[order], found
 
 
@@ -55,7 +71,11 @@ def _best_boxes(boxes, scores, iou: float, least: float, count: int):
     length = boxes.shape[1]
     limit = op.Constant(value_ints=[length])
     kept = op.NonMaxSuppression(
-        boxes, op.Unsqueeze(scores, [1]), limit, op.Constant(value_floats=[iou]), op.Constant(value_floats=[least])
+        boxes,
+        op.Unsqueeze(scores, [1]),
+        limit,
+        op.Constant(value_floats=[iou]),
+        op.Constant(value_floats=[least]),
     )  # rows of group, 0, place in the group
     group, place = (op.Gather(kept, op.Constant(value_int=column), axis=1) for column in (0, 2))
     places = op.Add(op.Mul(group, limit), place)
@@ -74,16 +94,22 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
     from onnxscript import opset18 as op
 
     if (interpolation_mode, padding_mode, align_corners) != (0, 0, False):
-        raise NotImplementedError('grid_sample other than bilinear, with zeros outside and align_corners=False')
+        raise NotImplementedError(
+            'grid_sample other than bilinear, with zeros outside and align_corners=False'
+        )
     batch, channels, rows, columns = input.shape
-    out = grid.shape[1:3]
-    number = lambda value: op.Constant(value_float=float(value))  # noqa: E731
     x, y = (op.Gather(grid, op.Constant(value_int=axis), axis=3) for axis in (0, 1))  # (B, P, Q)
     cells = op.Reshape(op.Transpose(input, perm=[0, 2, 3, 1]), [-1, channels])  # (B*H*W, C)
     first = op.Constant(value=_first_rows(batch, rows * columns))  # of each map, (B, 1, 1)
 
+    def number(value: float):
+        return op.Constant(value_float=float(value))
+
     def axis(position, size: int):
-        """Return weight and clamped index of the two cells around each position; weights outside are 0."""
+        """Return weight and clamped index of the two cells around each position.
+
+        Weights outside are 0.
+        """
         at = op.Sub(op.Mul(op.Add(position, number(1)), number(size / 2)), number(0.5))
         low = op.Floor(at)
         share = op.Sub(at, low)
@@ -100,7 +126,6 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
             values = op.Gather(cells, op.Add(start, column), axis=0)  # (B, P, Q, C)
             part = op.Mul(values, op.Unsqueeze(op.Mul(weight, down), [3]))
             total = part if total is None else op.Add(total, part)
-    assert total is not None and len(out) == 2
     return op.Transpose(total, perm=[0, 3, 1, 2])
 
 

@@ -59,7 +59,7 @@ def pairs_of(
 def compare(pairs: Sequence[tuple[ArmResult, ArmResult]], which: str) -> list[Comparison]:
     """Compare the common metrics of pairs of arms at 'last' or at 'best'.
 
-    A family of Holm's correction.
+    They are a family of Holm's correction.
     """
     return _corrected([
         _comparison(arm, other, which, metric)

@@ -108,8 +108,8 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     for name, group in groupby(ordered, lambda result: result.model.name):
         for place, result in enumerate(group):
             rule = '\\midrule\n' if rows and place == 0 else ''
-            title = rule + escape(name if place == 0 else '')
-            rows.append((title, *_cells(result, metrics, bool(quoted), titled)))
+            model = rule + escape(name if place == 0 else '')
+            rows.append((model, *_cells(result, metrics, bool(quoted), titled)))
     caption = (
         f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard '
         'deviation over the seeds, of the last evaluation. $^*$ means models pre-trained with '

@@ -279,7 +279,7 @@ class MSDeformAttn(nn.Module):
     def reset_parameters(self) -> None:
         """Set initial values: head h samples in direction 2 pi h / heads, point p at p + 1 cells.
 
-        Equal weights.
+        All weights are equal.
         """
         heads, levels, points = self.samples
         angle = torch.arange(heads) * (2 * math.pi / heads)

@@ -24,7 +24,7 @@ SMALLEST = 512
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, dropout: float = 0.0) -> Tensor:
     """Attend with (B, heads, N, d) each and a bias on the scaled logits, (1 or B, heads, N, N).
 
-    Scaled by sqrt(d).
+    They are scaled by sqrt(d).
     """
     if (
         torch.is_grad_enabled()

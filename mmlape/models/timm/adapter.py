@@ -107,7 +107,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
 
         Through the final norm in 'read-only'.
         """
-        return self.normed(self.split_prefix(x)[1], last=False, pe=state)
+        return self.normed(self.split_prefix(x)[1], last=False, state=state)
 
 
 def _checked(vit: dict, mode: str) -> dict:

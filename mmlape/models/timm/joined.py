@@ -51,7 +51,7 @@ class JoinedForward(Proxy):
     def _pos_embed(self, x: Tensor):
         """Return what timm's method returns, without the PE in the tokens (B, N, D).
 
-        X is (B, rows, columns, D).
+        ``x`` is (B, rows, columns, D).
         """
         model = self.module
         tables = [getattr(model, name) for name in table_names(model)]

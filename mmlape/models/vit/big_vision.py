@@ -160,7 +160,7 @@ def _to_layer(prefix: str, module: str, leaf: str, value: Tensor) -> Tensors:
 def _to_table(table: Tensor) -> Tensors:
     """Name a PE, (1, rows, D), without sinusoids.
 
-    Big_vision takes one row beside a square for the class token's.
+    In big_vision one row beside a square is the class token's.
     """
     grid = square_grid(table.shape[1])
     name = 'pos_embedding' if grid else 'Transformer/posembed_input/pos_embedding'
