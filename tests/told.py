@@ -51,7 +51,7 @@ def assert_told(name: str, text: str, **replaced: object) -> None:
 @cache
 def _locked() -> bool:
     lock = (Path(__file__).parents[1] / 'mmlape' / 'requirements.txt').read_text()
-    packages = ('matplotlib', 'rich', 'scipy', 'torch')
+    packages = ('matplotlib', 'rich', 'scipy')
     return all(f'{name}=={version(name).partition("+")[0]} ' in lock for name in packages)
 
 
