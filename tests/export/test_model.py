@@ -17,7 +17,8 @@ from mmlape.analysis.prediction import load
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.graphs import Graph, exported_class
+from mmlape.engine.graphs import Graph, Input, exported_class
+from mmlape.engine.graphs.detector import paste
 from mmlape.engine.graphs.operators import best_boxes, translations
 from mmlape.engine.optim import build_model
 from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError
@@ -76,9 +77,9 @@ def config_of(name, data, **changes) -> Config:
     return cfg
 
 
-def weights_of(cfg, folder, seed=0):
+def weights_of(cfg, folder):
     """Write random weights; a detector's scores are apart, so that rounding does not change their order."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = build_model(cfg)
     for name, value in model.named_parameters():
         if name.endswith(('rpn_cls.weight', 'fc_cls.weight')):
@@ -145,6 +146,23 @@ def test_a_graph_has_the_metrics_of_the_model(exported, tmp_path):
         for one, other in zip(ours, theirs):
             assert one['category_id'] == other['category_id'] and one['segmentation'] == other['segmentation']
             assert one['bbox'] == pytest.approx(other['bbox'], abs=2e-3)
+
+
+def test_fixed_numbers_of_boxes_give_mmdetections_objects(pristine, tmp_path):
+    """Without ONNX: pooling on all levels, suppression by groups, and masks."""
+    cfg = config_of('mask-rcnn', pristine)
+    model = init_model(cfg, weights_of(cfg, tmp_path), 'cpu')
+    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
+    for path in sorted((pristine / 'coco' / 'val2017').glob('*.jpg')):
+        with torch.no_grad():
+            boxes, scores, labels, masks = graph(torch.from_numpy(read(path)))
+        objects = predict(model, path).pred_instances
+        count = len(objects)
+        torch.testing.assert_close(scores[:count], objects.scores, atol=1e-4, rtol=0)
+        torch.testing.assert_close(boxes[:count], objects.bboxes, atol=1e-2, rtol=0)
+        assert torch.equal(labels[:count], objects.labels) and (scores[count:] == -1).all()
+        pasted = paste(masks[:count], boxes[:count], (SIDE, SIDE), 0.5)
+        assert (pasted != objects.masks).float().mean() < 1e-3
 
 
 def test_labels_are_the_classes_of_the_logits(pristine, tmp_path):

@@ -10,7 +10,7 @@ from torch import Tensor
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest scores (count,) and their places, equal ones in their order.
 
-    MMDetection sorts; ONNX's TopK keeps the order of equal values as well, and torch's does not.
+    ONNX's TopK keeps the order of equal values; torch's does not.
     """
     if torch.onnx.is_in_onnx_export():
         return scores.topk(count)
