@@ -1,6 +1,7 @@
-"""The command line: `python -m benchmarks SUITE... [options]`, and `python -m benchmarks compare A.json B.json`."""
+"""The command line: `python -m benchmarks SUITE... [options]`, `... compare A.json B.json`, and `... submit FILE`."""
 
 import argparse
+import contextlib
 import dataclasses
 import shlex
 import sys
@@ -23,7 +24,8 @@ def parser() -> argparse.ArgumentParser:
         'python -m benchmarks',
         description='Measure speed and memory side by side. Nothing passes or fails.',
         epilog=f'suites (all: every one of them):\n{listed}\n\n'
-        'python -m benchmarks compare A.json B.json sets one result file against another.',
+        'python -m benchmarks compare A.json B.json sets one result file against another.\n'
+        'python -m benchmarks submit FILE makes the record of a run, to be sent to us.',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
@@ -90,13 +92,14 @@ def settings_of(args: argparse.Namespace):
 
 def measure_all(args: argparse.Namespace, command: str) -> Path:
     """Measure, and write the results after each comparison, so that an interrupted run keeps its results."""
-    from mmengine.logging import MMLogger
-
     from benchmarks import floor, machine
     from benchmarks.measure import measure, measure_memory
     from benchmarks.suites import comparisons
 
-    MMLogger.get_instance('mmengine').setLevel('ERROR')
+    with contextlib.suppress(ImportError):  # of an environment without OpenMMLab
+        from mmengine.logging import MMLogger
+
+        MMLogger.get_instance('mmengine').setLevel('ERROR')
     settings = settings_of(args)
     if settings.device == 'cuda':
         require_cuda()
@@ -207,6 +210,10 @@ def main(argv: list[str]) -> int:
     try:
         if argv[:1] == ['compare']:
             run_compare(argv[1:])
+        elif argv[:1] == ['submit']:
+            from benchmarks.records import submit
+
+            submit(argv[1:])
         else:
             page = measure_all(parser().parse_args(argv), shlex.join(['python', '-m', 'benchmarks', *argv]))
             print(f'results: {page}')

@@ -7,10 +7,9 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = (
-    'torch', 'torchvision', 'triton', 'deformops', 'onedl-mmcv', 'onedl-mmengine', 'onedl-mmdetection',
-    'onedl-mmsegmentation', 'onedl-mmpretrain', 'timm', 'numpy', 'mmlape',
-)  # fmt: skip
+from mmlape.environment.packages import PACKAGES
+
+OTHERS = ('triton', 'deformops', 'numpy', 'mmlape')
 
 
 def describe(device: str, threads: int | None) -> dict:
@@ -65,7 +64,8 @@ def processor() -> str:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that are installed."""
     found = {'python': platform.python_version()}
-    for package in PACKAGES:
+    stack = [name for package in PACKAGES.values() for name in package.distributions]
+    for package in (*stack, *OTHERS):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -8,6 +8,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / 'docs'), str(ROOT / 'docs' / '_ext'), str(ROOT / 'tests')]
 warnings.filterwarnings('ignore')  # of the libraries; Sphinx has its own
 
+from repository import repository  # noqa: E402
+
 from mmlape import __version__  # noqa: E402
 
 project = 'mmlape'
@@ -28,13 +30,21 @@ exclude_patterns = [
 ]
 
 extensions = [
-    'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx_copybutton', 'sphinx_design', 'mathml', 'pages',
-]  # fmt: skip
+    'myst_nb',
+    'sphinx.ext.autodoc',
+    'sphinx.ext.napoleon',
+    'sphinx_copybutton',
+    'sphinx_design',
+    'mathml',
+    'outputs',
+    'pages',
+]
 myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath', 'fieldlist']
 myst_heading_anchors = 4
 nb_execution_mode = 'force'
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_merge_streams = True
+nb_execution_timeout = 600  # of a cell; seconds, unless the machine is busy
 nb_output_stderr = 'remove'  # warnings of libraries, with paths of the machine
 copybutton_exclude = '.linenos, .gp, .go'
 
@@ -46,6 +56,8 @@ maximum_signature_line_length = 80
 toc_object_entries = False
 
 html_theme = 'furo'
+if address := repository(ROOT):
+    html_theme_options = dict(announcement=f'<a class="repository" href="{address}">{address[8:]}</a>')
 html_title = f'mmlape {version}'
 html_favicon = '_static/icon.svg'
 html_static_path = ['_static']

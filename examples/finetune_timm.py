@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             results[seed] = run_seed(seed, training, test, args)
         text = table(results)
         write_json(file, {'arguments': arguments, 'top-1': results})
-        file.with_suffix('.md').write_text(f'{text}\n')
+        file.with_suffix('.md').write_text(f'{text}\n', encoding='utf-8')
         print(f'seed {seed}, {time.monotonic() - started:.0f} s: {results[seed]}\n{text}', flush=True)
 
 

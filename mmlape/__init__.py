@@ -1,7 +1,7 @@
 """LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, in PyTorch, for timm and for OpenMMLab.
 
-Importing the package imports neither torch nor a model: what it offers is imported on first use, and OpenMMLab's
-registries import models, datasets and hooks when a config names them.
+Importing the package imports neither torch nor a model: what it offers is imported on first use,
+and OpenMMLab's registries import models, datasets and hooks when a config names them.
 """
 
 from importlib import import_module

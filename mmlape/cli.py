@@ -22,8 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The command line without the program's name; `sys.argv` by default.
 
     Returns:
-        The exit status: 0, what the sub-command returned, 1 after an error that was printed, 2 for bad usage, 130
-        after an interrupt. `MMLAPE_DEBUG=1` lets errors through with their traceback.
+        The exit status: 0, what the sub-command returned, 1 after an error that was printed, 2 for
+        bad usage, 130 after an interrupt. `MMLAPE_DEBUG=1` lets errors through with their
+        traceback.
     """
     try:
         status = _command(list(sys.argv[1:] if argv is None else argv))
@@ -50,7 +51,9 @@ def _command(argv: Sequence[str]) -> int:
     if name not in COMMANDS:
         return _unknown(name)
     try:
-        parser = fill_parser(argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__), name)
+        parser = fill_parser(
+            argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__), name
+        )
     except ImportError as error:
         return _stop(error)
     try:
@@ -62,7 +65,10 @@ def _command(argv: Sequence[str]) -> int:
 
 
 def _stdout_is_closed() -> bool:
-    """Check whether the reader of the output has gone, as `| head` does; nothing more is written then."""
+    """Check whether the reader of the output has gone, as `| head` does.
+
+    Nothing more is written then.
+    """
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     if not any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -89,7 +95,13 @@ def _run(run, args: argparse.Namespace) -> int:
         return run(args) or 0
     except MMLaPEError as error:
         return _stop(error)
-    except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+    except (
+        FileNotFoundError,
+        FileExistsError,
+        NotADirectoryError,
+        IsADirectoryError,
+        PermissionError,
+    ) as error:
         if error.filename is None or debugging():
             raise
         sys.stdout.flush()
@@ -102,7 +114,8 @@ def _run(run, args: argparse.Namespace) -> int:
     except KeyboardInterrupt as stop:
         print(f'mmlape: {str(stop) or "interrupted"}', file=sys.stderr)
         return 130
-    except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
+    # a signal that a run has recorded, or an error that another process prints
+    except SystemExit as stop:
         return stop.code or 0  # type: ignore[return-value]
 
 
@@ -117,14 +130,19 @@ def _stop(error: Exception) -> int:
     """Print an error of this package, or what is wrong with the stack if an import failed."""
     if debugging():
         raise error
-    known = error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
+    known = (
+        error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
+    )
     sys.stdout.flush()
     say(f'mmlape: error: {known}', file=sys.stderr)
     return 1
 
 
 def _stack_error(error: Exception) -> MMLaPEError | None:
-    """Return the error of the installed stack, the usual cause of a failed import; None if it has none."""
+    """Return the error of the installed stack, the usual cause of a failed import.
+
+    None if it has none.
+    """
     from mmlape.environment.stack import missing_extra, require_stack
 
     lacking = missing_extra(error)

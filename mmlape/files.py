@@ -1,7 +1,7 @@
-"""Files written atomically, so that neither a reader nor a kill ever meets half of one; JSON and YAML read safely.
+"""Files written atomically, so that neither a reader nor a kill ever meets half of one.
 
-Nothing that a JSON or YAML file holds makes its reader fail later: its depth, its integers and what aliases of YAML
-multiply are limited.
+JSON and YAML read safely. Nothing that a JSON or YAML file holds makes its reader fail later: its
+depth, its integers and what aliases of YAML multiply are limited.
 """
 
 import contextlib
@@ -24,7 +24,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` when the block ends without an error.
 
     Args:
-        path: The final path; its folder is made. The temporary one is hidden beside it and keeps its suffix.
+        path: The final path; its folder is made. The temporary one is hidden beside it and keeps
+            its suffix.
 
     Raises:
         OSError: The folder cannot be made, or the file cannot be moved.
@@ -55,7 +56,8 @@ def parse_yaml(text: str, loader: type | None = None) -> Any:
     """Parse YAML by ``yaml.SafeLoader`` or one that inherits from it.
 
     Raises:
-        yaml.YAMLError: It is no YAML; where `parse_json` raises ValueError; or aliases multiply what it holds.
+        yaml.YAMLError: It is no YAML; where `parse_json` raises ValueError; or aliases multiply
+            what it holds.
     """
     import yaml  # here, as the core of the package does without
 
@@ -83,7 +85,10 @@ _OTHERS = bytes({*range(256)} - {*_STEPS})
 
 
 def _open_brackets(text: str | bytes) -> int:
-    """Return how many brackets are open at most: a bound of the depth that is fast for COCO's files, too."""
+    """Return how many brackets are open at most.
+
+    A bound of the depth that is fast for COCO's files, too.
+    """
     data = text.encode('utf-8', 'surrogatepass') if isinstance(text, str) else text
     steps = map(_STEPS.__getitem__, data.translate(None, _OTHERS))
     return max(itertools.accumulate(steps), default=0)
@@ -94,8 +99,9 @@ def require_limits(content: Any, length: int = 0) -> None:
 
     Args:
         content: Lists, tuples and dicts, and what they hold.
-        length: Of the text that they were read from, which has fewer values than characters. Aliases of YAML may
-            repeat a list that repeats another one, which makes exponentially more of them.
+        length: Of the text that they were read from, which has fewer values than characters.
+            Aliases of YAML may repeat a list that repeats another one, which makes exponentially
+            more of them.
     """
     most = max(length, 10_000)
     level: list[Any] = [[content]]
@@ -104,7 +110,9 @@ def require_limits(content: Any, length: int = 0) -> None:
         level = [one for one in level if isinstance(one, list | tuple | dict)]
         if not level:
             return
-        inside = itertools.chain.from_iterable(one.values() if isinstance(one, dict) else one for one in level)
+        inside = itertools.chain.from_iterable(
+            one.values() if isinstance(one, dict) else one for one in level
+        )
         level = list(itertools.islice(inside, most - count + 1))
         count += len(level)
         if count > most:
@@ -126,10 +134,16 @@ def read_json(path: str | Path, expected: type = dict) -> Any:
 def write_json(path: str | Path, content: dict | list) -> None:
     """Write a dict or a list as indented JSON."""
     with atomic_path(path) as partial:
-        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+        partial.write_text(
+            json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8'
+        )
 
 
 def file_version(path: str | Path) -> tuple[int, int]:
-    """Return size and time of a file, which tell whether what is kept of it still holds; or raise OSError."""
+    """Return size and time of a file, which tell whether what is kept of it still holds.
+
+    Raises:
+        OSError: There is no such file.
+    """
     known = os.stat(path)
     return known.st_size, known.st_mtime_ns

@@ -1,6 +1,7 @@
 """Registries of what configurations choose by name: position encodings, joinings, backbones.
 
-They need no OpenMMLab. ``mmlape.registry`` makes the backbones known to its registries too, under the same names.
+They need no OpenMMLab. ``mmlape.registry`` makes the backbones known to its registries too, under
+the same names.
 """
 
 import contextlib
@@ -39,13 +40,17 @@ class Registry:
         given = options.pop('type')
         found = self.get(given) if isinstance(given, str) else given
         if found is None:
-            raise KeyError(f'no {self.name} is called {given!r}; there are: {", ".join(self.module_dict)}')
+            raise KeyError(
+                f'no {self.name} is called {given!r}; there are: {", ".join(self.module_dict)}'
+            )
         return found(**options)
 
     def register_module(
         self, name: str | list[str] | None = None, force: bool = False, module: type | None = None
     ) -> Callable[[type], type] | type:
-        """Register a class under its own name or another; a decorator, unless the class is given as ``module``.
+        """Register a class under its own name or another.
+
+        A decorator, unless the class is given as ``module``.
 
         Raises:
             KeyError: If another class has that name, unless ``force``.
@@ -54,7 +59,9 @@ class Registry:
         def register(cls: type) -> type:
             for key in [name] if isinstance(name, str) else name or [cls.__name__]:
                 if not force and self.module_dict.get(key, cls) is not cls:
-                    raise KeyError(f'{self.name} {key!r} is registered already: {self.module_dict[key]}')
+                    raise KeyError(
+                        f'{self.name} {key!r} is registered already: {self.module_dict[key]}'
+                    )
                 self.module_dict[key] = cls
             return cls
 

@@ -1,4 +1,7 @@
-"""Messages where a run logs them: MMEngine's current logger if that is imported, else Python's logger 'mmlape'."""
+"""Messages where a run logs them.
+
+MMEngine's current logger if that is imported, else Python's logger 'mmlape'.
+"""
 
 import logging
 import sys

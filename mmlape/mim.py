@@ -56,7 +56,10 @@ def resolve_path(path: str | Path) -> Path:
     if file.is_file():
         return file
     configs = mim_root() / 'configs'
-    known = {near.stem: PREFIX + str(near.relative_to(configs)) for near in sorted(configs.glob('[!_]*/*.py'))}
+    known = {
+        near.stem: PREFIX + str(near.relative_to(configs))
+        for near in sorted(configs.glob('[!_]*/*.py'))
+    }
     if file.parent.is_dir():
         known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
     close = difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
@@ -80,8 +83,8 @@ def adapt_mmengine() -> None:
 def _add_prefix(module: ModuleType) -> None:
     """Add the prefix to `mmengine.config.utils`, and correct the distribution of `mmseg::` where it is the fork's.
 
-    MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then installs that one
-    over the fork's files.
+    MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then
+    installs that one over the fork's files.
     """
     module.MODULE2PACKAGE['mmlape'] = 'mmlape'
     for distribution in (module.MODULE2PACKAGE['mmseg'], 'onedl-mmsegmentation'):
@@ -99,7 +102,8 @@ def _load_yaml_safely(module: ModuleType) -> None:
         """Also reads the tuples that MMEngine writes."""
 
     PlainLoader.add_constructor(
-        'tag:yaml.org,2002:python/tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
+        'tag:yaml.org,2002:python/tuple',
+        lambda loader, node: tuple(loader.construct_sequence(node, deep=True)),
     )
     module.Loader = PlainLoader  # type: ignore[attr-defined]
 

@@ -1,8 +1,9 @@
 """mmcv's compiled functions (`mmcv._ext`) that detectors use, on torchvision's kernels, for an mmcv without its ops.
 
-The signatures are those that `mmcv.ops` calls: outputs are written into tensors of the caller. Any other name is a
-function that raises when it is called. The file imports nothing of this package, because `mmlape install-ops` copies
-it into mmcv's folder, where a compiled extension beside it goes first by Python's own order.
+The signatures are those that `mmcv.ops` calls: outputs are written into tensors of the caller. Any
+other name is a function that raises when it is called. The file imports nothing of this package,
+because `mmlape install-ops` copies it into mmcv's folder, where a compiled extension beside it goes
+first by Python's own order.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,8 @@ def get_compiling_cuda_version() -> str:
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
     """Return the indices of the boxes (N, 4) to keep, by falling score.
 
-    Boxes of equal score are taken in the order of torch's sort, as by mmcv; torchvision's own order is another one.
+    Boxes of equal score are taken in the order of torch's sort, as by mmcv; torchvision's own order
+    is another one.
     """
     if not len(boxes):
         return scores.new_zeros(0, dtype=torch.long)
@@ -63,8 +65,8 @@ def softnms(
 ) -> Tensor:
     """Write boxes with decayed scores into ``dets`` (N, 5), by falling score, and return their indices.
 
-    Each kept box multiplies the scores of the others (Bodla et al., ICCV 2017), by ``method``: 0 by zero and 1 by
-    (1 - IoU) from the threshold on, 2 by exp(-IoU^2 / sigma).
+    Each kept box multiplies the scores of the others (Bodla et al., ICCV 2017), by ``method``: 0 by
+    zero and 1 by (1 - IoU) from the threshold on, 2 by exp(-IoU^2 / sigma).
     """
     scores, left, kept = scores.clone(), torch.arange(len(boxes)), []
     while len(left):
@@ -77,7 +79,9 @@ def softnms(
         if method == 2:
             scores[left] *= torch.exp(-iou.square() / sigma)
         else:
-            scores[left] *= torch.where(iou >= iou_threshold, 1 - iou if method == 1 else iou.new_zeros(()), 1)
+            scores[left] *= torch.where(
+                iou >= iou_threshold, 1 - iou if method == 1 else iou.new_zeros(()), 1
+            )
         left = left[scores[left] >= min_score]
     return torch.tensor(kept, dtype=torch.long)
 
@@ -124,7 +128,12 @@ def roi_align_backward(
     window = (spatial_scale, aligned_height, aligned_width)
     grad_input.copy_(
         torch.ops.torchvision._roi_align_backward(
-            grad_output.to(precision), rois.to(precision), *window, *grad_input.shape, max(sampling_ratio, 0), aligned
+            grad_output.to(precision),
+            rois.to(precision),
+            *window,
+            *grad_input.shape,
+            max(sampling_ratio, 0),
+            aligned,
         )
     )
 
@@ -132,7 +141,10 @@ def roi_align_backward(
 def sigmoid_focal_loss_forward(
     input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
 ) -> None:
-    """Write the focal loss of logits (N, C) into ``output``; a target (N,) of C is the background."""
+    """Write the focal loss of logits (N, C) into ``output``.
+
+    A target (N,) of C is the background.
+    """
     output.copy_(_focal_loss(input, target, weight, gamma, alpha))
 
 
@@ -147,7 +159,12 @@ def sigmoid_focal_loss_backward(
 
 
 def ms_deform_attn_forward(
-    value: Tensor, shapes: Tensor, starts: Tensor, locations: Tensor, weights: Tensor, im2col_step: int
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    locations: Tensor,
+    weights: Tensor,
+    im2col_step: int,
 ) -> Tensor:
     """Return deformable attention (B, Q, heads * d); mmcv itself calls this on CUDA only."""
     return _deformable_attention(value, shapes, starts, locations, weights)
@@ -170,7 +187,8 @@ def ms_deform_attn_backward(
         inputs = [tensor.detach().requires_grad_() for tensor in (value, locations, weights)]
         out = _deformable_attention(inputs[0], shapes, starts, *inputs[1:])
     for target, grad in zip(
-        (grad_value, grad_locations, grad_weights), torch.autograd.grad(out, inputs, grad_output.contiguous())
+        (grad_value, grad_locations, grad_weights),
+        torch.autograd.grad(out, inputs, grad_output.contiguous()),
     ):
         target.copy_(grad)
 
@@ -188,33 +206,51 @@ def __getattr__(name: str) -> Callable:
 
 def _missing(name: str) -> NotImplementedError:
     return NotImplementedError(
-        f"mmcv's op {name} is not there: mmcv is not compiled, and torchvision has no such kernel. To compile mmcv: "
-        'pip install ninja psutil setuptools==79.0.1 && MMCV_WITH_OPS=1 pip install --no-build-isolation --no-deps '
-        '--no-cache-dir --force-reinstall onedl-mmcv'
+        f"mmcv's op {name} is not there: mmcv is not compiled, and torchvision has no such kernel. "
+        'To compile mmcv: pip install ninja psutil setuptools==79.0.1 && MMCV_WITH_OPS=1 pip '
+        'install --no-build-isolation --no-deps --no-cache-dir --force-reinstall onedl-mmcv'
     )
 
 
 def _precision(tensor: Tensor, *others: torch.dtype) -> torch.dtype:
     """Return the dtype to compute in: torchvision's kernels know these alone."""
-    return tensor.dtype if tensor.dtype in (torch.float32, torch.float64, *others) else torch.float32
+    return (
+        tensor.dtype if tensor.dtype in (torch.float32, torch.float64, *others) else torch.float32
+    )
 
 
 def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
-    """Return the IoU of one box (4,) and each of several (N, 4); of two boxes without area it is 0, not 0 / 0."""
+    """Return the IoU of one box (4,) and each of several (N, 4).
+
+    Of two boxes without area it is 0, not 0 / 0.
+    """
     sides = boxes[:, 2:] - boxes[:, :2] + offset
-    common = (torch.minimum(box[2:], boxes[:, 2:]) - torch.maximum(box[:2], boxes[:, :2]) + offset).clamp(min=0)
-    overlap = common.prod(1)
+    first = torch.maximum(box[:2], boxes[:, :2])
+    last = torch.minimum(box[2:], boxes[:, 2:])
+    overlap = (last - first + offset).clamp(min=0).prod(1)
     return (overlap / ((box[2:] - box[:2] + offset).prod() + sides.prod(1) - overlap)).nan_to_num(0)
 
 
-def _focal_loss(input: Tensor, target: Tensor, weight: Tensor, gamma: float, alpha: float) -> Tensor:
+def _focal_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    gamma: float,
+    alpha: float,
+) -> Tensor:
     classes = torch.arange(input.shape[1], device=input.device)
     truth = (target[:, None] == classes).to(input)
     loss = torchvision.ops.sigmoid_focal_loss(input, truth, alpha, gamma)
     return loss * weight[target][:, None] if weight.numel() else loss
 
 
-def _deformable_attention(value: Tensor, shapes: Tensor, starts: Tensor, locations: Tensor, weights: Tensor) -> Tensor:
+def _deformable_attention(
+    value: Tensor,
+    shapes: Tensor,
+    starts: Tensor,
+    locations: Tensor,
+    weights: Tensor,
+) -> Tensor:
     kernel = _kernel() if value.is_cuda and value.dtype != torch.float64 else None
     if kernel:
         return kernel(value, shapes, starts, locations, weights)

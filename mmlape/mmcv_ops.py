@@ -1,7 +1,7 @@
 """The ops of an mmcv that was installed without a compiler: `mmcv._ext` on torchvision's kernels.
 
-Importing mmlape lends them to this process. MM's own tools import mmdet before mmlape: `mmlape install-ops` is for
-them. Python prefers a compiled extension to both.
+Importing mmlape lends them to this process. MM's own tools import mmdet before mmlape: `mmlape
+install-ops` is for them. Python prefers a compiled extension to both.
 """
 
 import importlib.util
@@ -50,7 +50,9 @@ def ops_in_use() -> str:
         return MISSING
     if any((folder / f'_ext{suffix}').exists() for suffix in EXTENSION_SUFFIXES):
         return COMPILED
-    return INSTALLED if (folder / '_ext.py').exists() else LENT if _Finder in sys.meta_path else MISSING
+    if (folder / '_ext.py').exists():
+        return INSTALLED
+    return LENT if _Finder in sys.meta_path else MISSING
 
 
 def install_ops() -> Path:
@@ -70,6 +72,8 @@ def remove_ops() -> Path:
     if not target.exists():
         raise StackError(f'{target}: there is nothing to remove')
     if 'FROM_WHEELS' not in target.read_text(encoding='utf-8', errors='replace'):
-        raise StackError(f'{target} was not written by `mmlape install-ops`: it stays; delete it by hand')
+        raise StackError(
+            f'{target} was not written by `mmlape install-ops`: it stays; delete it by hand'
+        )
     target.unlink()
     return target

@@ -1,4 +1,7 @@
-"""Sections of text, tables and figures as one HTML page that needs nothing else: reports and tests are written so."""
+"""Sections of text, tables and figures as one HTML page that needs nothing else.
+
+Reports and tests are written so.
+"""
 
 import base64
 import mimetypes
@@ -18,7 +21,8 @@ class Part(NamedTuple):
 
     Attributes:
         element: 'text', 'list', 'warnings', 'table', 'figure', or 'details'.
-        content: A text, lines, a frame, the file of a figure, or the parts of details; empty ones are left out.
+        content: A text, lines, a frame, the file of a figure, or the parts of details; empty ones
+            are left out.
         open: Whether details are open at first.
     """
 
@@ -28,7 +32,12 @@ class Part(NamedTuple):
     open: bool = False
 
 
-def write_page(title: str, sections: Mapping[str, Sequence[Part]], open: Collection[str], path: Path) -> Path:
+def write_page(
+    title: str,
+    sections: Mapping[str, Sequence[Part]],
+    open: Collection[str],
+    path: Path,
+) -> Path:
     """Write a page; Jinja escapes names, and images are inside.
 
     Args:
@@ -38,11 +47,17 @@ def write_page(title: str, sections: Mapping[str, Sequence[Part]], open: Collect
         path: The file.
     """
     environment = Environment(
-        finalize=_printable, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        finalize=_printable,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters['table'] = lambda frame: Markup(html_table(frame))
     environment.filters['data_uri'] = data_uri
-    template = environment.from_string(Path(__file__).with_name('page.html').read_text(encoding='utf-8'))
+    template = environment.from_string(
+        Path(__file__).with_name('page.html').read_text(encoding='utf-8')
+    )
     path.write_text(template.render(title=title, sections=sections, open=open), encoding='utf-8')
     return path
 

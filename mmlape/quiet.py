@@ -1,7 +1,8 @@
 """Leave out of a command's output what no user can act on, and what would act on the user's terminal.
 
-What the stack prints is left out, except with `MMLAPE_DEBUG=1`. Only commands do this, never an import: in an
-interpreter of their own, users see what the stack prints. With `--quiet`, a command prints warnings and errors only.
+What the stack prints is left out, except with `MMLAPE_DEBUG=1`. Only commands do this, never an
+import: in an interpreter of their own, users see what the stack prints. With `--quiet`, a command
+prints warnings and errors only.
 """
 
 import contextlib
@@ -13,11 +14,16 @@ import warnings
 from collections.abc import Iterator
 
 WARNINGS = (
-    (UserWarning, r'`reduce_zero_label` will be deprecated'),  # mmseg's transform, of what its datasets pass
+    # mmseg's transform, of what its datasets pass
+    (UserWarning, r'`reduce_zero_label` will be deprecated'),
     (UserWarning, r'Default ``avg_non_ignore`` is False'),  # mmseg's loss, of its own default
-    (UserWarning, r'faster_coco_eval is not installed'),  # mmdet's optional metric, which no config here uses
+    # of mmdet's files, where they have not been compiled before
+    (SyntaxWarning, r'invalid escape sequence'),
+    # mmdet's optional metric, which no config here uses
+    (UserWarning, r'faster_coco_eval is not installed'),
     (FutureWarning, r'Importing from timm\.models\.'),
-    (FutureWarning, r'`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated'),  # MMEngine's mixed precision
+    # MMEngine's mixed precision
+    (FutureWarning, r'`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated'),
 )
 """Category and beginning of each warning."""
 
@@ -36,8 +42,8 @@ _CODES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202
 def printable(text: str) -> str:
     r"""Return text from files and names with its control codes written out, an escape as ``\x1b``.
 
-    Those of a terminal move the cursor or write to the clipboard, those of Unicode turn the direction of what follows.
-    Tabs and ends of lines stay.
+    Those of a terminal move the cursor or write to the clipboard, those of Unicode turn the
+    direction of what follows. Tabs and ends of lines stay.
     """
     return _CODES.sub(lambda code: code[0].encode('unicode_escape').decode(), text)
 
@@ -57,7 +63,8 @@ def quiet_stack(warnings_only: bool = False) -> Iterator[None]:
     """Leave out `WARNINGS` and `MESSAGES`, unless `MMLAPE_DEBUG` is set.
 
     Args:
-        warnings_only: Print warnings and errors, to stderr, and nothing else; log files stay complete.
+        warnings_only: Print warnings and errors, to stderr, and nothing else; log files stay
+            complete.
     """
     with _warnings_only() if warnings_only else contextlib.nullcontext(), _without_noise():
         yield
@@ -105,7 +112,8 @@ def _without_noise() -> Iterator[None]:
     with warnings.catch_warnings():
         for category, message in WARNINGS:
             warnings.filterwarnings('ignore', message, category)
-        # `print_log` prints by its module's `print` if it gets no logger, and is already imported by name everywhere
+        # `print_log` prints by its module's `print` if it gets no logger, and is already imported
+        # by name everywhere
         MMLogger.filter, module.print = passes, show
         try:
             yield

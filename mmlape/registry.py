@@ -1,11 +1,13 @@
 """Registries of scope `mmlape`: one child for each of MMEngine's root registries.
 
-A type is written `mmlape.Name` from any other scope. MMEngine imports this module by the scope's name, and a registry
-imports its locations when it is first asked for a type, so a config needs no `custom_imports`.
+A type is written `mmlape.Name` from any other scope. MMEngine imports this module by the scope's
+name, and a registry imports its locations when it is first asked for a type, so a config needs no
+`custom_imports`.
 
-MMEngine builds what a config takes from a base named `mmlape::...` (`_base_.model`) in the scope `mmlape`. Our configs
-write the types of other packages without a scope, so there a name without one is looked up in the config's default
-scope first: the base then means the same under its prefix as under its path.
+MMEngine builds what a config takes from a base named `mmlape::...` (`_base_.model`) in the scope
+`mmlape`. Our configs write the types of other packages without a scope, so there a name without one
+is looked up in the config's default scope first: the base then means the same under its prefix as
+under its path.
 """
 
 import contextlib
@@ -28,7 +30,10 @@ class ScopedRegistry(root.Registry):
         return found or super().get(key)
 
     def _replaced(self) -> root.Registry | None:
-        """Return the registry of the scope in use before `mmlape`; None if `mmlape` is not the current scope."""
+        """Return the registry of the scope in use before `mmlape`.
+
+        None if `mmlape` is not the current scope.
+        """
         scopes = [instance.scope_name for instance in root.DefaultScope._instance_dict.values()]
         others = [scope for scope in scopes if scope != SCOPE]
         if not others or scopes[-1] != SCOPE:
@@ -82,20 +87,24 @@ def _child(name: str, *locations: str, cls: type[root.Registry] = ScopedRegistry
 
 
 MODELS = _child('MODELS', 'mmlape.models', cls=ModelRegistry)
-MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
+MODEL_WRAPPERS = _child(
+    'MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding'
+)
 DATASETS = _child('DATASETS', 'mmlape.projects', cls=LazyRegistry)
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', 'mmlape.projects', cls=LazyRegistry)
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
 WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.weight_init')
 METRICS = _child('METRICS', 'mmlape.evaluation', 'mmlape.projects', cls=LazyRegistry)
-HOOKS = _child('HOOKS', 'mmlape.engine.hooks', 'mmlape.analysis', 'mmlape.projects', cls=LazyRegistry)
+HOOKS = _child(
+    'HOOKS', 'mmlape.engine.hooks', 'mmlape.analysis', 'mmlape.projects', cls=LazyRegistry
+)
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
 VISBACKENDS = _child('VISBACKENDS', 'mmlape.engine.trackers')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')
 PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.engine.schedule')
 
-# the package defines nothing for the other roots, but MMEngine looks types of scope `mmlape` up there as well; without
-# a location it would warn that the package is not installed
+# the package defines nothing for the other roots, but MMEngine looks types of scope `mmlape` up
+# there as well; without a location it would warn that the package is not installed
 for _name, _root in list(vars(root).items()):
     if isinstance(_root, root.Registry) and SCOPE not in _root.children:
         _child(_name, __name__)

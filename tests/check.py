@@ -1,26 +1,32 @@
-"""Run the fast tests of what has changed since a commit, in at most `LIMIT` seconds; `make check` calls it.
+"""Run the fast tests of what has changed since a commit, then mutants of the changed lines; `make check` calls it.
 
     python tests/check.py [COMMIT]
 
 Changed are the files of the commits since COMMIT (by default since this branch left main), those that are not
 committed, and those that git does not know. A changed test runs. A changed helper of the tests, module or script runs
 the tests that import it, and a module or config also those of the folder and of the words of its name. Tests that
-`tests/slow.txt` lists are left out. The tests closest to the change run first.
+`tests/slow.txt` lists are left out. The tests closest to the change run first, for at most `LIMIT` seconds.
+
+Of the lines of the package that have changed, mutmut's mutants (`tests/mutants.py`) then run against those of these
+tests that run the line, until `ALL` seconds are over. A mutant that survives is printed, and is no failure.
 """
 
 import ast
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT = 80
+LIMIT, ALL = 70, 110
 BY_FOLDER = {
     'configs': 'configs', 'studies': 'experiments', 'benchmarks': 'environment', 'bootstrap': 'environment',
     'tools': 'environment', 'docs': 'docs',
@@ -33,6 +39,21 @@ def changed_files(commit: str = '') -> list[str]:
     """Return the changed files, as paths from the root."""
     commit = commit or _git('merge-base', 'HEAD', _main())[0]
     return sorted({*_git('diff', '--name-only', commit), *_git('ls-files', '--others', '--exclude-standard')})
+
+
+def changed_lines(commit: str = '') -> dict[str, set[int]]:
+    """Return the numbers of the lines of each module of the package that are new since a commit."""
+    commit = commit or _git('merge-base', 'HEAD', _main())[0]
+    found, file = {}, ''
+    for line in _git('diff', '-U0', commit, '--', 'mmlape/*.py'):
+        if line.startswith('+++ '):
+            file = line.removeprefix('+++ ').removeprefix('b/')
+        elif (hunk := re.match(r'@@ \S+ \+(\d+)(?:,(\d+))? @@', line)) and file != '/dev/null':
+            begin, count = int(hunk[1]), int(hunk[2] or 1)
+            found.setdefault(file, set()).update(range(begin, begin + count))
+    for file in _git('ls-files', '--others', '--exclude-standard', 'mmlape/*.py'):
+        found[file] = set(range(1, len((ROOT / file).read_text().splitlines()) + 1))
+    return {file: lines for file, lines in found.items() if lines}
 
 
 def _main() -> str:
@@ -60,8 +81,9 @@ def select(changed: list[str], root: Path = ROOT) -> list[str]:
 
 
 def _module(name: str) -> str:
-    parts = name.removesuffix('.py').removesuffix('/__init__').split('/')
-    return '.'.join(parts[1:] if parts[0] in ('tests', 'examples') else parts)
+    for folder in ('tests/', 'examples/', 'docs/results/'):  # whose files are imported by their own names
+        name = name.removeprefix(folder)
+    return name.removesuffix('.py').removesuffix('/__init__').replace('/', '.')
 
 
 def _folder(name: str) -> str:
@@ -113,6 +135,7 @@ class Deadline:
 
 
 def main(commit: str = '') -> int:
+    begin = time.monotonic()
     changed = changed_files(commit)
     tests = select(changed)
     print(f'{len(changed)} changed files, {len(tests)} files of tests')
@@ -123,11 +146,31 @@ def main(commit: str = '') -> int:
     deadline = Deadline(LIMIT)
     # small portions, so that what is first in the list runs first
     workers = ['-n', os.environ.get('WORKERS', '2'), '--dist', 'load', '--maxschedchunk', '8']
-    status = pytest.main([*workers, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
-    left = deadline.collected - len(deadline.done)
-    print(f'fast tests that ran: {len(deadline.done)}; left out, as {LIMIT} s were over: {left}; `make test` runs all')
+    with tempfile.TemporaryDirectory(prefix='check-') as temp:
+        lines = changed_lines(commit) if sys.version_info >= (3, 12) else {}
+        recorded = ['-p', 'seen_lines', '--lines-to', f'{temp}/lines-'] if lines else []
+        status = pytest.main([*workers, *recorded, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
+        left = deadline.collected - len(deadline.done)
+        ran = len(deadline.done)
+        print(f'fast tests that ran: {ran}; left out, as {LIMIT} s were over: {left}; `make test` runs all')
+        if lines and not deadline.failed:
+            _mutate(lines, temp, begin + ALL)
     only_stopped = left > 0 and status == pytest.ExitCode.INTERRUPTED and not deadline.failed
     return 0 if only_stopped or status == pytest.ExitCode.NO_TESTS_COLLECTED else int(status)
+
+
+def _mutate(lines: dict[str, set[int]], temp: str, end: float) -> None:
+    """Run mutants of changed lines against the tests that have run them, in a process without the package."""
+    count = sum(map(len, lines.values()))
+    if find_spec('mutmut') is None:
+        print(f'no mutants of {count} changed lines: mutmut is not installed; `make check` brings it')
+        return
+    change = Path(temp, 'change.json')
+    change.write_text(json.dumps({file: sorted(found) for file, found in lines.items()}))
+    minutes = max(0.0, end - time.monotonic()) / 60
+    script = str(ROOT / 'tests' / 'mutants.py')
+    words = ('--change', str(change), '--minutes', str(minutes))
+    subprocess.run([sys.executable, script, *words], cwd=ROOT, check=False)
 
 
 if __name__ == '__main__':

@@ -61,6 +61,8 @@ DATA = {
     'mini-coco': 'data/mini/coco/',
     'mini-ade': 'data/mini/ade/',
     'mini-digits': 'data/mini/digits/',
+    'mini-objects-ade': 'data/objects/ade/',
+    'mini-objects-coco': 'data/objects/coco/',
     'mini-captions': 'data/mini/',
     'coco-captions': 'data/',
     'in1k': 'data/imagenet/',

@@ -2,15 +2,21 @@
 
 import fcntl
 import gc
+import json
 import os
+import random
 import shutil
 import sys
+import time
+from datetime import date
+from itertools import groupby
 from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import forking_python
 import pytest
+import shaking
 import torch
 from mmengine.logging import MMLogger
 
@@ -19,18 +25,28 @@ if not torch.cuda.is_available():
     os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')  # nobody needs to ask for the GPUs
 
 SLOW = Path(__file__).with_name('slow.txt')
+TIME = Path(__file__).parents[1] / 'docs' / 'results' / 'test-time.json'
 
 
 def pytest_addoption(parser):
-    parser.addoption('--record-slow', action='store_true', help='write the tests that take three seconds to slow.txt')
+    add = parser.addoption
+    add('--shake', action='store_true', help='reverse listings of folders; another clock, time zone and locale')
+    add(
+        '--record', action='store_true', help='write the tests of three seconds to slow.txt, and the time for the docs'
+    )
+    add('--release', action='store_true', help='run what only a release needs, and nothing else')
+    add('--random-order', metavar='SEED', type=int, nargs='?', const=random.SystemRandom().randrange(10**6),
+        help='run the modules, and the tests of each, in a random order; the seed is printed')  # fmt: skip
 
 
 def pytest_configure(config):
+    if config.getoption('shake'):
+        shaking.start()
     if hasattr(config, 'workerinput'):
         sys.executable = config.workerinput['python']
+        config.option.random_order = config.workerinput['random_order']
         return
-    if config.getoption('record_slow'):
-        config.pluginmanager.register(SlowTests())
+    config.pluginmanager.register(Times(config.getoption('record')))
     if config.getoption('numprocesses', None):  # they all use one server, and are its forks
         python = os.environ[forking_python.SHARED] = forking_python.executable()
         config.option.tx = [f'popen//python={python}'] * config.option.numprocesses
@@ -39,34 +55,73 @@ def pytest_configure(config):
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     node.workerinput['python'] = sys.executable
+    node.workerinput['random_order'] = node.config.option.random_order
 
 
-def pytest_collection_modifyitems(items):
-    slow = set(SLOW.read_text().split())
+def pytest_report_header(config):
+    seed = config.option.random_order
+    return None if seed is None else f'random order: --random-order {seed}'
+
+
+def pytest_collection_modifyitems(config, items):
+    by_release = {True: [], False: []}
     for item in items:
+        by_release[item.get_closest_marker('release') is not None].append(item)
+    chosen = by_release[config.option.release]
+    config.hook.pytest_deselected(items=by_release[not config.option.release])
+    slow = set(SLOW.read_text().split())
+    for item in chosen:
         if _function(item.nodeid) in slow:
             item.add_marker('slow')
-    items.sort(
-        key=lambda item: 'test_demo' not in item.nodeid
-    )  # the longest one first: nothing waits for it at the end
+    if config.option.random_order is None:  # the longest one first: nothing waits for it at the end
+        items[:] = sorted(chosen, key=lambda item: 'test_demo' not in item.nodeid)
+    else:
+        items[:] = _shuffled(chosen, random.Random(config.option.random_order))
+
+
+def _shuffled(items: list, order: random.Random) -> list:
+    """Shuffle modules, and the tests of each: what a module shares is made once."""
+    modules = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+    order.shuffle(modules)
+    for tests in modules:
+        order.shuffle(tests)
+    return [item for tests in modules for item in tests]
 
 
 def _function(nodeid: str) -> str:
     return nodeid.partition('[')[0]
 
 
-class SlowTests:
-    """Writes `SLOW`: the functions of which a case took three seconds, set-up included."""
+class Times:
+    """Prints what the tests took, and writes `SLOW` and `TIME` where they are to be recorded.
 
-    def __init__(self):
-        self.seconds = {}
+    Slow is a function of which a case takes three seconds of a quiet machine, set-up included. Where more processes
+    wait than there are cores, a second counts for less: what a test takes is divided by their number for each core.
+    """
+
+    def __init__(self, record: bool):
+        self.record, self.start, self.seconds, self.load = record, time.monotonic(), {}, []
 
     def pytest_runtest_logreport(self, report):
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+        self.load.append(max(1.0, os.getloadavg()[0] / os.cpu_count()))
+        seconds = report.duration / self.load[-1]
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + seconds
 
-    def pytest_sessionfinish(self):
-        slow = {_function(nodeid) for nodeid, seconds in self.seconds.items() if seconds > 3}
-        SLOW.write_text(''.join(f'{name}\n' for name in sorted(slow)))
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter):
+        if not self.seconds:
+            return
+        minutes, load = (time.monotonic() - self.start) / 60, sum(self.load) / len(self.load)
+        cores = os.cpu_count()
+        terminalreporter.write_line(
+            f'{len(self.seconds)} tests in {minutes:.1f} min on {cores} cores with {load:.1f} processes each'
+        )
+        if self.record:
+            slow = {_function(nodeid) for nodeid, seconds in self.seconds.items() if seconds > 3}
+            SLOW.write_text(''.join(f'{name}\n' for name in sorted(slow)))
+            found = dict(date=str(date.today()), tests=len(self.seconds), minutes=round(minutes, 1), cores=cores,
+                         load=round(load, 1))  # fmt: skip
+            TIME.write_text(json.dumps(found, indent=2) + '\n')
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -120,7 +175,7 @@ def pristine(tmp_path_factory):
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
+    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), per_scene=(3, 5)))
     return root
 
 

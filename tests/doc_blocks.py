@@ -38,7 +38,7 @@ BLOCK = re.compile(
 FILE = re.compile(r'# ([\w./-]+\.(?:py|yml))\n')
 OWN = re.compile(r'[A-Z][A-Z_]*(\.\w+)?')
 """A file or name of the reader: CONFIG, CHECKPOINT, OUT.pth."""
-FOREIGN = ('apt-get', 'cat', 'cp', 'curl', 'docker', 'git', 'ls', 'mkdir', 'pre-commit', 'tar', 'uv')
+FOREIGN = ('apt-get', 'cat', 'cp', 'curl', 'docker', 'dpkg', 'git', 'ls', 'mkdir', 'pre-commit', 'tar', 'uv')
 """Programs whose arguments are not checked."""
 
 
@@ -299,12 +299,25 @@ def check_config(code: str, folder: Path) -> None:
                 MODELS.build({**model['backbone']})
 
 
-def script(blocks: list[Block]) -> str:
-    """Return the blocks as one script of bash, which writes their files and names the block that fails."""
-    lines = ['set -euo pipefail', 'trap \'echo "failed: $block" >&2\' ERR']
+def write_programs(folder: Path) -> None:
+    """Write `mmlape` and `python` into a folder, as programs whose calls are forks."""
+    for name, call in (('python', ''), ('mmlape', ' -m mmlape')):
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nexec {tiny.environment()["PYTHON"]}{call} "$@"\n')
+        program.chmod(0o755)
+
+
+def script(blocks: list[Block], printed: Path | None = None) -> str:
+    """Return the blocks as one script of bash, which writes their files and names the block that fails.
+
+    With `printed`, what the block of number N prints goes into the file N of that folder.
+    """
+    lines = ['set -euo pipefail', 'exec 3>&2', 'trap \'echo "failed: $block" >&3\' ERR']
     python = ''.join(block.code for block in blocks if block.language == 'python' and not block.file)
-    for block in blocks:
+    for number, block in enumerate(blocks):
         lines.append(f'block={shlex.quote(str(block))}')
+        if printed:
+            lines.append(f'exec >{shlex.quote(str(printed / str(number)))} 2>&1')
         if block.language == 'bash':
             lines += [block.code, block.note]
         elif block.file:

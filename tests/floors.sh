@@ -1,14 +1,16 @@
 #!/bin/sh
-# Test with the oldest supported versions (`oldest` in mmlape/environment/packages.py) of the original MM packages:
+# Test with the original MM packages, at their oldest supported versions (`oldest` in mmlape/environment/packages.py)
+# together with the oldest torch and timm, then at their last releases:
 #     PYTHON=python3.10 tests/floors.sh [VENV [PYTEST_ARGUMENTS]]
-# By default the tests of models, checkpoints, sharding and training. docs/how-to/testing.md has the result.
+# By default the tests of models, checkpoints, sharding and training. docs/contribute/testing.md has the result.
 # A second call skips what is installed. Without a GPU,
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's smaller wheels.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${1:-.floors}
 [ $# -eq 0 ] || shift
-unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+command="tests/floors.sh${*:+ VENV $*}"
+. tests/stack_functions.sh
 
 locked() { # the locked libraries, but for the stack itself, of which the oldest versions are tested
     "$venv/bin/python" - <<'PY'
@@ -24,31 +26,28 @@ oldest() {
     "$venv/bin/python" - "$@" <<'PY'
 import runpy, sys
 packages = runpy.run_path('mmlape/environment/packages.py')['PACKAGES']
-print('\n'.join(f'{packages[name].distributions[:2][-1]}=={packages[name].oldest}' for name in sys.argv[1:]))
+for package in map(packages.get, sys.argv[1:]):
+    name = 'mmcv-lite' if package.module == 'mmcv' else package.distributions[:2][-1]
+    print(f'{name}=={package.oldest}')
 PY
 }
 
-install() { "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@"; }
-
-[ -x "$venv/bin/python" ] || "${PYTHON:-python3.10}" -m venv "$venv"
+make_environment "${PYTHON:-python3.10}"
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
-install 'setuptools<80' wheel
+install 'setuptools>=77,<80' wheel
 oldest torch torchvision >"$list"
 install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} -r "$list"
 locked >"$list"
 install --no-deps -r "$list"
-oldest timm mmengine mmdet mmseg mmpretrain >"$list"
-install --no-deps -r "$list"
-# without its ops, which come from torchvision
-"$venv/bin/python" -c 'import mmcv' 2>/dev/null ||
-    MMCV_WITH_OPS=0 install --no-deps --no-build-isolation --no-cache-dir "$(oldest mmcv)"
 install --no-deps --no-build-isolation -e .
 
-"$venv/bin/python" -m mmlape doctor
-[ $# -gt 0 ] || set -- tests/models/test_golden.py tests/models/test_vit.py tests/models/test_vit_adapter.py tests/models/test_deform_attn.py \
-    tests/checkpoint/test_checkpoint.py tests/checkpoint/test_checkpoint_files.py tests/checkpoint/test_safe_checkpoints.py tests/engine/test_sharding.py \
-    tests/runs/test_resume.py tests/engine/test_train_test.py::test_a_killed_run_resumes_as_if_it_had_not_been # both with workers
+[ $# -gt 0 ] || set -- $TESTS
 # the original mmengine does not run the code in the text that this test shows to be dangerous
-exec "$venv/bin/python" -m pytest --deselect \
-    tests/checkpoint/test_safe_checkpoints.py::test_text_stored_as_a_configuration_is_never_run "$@"
+set -- --deselect tests/checkpoint/test_safe_checkpoints.py::test_text_stored_as_a_configuration_is_never_run "$@"
+
+oldest timm mmengine mmcv mmdet mmseg mmpretrain >"$list" # mmcv without its ops, which come from torchvision
+install --no-deps -r "$list"
+run_tests oldest "$@"
+install --no-deps mmengine==0.10.7 mmdet==3.3.0 mmsegmentation==1.2.2 mmpretrain==1.2.0
+run_tests 'last originals' "$@"

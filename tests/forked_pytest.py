@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ('mmlape', 'configs', 'studies', 'docs', 'tests', 'tools', 'examples')
+FOLDERS = ('mmlape', 'configs', 'studies', 'docs', 'tests', 'tools', 'examples', 'benchmarks', 'bootstrap')
+FILES = ('pyproject.toml', 'setup.py', 'README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'Makefile', 'model-index.yml')
 IMPORTED = ('torch', 'timm', 'mmcv', 'mmengine', 'mmpretrain.models', 'mmseg.models', 'mmdet.models', 'pytest')
 TIME_LIMIT = 1800  # seconds; a guard against tests that hang
 
@@ -48,7 +49,8 @@ def copy_package(temp: str) -> Path:
     folder = Path(tempfile.mkdtemp(dir=temp)).resolve()
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('*.pyc.*'))  # half-written
-    shutil.copy(ROOT / 'pyproject.toml', folder)
+    for name in FILES:
+        shutil.copy(ROOT / name, folder)
     return folder
 
 
@@ -68,13 +70,15 @@ def start(folder: Path, *args: str) -> int:
 
 
 def _run(folder: Path, args: tuple[str, ...]) -> int:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(TIME_LIMIT)
     os.chdir(folder)
     output = os.open('output.txt', os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
     sys.dont_write_bytecode = True
-    sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry).resolve() not in (ROOT, ROOT / 'tests'))]
+    rest = [entry for entry in sys.path if Path(entry).resolve() not in (ROOT, ROOT / 'tests')]
+    sys.path[:] = [str(folder), str(folder / 'tests'), *rest]
     os.environ['PYTHONPATH'] = str(folder)
     assert find_spec('mmlape').origin == str(folder / 'mmlape' / '__init__.py')
     first = FirstFailure()

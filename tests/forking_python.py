@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -174,8 +175,20 @@ def become(
     sys.executable = program
     sys.stdout.reconfigure(write_through=unbuffered)
     numpy.random.seed()
+    if 'SEEN_LINES' in environment:
+        _load('seen_lines').record_fork()
     _set_title(words)
     return kind, what
+
+
+def _load(name: str) -> types.ModuleType:
+    """Import a module that stands beside this one, whatever `sys.path` has."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(name, Path(__file__).with_name(f'{name}.py'))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _set_title(words: list[str]) -> None:
@@ -191,7 +204,6 @@ def _set_title(words: list[str]) -> None:
 def execute(kind: str, what: str) -> None:
     """Run a module, a file or text as Python's main module."""
     import runpy
-    import types
 
     if kind == '-m':
         runpy._run_module_as_main(what)

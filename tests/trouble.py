@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import time
 
 import torch
+import torch.distributed as dist
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
@@ -14,6 +16,26 @@ CONFIG = """
 custom_imports = dict(imports=['trouble'])
 custom_hooks = [dict(type='Trouble')]
 """
+
+COLLECTIVES = (
+    'all_gather', 'all_gather_object', 'all_reduce', 'barrier', 'broadcast', 'broadcast_object_list', 'gather',
+    'gather_object',
+)  # fmt: skip
+
+
+def delay_collectives(seed: int) -> None:
+    """Have each process of a run come to a collective call at a moment of its own."""
+    moments = random.Random(f'{seed} {os.environ.get("RANK")}')
+
+    def late(function):
+        def call(*args, **options):
+            time.sleep(moments.choice((0, 0, 0.1)))
+            return function(*args, **options)
+
+        return call
+
+    for name in COLLECTIVES:
+        setattr(dist, name, late(getattr(dist, name)))
 
 
 @HOOKS.register_module()
@@ -24,7 +46,8 @@ class Trouble(Hook):
     - ``nan:N:R`` makes process R's input NaN in iteration N, ``memory:N:R`` has it run out of memory there,
       ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``disk:N:R`` lets no file grow
       beyond 200 kB from then on, ``term:N:R`` sends it and the processes that it has started SIGTERM, as Slurm does,
-      ``int:N:R`` sends them SIGINT, as a terminal does.
+      ``int:N:R`` sends them SIGINT, as a terminal does;
+    - ``late:SEED`` delays processes at random before collective calls, from the import of this module on.
     """
 
     priority = 'HIGHEST'
@@ -62,3 +85,7 @@ class Trouble(Hook):
     def wait():
         print('waiting', flush=True)
         time.sleep(600)
+
+
+if os.environ.get('TROUBLE', '').startswith('late:'):
+    delay_collectives(int(os.environ['TROUBLE'].partition(':')[2]))

@@ -1,12 +1,14 @@
 """Wrong formulas that a test must notice, put into the package one at a time.
 
-    python tests/wrong_formulas.py [NAME_PART]
+    python tests/wrong_formulas.py [NAME_PART] [--random 50 [--seed 1]]
 
 Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS``, or the file's own in
 ``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some
 survived. Those outside the models are in `wrong_figures`.
 """
 
+import argparse
+import random
 import sys
 import tempfile
 import time
@@ -487,8 +489,8 @@ BY_FILE = {
         ('timm adapter: a resampled stem resizes the PE', 'PATCH * cells for', '14 * cells for'),
         ('timm adapter: each interaction reads one layer more', '*(layer + 1 for layer in last)',
          '*(layer for layer in last)'),
-        ('timm adapter: values as wide as tokens', 'deform_ratio=0.5, vit', 'deform_ratio=1.0, vit'),
-        ('timm adapter: no drop path in DINOv3', 'drop_path_rate=0.3)', 'drop_path_rate=0.0)'),
+        ('timm adapter: values as wide as tokens', 'deform_ratio=0.5,', 'deform_ratio=1.0,'),
+        ('timm adapter: no drop path in DINOv3', 'drop_path_rate=0.3', 'drop_path_rate=0.0'),
         ('timm adapter: a drop path of 0 is none', 'if drop_path_rate is not None:', 'if drop_path_rate:'),
         ("timm adapter: without the ViT's drop path", "drop_path_rate=vit.get('drop_path_rate', 0.0)",
          'drop_path_rate=0.0'),
@@ -549,7 +551,7 @@ BY_FILE = {
         ('big_vision: moments of the optimiser read', "'params/', '')", "'')"),
         ('big_vision: a projection of two towers as a classifier', "tower.endswith('img/') or ", ''),
         ('big_vision: a map behind MAP as a classifier',
-         ' or any(name.startswith(_MAP_HEAD) for name in image) else ()', ' else ()'),
+         'has_map_head = any(name.startswith(_MAP_HEAD) for name in image)', 'has_map_head = False'),
         ('big_vision: written heads of 32', 'HEAD_DIMS = 64', 'HEAD_DIMS = 32'),
     ],
     'mmlape/models/layers/norm_placement.py': [
@@ -561,12 +563,11 @@ BY_FILE = {
          'NormPlacement(_branch(ffn, on), _branch(attn, on))'),
         ('NormFormer: norm of attention on the sum', 'BranchNorms(branch=True)', 'BranchNorms(sum=True)'),
         ('NormFormer: norm of the FFN on the branch',
-         'NormPlacement(BranchNorms(branch=True), BranchNorms(inside=True)',
-         'NormPlacement(BranchNorms(branch=True), BranchNorms(branch=True)'),
+         'BranchNorms(branch=True), BranchNorms(inside=True)', 'BranchNorms(branch=True), BranchNorms(branch=True)'),
         ('Sub-LN: initial weights not scaled', 'scaled_init=True', 'scaled_init=False'),
         ('Sub-LN: initial weights of a decoder', 'math.log(2 * len(layers))', 'math.log(3 * len(layers))'),
         ('Sub-LN: initial queries are scaled', 'chunk(3)[2]', 'chunk(3)[0]'),
-        ('Sub-LN: the output projection is not scaled', '[values, layer.attn.proj.weight.data, ', '[values, '),
+        ('Sub-LN: the output projection is not scaled', '[values, layer.attn.proj.weight.data]', '[values]'),
         ('NormFormer: scales of every third channel', 'unflatten(-1, (len(self.weight), -1))',
          'unflatten(-1, (-1, len(self.weight))).mT', '.flatten(-2)', '.mT.flatten(-2)'),
     ],
@@ -802,11 +803,11 @@ BY_FILE = {
             'zip(self.input_convs, reversed(feats[fine:]))',
             'zip(self.input_convs, feats[fine:])',
         ),
-        ('mask2former: no step down to stride 4', 'output(own + F.interpolate(', 'output(own + 0 * F.interpolate('),
+        ('mask2former: no step down to stride 4', 'output(own + larger)', 'output(own + 0 * larger)'),
         (
             'mask2former: nearest step',
-            "own.shape[-2:], mode='bilinear', align_corners=False",
-            "own.shape[-2:], mode='nearest'",
+            "size, mode='bilinear', align_corners=False",
+            "size, mode='nearest'",
         ),
         (
             'mask2former: reference points as (y, x)',
@@ -1052,8 +1053,8 @@ BY_FILE = {
         ('Swin: tables for the first grid', 'grid = merged_grid(grid)', 'pass'),
     ],
     'mmlape/models/swin/model.py': [
-        ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
-         'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, lambda'),
+        ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, merge)',
+         'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, merge)'),
         ('Swin: windows of the first stage in all', 'self.window_sizes[stage]', 'self.window_sizes[0]'),
         ('Swin: windows shifted in even layers', 'if i % 2 else 0', 'if i % 2 == 0 else 0'),
         ('Swin: drop path: each stage begins at 0', 'rates[first : first + depth]', 'rates[:depth]'),
@@ -1064,8 +1065,8 @@ BY_FILE = {
          '                x, pe = self.next_position(number + 1, stage.downsample(x, grid)',
          'yield seen[0]\n            if stage.downsample is not None:\n'
          '                x, pe = self.next_position(number + 1, stage.downsample(0 * x, grid)'),
-        ('Swin: dropouts exchanged', 'attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate',
-         'attn_drop_rate=drop_rate, proj_drop_rate=attn_drop_rate'),
+        ('Swin: dropouts exchanged', 'attn_drop_rate=attn_drop_rate,\n            proj_drop_rate=drop_rate',
+         'attn_drop_rate=drop_rate,\n            proj_drop_rate=attn_drop_rate'),
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
         ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
         ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
@@ -1224,8 +1225,11 @@ def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
     return left
 
 
-def main(name_part: str = '') -> int:
+def main(name_part: str = '', count: int | None = None, seed: int = 0) -> int:
     chosen = [formula for formula in FORMULAS if name_part in formula.name]
+    if count is not None:
+        print(f'seed {seed}')
+        chosen = random.Random(seed).sample(chosen, min(count, len(chosen)))
     for formula in chosen:
         formula.put_into((ROOT / formula.file).read_text())
     import_libraries()
@@ -1241,4 +1245,9 @@ def main(name_part: str = '') -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('name_part', nargs='?', default='', help='runs those whose name has it (default: all)')
+    parser.add_argument('--random', type=int, metavar='N', help='runs N of them, drawn at random')
+    parser.add_argument('--seed', type=int, default=random.SystemRandom().randrange(10**6), help='of --random')
+    args = parser.parse_args()
+    sys.exit(main(args.name_part, args.random, args.seed))

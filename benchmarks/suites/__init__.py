@@ -22,13 +22,14 @@ SUITES = {
     'ops': "mmcv's ops on torchvision's kernels beside the compiled ones",
     'modes': 'torch.compile, recomputed activations, channels-last',
     'models': 'complete detectors and segmentors: training steps and inference',
+    'heads': 'Mask2Former of transformers 5 over our adapters, beside its own Swin-T',
     'export': 'complete models as ONNX graphs in onnxruntime beside PyTorch',
     'recipes': 'training steps of the recipes with their data loading, beside the same over public backbones',
     'processes': 'the throughput of one process and of two',
     'trainer': "training iterations of our trainer beside MMSegmentation's runner",
     'evaluation': 'computing COCO and IoU metrics',
     'loading': 'data loading on the mini data',
-    'startup': 'imports and help texts, as processes of their own',
+    'startup': 'processor time of imports, help texts, and training to its first iteration',
     'memory': 'peak memory of what the other suites time',
 }
 

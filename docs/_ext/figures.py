@@ -1,9 +1,10 @@
-"""Figures: the kinds of position encoding, from live models of 14 x 14 patches, and the folders of the package."""
+"""Figures: kinds of position encoding, of live models of 14 x 14 patches; the package's folders; scenes of objects."""
 
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import cv2
 import import_graph
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import mmlape.models.position as positions
+from mmlape.datasets.mini import objects
 from mmlape.models.vit.model import VisionTransformer
 
 SIDE = 14
@@ -140,3 +142,30 @@ def _folder(name: str) -> str:
     if parts and parts[0] in ('cli', '__main__'):
         return 'commands'
     return parts[0] if parts and parts[0] in known else 'foundations'
+
+
+def draw_objects(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Draw scenes of objects where their stamps are installed; yield what an image shows, and its file."""
+    if not Path(objects.STAMPS).is_dir():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    found = objects.find_stamps(objects.STAMPS)
+    rows = {
+        'Training scenes': ('train', [256] * 4),
+        'Validation scenes': ('val', [256] * 4),
+        'Validation scenes on three canvases': ('val', [192, 256, 512]),
+    }
+    for number, (title, (split, sides)) in enumerate(rows.items()):
+        rng = np.random.default_rng(0)
+        stamps, backgrounds = objects.Stamps(found, split, rng).sample(), objects.Backgrounds(rng)
+        row = np.full((max(sides), sum(sides) + 8 * (len(sides) - 1), 3), 255, np.uint8)
+        shown, left = [], 0
+        for side in sides:
+            options = objects.ObjectOptions(size=(side, side))
+            image, things = objects.compose(stamps, backgrounds, options, rng)
+            row[:side, left : left + side], left = image, left + side + 8
+            names = ', '.join(objects.CLASSES[thing.label] for thing in things)
+            shown.append(f'{side} x {side} pixels with {names}')
+        file = folder / f'objects-{number}.png'
+        cv2.imwrite(str(file), row)
+        yield f'{title}: {"; ".join(shown)}', file

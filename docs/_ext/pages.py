@@ -8,6 +8,7 @@ import ast
 import functools
 import importlib
 import inspect
+import json
 import re
 import shutil
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from catalogue import papers, table
-from figures import draw_floors, draw_kinds
+from figures import draw_floors, draw_kinds, draw_objects
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -38,12 +39,31 @@ CONTRACTS = (
 )  # fmt: skip
 
 
+PAGE = re.compile(r'\bdocs/[\w/-]+\.md\b')
+"""A page, as docstrings and help texts name it."""
+
+
 def text(words: str) -> str:
-    """Return a text of a parser or docstring as Markdown: what is no code is plain."""
-    parts = re.split(r'(``.+?``|`.+?`)', ' '.join(words.split()))
-    return ''.join(
-        part if number % 2 else re.sub(r'([*_<\[|\\$])', r'\\\1', part) for number, part in enumerate(parts)
-    )
+    """Return a text of a parser or docstring as Markdown: what is no code is plain, and a page is a link."""
+    parts = re.split(rf'(``.+?``|`.+?`|{PAGE.pattern})', ' '.join(words.split()))
+    return ''.join(_link(part) if number % 2 else _escape(part) for number, part in enumerate(parts))
+
+
+def _escape(part: str) -> str:
+    return re.sub(r'([*_<\[|\\$])', r'\\\1', part)
+
+
+def _link(part: str) -> str:
+    return f'[{_title(part)}](/{part})' if PAGE.fullmatch(part) else part
+
+
+def _title(page: str) -> str:
+    return re.search(r'^# (.+)$', (ROOT / page).read_text(), re.M)[1]
+
+
+def link_pages(app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]) -> None:
+    """Make links of the pages that a docstring names."""
+    lines[:] = [PAGE.sub(lambda match: f':doc:`{_title(match[0])} </{match[0][:-3]}>`', line) for line in lines]
 
 
 # commands
@@ -208,8 +228,51 @@ def floors() -> str:
     return f'![{alt}](/{file.relative_to(ROOT)})\n'
 
 
+def mutants() -> str:
+    """Return what the last recorded run of `tests/mutants.py` found."""
+    found = _record('mutants')
+    if not found:
+        return 'No run is recorded yet.'
+    killed, drawn, low, high = (found[key] for key in ('killed', 'drawn', 'low', 'high'))
+    rate = f'**{killed} of {drawn} mutants died, {killed / drawn:.0%}** (95 % interval: {low:.0%} to {high:.0%})'
+    source = f'{found["date"]}, commit `{found["commit"]}`, seed {found["seed"]}, drawn from {found["population"]:,}'
+    folders = ', '.join(f'{name} {killed} of {drawn}' for name, (killed, drawn) in found['folders'].items())
+    alive = '\n'.join(f'- `{line.replace("`", "")}`' for line in found['alive'])
+    return f"""{rate}: {source}. No test had been written for what this seed draws. No fast test runs the line of
+{found['not_reached']} of them. By folder: {folders}.
+
+Those that are alive:
+
+{alive}
+"""
+
+
+def test_time() -> str:
+    """Return what the last recorded run of all tests took."""
+    found = _record('test-time')
+    if not found:
+        return 'No run is recorded yet.'
+    busy = f', while {found["load"]} processes waited for each' if found['load'] > 1.2 else ''
+    time = f'{found["tests"]:,} tests in {found["minutes"]} minutes on {found["cores"]} cores{busy}'
+    return f'The last recorded run: {time}, on {found["date"]}.'
+
+
+def _record(name: str) -> dict | None:
+    file = ROOT / 'docs' / 'results' / f'{name}.json'
+    return json.loads(file.read_text()) if file.is_file() else None
+
+
+def objects() -> str:
+    """Return images of scenes of objects, or how to have them."""
+    drawn = [f'![{alt}](/{file.relative_to(ROOT)})\n' for alt, file in draw_objects(ROOT / 'build' / 'figures')]
+    return '\n'.join(drawn) or 'This site was built without the stamps; with them, examples stand here.\n'
+
+
 GENERATED = dict(
     floors=floors,
+    objects=objects,
+    mutants=mutants,
+    test_time=test_time,
     commands=commands,
     options=options,
     functions=api_functions,
@@ -265,5 +328,6 @@ def setup(app: Sphinx) -> dict:
     for name in ('MODELS', 'HOOKS', 'DATASETS', 'TRANSFORMS', 'METRICS', 'MODEL_WRAPPERS'):
         registered(name)
     app.connect('source-read', fill)
+    app.connect('autodoc-process-docstring', link_pages)
     app.connect('build-finished', copy_configs)
     return dict(parallel_read_safe=True, parallel_write_safe=True)

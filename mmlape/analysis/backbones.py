@@ -1,4 +1,7 @@
-"""Backbones to look into, from what a user names: a config, a checkpoint, both, or the folder of a run."""
+"""Backbones to look into, from what a user names.
+
+A config, a checkpoint, both, or the folder of a run.
+"""
 
 import re
 from collections.abc import Sequence
@@ -34,15 +37,22 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
         raise ConfigError(f'{twice} is given twice: give each model once')
     opened = [open_model(text, **options) for text in texts]
     names = [name for name, _ in opened]
-    return {f'{name} ({text})' if names.count(name) > 1 else name: model for text, (name, model) in zip(texts, opened)}
+    return {
+        f'{name} ({text})' if names.count(name) > 1 else name: model
+        for text, (name, model) in zip(texts, opened)
+    }
 
 
 def open_model(
-    text: str, cfg_options: Sequence[str] | None = None, untrained: bool = False, grid: Grid | None = None
+    text: str,
+    cfg_options: Sequence[str] | None = None,
+    untrained: bool = False,
+    grid: Grid | None = None,
 ) -> tuple[str, BaseBackbone]:
-    """Build the backbone that an argument of the command line means, in evaluation mode; return its name with it.
+    """Build the backbone that an argument of the command line means, in evaluation mode.
 
-    The name is the config's and the checkpoint's, 'deit-tiny_4xb256-300e_in1k, epoch_5', or 'untrained' for that.
+    Return its name with it. The name is the config's and the checkpoint's,
+    'deit-tiny_4xb256-300e_in1k, epoch_5', or 'untrained' for that.
 
     Args:
         text: ``CONFIG``, ``CHECKPOINT``, ``CONFIG@CHECKPOINT``, or the folder of a run.
@@ -52,7 +62,8 @@ def open_model(
 
     Raises:
         ConfigError: If the config has no backbone of mmlape.
-        CheckpointError: If a file is missing, unreadable or of another model, or does not say enough.
+        CheckpointError: If a file is missing, unreadable or of another model, or does not say
+            enough.
     """
     is_config = Path(text).suffix in CONFIGS or text.startswith(PREFIX) or is_study(text)
     config, checkpoint = (text, None) if is_config else (None, text)
@@ -68,7 +79,10 @@ def open_model(
         else:
             model = _from_config(config, checkpoint, cfg_options, untrained, grid)
     parts = [re.split(r'/|::', named)[-1].removesuffix('.py')] if named else []
-    parts += [Path(checkpoint).stem] if checkpoint else ['untrained'] if model.load_report is None else []
+    if checkpoint:
+        parts.append(Path(checkpoint).stem)
+    elif model.load_report is None:
+        parts.append('untrained')
     return ', '.join(parts), model.eval()
 
 
@@ -77,14 +91,18 @@ def _files_of_run(folder: Path) -> tuple[str, str]:
     files, configs = checkpoints(folder), sorted(folder.glob('*.py'))
     if not files or len(configs) != 1:
         raise CheckpointError(
-            f'{folder} holds {len(files)} checkpoints and {len(configs)} configs, so it is not the folder of a run: '
-            'name a file, or CONFIG@CHECKPOINT'
+            f'{folder} holds {len(files)} checkpoints and {len(configs)} configs, so it is not the '
+            'folder of a run: name a file, or CONFIG@CHECKPOINT'
         )
     return str(configs[0]), str(files[0])
 
 
 def _from_config(
-    path: str, checkpoint: str | None, cfg_options: Sequence[str] | None, untrained: bool, grid: Grid | None
+    path: str,
+    checkpoint: str | None,
+    cfg_options: Sequence[str] | None,
+    untrained: bool,
+    grid: Grid | None,
 ) -> BaseBackbone:
     cfg = load_config(path, list(cfg_options or ()))
     backbone = (cfg.get('model') or {}).get('backbone') or {}
@@ -99,7 +117,8 @@ def _from_config(
             model.init_weights()
         except CheckpointError as error:
             raise CheckpointError(
-                f"{error}; name another as {path}@FILE, or pass --untrained for the config's initial weights"
+                f"{error}; name another as {path}@FILE, or pass --untrained for the config's "
+                'initial weights'
             ) from error
     return model
 
@@ -109,13 +128,19 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
     if any(value == '?' for _, value in leaves(config)):
-        raise CheckpointError(f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}')
+        raise CheckpointError(
+            f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}'
+        )
     model = MODELS.build(config)
     report = load_backbone(model, path, grid=grid, strict=False)
-    left = [name for name in model.state_dict() if name not in report.loaded and any(part in name for part in SHOWN)]
+    left = [
+        name
+        for name in model.state_dict()
+        if name not in report.loaded and any(part in name for part in SHOWN)
+    ]
     if left:
         raise CheckpointError(
-            f'checkpoint {path} does not say how its position encoding is used ({left[0]} does not fit): '
-            f'name its config too, CONFIG@{path}'
+            f'checkpoint {path} does not say how its position encoding is used ({left[0]} does not '
+            f'fit): name its config too, CONFIG@{path}'
         )
     return model

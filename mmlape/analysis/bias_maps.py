@@ -1,7 +1,7 @@
 """What encodings inside attention add to the logits of one patch, as maps over the keys (iRPE, ICCV 2021, Figure 5).
 
-A contextual term depends on the queries, so it is the mean over given images and heads, taken from the live model; a
-bias is the same for every image.
+A contextual term depends on the queries, so it is the mean over given images and heads, taken from
+the live model; a bias is the same for every image.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,14 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-"""Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5 for both."""
+"""Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5
+for both."""
 
 
 def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
-    """Read images, resized to the grid of the model's PE and normalised, (B, C, H, W); without any, a mean colour.
+    """Read images, resized to the grid of the model's PE and normalised, (B, C, H, W).
+
+    Without any, a mean colour.
 
     Raises:
         ConfigError: If a file is no image, or the model takes no colour images.
@@ -32,15 +35,21 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
     if not paths:
         return torch.zeros(1, model.in_channels, rows, columns)
     if model.in_channels != 3:
-        raise ConfigError(f'--images: the model takes images of {model.in_channels} channels, not 3; leave it out')
+        raise ConfigError(
+            f'--images: the model takes images of {model.in_channels} channels, not 3; leave it out'
+        )
     images = []
     for path in paths:
         try:
             with Image.open(path) as image:
-                pixels = np.asarray(image.convert('RGB').resize((columns, rows), Image.Resampling.BICUBIC))
+                pixels = np.asarray(
+                    image.convert('RGB').resize((columns, rows), Image.Resampling.BICUBIC)
+                )
         except OSError as error:
             raise ConfigError(f'--images {path} cannot be read as an image: {error}') from error
-        images.append((torch.from_numpy(pixels.astype(np.float32)) - torch.tensor(MEAN)) / torch.tensor(STD))
+        images.append(
+            (torch.from_numpy(pixels.astype(np.float32)) - torch.tensor(MEAN)) / torch.tensor(STD)
+        )
     return torch.stack(images).permute(0, 3, 1, 2).contiguous()
 
 
@@ -48,7 +57,8 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
 def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
     """Return what the encodings inside each layer's attention add to its logits, (N, N), or None.
 
-    The mean over images (B, C, H, W), windows and heads, of the patches only; the model is in evaluation mode.
+    The mean over images (B, C, H, W), windows and heads, of the patches only; the model is in
+    evaluation mode.
     """
     found: list[Tensor | None] = [None] * model.num_layers
 
@@ -56,13 +66,16 @@ def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
         def logits(attn, q, k, grid):
             term = type(encoding).logits(encoding, attn, q, k, grid)
             if term is not None:
-                mean = term.double().mean((0, 1))[encoding.slot.num_prefix :, encoding.slot.num_prefix :]
+                first = encoding.slot.num_prefix
+                mean = term.double().mean((0, 1))[first:, first:]
                 found[number] = mean if found[number] is None else found[number] + mean
             return term
 
         return logits
 
-    encodings = [(i, one) for i, layer in enumerate(model.all_layers) for one in layer.attention.encodings]
+    encodings = [
+        (i, one) for i, layer in enumerate(model.all_layers) for one in layer.attention.encodings
+    ]
     for number, encoding in encodings:
         encoding.logits = record(number, encoding)
     try:
@@ -94,7 +107,10 @@ def write_bias_maps(
     layers = list(layers) or list(range(model.num_layers))
     if not all(0 <= layer < model.num_layers for layer in layers):
         raise ConfigError(f'--layers: choose from 0 to {model.num_layers - 1}')
-    terms, grids = bias_terms(model, read_images(paths, model)), model.layer_grids(model.grid, inside=True)
+    terms, grids = (
+        bias_terms(model, read_images(paths, model)),
+        model.layer_grids(model.grid, inside=True),
+    )
     columns = max(1, len(cells))
     figure = Figure((2.6 * columns, 0.4 + 2.7 * len(layers)), layout='constrained')
     figure.suptitle(wrapped(name, 36 * columns), fontsize=8)
@@ -106,7 +122,9 @@ def write_bias_maps(
         grid = grids[layer]
         for ax, cell in zip(row, cells or [(grid[0] // 2, grid[1] // 2)]):
             if not (0 <= cell[0] < grid[0] and 0 <= cell[1] < grid[1]):
-                raise ConfigError(f'--cells {cell[0]},{cell[1]} is outside the grid of {grid[0]} x {grid[1]}')
+                raise ConfigError(
+                    f'--cells {cell[0]},{cell[1]} is outside the grid of {grid[0]} x {grid[1]}'
+                )
             shown = terms[layer][cell[0] * grid[1] + cell[1]].view(grid).cpu().numpy()
             arrays[f'layer{layer}_cell{cell[0]}_{cell[1]}'] = shown
             figure.colorbar(ax.imshow(shown, cmap='viridis', interpolation='nearest'), ax=ax)

@@ -1,8 +1,8 @@
 """What a model takes for what: confusion matrices as those of the MM packages' tools, and how good each image is.
 
-A matrix counts by true class (row) and predicted class (column): pixels of a segmentor, images of a classifier, boxes
-of a detector. That of a detector has one more row and column, for no object: a box that no object is at, an object
-that is not found.
+A matrix counts by true class (row) and predicted class (column): pixels of a segmentor, images of a
+classifier, boxes of a detector. That of a detector has one more row and column, for no object: a
+box that no object is at, an object that is not found.
 """
 
 from abc import ABC, abstractmethod
@@ -55,7 +55,9 @@ class PixelConfusion(Confusion):
     def add(self, sample: BaseDataElement) -> float:
         """Count an image's pixels; return the mean IoU of the classes that are in the truth or predicted."""
         if 'gt_sem_seg' not in sample:
-            raise ConfigError('the page of a test needs the truth: the test pipeline has no LoadAnnotations')
+            raise ConfigError(
+                'the page of a test needs the truth: the test pipeline has no LoadAnnotations'
+            )
         truth = sample.gt_sem_seg.data.squeeze(0).cpu()
         predicted = sample.pred_sem_seg.data.squeeze(0).cpu().long()
         valid = truth != IGNORED
@@ -64,7 +66,10 @@ class PixelConfusion(Confusion):
         counts = torch.bincount(places, minlength=size * size).view(size, size).numpy()
         self.matrix += counts
         union = counts.sum(0) + counts.sum(1) - counts.diagonal()
-        return float((counts.diagonal() / np.maximum(union, 1))[union > 0].mean()) if union.any() else 1.0
+        if not union.any():
+            return 1.0
+        shares = counts.diagonal() / np.maximum(union, 1)
+        return float(shares[union > 0].mean())
 
     def drawn(self, sample: BaseDataElement) -> BaseDataElement:
         """Leave out the logits, which take as much memory as there are classes."""
@@ -103,7 +108,10 @@ class BoxConfusion(Confusion):
         self.places: dict[Any, int] = {}
 
     def add(self, sample: BaseDataElement) -> float:
-        """Count an image's boxes, each for every object it is at; return the F1 of pairs of box and object."""
+        """Count an image's boxes, each for every object it is at.
+
+        Return the F1 of pairs of box and object.
+        """
         from mmdet.evaluation.functional import bbox_overlaps
 
         found = sample.pred_instances.cpu()
@@ -121,7 +129,9 @@ class BoxConfusion(Confusion):
     def truth(self, sample: BaseDataElement) -> InstanceData:
         """Return the objects of the annotation file, in pixels of the original image, without crowds."""
         if not self.places:
-            self.places = {self.dataset.get_data_info(i)['img_id']: i for i in range(len(self.dataset))}
+            self.places = {
+                self.dataset.get_data_info(i)['img_id']: i for i in range(len(self.dataset))
+            }
         instances = self.dataset.get_data_info(self.places[sample.img_id])['instances']
         objects = [one for one in instances if not one.get('ignore_flag')]
         boxes = np.array([one['bbox'] for one in objects], np.float32).reshape(-1, 4)
@@ -141,7 +151,10 @@ class BoxConfusion(Confusion):
 
 
 def _f1(right: np.ndarray, scores: np.ndarray) -> float:
-    """Return the F1 of boxes and objects, (boxes, objects) bool; only the best box of an object is right."""
+    """Return the F1 of boxes and objects, (boxes, objects) bool.
+
+    Only the best box of an object is right.
+    """
     taken = np.zeros(right.shape[1], bool)
     for box in np.argsort(-scores, kind='stable'):
         free = np.flatnonzero(right[box] & ~taken)
@@ -177,7 +190,9 @@ def confusion_of(sample: BaseDataElement, dataset: BaseDataset) -> Confusion:
         ConfigError: The model is of another kind, or the test set has no names of classes.
     """
     if not (getattr(dataset, 'metainfo', None) or {}).get('classes'):
-        raise ConfigError('the page of a test needs the names of the classes: set metainfo=dict(classes=...)')
+        raise ConfigError(
+            'the page of a test needs the names of the classes: set metainfo=dict(classes=...)'
+        )
     for field, kind in CONFUSIONS.items():
         if field in sample:
             return kind(dataset)

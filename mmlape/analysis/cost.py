@@ -1,10 +1,10 @@
 """Parameters and FLOPs of a model, by part; one multiply-add is one FLOP.
 
-Counted: convolutions, linear maps, both products of attention, and the samples of deformable attention (four cells and
-a weight, five multiply-adds a channel). Not counted: norms, activations, resizing, RoIAlign, post-processing. The
-auxiliary head of a segmentor trains only, so it has parameters and no FLOPs. RoI heads run on 1000 boxes, or on a
-model's own proposals, mask heads on 100, of a cascade in every stage. Nothing is computed: tensors without data go
-through the model.
+Counted: convolutions, linear maps, both products of attention, and the samples of deformable
+attention (four cells and a weight, five multiply-adds a channel). Not counted: norms, activations,
+resizing, RoIAlign, post-processing. The auxiliary head of a segmentor trains only, so it has
+parameters and no FLOPs. RoI heads run on 1000 boxes, or on a model's own proposals, mask heads on
+100, of a cascade in every stage. Nothing is computed: tensors without data go through the model.
 """
 
 import math
@@ -37,7 +37,8 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
     """Cost of each part of a model for one image, and for one text of a model that reads texts.
 
     Args:
-        model: a detector, segmentor or classifier, as a configuration builds it; it ends in evaluation mode.
+        model: a detector, segmentor or classifier, as a configuration builds it; it ends in
+            evaluation mode.
         shape: (height, width) of the image.
 
     Raises:
@@ -54,24 +55,34 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
         return out
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        x = run('backbone', model.backbone, torch.zeros(1, getattr(model.backbone, 'in_channels', 3), *shape))
+        channels = getattr(model.backbone, 'in_channels', 3)
+        x = run('backbone', model.backbone, torch.zeros(1, channels, *shape))
         if getattr(model, 'with_neck', False):
             x = run('neck', model.neck, x)
         _run_heads(model, run, x, shape)
-    return [
-        PartCost(name, sum(p.numel() for p in part.parameters()), flops.get(name, 0))
-        for name, part in model.named_children()
-        if any(True for _ in part.parameters())
-    ]
+    costs = []
+    for name, part in model.named_children():
+        counts = [parameter.numel() for parameter in part.parameters()]
+        if counts:
+            costs.append(PartCost(name, sum(counts), flops.get(name, 0)))
+    return costs
 
 
 def input_shape(cfg: Config) -> tuple[int, int]:
-    """(height, width) that a configuration trains at: its ``crop_size`` or ``img_size``, else 224 x 224."""
+    """Return the (height, width) that a configuration trains at.
+
+    That is its ``crop_size`` or ``img_size``, else 224 x 224.
+    """
     size = cfg.get('crop_size') or cfg.get('img_size', 224)
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...], shape: tuple[int, int]) -> None:
+def _run_heads(
+    model: nn.Module,
+    run: Callable,
+    x: tuple[Tensor, ...],
+    shape: tuple[int, int],
+) -> None:
     if hasattr(model, 'forward_transformer'):  # DETR
         image = SimpleNamespace(batch_input_shape=shape, img_shape=shape)
         encoder, decoder = model.pre_transformer(x, [image])
@@ -93,8 +104,8 @@ def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...], shape: tu
         run('text', model.text, torch.ones(1, model.tokenizer.length, dtype=torch.long))
     else:
         raise ConfigError(
-            f'{type(model).__name__}: only detectors with one or two stages, cascades, DETR, Mask2Former, segmentors '
-            'with one decode head, classifiers and LiT can be counted'
+            f'{type(model).__name__}: only detectors with one or two stages, cascades, DETR, '
+            'Mask2Former, segmentors with one decode head, classifiers and LiT can be counted'
         )
 
 
@@ -124,7 +135,10 @@ def _pooled(extractor: nn.Module, boxes: int) -> Tensor:
 
 
 def _attention_flops(query, key, value, *args, out_shape=None, **kwargs) -> int:
-    """Both products of (B, heads, N, d) attention; two FLOPs a multiply-add, as the counter has it."""
+    """Both products of (B, heads, N, d) attention.
+
+    Two FLOPs a multiply-add, as the counter has it.
+    """
     batch, heads, queries, dims = query
     return 2 * batch * heads * queries * key[2] * (dims + value[3])
 
@@ -149,7 +163,8 @@ class _Counter(FlopCounterMode):
 
     def _add_samples(self, module: nn.Module, args: tuple, out: Tensor) -> None:
         _, levels, points = module.samples
-        self.samples += 5 * levels * points * math.prod(out.shape[:2]) * module.value_proj.out_features
+        queries = math.prod(out.shape[:2])
+        self.samples += 5 * levels * points * queries * module.value_proj.out_features
 
     def multiply_adds(self) -> int:
         return self.get_total_flops() // 2 + self.samples

@@ -28,7 +28,9 @@ MOST_BARS = 40  # of the histogram
 
 
 def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: FullReport) -> Path:
-    """Write ``index.html``, with its images inside; ``report`` is the full check's, for counts and issues.
+    """Write ``index.html``, with its images inside.
+
+    ``report`` is the full check's, for counts and issues.
 
     Raises:
         ConfigError: The split is of no known format.
@@ -39,15 +41,24 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
     raw_cfg = _without_augmentation(cfg, split)
     init_default_scope(cfg.default_scope)
     try:
-        processed, raw = (DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg))
-    except Exception as error:  # the errors that dataset classes raise at bad data have no common base
-        raise DataError(f'the {split} data cannot be built, so there is nothing to browse: {error}') from error
+        processed, raw = (
+            DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg)
+        )
+    # the errors that dataset classes raise at bad data have no common base
+    except Exception as error:
+        raise DataError(
+            f'the {split} data cannot be built, so there is nothing to browse: {error}'
+        ) from error
     classes = list(processed.metainfo['classes'])
     seed_everything(0)
     cards = [_card(raw, processed, index, classes) for index in spread(range(len(raw)), num)]
     summary = next((part for part in report.summaries if part.split == split), None)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_suffix('.html').read_text(encoding='utf-8'))
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(
+        Path(__file__).with_suffix('.html').read_text(encoding='utf-8')
+    )
     issues = [group for group in report.issues if group.split == split]
     content: dict[str, list] = {}
     if summary:
@@ -57,7 +68,9 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
         content = dict(facts=facts, bars=_bars(summary))
     page = Path(folder) / 'index.html'
     with atomic_path(page) as partial:
-        text = template.render(split=split, cards=cards, summary=summary, issues=issues, most=MOST_BARS, **content)
+        text = template.render(
+            split=split, cards=cards, summary=summary, issues=issues, most=MOST_BARS, **content
+        )
         partial.write_text(text, encoding='utf-8')
     return page
 
@@ -67,7 +80,9 @@ def _without_augmentation(cfg: Config, split: str) -> Config:
     cfg = copy.deepcopy(cfg)
     sources = list(iter_sources(cfg, [split]))
     if not sources:
-        raise ConfigError(f'the {split} data of {cfg.filename} is of no known format, so it cannot be browsed')
+        raise ConfigError(
+            f'the {split} data of {cfg.filename} is of no known format, so it cannot be browsed'
+        )
     for source in sources:
         steps = [step for step in source.cfg['pipeline'] if 'Load' in str(step['type'])]
         source.cfg['pipeline'] = [*steps, dict(type=source.pack_transform)]
@@ -82,13 +97,17 @@ def _card(raw, processed, index: int, classes: list[str]) -> dict:
     except Exception as error:  # a broken image is what the page is for
         return dict(index=index, error=str(error))
     sample = packed['on disk']['data_samples']
-    return dict(index=index, error='', images=images, path=sample.img_path, labels=_labels(sample, classes))
+    return dict(
+        index=index, error='', images=images, path=sample.img_path, labels=_labels(sample, classes)
+    )
 
 
 def _drawn(packed: dict, classes: list[str]) -> dict:
     """Return a packed sample's drawing as a `data:` address, and the size before it was enlarged."""
     image, file = as_image(packed['inputs']), io.BytesIO()
-    Image.fromarray(draw_sample(image, packed['data_samples'], classes)).save(file, 'JPEG', quality=85)
+    Image.fromarray(draw_sample(image, packed['data_samples'], classes)).save(
+        file, 'JPEG', quality=85
+    )
     uri = f'data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}'
     return dict(uri=uri, height=image.shape[0], width=image.shape[1])
 
@@ -97,10 +116,15 @@ def _labels(sample: BaseDataElement, classes: list[str]) -> str:
     """Return the classes of an image, with the number of objects of each."""
     if 'gt_instances' in sample:
         labels = [int(label) for label in sample.gt_instances.labels]
-        counts = {name: labels.count(label) for label, name in enumerate(classes) if label in labels}
+        counts = {
+            name: labels.count(label) for label, name in enumerate(classes) if label in labels
+        }
         return ', '.join(f'{count} {name}' for name, count in counts.items()) or 'no object'
-    present = sample.gt_sem_seg.data.unique() if 'gt_sem_seg' in sample else sample.get('gt_label', [])
-    return ', '.join(classes[int(label)] for label in present if 0 <= int(label) < len(classes)) or 'no label'
+    present = (
+        sample.gt_sem_seg.data.unique() if 'gt_sem_seg' in sample else sample.get('gt_label', [])
+    )
+    names = [classes[int(label)] for label in present if 0 <= int(label) < len(classes)]
+    return ', '.join(names) or 'no label'
 
 
 def as_image(inputs: torch.Tensor) -> np.ndarray:
@@ -116,9 +140,16 @@ def _bars(summary: DataSummary) -> list[dict]:
     """Return the bars of the classes' histogram, the most frequent first."""
     if not summary.labels:
         return []
-    counts = sorted(((summary.labels[label], label) for label in range(len(summary.classes))), reverse=True)
-    palette, most, total = class_palette(len(summary.classes)), counts[0][0], sum(summary.labels.values())
+    labels = range(len(summary.classes))
+    counts = sorted(((summary.labels[label], label) for label in labels), reverse=True)
+    palette = class_palette(len(summary.classes))
+    most, total = counts[0][0], sum(summary.labels.values())
     return [
-        dict(name=summary.classes[label], width=7 * count / most, share=count / total, colour=tuple(palette[label]))
+        dict(
+            name=summary.classes[label],
+            width=7 * count / most,
+            share=count / total,
+            colour=tuple(palette[label]),
+        )
         for count, label in counts
     ]

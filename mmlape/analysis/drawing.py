@@ -39,17 +39,26 @@ def draw_sample(
         sides: 'gt', 'pred' or both; what the sample does not have is left out.
 
     Returns:
-        (H * f, W * f, 3), with f >= 1 such that the longer side is legible; twice as wide for two sides.
+        (H * f, W * f, 3), with f >= 1 such that the longer side is legible; twice as wide for two
+        sides.
     """
     large = enlarge(image)
-    meta = dict(classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))])
-    objects, maps = ([f'{side}_{part}' for side in sides if f'{side}_{part}' in sample] for part in PARTS)
+    meta = dict(
+        classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))]
+    )
+    objects, maps = (
+        [f'{side}_{part}' for side in sides if f'{side}_{part}' in sample] for part in PARTS
+    )
     if objects:
         factor = large.shape[0] / image.shape[0]
-        drawn = [_draw_instances(large, factor, sample.get(name), meta, score_thr) for name in objects]
+        drawn = [
+            _draw_instances(large, factor, sample.get(name), meta, score_thr) for name in objects
+        ]
         return np.concatenate(drawn, axis=1)
     if maps:
-        return np.concatenate([_draw_label_map(large, sample.get(name), meta) for name in maps], axis=1)
+        return np.concatenate(
+            [_draw_label_map(large, sample.get(name), meta) for name in maps], axis=1
+        )
     from mmpretrain.visualization import UniversalVisualizer
 
     return UniversalVisualizer().visualize_cls(large, sample, classes)
@@ -69,19 +78,29 @@ def _draw_instances(
     return visualizer.get_image()
 
 
-def _enlarged(objects: InstanceData, factor: float, size: tuple[int, int], score_thr: float) -> InstanceData:
+def _enlarged(
+    objects: InstanceData,
+    factor: float,
+    size: tuple[int, int],
+    score_thr: float,
+) -> InstanceData:
     """Return the objects that are drawn, with boxes and masks of an image enlarged by a factor."""
     if 'scores' in objects:
         objects = objects[objects.scores >= score_thr]
     if not len(objects):
         return InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
-    boxes = torch.as_tensor(getattr(objects.bboxes, 'tensor', objects.bboxes)).float().reshape(-1, 4)
+    boxes = (
+        torch.as_tensor(getattr(objects.bboxes, 'tensor', objects.bboxes)).float().reshape(-1, 4)
+    )
     large = InstanceData(bboxes=boxes * factor, labels=torch.as_tensor(objects.labels))
     if 'scores' in objects:
         large.scores = objects.scores
     if 'masks' in objects:
-        masks = objects.masks.to_ndarray() if hasattr(objects.masks, 'to_ndarray') else np.asarray(objects.masks)
-        scaled = [imresize(mask.astype(np.uint8), size[::-1], interpolation='nearest') for mask in masks]
+        masks = objects.masks
+        masks = masks.to_ndarray() if hasattr(masks, 'to_ndarray') else np.asarray(masks)
+        scaled = [
+            imresize(mask.astype(np.uint8), size[::-1], interpolation='nearest') for mask in masks
+        ]
         large.masks = torch.from_numpy(np.stack(scaled).astype(bool))
     return large
 
@@ -93,14 +112,20 @@ def _draw_label_map(large: np.ndarray, labels: PixelData, meta: dict) -> np.ndar
     visualizer = SegLocalVisualizer(alpha=0.6)
     visualizer.dataset_meta = meta
     visualizer._get_center_loc = place_of_name  # its own sorts all pixels in Python, for seconds
-    enlarged = imresize(np.asarray(labels.data[0]).astype(np.uint16), large.shape[1::-1], interpolation='nearest')
-    shown = SegDataSample(gt_sem_seg=PixelData(data=torch.from_numpy(enlarged.astype(np.int64))[None]))
+    values = np.asarray(labels.data[0]).astype(np.uint16)
+    enlarged = imresize(values, large.shape[1::-1], interpolation='nearest')
+    shown = SegDataSample(
+        gt_sem_seg=PixelData(data=torch.from_numpy(enlarged.astype(np.int64))[None])
+    )
     visualizer.add_datasample('', large, shown, draw_pred=False)
     return visualizer.get_image()
 
 
 def place_of_name(mask: np.ndarray) -> np.ndarray:
-    """Return x and y of the middle pixel of a mask's fullest row, the first of them; the mask is (H, W), 0 and 1."""
+    """Return x and y of the middle pixel of a mask's fullest row, the first of them.
+
+    The mask is (H, W), 0 and 1.
+    """
     row = np.count_nonzero(mask, axis=1).argmax()
     columns = np.flatnonzero(mask[row])
     return np.array([columns[len(columns) // 2], row])
@@ -119,7 +144,9 @@ def enlarge(image: np.ndarray) -> np.ndarray:
 def image_suffixes() -> frozenset[str]:
     """Return the suffixes of the images that can be written, such as '.png'."""
     Image.init()
-    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE)
+    return frozenset(
+        suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE
+    )
 
 
 def check_image_path(path: str | Path) -> None:
@@ -130,7 +157,9 @@ def check_image_path(path: str | Path) -> None:
     """
     path = Path(path)
     if path.suffix.lower() not in image_suffixes():
-        raise DataError(f'{path}: an image needs a suffix such as .png or .jpg, not {path.suffix!r}')
+        raise DataError(
+            f'{path}: an image needs a suffix such as .png or .jpg, not {path.suffix!r}'
+        )
     if path.is_dir():
         raise DataError(f'{path} is a folder: give the path of an image')
     try:

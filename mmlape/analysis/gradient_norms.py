@@ -15,7 +15,8 @@ from mmlape.runs.curves import log_files, read_scalars
 from mmlape.runs.identity import read_identity
 
 LAST = 1000  # iterations that the norm by depth is averaged over, as in the paper
-WITHOUT_DEPTH = ('position', 'backbone', 'heads', 'all')  # parts with no place between input and output
+# parts with no place between input and output
+WITHOUT_DEPTH = ('position', 'backbone', 'heads', 'all')
 TITLES = {'patch_embed': 'patch embedding'}
 
 Norms = dict[int, dict[str, float]]
@@ -27,13 +28,16 @@ class NormArm:
     """The runs of one method."""
 
     name: str
-    model: str = ''  # the model's size and patches, such as 'deit-base/16'; '' where the runs did not record it
+    # the model's size and patches, such as 'deit-base/16'; '' where the runs did not record it
+    model: str = ''
     runs: dict[Path, Norms] = field(default_factory=dict)  # the norms of each run's folder
 
     @property
     def parts(self) -> list[str]:
         """The parts of the network, from input to output."""
-        return list(next(iter(next(iter(self.runs.values())).values())))
+        first_run = next(iter(self.runs.values()))
+        first_step = next(iter(first_run.values()))
+        return list(first_step)
 
     def by_depth(self, last: int) -> np.ndarray:
         """Average each part's norm over the last iterations; (runs, parts)."""
@@ -46,16 +50,20 @@ class NormArm:
     def over_time(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the iterations that all runs have, (T,), and the norms of a part, (runs, T)."""
         steps = sorted(set.intersection(*(set(norms) for norms in self.runs.values())))
-        return np.array(steps), np.array([[norms[step][part] for step in steps] for norms in self.runs.values()])
+        return np.array(steps), np.array(
+            [[norms[step][part] for step in steps] for norms in self.runs.values()]
+        )
 
 
 def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
-    """Read every run below some folders; runs in folders named ``seed_*`` belong to the arm of their parent folder.
+    """Read every run below some folders.
 
-    Arms of one name in two folders stay apart, and are named by their paths.
+    Runs in folders named ``seed_*`` belong to the arm of their parent folder. Arms of one name in
+    two folders stay apart, and are named by their paths.
 
     Raises:
-        DataError: A folder has no logged gradient norms, or an arm's runs are of models with other layers.
+        DataError: A folder has no logged gradient norms, or an arm's runs are of models with other
+            layers.
     """
     arms: dict[Path, NormArm] = {}
     for work_dir in work_dirs:
@@ -66,10 +74,14 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
             if norms:
                 found = True
                 folder = run.parent if run.name.startswith('seed_') else run
-                arm = arms.get(folder) or arms.setdefault(folder, NormArm(folder.name, _model_of(run)))
+                arm = arms.get(folder) or arms.setdefault(
+                    folder, NormArm(folder.name, _model_of(run))
+                )
                 arm.runs.setdefault(run, {}).update(norms)
         if not found:
-            raise DataError(f'{work_dir} has no run with gradient norms: train with --log-grad-norm')
+            raise DataError(
+                f'{work_dir} has no run with gradient norms: train with --log-grad-norm'
+            )
     names = [arm.name for arm in arms.values()]
     for folder, arm in arms.items():
         arm.name = str(folder) if names.count(folder.name) > 1 else folder.name
@@ -82,8 +94,9 @@ def _require_same_parts(arm: NormArm) -> None:
         for step, values in norms.items():
             if list(values) != arm.parts:
                 raise DataError(
-                    f'{run}, iteration {step}, has the parts {", ".join(values)}, but another run of the arm '
-                    f'{arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: their models differ'
+                    f'{run}, iteration {step}, has the parts {", ".join(values)}, but another run '
+                    f'of the arm {arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: '
+                    'their models differ'
                 )
 
 
@@ -101,16 +114,18 @@ def _read_file(file: Path) -> Norms:
     norms: Norms = {}
     for row in read_scalars(file):
         if f'{TAG}all' in row:
-            norms[row['step']] = {key.removeprefix(TAG): row[key] for key in row if key.startswith(TAG)}
+            norms[row['step']] = {
+                key.removeprefix(TAG): row[key] for key in row if key.startswith(TAG)
+            }
     return norms
 
 
 def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> None:
-    """Plot norm against depth, and the patch embedding's norm against the iteration; a colour for each arm.
+    """Plot norm against depth, and the patch embedding's norm against the iteration.
 
-    The two stand side by side for one model, as in Figure 2. Several models have a column each, as in Figure 4.
-    Lines are means over an arm's runs, bands and bars their sample standard deviation. The norm by depth is the mean
-    of the ``last`` iterations.
+    A colour for each arm. The two stand side by side for one model, as in Figure 2. Several models
+    have a column each, as in Figure 4. Lines are means over an arm's runs, bands and bars their
+    sample standard deviation. The norm by depth is the mean of the ``last`` iterations.
     """
     models = list(dict.fromkeys(arm.model for arm in arms))
     if len(models) == 1:
@@ -140,7 +155,11 @@ def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> 
     length = max(max(norms) for arm in arms for norms in arm.runs.values())
     title = f'mean of the last {min(last, length)} iterations'
     left.set(title=title, xlabel='patch embedding, then layers', ylabel='gradient norm')
-    right.set(title=TITLES.get(arms[0].parts[0], arms[0].parts[0]), xlabel='iteration', ylabel='gradient norm')
+    right.set(
+        title=TITLES.get(arms[0].parts[0], arms[0].parts[0]),
+        xlabel='iteration',
+        ylabel='gradient norm',
+    )
     tidy(left, right)
     for axes in (left, right):
         axes.set_yscale('log')
@@ -149,11 +168,15 @@ def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> 
 
 def _plot_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
     means = arm.by_depth(last)
-    shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [arm.parts.index('all')]
+    shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [
+        arm.parts.index('all')
+    ]
     mean, spread = means.mean(0)[shown], _spread(means)[shown]
     axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), capsize=3, **style)
     names = (arm.parts[place].removeprefix('blocks.') for place in shown)
-    axes.set_xticks(range(len(shown)), ['patches' if name == 'patch_embed' else name for name in names])
+    axes.set_xticks(
+        range(len(shown)), ['patches' if name == 'patch_embed' else name for name in names]
+    )
 
 
 def _spread(values: np.ndarray) -> np.ndarray:

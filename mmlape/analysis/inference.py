@@ -39,7 +39,8 @@ def init_model(
     """Build a config's model for inference, with attributes ``cfg``, ``task``, ``classes`` and others.
 
     Args:
-        config: A config, or its file. The checkpoint's class names, if it has any, replace the config's.
+        config: A config, or its file. The checkpoint's class names, if it has any, replace the
+            config's.
         checkpoint: Weights, or a graph of the model (FILE.onnx); None for an untrained model.
         device: Such as 'cpu'; None for a GPU if there is one.
         cfg_options: Overrides of the config.
@@ -48,12 +49,17 @@ def init_model(
         ConfigError: The config is of no known task, or there is no such device.
         CheckpointError: The weights cannot be read, or are not this model's.
     """
-    cfg = copy.deepcopy(config) if isinstance(config, Config) else load_config(str(config), cfg_options)
+    if isinstance(config, Config):
+        cfg = copy.deepcopy(config)
+    else:
+        cfg = load_config(str(config), cfg_options)
     scope = cfg.get('default_scope')
     if scope not in TASKS:
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
     device, names = _device(device), None
-    graph = Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
+    graph = (
+        Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
+    )
     if checkpoint is not None:
         names = _adopt_classes(cfg, graph.classes if graph else _classes_in(checkpoint))
     model = revert_sync_batchnorm(build_model(cfg))
@@ -87,7 +93,8 @@ class Preparation:
         first = steps[0] if self.loads else {}
         self.dtype = np.float32 if first.get('to_float32') else np.uint8
         preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-        self.grey = len(preprocessor.get('mean') or range(3)) == 1 or str(first.get('color_type', '')).startswith('gr')
+        channels = len(preprocessor.get('mean') or range(3))
+        self.grey = channels == 1 or str(first.get('color_type', '')).startswith('gr')
         self.rest = Compose(steps[1:] if self.loads else steps)
         load = dict(first, type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
         self.load = TRANSFORMS.build(load) if self.loads else None
@@ -109,7 +116,11 @@ class Preparation:
         return self.rest(dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0))
 
 
-def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True) -> list[BaseDataElement]:
+def predict_batch(
+    model: nn.Module,
+    inputs: Sequence[dict],
+    logits: bool = True,
+) -> list[BaseDataElement]:
     """Run a model of `init_model` on the inputs that its ``preparation`` has made.
 
     Args:
@@ -139,7 +150,9 @@ def _device(name: str | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split('\n')[0]
-        raise ConfigError(f'device {name!r} cannot be used on this machine ({reason}): try --device cpu') from error
+        raise ConfigError(
+            f'device {name!r} cannot be used on this machine ({reason}): try --device cpu'
+        ) from error
     return device
 
 
@@ -150,7 +163,10 @@ def _classes_in(checkpoint: str | Path) -> list[str] | None:
 
 
 def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None:
-    """Return class names of weights, if they have any; set the heads' numbers of outputs to theirs."""
+    """Return class names of weights, if they have any.
+
+    Set the heads' numbers of outputs to theirs.
+    """
     if not names:
         return None
     for head in iter_heads(cfg):
@@ -163,7 +179,9 @@ def _class_names(cfg: Config) -> list[str]:
     dataset_cfg = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
     names = DATASETS.build(dataset_cfg).metainfo.get('classes')
     if names is None:
-        raise ConfigError('the test dataset has no class names: set metainfo=dict(classes=...) in its config')
+        raise ConfigError(
+            'the test dataset has no class names: set metainfo=dict(classes=...) in its config'
+        )
     return list(names)
 
 
@@ -178,7 +196,8 @@ def predict_and_draw(
 ) -> list[dict]:
     """Draw a model's prediction on an image file, and write the drawing in the format of its suffix.
 
-    Objects with a score below ``score_thr`` are not drawn; for the other arguments see `init_model`.
+    Objects with a score below ``score_thr`` are not drawn; for the other arguments see
+    `init_model`.
 
     Returns:
         The rows of `list_prediction`.
@@ -186,7 +205,9 @@ def predict_and_draw(
     Raises:
         DataError: The image is missing or broken, or ``out`` cannot be written.
     """
-    (rows,) = predict_and_draw_each([(image, out)], config, checkpoint, score_thr, device, cfg_options)
+    (rows,) = predict_and_draw_each(
+        [(image, out)], config, checkpoint, score_thr, device, cfg_options
+    )
     return rows
 
 
@@ -236,37 +257,54 @@ def files_to_draw(image: str | Path, out: str | Path) -> list[tuple[Path, Path]]
 def _drawn(model: nn.Module, image: str | Path, out: str | Path, score_thr: float) -> list[dict]:
     prediction = predict(model, image)
     drawing = draw_sample(
-        mmcv.imread(str(image), channel_order='rgb'), prediction, model.classes, score_thr, ('pred',)
+        mmcv.imread(str(image), channel_order='rgb'),
+        prediction,
+        model.classes,
+        score_thr,
+        ('pred',),
     )
     write_image(drawing, out)
     return list_prediction(prediction, model.classes, score_thr)
 
 
-def list_prediction(prediction: BaseDataElement, classes: Sequence[str], score_thr: float = 0.3) -> list[dict]:
+def list_prediction(
+    prediction: BaseDataElement,
+    classes: Sequence[str],
+    score_thr: float = 0.3,
+) -> list[dict]:
     """List a prediction's objects or classes, the most certain or largest first.
 
     Returns:
-        ``class``, ``score`` and ``box`` (x1, y1, x2, y2) of each object; or ``class`` and ``share`` of the pixels; or
-        ``class`` and ``score`` of the five most likely classes.
+        ``class``, ``score`` and ``box`` (x1, y1, x2, y2) of each object; or ``class`` and ``share``
+        of the pixels; or ``class`` and ``score`` of the five most likely classes.
     """
     if 'pred_instances' in prediction:
         objects = prediction.pred_instances
         rows = zip(objects.labels.tolist(), objects.scores.tolist(), objects.bboxes.tolist())
-        listed = [{'class': classes[k], 'score': score, 'box': box} for k, score, box in rows if score >= score_thr]
+        listed = []
+        for label, score, box in rows:
+            if score >= score_thr:
+                listed.append({'class': classes[label], 'score': score, 'box': box})
         return sorted(listed, key=lambda row: -row['score'])
     if 'pred_sem_seg' in prediction:
         labels, counts = prediction.pred_sem_seg.data.unique(return_counts=True)
         shares = (counts / counts.sum()).tolist()
-        listed = [{'class': classes[k], 'share': share} for k, share in zip(labels.tolist(), shares)]
+        listed = [
+            {'class': classes[k], 'share': share} for k, share in zip(labels.tolist(), shares)
+        ]
         return sorted(listed, key=lambda row: -row['share'])
     scores, labels = prediction.pred_score.topk(min(5, len(classes)))
-    return [{'class': classes[k], 'score': score} for k, score in zip(labels.tolist(), scores.tolist())]
+    return [
+        {'class': classes[k], 'score': score} for k, score in zip(labels.tolist(), scores.tolist())
+    ]
 
 
 def compare_on_dataset(
     model: nn.Module, indices: Iterable[int], out_dir: str | Path, score_thr: float = 0.3
 ) -> list[Path]:
-    """Draw predictions on images of the test set beside their ground truth; return the drawings' paths.
+    """Draw predictions on images of the test set beside their ground truth.
+
+    Return the drawings' paths.
 
     Args:
         model: A detector or segmenter from `init_model`.
@@ -278,11 +316,17 @@ def compare_on_dataset(
         ConfigError: The model is a classifier, or its test set has no annotations.
     """
     if model.task == 'classification' or not model.annotation_steps:
-        raise ConfigError('no ground truth to draw: use a detector or segmenter with LoadAnnotations')
+        raise ConfigError(
+            'no ground truth to draw: use a detector or segmenter with LoadAnnotations'
+        )
     init_default_scope(model.cfg.default_scope)
     dataset_cfg = copy.deepcopy(model.cfg.test_dataloader.dataset)
     pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
-    dataset_cfg.pipeline = [dict(type='LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
+    dataset_cfg.pipeline = [
+        dict(type='LoadImageFromFile'),
+        *model.annotation_steps,
+        dict(type=pack),
+    ]
     dataset = DATASETS.build(dataset_cfg)
     paths = []
     for index in indices:

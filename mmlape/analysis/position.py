@@ -2,8 +2,8 @@
 
     s_ij = cos(p_i, p_j),   p: the PE of the patch tokens as a layer's attention sees it
 
-For LaPE p is w_l; where PE and tokens share a norm it is that norm of the PE alone, which Eq. 6 of the paper scales by
-a number a row, of which a cosine knows nothing.
+For LaPE p is w_l; where PE and tokens share a norm it is that norm of the PE alone, which Eq. 6 of
+the paper scales by a number a row, of which a cosine knows nothing.
 """
 
 import math
@@ -35,7 +35,10 @@ MOST_CELLS = 1024  # a side, of a map that is kept
 
 
 def token_grid(model: BaseBackbone, size: Grid | None) -> Grid:
-    """Return the tokens' grid of an image of ``size`` (height, width) pixels; by default, the one of the PE."""
+    """Return the tokens' grid of an image of ``size`` (height, width) pixels.
+
+    By default, the one of the PE.
+    """
     return model.grid if size is None else model.grid_of(size)
 
 
@@ -71,14 +74,18 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
             yield 'PE', grid, cosines(pe_table(model, grid))
         maps = (cosines(rows) for rows in model.layer_positions(grid))
     elif model.position.inside:
-        maps = (None if term is None else term.double().cpu().numpy() for term in model.drawn_encodings(grid))
+        maps = (
+            None if term is None else term.double().cpu().numpy()
+            for term in model.drawn_encodings(grid)
+        )
     else:
         raise ConfigError(f'{type(model).__name__} has no position encoding that can be drawn')
     grids = model.layer_grids(grid, inside=model.position.absolute is None)
     for layer, (own, values) in enumerate(zip(grids, maps)):
         if values is None:
             raise ConfigError(
-                f'{type(model).__name__}: nothing can be drawn of the position encodings of layer {layer}'
+                f'{type(model).__name__}: nothing can be drawn of the position encodings of layer '
+                f'{layer}'
             )
         yield f'layer {layer}', own, values
 
@@ -96,7 +103,10 @@ class LayerView:
 
 @dataclass(frozen=True)
 class PositionView:
-    """What a model's layers see; ``token`` is the (row, column) of the first grid that `LayerView.row` is of."""
+    """What a model's layers see.
+
+    ``token`` is the (row, column) of the first grid that `LayerView.row` is of.
+    """
 
     name: str
     measure: str
@@ -117,9 +127,10 @@ def view_positions(
     Args:
         model: The backbone.
         name: What to call it.
-        size: (height, width) in pixels of an image; by default, of the images that the PE is made for.
-        token: (row, column) of the token to look at alone, in later stages and windows that at the same share of
-            their sides; by default the centre.
+        size: (height, width) in pixels of an image; by default, of the images that the PE is made
+            for.
+        token: (row, column) of the token to look at alone, in later stages and windows that at the
+            same share of their sides; by default the centre.
         layers: Which ones, counted from 0; all by default.
 
     Raises:
@@ -131,7 +142,9 @@ def view_positions(
     if unknown:
         raise ConfigError(f'{name} has the layers 0 to {model.num_layers - 1}, not {unknown[0]}')
     if not all(0 <= place < side for place, side in zip(token, grid)):
-        raise ConfigError(f'{name} has a grid of {grid[0]} x {grid[1]} tokens, so there is no token {token}')
+        raise ConfigError(
+            f'{name} has a grid of {grid[0]} x {grid[1]} tokens, so there is no token {token}'
+        )
     wanted = {'PE', *(f'layer {layer}' for layer in layers or range(model.num_layers))}
     views = []
     for label, own, values in correlation_maps(model, grid):
@@ -142,16 +155,19 @@ def view_positions(
             if len(pairs) > side:
                 pairs = cv2.resize(pairs, (side, side), interpolation=cv2.INTER_AREA)
             views.append(LayerView(label, pairs, row, place, describe_map(values, own)))
-    return PositionView(name, TERM if model.position.absolute is None else COSINE, grid, token, views)
+    return PositionView(
+        name, TERM if model.position.absolute is None else COSINE, grid, token, views
+    )
 
 
 def describe_map(values: np.ndarray, grid: Grid) -> dict[str, float]:
     """Describe what a map (N, N) shows, in numbers.
 
     Returns:
-        'mean' of all pairs of different tokens; 'beside' and 'above', the means of neighbours in a row and in a
-        column (equal in a 2-D correlation, far apart in a 1-D one); 'locality', Spearman's correlation of a pair's
-        value with its nearness, 1 where nearer always means more alike.
+        'mean' of all pairs of different tokens; 'beside' and 'above', the means of neighbours in a
+        row and in a column (equal in a 2-D correlation, far apart in a 1-D one); 'locality',
+        Spearman's correlation of a pair's value with its nearness, 1 where nearer always means more
+        alike.
     """
     rows, columns = grid
     count = rows * columns
@@ -162,12 +178,15 @@ def describe_map(values: np.ndarray, grid: Grid) -> dict[str, float]:
     picks = np.unique(np.linspace(0, count - 1, min(count, MOST_ROWS)).round().astype(int))
     distance = np.linalg.norm(cells[picks, None] - cells[None], axis=2)
     pairs = distance > 0
-    enough = count > 2 and np.ptp(values[picks][pairs]) > 0
+    of_others = values.sum() - np.trace(values)
+    locality = np.nan
+    if count > 2 and np.ptp(values[picks][pairs]) > 0:
+        locality = float(-spearmanr(values[picks][pairs], distance[pairs]).statistic)
     return dict(
-        mean=float((values.sum() - np.trace(values)) / max(count * (count - 1), 1)),
+        mean=float(of_others / max(count * (count - 1), 1)),
         beside=float(square[right].mean()) if columns > 1 else np.nan,
         above=float(square[below].mean()) if rows > 1 else np.nan,
-        locality=float(-spearmanr(values[picks][pairs], distance[pairs]).statistic) if enough else np.nan,
+        locality=locality,
     )
 
 
@@ -179,9 +198,10 @@ CHANNELS = ('red', 'green', 'blue')
 
 
 def draw_positions(views: Sequence[PositionView], path: Path) -> Path:
-    """Draw a row a layer, and two columns a model: the complete map, and one token's row of it on the grid.
+    """Draw a row a layer, and two columns a model.
 
-    All cosines share one scale, and all biases another.
+    The complete map, and one token's row of it on the grid. All cosines share one scale, and all
+    biases another.
     """
     labels = list(dict.fromkeys(layer.label for view in views for layer in view.layers))
     widths = [1.0, 1.0] + [GAP, 1.0, 1.0] * (len(views) - 1)
@@ -190,7 +210,9 @@ def draw_positions(views: Sequence[PositionView], path: Path) -> Path:
     height = CELL * (len(labels) + 0.45) + 0.6 * len(measures)
     figure = Figure((width, height), layout='constrained')
     figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
-    axes = figure.subplots(len(labels), len(widths), squeeze=False, gridspec_kw=dict(width_ratios=widths))
+    axes = figure.subplots(
+        len(labels), len(widths), squeeze=False, gridspec_kw=dict(width_ratios=widths)
+    )
     for ax in axes.flat:
         ax.set_axis_off()
     for measure in measures:
@@ -229,11 +251,16 @@ def _draw_view(axes: np.ndarray, view: PositionView, labels: list[str], scale: N
 
 
 def draw_tables(tables: dict[str, np.ndarray], path: Path) -> Path:
-    """Draw PE tables (N, D) by name as heat maps, each on its own scale: tokens downwards, channels to the right."""
+    """Draw PE tables (N, D) by name as heat maps, each on its own scale.
+
+    Tokens downwards, channels to the right.
+    """
     figure = Figure((0.6 + 4.6 * len(tables), 4.2), layout='constrained')
     for ax, (name, table) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items()):
         limit = np.abs(table).max()
-        image = ax.imshow(table, cmap='RdBu_r', vmin=-limit, vmax=limit, aspect='auto', interpolation='nearest')
+        image = ax.imshow(
+            table, cmap='RdBu_r', vmin=-limit, vmax=limit, aspect='auto', interpolation='nearest'
+        )
         ax.set_title(wrapped(name, 60), fontsize=9)
         ax.set(xlabel='channel', ylabel='token')
         figure.colorbar(image, ax=ax, fraction=0.04)
@@ -259,7 +286,10 @@ def draw_scales(scales: dict[str, np.ndarray], path: Path) -> Path:
 
 def draw_filters(filters: Tensor, name: str, path: Path) -> Path:
     """Draw the stem's filters (D, 3, P, P) as small colour images, each stretched to its own range."""
-    columns, options = math.ceil(math.sqrt(1.6 * len(filters))), dict(normalize=True, scale_each=True, pad_value=1)
+    columns, options = (
+        math.ceil(math.sqrt(1.6 * len(filters))),
+        dict(normalize=True, scale_each=True, pad_value=1),
+    )
     sheet = make_grid(filters, columns, padding=1, **options).permute(1, 2, 0)
     figure = Figure((9, 9 * sheet.shape[0] / sheet.shape[1] + 0.4), layout='constrained')
     ax = figure.subplots()
@@ -284,8 +314,8 @@ def write_figures(
     """Draw models side by side; ``size``, ``token`` and ``layers`` as `view_positions` takes them.
 
     Returns:
-        The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``, ``patch_norm.png`` where
-        a model has such a norm, ``filters_*.png``, and ``position.npz``.
+        The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``,
+        ``patch_norm.png`` where a model has such a norm, ``filters_*.png``, and ``position.npz``.
     """
     views = [view_positions(model, name, size, token, layers) for name, model in models.items()]
     files = [draw_positions(views, out / 'position_correlation.png')]
@@ -296,9 +326,14 @@ def write_figures(
     }
     if tables:
         files.append(draw_tables(tables, out / 'pe_table.png'))
-    stems = {name: model.patch_embed for name, model in models.items() if hasattr(model, 'patch_embed')}
+    stems = {
+        name: model.patch_embed for name, model in models.items() if hasattr(model, 'patch_embed')
+    }
     scales = {
-        name: stem.norm0.weight.detach().unflatten(0, (-1, stem.patch_size, stem.patch_size)).cpu().numpy()
+        name: stem.norm0.weight.detach()
+        .unflatten(0, (-1, stem.patch_size, stem.patch_size))
+        .cpu()
+        .numpy()
         for name, stem in stems.items()
         if getattr(stem.norm0, 'weight', None) is not None
     }
@@ -306,7 +341,9 @@ def write_figures(
         files.append(draw_scales(scales, out / 'patch_norm.png'))
     for number, (name, stem) in enumerate(stems.items()):
         if stem.proj.in_channels == 3:
-            files.append(draw_filters(stem.proj.weight.detach().cpu(), name, out / f'filters_{number}.png'))
+            files.append(
+                draw_filters(stem.proj.weight.detach().cpu(), name, out / f'filters_{number}.png')
+            )
     files.append(out / 'position.npz')
     np.savez_compressed(files[-1], **_arrays(views, tables, scales))
     return views, files
@@ -318,9 +355,11 @@ def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[s
     for number, view in enumerate(views):
         arrays[f'{number}/name'] = np.array(view.name)
         arrays[f'{number}/labels'] = np.array([layer.label for layer in view.layers])
-        arrays |= _stacked(f'{number}/rows', [layer.row for layer in view.layers])  # (L, rows, columns)
+        # (L, rows, columns)
+        arrays |= _stacked(f'{number}/rows', [layer.row for layer in view.layers])
         if view.grid[0] * view.grid[1] <= MOST_CELLS:
-            arrays |= _stacked(f'{number}/maps', [layer.pairs for layer in view.layers])  # (L, N, N)
+            # (L, N, N)
+            arrays |= _stacked(f'{number}/maps', [layer.pairs for layer in view.layers])
         for key in view.layers[0].numbers:
             arrays[f'{number}/{key}'] = np.array([layer.numbers[key] for layer in view.layers])
         for what, named in (('table', tables), ('patch_norm', scales)):
@@ -330,7 +369,10 @@ def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[s
 
 
 def _stacked(name: str, parts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Stack arrays under a name; those of several shapes (stages) under the name and the number of each."""
+    """Stack arrays under a name.
+
+    Those of several shapes (stages) under the name and the number of each.
+    """
     if len({part.shape for part in parts}) == 1:
         return {name: np.stack(parts)}
     return {f'{name}/{number}': part for number, part in enumerate(parts)}
@@ -341,12 +383,16 @@ def numbers_table(views: Sequence[PositionView]) -> None:
     out = console()
     for view in views:
         rows, columns = view.grid
-        numbers = [
-            (layer.label, *(f'{layer.numbers[key]:.3f}' for key in ('mean', 'beside', 'above', 'locality')))
-            for layer in view.layers
-        ]
-        table = text_table(('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers)
+        keys = ('mean', 'beside', 'above', 'locality')
+        numbers = []
+        for layer in view.layers:
+            texts = [f'{layer.numbers[key]:.3f}' for key in keys]
+            numbers.append((layer.label, *texts))
+        table = text_table(
+            ('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers
+        )
         out.print(console_table(table, f'{view.name}: {view.measure} on {rows} x {columns} tokens'))
     out.print(
-        'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are always more alike'
+        'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are '
+        'always more alike'
     )

@@ -53,9 +53,16 @@ class LabelMaps(Writer):
 
     def add(self, name: Path, prediction: Any) -> None:
         """Write a label map, as NAME.jpg.png where NAME.png would be that of two images."""
-        file = name.with_suffix('.png') if self.stems[name.with_suffix('')] == 1 else Path(f'{name}.png')
+        is_unique = self.stems[name.with_suffix('')] == 1
+        file = name.with_suffix('.png') if is_unique else Path(f'{name}.png')
         palette = class_palette(len(self.classes))
-        save_label_map(self.out / 'labels' / file, from_numpy(prediction.labels), len(self.classes), False, palette)
+        save_label_map(
+            self.out / 'labels' / file,
+            from_numpy(prediction.labels),
+            len(self.classes),
+            False,
+            palette,
+        )
 
     def close(self) -> None:
         """Write the names of the labels."""
@@ -114,14 +121,17 @@ class ClassRows(Writer):
         write_rows(self.out / 'predictions.json', self.rows)
 
 
-WRITERS: dict[str, type[Writer]] = dict(detection=CocoFile, segmentation=LabelMaps, classification=ClassRows)
+WRITERS: dict[str, type[Writer]] = dict(
+    detection=CocoFile, segmentation=LabelMaps, classification=ClassRows
+)
 
 
 def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = False) -> list[Path]:
     """Return the images in a folder, or one image; those in ``out`` are left out.
 
     Raises:
-        DataError: There are none, or ``out`` has files already and ``overwrite`` is not set, or is a file.
+        DataError: There are none, or ``out`` has files already and ``overwrite`` is not set, or is
+            a file.
     """
     images, out = Path(images), Path(out)
     if not images.exists():
@@ -129,11 +139,19 @@ def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = Fal
     if out.exists() and not out.is_dir():
         raise DataError(f'{out} is a file: give a folder for the predictions')
     if not overwrite and out.is_dir() and any(out.iterdir()):
-        raise DataError(f'{out} has files already: give another folder, or --overwrite to replace them')
+        raise DataError(
+            f'{out} has files already: give another folder, or --overwrite to replace them'
+        )
     inside = out.resolve()
-    found = [Path(path) for path in find_images(images) if not Path(path).resolve().is_relative_to(inside)]
+    found = [
+        Path(path)
+        for path in find_images(images)
+        if not Path(path).resolve().is_relative_to(inside)
+    ]
     if not found:
-        raise DataError(f'{images}: all images of this folder are in {out}, where predictions are written')
+        raise DataError(
+            f'{images}: all images of this folder are in {out}, where predictions are written'
+        )
     return found
 
 
@@ -172,7 +190,9 @@ def predict_files(
     done = 0
     terminal = console(stderr=True)
     results = model.predict_each(found, batch_size, skipped)
-    shown = track(results, 'predicting', len(found), console=terminal, disable=not terminal.is_terminal)
+    shown = track(
+        results, 'predicting', len(found), console=terminal, disable=not terminal.is_terminal
+    )
     try:
         for prediction in shown:
             name = prediction.path.relative_to(root)

@@ -1,6 +1,7 @@
 """A trained model in Python: images in, arrays and names of classes out.
 
-`load` finds the config and the checkpoint of a run; `Model.predict` takes files, folders, arrays and Pillow's images.
+`load` finds the config and the checkpoint of a run; `Model.predict` takes files, folders, arrays
+and Pillow's images.
 """
 
 from abc import ABC, abstractmethod
@@ -43,9 +44,15 @@ class Prediction(ABC):
     @classmethod
     def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> 'Prediction':
         """Build the prediction from a model's output."""
-        path = Path(image) if isinstance(image, str | Path) else None
         height, width = sample.ori_shape[:2]
-        return cls(path, (int(height), int(width)), tuple(classes), sample, image, **cls.arrays(sample))
+        return cls(
+            path=Path(image) if isinstance(image, str | Path) else None,
+            size=(int(height), int(width)),
+            classes=tuple(classes),
+            sample=sample,
+            image=image,
+            **cls.arrays(sample),
+        )
 
     @staticmethod
     @abstractmethod
@@ -53,7 +60,9 @@ class Prediction(ABC):
         """Return the fields that a task adds."""
 
     def draw(self, score_thr: float = 0.3) -> np.ndarray:
-        """Draw the prediction on its image, enlarged to a legible size; return (H, W, 3), RGB, uint8.
+        """Draw the prediction on its image, enlarged to a legible size.
+
+        Return (H, W, 3), RGB, uint8.
 
         Args:
             score_thr: Objects with a lower score are left out.
@@ -74,12 +83,18 @@ class Detection(Prediction):
     def arrays(sample: BaseDataElement) -> dict[str, Any]:
         """Return boxes, scores, labels and masks."""
         if 'pred_instances' not in sample:
-            raise ConfigError('the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True')
+            raise ConfigError(
+                'the model predicts no objects: a panoptic model needs '
+                'model.test_cfg.instance_on=True'
+            )
         found = sample.pred_instances
         order = np.argsort(-found.scores.numpy(), kind='stable')
-        names = dict(boxes='bboxes', scores='scores', labels='labels', masks='masks')
-        values = {name: np.asarray(found[key])[order] for name, key in names.items() if key in found}
-        return dict(masks=None) | values
+        return dict(
+            boxes=np.asarray(found.bboxes)[order],
+            scores=np.asarray(found.scores)[order],
+            labels=np.asarray(found.labels)[order],
+            masks=np.asarray(found.masks)[order] if 'masks' in found else None,
+        )
 
     @property
     def names(self) -> list[str]:
@@ -90,7 +105,13 @@ class Detection(Prediction):
         """Return the objects with at least this score."""
         kept = self.scores >= score
         masks = None if self.masks is None else self.masks[kept]
-        return replace(self, boxes=self.boxes[kept], scores=self.scores[kept], labels=self.labels[kept], masks=masks)
+        return replace(
+            self,
+            boxes=self.boxes[kept],
+            scores=self.scores[kept],
+            labels=self.labels[kept],
+            masks=masks,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,13 +199,14 @@ class Model:
         """Predict on images.
 
         Args:
-            images: A file, a folder (with all folders below it), an array, an image of Pillow, or several of these.
-                Arrays are RGB or grey, (H, W, 3) or (H, W), uint8.
-            batch_size: How many images the model gets at once. Only images of one size after the preparation share a
-                batch, so nothing is padded for a neighbour's sake.
+            images: A file, a folder (with all folders below it), an array, an image of Pillow, or
+                several of these. Arrays are RGB or grey, (H, W, 3) or (H, W), uint8.
+            batch_size: How many images the model gets at once. Only images of one size after the
+                preparation share a batch, so nothing is padded for a neighbour's sake.
 
         Returns:
-            A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image, in their order.
+            A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image,
+            in their order.
 
         Raises:
             DataError: An image cannot be read; the message names it.
@@ -197,12 +219,15 @@ class Model:
         batch_size: int = 1,
         skipped: list[tuple[ImageLike, str]] | None = None,
     ) -> Iterator[Any]:
-        """Predict as `predict` does, and yield one result after the other, for more images than fit into memory.
+        """Predict as `predict` does, and yield one result after the other.
+
+        So there may be more images than fit into memory.
 
         Args:
             images: See `predict`.
             batch_size: See `predict`.
-            skipped: Receives each image that cannot be read or is too small, and why, instead of an error.
+            skipped: Receives each image that cannot be read or is too small, and why, instead of an
+                error.
         """
         if batch_size < 1:
             raise ConfigError(f'batch_size={batch_size} is no number of images: give at least 1')
@@ -223,7 +248,11 @@ class Model:
             skipped.append((image, str(error)))
             return None
 
-    def _run(self, pairs: list[tuple[ImageLike, dict]], skipped: list | None) -> Iterator[Prediction]:
+    def _run(
+        self,
+        pairs: list[tuple[ImageLike, dict]],
+        skipped: list | None,
+    ) -> Iterator[Prediction]:
         """Run the model on inputs of one size."""
         try:
             samples = predict_batch(self.module, [inputs for _, inputs in pairs], logits=False)
@@ -251,7 +280,8 @@ def load(
     """Load a trained model for :meth:`Model.predict`.
 
     Args:
-        run: The folder of a run; or a checkpoint of one, which holds its config; or a config, by file, name or value.
+        run: The folder of a run; or a checkpoint of one, which holds its config; or a config, by
+            file, name or value.
         checkpoint: The weights. Of a run, by default those of the best validation, else the newest.
         device: Such as 'cpu' or 'cuda:1'; by default a GPU if there is one.
         cfg_options: Changes of the config, as ``--cfg-options``.
@@ -264,7 +294,10 @@ def load(
     return Model(init_model(config, weights, device, cfg_options), Path(weights))
 
 
-def _find(run: str | Path | Config, checkpoint: str | Path | None) -> tuple[str | Path | Config, str | Path]:
+def _find(
+    run: str | Path | Config,
+    checkpoint: str | Path | None,
+) -> tuple[str | Path | Config, str | Path]:
     """Return the config and the checkpoint."""
     if isinstance(run, str | Path) and Path(run).is_dir():
         return _config_of(Path(run)), checkpoint or _weights_of(Path(run))
@@ -280,12 +313,15 @@ def _config_of(folder: Path) -> Path:
     """Return the config that a run has dumped into its folder."""
     record = read_record(folder)
     if record is None:
-        below = sorted(str(path.parent) for pattern in ('*', '*/*') for path in folder.glob(f'{pattern}/{RECORD}'))
+        found = [*folder.glob(f'*/{RECORD}'), *folder.glob(f'*/*/{RECORD}')]
+        below = sorted(str(path.parent) for path in found)
         hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
         raise ConfigError(f'{folder} is no folder of a run{hint}')
     named = folder / Path(record.get('config') or 'config.py').with_suffix('.py').name
     if not named.is_file():
-        raise ConfigError(f'{named} does not exist: give the config and the checkpoint instead of the folder')
+        raise ConfigError(
+            f'{named} does not exist: give the config and the checkpoint instead of the folder'
+        )
     return named
 
 
@@ -294,7 +330,9 @@ def _weights_of(folder: Path) -> Path:
     best = sorted(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
     found = best[-1:] or checkpoints(folder)
     if not found:
-        raise CheckpointError(f'{folder} has no checkpoint yet: train further, or give one of another run')
+        raise CheckpointError(
+            f'{folder} has no checkpoint yet: train further, or give one of another run'
+        )
     return found[0]
 
 
@@ -303,15 +341,20 @@ def _stored_config(checkpoint: str | Path) -> Config:
     meta = read_checkpoint(str(checkpoint)).get('meta')
     text = meta.get('cfg') if isinstance(meta, dict) else None
     if not isinstance(text, str):
-        raise ConfigError(f'{checkpoint} holds no config: give the config first and this file as checkpoint')
+        raise ConfigError(
+            f'{checkpoint} holds no config: give the config first and this file as checkpoint'
+        )
     return Config(read_plain(text, checkpoint))
 
 
 def files_of(folder: str | Path) -> list[Path]:
     """Return the images in a folder and those below it, sorted; DataError if there are none."""
-    found = sorted(path for path in Path(folder).rglob('*') if path.suffix.lower() in SUFFIXES and path.is_file())
+    named = (path for path in Path(folder).rglob('*') if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in named if path.is_file())
     if not found:
-        raise DataError(f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}')
+        raise DataError(
+            f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}'
+        )
     return found
 
 
@@ -325,7 +368,9 @@ def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:
         for image in images:
             yield from find_images(image)
     else:
-        raise DataError(f'an image is a path, an array or an image of Pillow, not {type(images).__name__}')
+        raise DataError(
+            f'an image is a path, an array or an image of Pillow, not {type(images).__name__}'
+        )
 
 
 def to_array(image: ImageLike) -> np.ndarray:
@@ -337,9 +382,11 @@ def to_array(image: ImageLike) -> np.ndarray:
         image = open_image(str(image))
     if isinstance(image, Image.Image):
         return np.asarray(ImageOps.exif_transpose(image).convert('RGB'))
-    if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+    is_grey = image.ndim == 2
+    is_rgb = image.ndim == 3 and image.shape[2] == 3
+    if image.dtype != np.uint8 or not (is_grey or is_rgb):
         raise DataError(
-            f'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not {image.dtype} and '
-            f'{image.shape}'
+            'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not '
+            f'{image.dtype} and {image.shape}'
         )
-    return np.repeat(image[..., None], 3, axis=2) if image.ndim == 2 else image
+    return np.repeat(image[..., None], 3, axis=2) if is_grey else image

@@ -62,7 +62,9 @@ class TestPageHook(Hook):
         for place, sample in enumerate(outputs):
             if self.confusion is None:
                 self.confusion = confusion_of(sample, runner.test_loop.dataloader.dataset)
-            name = str(sample.get('img_path') or sample.get('sample_idx', f'image {len(self.scores)}'))
+            name = str(
+                sample.get('img_path') or sample.get('sample_idx', f'image {len(self.scores)}')
+            )
             if name in self.scores:  # a sampler of several processes repeats images
                 continue
             score = self.scores[name] = self.confusion.add(sample)
@@ -70,7 +72,9 @@ class TestPageHook(Hook):
                 continue
             image = None if 'gt_label' not in sample else as_image(data_batch['inputs'][place])
             entry = (-score, name, self.confusion.drawn(sample), image)
-            (heapq.heappushpop if len(self.kept) == self.worst else heapq.heappush)(self.kept, entry)
+            (heapq.heappushpop if len(self.kept) == self.worst else heapq.heappush)(
+                self.kept, entry
+            )
 
     def after_test_epoch(self, runner, metrics: dict | None = None) -> None:
         """Gather what the processes have, and write the page."""
@@ -101,13 +105,20 @@ class TestPageHook(Hook):
             'Scores': [Part('table', text_table(('metric', 'value'), rows), 'Scores')],
             'Confusion': [
                 Part('text', f'Counted in {confusion.unit}. {about(confusion)}'),
-                Part('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
+                Part(
+                    'figure',
+                    str(figure),
+                    'Percent of each true class (row) that are predicted as (column)',
+                ),
                 Part('table', confused_table(matrix, confusion.names), 'Most frequent confusions'),
             ],
             'Classes': [Part('table', class_table(matrix, confusion, values), 'Classes')],
             'Worst images': [
                 Part('text', f'By {confusion.better}. Truth at the left, prediction at the right.'),
-                *(self._figure(entry, folder / f'{number}.jpg') for number, entry in enumerate(worst)),
+                *(
+                    self._figure(entry, folder / f'{number}.jpg')
+                    for number, entry in enumerate(worst)
+                ),
             ],
         }
 
@@ -123,15 +134,18 @@ def about(confusion: Confusion) -> str:
     """Explain what a matrix counts."""
     if BACKGROUND in confusion.names:
         return (
-            f'A box counts from a score of {SCORE:g} on, for each object that it overlaps by an IoU of {IOU:g} or '
-            f'more. {BACKGROUND.capitalize()} as a row: boxes at no object; as a column: objects that no box of their '
-            'class is at.'
+            f'A box counts from a score of {SCORE:g} on, for each object that it overlaps by an '
+            f'IoU of {IOU:g} or more. {BACKGROUND.capitalize()} as a row: boxes at no object; as a '
+            'column: objects that no box of their class is at.'
         )
     return 'Ignored pixels are left out.' if confusion.unit == 'pixels' else ''
 
 
 def _shares(matrix: np.ndarray, axis: int) -> np.ndarray:
-    """Return a matrix in percent of the sums of its rows (1) or columns (0); NaN where these are 0."""
+    """Return a matrix in percent of the sums of its rows (1) or columns (0).
+
+    NaN where these are 0.
+    """
     sums = matrix.sum(axis, keepdims=True)
     return np.where(sums > 0, 100 * matrix / np.maximum(sums, 1), np.nan)
 
@@ -149,7 +163,9 @@ def draw_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> Path:
     if not named:
         return save_figure(figure, path)
     labels = [wrapped(name, 18) for name in names]
-    axes.set_xticks(range(count), labels, rotation=60, ha='right', rotation_mode='anchor', fontsize=8)
+    axes.set_xticks(
+        range(count), labels, rotation=60, ha='right', rotation_mode='anchor', fontsize=8
+    )
     axes.set_yticks(range(count), labels, fontsize=8)
     for (row, column), share in np.ndenumerate(shares):
         if share >= 0.5:
@@ -159,7 +175,10 @@ def draw_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> Path:
 
 
 def confused_table(matrix: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
-    """List the largest entries beside the diagonal: true class, predicted class, count, share of the true class."""
+    """List the largest entries beside the diagonal.
+
+    True class, predicted class, count, share of the true class.
+    """
     others = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
     shares = _shares(matrix, 1)
     largest = np.argsort(-others, axis=None, kind='stable')[:_CONFUSED]
@@ -172,7 +191,11 @@ def confused_table(matrix: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
     return text_table(('true', 'predicted', 'count', '% of the true class'), rows, 2)
 
 
-def class_table(matrix: np.ndarray, confusion: Confusion, values: dict[str, dict[str, float]]) -> pd.DataFrame:
+def class_table(
+    matrix: np.ndarray,
+    confusion: Confusion,
+    values: dict[str, dict[str, float]],
+) -> pd.DataFrame:
     """List each class with the metric's values, and its recall, precision and most frequent confusion.
 
     Args:
@@ -187,14 +210,19 @@ def class_table(matrix: np.ndarray, confusion: Confusion, values: dict[str, dict
         row = shares[place].copy()
         row[place] = -1
         taken = int(np.nanargmax(row)) if np.nanmax(row, initial=-1) > 0 else None
-        rows.append(
-            (
-                name,
-                '-' if taken is None else f'{confusion.names[taken]} {row[taken]:.1f} %',
-                *(show(measure, of_class.get(name)) for measure, of_class in values.items()),
-                f'{matrix[place].sum():,}',
-                *('-' if np.isnan(value) else f'{value:.2f}' for value in (recall[place], precision[place])),
-            )
-        )
-    heads = ('class', 'most often taken for', *map(label, values), confusion.unit, 'recall', 'precision')
+        mistaken_for = '-'
+        if taken is not None:
+            mistaken_for = f'{confusion.names[taken]} {row[taken]:.1f} %'
+        cells = [show(measure, of_class.get(name)) for measure, of_class in values.items()]
+        rates = [recall[place], precision[place]]
+        shown = ['-' if np.isnan(rate) else f'{rate:.2f}' for rate in rates]
+        rows.append((name, mistaken_for, *cells, f'{matrix[place].sum():,}', *shown))
+    heads = (
+        'class',
+        'most often taken for',
+        *map(label, values),
+        confusion.unit,
+        'recall',
+        'precision',
+    )
     return text_table(heads, rows, 2)

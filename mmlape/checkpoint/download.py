@@ -1,4 +1,7 @@
-"""Checkpoints named by an address: downloaded once, into the cache of torch.hub or of the Hugging Face hub."""
+"""Checkpoints named by an address.
+
+Downloaded once, into the cache of torch.hub or of the Hugging Face hub.
+"""
 
 import contextlib
 import hashlib
@@ -17,8 +20,14 @@ from mmlape.log import log
 
 TIMEOUT = 60
 HUB = 'hf-hub:'
-"""Before the name of a repository on the Hugging Face hub, as in timm: 'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
-HUB_FILES = ('model.safetensors', 'pytorch_model.bin', 'open_clip_model.safetensors', 'open_clip_pytorch_model.bin')
+"""Before the name of a repository on the Hugging Face hub, as in timm:
+'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
+HUB_FILES = (
+    'model.safetensors',
+    'pytorch_model.bin',
+    'open_clip_model.safetensors',
+    'open_clip_pytorch_model.bin',
+)
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')
 
 
@@ -50,14 +59,17 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     if not is_address(checkpoint):
         return Path(checkpoint).expanduser()
     if not url.startswith(('http://', 'https://')):
-        raise CheckpointError(f'checkpoint {url}: not an address that is read; download it and name the file')
+        raise CheckpointError(
+            f'checkpoint {url}: not an address that is read; download it and name the file'
+        )
     target = cached_path(url)
     try:
         _download(url, target)
-    except (OSError, RuntimeError, HTTPException) as error:  # RuntimeError: torch.hub's, for another hash
+    # RuntimeError: torch.hub's, for another hash
+    except (OSError, RuntimeError, HTTPException) as error:
         raise CheckpointError(
-            f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a network and name the '
-            f'file, or put it there as {target}'
+            f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a '
+            f'network and name the file, or put it there as {target}'
         ) from error
     return target
 
@@ -78,10 +90,14 @@ def _hub_file(name: str) -> Path:
                 return Path(cached)
         for candidate in files:
             try:
-                downloaded = hf_hub_download(repository, candidate, revision=revision or None, etag_timeout=TIMEOUT)
+                downloaded = hf_hub_download(
+                    repository, candidate, revision=revision or None, etag_timeout=TIMEOUT
+                )
             except Exception as error:  # of the hub, of its HTTP client, of the file system
                 reason = ' '.join(str(error).split())[:150]
-                if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+                if isinstance(error, EntryNotFoundError) and not isinstance(
+                    error, LocalEntryNotFoundError
+                ):
                     continue
                 break
             with contextlib.suppress(Exception):
@@ -89,8 +105,8 @@ def _hub_file(name: str) -> Path:
             return Path(downloaded)
     page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{files[0]}'
     raise CheckpointError(
-        f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where there is a '
-        'network and name the file with checkpoint=FILE'
+        f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where '
+        'there is a network and name the file with checkpoint=FILE'
     )
 
 
@@ -98,7 +114,8 @@ def _download(url: str, target: Path) -> None:
     """Download a file, unless another process of this machine that is waited for has done it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.with_name(f'.{target.name}.lock'), 'w') as lock:
-        with contextlib.suppress(ImportError, OSError):  # no locks here: each process downloads for itself
+        # no locks here: each process downloads for itself
+        with contextlib.suppress(ImportError, OSError):
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -107,8 +124,11 @@ def _download(url: str, target: Path) -> None:
         log(f'downloading {url} to {target}')
         named = _HASH.search(Path(urlparse(url).path).name)
         timeout = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(TIMEOUT)  # torch.hub passes none, and would wait for a silent network for ever
+        # torch.hub passes none, and would wait for a silent network for ever
+        socket.setdefaulttimeout(TIMEOUT)
         try:
-            torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
+            torch.hub.download_url_to_file(
+                url, str(target), named and named[1], progress=sys.stderr.isatty()
+            )
         finally:
             socket.setdefaulttimeout(timeout)

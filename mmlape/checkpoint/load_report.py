@@ -11,9 +11,10 @@ from mmlape.checkpoint.metadata import Normalisation
 class LoadOptions:
     """How a backbone's checkpoint is loaded."""
 
-    grid: tuple[int, int] | None = None  # (rows, columns) of the stored PE, needed when it is not square
-    # load a checkpoint trained with LaPE into a model without it, or the reverse; of files with the same keys, do not
-    # warn that they record another joining
+    # (rows, columns) of the stored PE, needed when it is not square
+    grid: tuple[int, int] | None = None
+    # load a checkpoint trained with LaPE into a model without it, or the reverse; of files with the
+    # same keys, do not warn that they record another joining
     allow_joining_mismatch: bool = False
 
 
@@ -27,15 +28,21 @@ class LoadReport:
     loaded: list[str] = field(default_factory=list)  # names that got the checkpoint's values
     renamed: str = ''  # how many tensors of a released model got other names, and whose they were
     new: list[str] = field(default_factory=list)  # names that keep their initial values, and may
-    dropped: list[str] = field(default_factory=list)  # names of the checkpoint that this model has no place for
+    # names of the checkpoint that this model has no place for
+    dropped: list[str] = field(default_factory=list)
     resized: dict[str, str] = field(default_factory=dict)  # name to 'from -> to'
     problems: list[str] = field(default_factory=list)  # what strict loading refuses
-    warnings: list[str] = field(default_factory=list)  # what loads, but is probably not what was meant
+    # what loads, but is probably not what was meant
+    warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what the file does not tell
-    normalisation: Normalisation | None = None  # of the images that the weights want; None if it is unknown
+    # of the images that the weights want; None if it is unknown
+    normalisation: Normalisation | None = None
 
     def __str__(self) -> str:
-        lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
+        lines = [
+            f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of '
+            f'{self.total}'
+        ]
         lines += [f'  {summary_of_resized(self.resized)}'] if self.resized else []
         lines += [f'  renamed: {self.renamed}'] if self.renamed else []
         lines += [f'  new: {summary(self.new)}'] if self.new else []
@@ -53,5 +60,8 @@ def summary(names: list[str]) -> str:
 
 def summary_of_resized(resized: dict[str, str]) -> str:
     """Return 'resized pos_embed: 14x14 -> 32x32' for names and what happened to them."""
-    changes = {how: [name for name in resized if resized[name] == how] for how in dict.fromkeys(resized.values())}
+    changes = {
+        how: [name for name in resized if resized[name] == how]
+        for how in dict.fromkeys(resized.values())
+    }
     return '; '.join(f'resized {summary(names)}: {how}' for how, names in changes.items())

@@ -1,6 +1,7 @@
 """Load weights into a model exactly, and report what happened: an error for everything unexplained.
 
-What of a file belongs into a backbone is the knowledge of its adapter (``mmlape.models.base.checkpoint``).
+What of a file belongs into a backbone is the knowledge of its adapter
+(``mmlape.models.base.checkpoint``).
 """
 
 import logging
@@ -12,7 +13,13 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.load_report import LoadOptions, LoadReport, summary, summary_of_resized
-from mmlape.checkpoint.metadata import ambiguity, mismatch, normalisation_of, parts_with_adapter, read_metadata
+from mmlape.checkpoint.metadata import (
+    ambiguity,
+    mismatch,
+    normalisation_of,
+    parts_with_adapter,
+    read_metadata,
+)
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.errors import CheckpointError, ConfigError
@@ -40,38 +47,50 @@ def load_backbone(
 ) -> LoadReport:
     """Load a checkpoint of any known layout into a backbone of this package.
 
-    Heads are dropped, class and distillation tokens (and their PE rows) are kept or dropped as the model needs, an
-    absolute PE is resized to the model's grid. What else does not fit is an error. A file with the same keys that
-    records another joining, PE or PE norm is loaded with a warning.
+    Heads are dropped, class and distillation tokens (and their PE rows) are kept or dropped as the
+    model needs, an absolute PE is resized to the model's grid. What else does not fit is an error.
+    A file with the same keys that records another joining, PE or PE norm is loaded with a warning.
 
     Args:
         model: A backbone, or a complete model, that names its checkpoint adapter.
         checkpoint: The file.
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: Refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
-            with the same keys, do not warn that they record another joining.
+        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the
+            reverse; of files with the same keys, do not warn that they record another joining.
 
     Returns:
         The report, which is logged too.
 
     Raises:
-        CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything strict refuses.
+        CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything
+            strict refuses.
     """
     options, content = LoadOptions(grid, allow_joining_mismatch), read_checkpoint(checkpoint)
     adapter = model.checkpoint_adapter
     weights = recognise(content, adapter.layouts(type(model)), checkpoint, model)
-    report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
+    report = LoadReport(
+        str(checkpoint), weights.layout, dropped=[*weights.head_tensors, *weights.dropped]
+    )
     report.normalisation = weights.normalisation
     tensors = adapter.fit(model, weights, options, report)
     different = mismatch(weights.recorded, adapter.record(model))
     if different and allow_joining_mismatch:
         report.notes.append(different)
     elif different:
-        report.warnings.append(f'{different}: its weights fit, but were trained as another function')
+        report.warnings.append(
+            f'{different}: its weights fit, but were trained as another function'
+        )
     elif not allow_joining_mismatch:
         report.notes += filter(None, [ambiguity(weights.recorded, model)])
-    _load(model, tensors, report, lambda name: adapter.may_be_new(model, name, weights, options), strict, content)
+    _load(
+        model,
+        tensors,
+        report,
+        lambda name: adapter.may_be_new(model, name, weights, options),
+        strict,
+        content,
+    )
     return report
 
 
@@ -79,8 +98,9 @@ def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> 
     """Load a checkpoint into a model exactly, and report what happened.
 
     Args:
-        model: A backbone of this package takes files of every layout that it knows, as ``load_backbone`` does. Any
-            other model takes files of the same model, as ``load_model`` does.
+        model: A backbone of this package takes files of every layout that it knows, as
+            ``load_backbone`` does. Any other model takes files of the same model, as ``load_model``
+            does.
         checkpoint: A file, or an address.
         **options: Of that function, such as ``grid=(rows, columns)`` or ``strict=False``.
 
@@ -92,16 +112,23 @@ def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> 
 
 
 def is_pretrained(cfg: Mapping) -> bool:
-    """Check whether an ``init_cfg`` names a checkpoint: MMEngine's 'Pretrained', by scoped name or by class."""
+    """Check whether an ``init_cfg`` names a checkpoint.
+
+    MMEngine's 'Pretrained', by scoped name or by class.
+    """
     given = cfg.get('type')
-    return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+    return getattr(given, '__name__', str(given)).rpartition('.')[2] in (
+        'Pretrained',
+        'PretrainedInit',
+    )
 
 
 def load_pretrained(model: Any) -> bool:
     """Load the checkpoint that a model's ``init_cfg`` names, once; return whether it names one.
 
     Raises:
-        ConfigError: For keys that ``load_backbone`` does not know, or several initialisations at once.
+        ConfigError: For keys that ``load_backbone`` does not know, or several initialisations at
+            once.
     """
     cfgs = model.init_cfg if isinstance(model.init_cfg, list) else [model.init_cfg or {}]
     if not any(is_pretrained(cfg) for cfg in cfgs):
@@ -112,11 +139,16 @@ def load_pretrained(model: Any) -> bool:
     known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch')
     unknown = [key for key in options if key not in known]
     if len(cfgs) > 1:
-        raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
+        raise ConfigError(
+            'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not '
+            f'{len(cfgs)}'
+        )
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
         hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
-        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}')
+        raise ConfigError(
+            f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}'
+        )
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
 
@@ -131,17 +163,17 @@ def load_model(
 ) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
-    If the file records another joining, PE or PE norm of a backbone, that is a difference too. A model that knows
-    other layouts of its files takes those; released detectors and segmentors of other code are translated, see
-    ``mmlape.checkpoint.released``.
+    If the file records another joining, PE or PE norm of a backbone, that is a difference too. A
+    model that knows other layouts of its files takes those; released detectors and segmentors of
+    other code are translated, see ``mmlape.checkpoint.released``.
 
     Args:
         model: The model.
         path: The file.
         strict: Refuse every difference; otherwise differences are only reported.
         resize: Resize the PE of another image size.
-        fresh: Beginnings of the names of tensors that keep their initial values, such as ``head.layers.head.``,
-            whether the file has them or not.
+        fresh: Beginnings of the names of tensors that keep their initial values, such as
+            ``head.layers.head.``, whether the file has them or not.
         content: What ``read_checkpoint`` has read from ``path``, if that is done.
 
     Raises:
@@ -157,13 +189,17 @@ def load_model(
         known = metadata.backbones.get(name, {})
         if resize:
             grid = known.get('grid') and tuple(known['grid'])
-            report.resized |= backbone.checkpoint_adapter.resize(backbone, tensors, f'{name}.' if name else '', grid)
+            report.resized |= backbone.checkpoint_adapter.resize(
+                backbone, tensors, f'{name}.' if name else '', grid
+            )
         different = mismatch(known, backbone.checkpoint_adapter.record(backbone))
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [ambiguity(known, backbone)])
     adapter: Any = getattr(model, 'checkpoint_adapter', None)
-    layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
+    layouts = (
+        [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
+    )
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     elsewhere: list[str] = []
     if weights:
@@ -172,11 +208,23 @@ def load_model(
         tensors, elsewhere = fit_released(model, tensors, options, report)
 
     def may_be_new(name: str) -> bool:
-        return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(model, name, weights, options))
+        return name.startswith(tuple(fresh)) or bool(
+            weights and adapter.may_be_new(model, name, weights, options)
+        )
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, may_be_new, strict, content, fresh, elsewhere, not metadata.backbones)
+    _load(
+        model,
+        tensors,
+        report,
+        may_be_new,
+        strict,
+        content,
+        fresh,
+        elsewhere,
+        not metadata.backbones,
+    )
     return report
 
 
@@ -193,7 +241,8 @@ def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
     if wanted is None or own is None or wanted.is_near(own):
         return ''
     return (
-        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor has {own}: set the '
+        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor '
+        f'has {own}: set the '
         "file's, unless you mean to train it to these"
     )
 
@@ -223,9 +272,13 @@ def _load(
     absent = [name for name in wanted if name not in tensors and name not in elsewhere]
     report.new += [name for name in absent if may_be_new(name)]
     report.problems += [f'missing: {name}' for name in absent if name not in report.new]
-    lost = [name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))]
+    lost = [
+        name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))
+    ]
     if lost:
-        report.problems.append(f'dropped and new: {summary(lost)}; the file has them, but not where such files do')
+        report.problems.append(
+            f'dropped and new: {summary(lost)}; the file has them, but not where such files do'
+        )
     report.loaded = list(matching)
     hint = ''
     if report.problems:
@@ -233,8 +286,8 @@ def _load(
         hint = hint or (inspecting(tensors, report.path) if released else '')
     if not matching:
         raise CheckpointError(
-            f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the file has '
-            f'{sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{hint}'
+            f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the '
+            f'file has {sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{hint}'
         )
     if report.problems and strict:
         shown = '\n  '.join(report.problems[:12])

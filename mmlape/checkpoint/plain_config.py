@@ -1,6 +1,7 @@
 """Configs of plain values: read without running them, and written.
 
-A plain config is assignments of numbers, texts, True, False, None, lists, tuples and dicts, as MMEngine dumps it.
+A plain config is assignments of numbers, texts, True, False, None, lists, tuples and dicts, as
+MMEngine dumps it.
 """
 
 import ast
@@ -28,12 +29,14 @@ def read_plain(content: str | bytes, where: str | Path) -> dict[str, Any]:
             raise ValueError(f'more than {LARGEST:,} characters')
         statements = ast.parse(text).body
         if '{{' in text:  # what stands between these, MMEngine replaces before Python reads it
-            raise _NotPlainError(ast.Constant('{{', lineno=text[: text.index('{{')].count('\n') + 1))
+            raise _NotPlainError(
+                ast.Constant('{{', lineno=text[: text.index('{{')].count('\n') + 1)
+            )
         return dict(_assignment(statement) for statement in statements)
     except _NotPlainError as error:
         raise CheckpointError(
-            f'{where}: refused, the config is more than plain values (line {error.line}), so reading it could run '
-            'code; `mmlape print-config` writes one of plain values'
+            f'{where}: refused, the config is more than plain values (line {error.line}), so '
+            'reading it could run code; `mmlape print-config` writes one of plain values'
         ) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CheckpointError(f'{where}: no config ({error})') from error
@@ -48,7 +51,8 @@ class _NotPlainError(Exception):
 
 def _assignment(node: ast.stmt) -> tuple[str, Any]:
     """Return name and value of an assignment; ``_base_`` would name another file."""
-    if not isinstance(node, ast.Assign) or len(node.targets) > 1 or not isinstance(node.targets[0], ast.Name):
+    is_assignment = isinstance(node, ast.Assign) and len(node.targets) == 1
+    if not is_assignment or not isinstance(node.targets[0], ast.Name):
         raise _NotPlainError(node)
     name = node.targets[0].id
     if name == '_base_':
@@ -95,7 +99,10 @@ def _text(value: Any, indent: str) -> str:
     opening, closing, entries = '', '', []
     inner = f'{indent}    '
     if isinstance(value, dict):
-        named = all(isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key) for key in value)
+        named = all(
+            isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key)
+            for key in value
+        )
         opening, closing = ('dict(', ')') if named else ('{', '}')
         entries = [f'{key}=' if named else f'{key!r}: ' for key in value]
         entries = [entry + _text(one, inner) for entry, one in zip(entries, value.values())]
@@ -108,4 +115,6 @@ def _text(value: Any, indent: str) -> str:
     line = f'{opening}{", ".join(entries)}{comma}{closing}'
     if '\n' not in line and len(indent) + len(line) <= WIDTH:
         return line
-    return f'{opening}\n{"".join(f"{inner}{entry},{chr(10)}" for entry in entries)}{indent}{closing}'
+    return (
+        f'{opening}\n{"".join(f"{inner}{entry},{chr(10)}" for entry in entries)}{indent}{closing}'
+    )

@@ -10,8 +10,18 @@ PRETRAIN = (
     'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
     'configs/classification/imagenet, and give the files by model.backbone.init_cfg.checkpoint'
 )
-_PUBLISHED = ('a1311bcf', 'cd65a155', 'b5f2ef4d', '8de9b5d1', 'b40b3cf7', '649709d9', 'df68dfff', 'd0272ac0')
-"""The first eight digits of the SHA-256 of DeiT's files, which their names end with: Ti, S, B, B at 384; distilled."""
+_PUBLISHED = (
+    'a1311bcf',
+    'cd65a155',
+    'b5f2ef4d',
+    '8de9b5d1',
+    'b40b3cf7',
+    '649709d9',
+    'df68dfff',
+    'd0272ac0',
+)
+"""The first eight digits of the SHA-256 of DeiT's files, which their names end with: Ti, S, B, B at
+384; distilled."""
 
 
 def is_published(name: str, digest: str | None = None) -> bool:

@@ -1,7 +1,8 @@
 """Read checkpoint files without running code from them.
 
-PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors and NumPy archives
-hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which can run any code in a file.
+PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors
+and NumPy archives hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which
+can run any code in a file.
 """
 
 import argparse
@@ -26,10 +27,17 @@ from mmlape.log import log
 
 MAX_RATIO = 20
 FREE_BYTES = 64 * 2**20
-"""An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to ``FREE_BYTES``."""
+"""An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to
+``FREE_BYTES``."""
 
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_OTHERS = {
+    b'<': 'a web page',
+    b'version https://git-lfs': 'a pointer of Git LFS, without the file itself',
+}
 PACKED = ('.pth', '.pth.tar', '.pt')
 """Ends of the names of checkpoints that authors put into an archive of its own."""
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
@@ -58,12 +66,17 @@ def format_of(path: Path, trusted: bool = False) -> str:
         header, size = int.from_bytes(head[:8], 'little'), path.stat().st_size
         if header > size - 8:
             raise CheckpointError(
-                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes in a file of {size}'
+                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes '
+                f'in a file of {size}'
             )
         return 'safetensors'
-    what = next((what for start, what in _OTHERS.items() if head.lstrip().startswith(start)), f'{head[:12]!r}...')
+    what = next(
+        (what for start, what in _OTHERS.items() if head.lstrip().startswith(start)),
+        f'{head[:12]!r}...',
+    )
     raise CheckpointError(
-        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) files are read'
+        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) '
+        'files are read'
     )
 
 
@@ -72,12 +85,15 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except zipfile.BadZipFile as error:
-        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({error})') from error
+        raise CheckpointError(
+            f'checkpoint {path}: cannot be read, truncated or damaged? ({error})'
+        ) from error
     declared, size = sum(member.file_size for member in members), path.stat().st_size
     if not trusted and declared > max(FREE_BYTES, MAX_RATIO * size):
         raise CheckpointError(
-            f'checkpoint {path}: refused, its {size:,} bytes unpack to {declared:,}, more than {MAX_RATIO} times as '
-            'many; ask its author for an uncompressed file, or, if you trust it, pass --trust-checkpoint'
+            f'checkpoint {path}: refused, its {size:,} bytes unpack to {declared:,}, more than '
+            f'{MAX_RATIO} times as many; ask its author for an uncompressed file, or, if you trust '
+            'it, pass --trust-checkpoint'
         )
     names = [member.filename for member in members]
     if any(name.rpartition('/')[2] == 'data.pkl' for name in names):
@@ -87,7 +103,8 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
     if len(_checkpoints_in(names)) == 1:
         return 'packed'
     raise CheckpointError(
-        f'checkpoint {path}: an archive without tensors, it holds {", ".join(names[:3]) or "nothing"}'
+        f'checkpoint {path}: an archive without tensors, it holds '
+        f'{", ".join(names[:3]) or "nothing"}'
     )
 
 
@@ -104,7 +121,8 @@ def _read_packed(path: Path, map_location: str) -> dict:
         try:
             with archive.open(name) as source, open(inner, 'wb') as target:
                 shutil.copyfileobj(source, target)
-        except Exception as error:  # a wrong size or checksum, an unknown compression, a password ...
+        # a wrong size or checksum, an unknown compression, a password ...
+        except Exception as error:
             raise CheckpointError(
                 f'checkpoint {path}: {name} cannot be unpacked, truncated or damaged? ({error})'
             ) from error
@@ -120,7 +138,8 @@ def read_npz(path: Path) -> dict[str, Tensor]:
     """Read the arrays of a NumPy archive; two bytes without a type are bfloat16, as JAX saves it.
 
     Raises:
-        ValueError: If an array declares more values than the archive has, or its values are no numbers.
+        ValueError: If an array declares more values than the archive has, or its values are no
+            numbers.
     """
     tensors = {}
     with np.load(path, allow_pickle=False) as archive:
@@ -131,7 +150,9 @@ def read_npz(path: Path) -> dict[str, Tensor]:
             with archive.zip.open(member) as file:
                 shape, _, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
             if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f'{name} declares {shape} values of {dtype} in {member.file_size} bytes')
+                raise ValueError(
+                    f'{name} declares {shape} values of {dtype} in {member.file_size} bytes'
+                )
             array = np.asarray(archive[name])
             if dtype.itemsize == 2 and dtype.kind == 'V':
                 tensors[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -153,27 +174,41 @@ def _history_class() -> type:
 
 
 def _history_method(owner: type, name: str):
-    """Stand in for ``getattr`` while unpickling: MMEngine's log histories refer to their own statistics by it."""
+    """Stand in for ``getattr`` while unpickling.
+
+    MMEngine's log histories refer to their own statistics by it.
+    """
     if owner is not _history_class() or name not in ('min', 'max', 'mean', 'current'):
         raise pickle.UnpicklingError(f'getattr of {name} is not allowed')
     return getattr(owner, name, None)
 
 
-TRUST_MEANING = 'checkpoints are unpickled without restrictions: any code in them runs with your rights'
+TRUST_MEANING = (
+    'checkpoints are unpickled without restrictions: any code in them runs with your rights'
+)
 _trusted = False
 
 
 def trust_checkpoints() -> None:
-    """Unpickle without restrictions from now on, in this process; only for files whose authors you trust with it."""
+    """Unpickle without restrictions from now on, in this process.
+
+    Only for files whose authors you trust with it.
+    """
     global _trusted
     _trusted = True
     log(f'--trust-checkpoint: {TRUST_MEANING}', logging.WARNING)
 
 
 def _safe_globals() -> list:
-    """Return the classes that are stored beside tensors: log histories, NumPy values, and DeiT's command line."""
+    """Return the classes that are stored beside tensors.
+
+    Log histories, NumPy values, and DeiT's command line.
+    """
     core = getattr(np, '_core', None) or np.core
-    dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
+    dtypes = [
+        type(np.dtype(name))
+        for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')
+    ]
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
     history = (_history_class(), 'mmengine.logging.history_buffer.HistoryBuffer')
     return [history, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
@@ -188,9 +223,9 @@ ADDRESSES = (
 def guard_mmengine() -> None:
     """Have MMEngine read files by the rules of this module too.
 
-    It initialises by itself what is not a backbone of this package (a head with a ``Pretrained`` init_cfg). It falls
-    back to unrestricted unpickling for files, and never restricts it for addresses. Nothing is done once
-    ``trust_checkpoints`` was called.
+    It initialises by itself what is not a backbone of this package (a head with a ``Pretrained``
+    init_cfg). It falls back to unrestricted unpickling for files, and never restricts it for
+    addresses. Nothing is done once ``trust_checkpoints`` was called.
     """
     from mmengine.runner.checkpoint import CheckpointLoader
 
@@ -199,7 +234,10 @@ def guard_mmengine() -> None:
 
 
 def load_from_file(filename: str, map_location: str | None = None) -> dict:
-    """MMEngine's loader of files and addresses, made safe; it shows the name without ``load_from_``."""
+    """MMEngine's loader of files and addresses, made safe.
+
+    It shows the name without ``load_from_``.
+    """
     return read_checkpoint(filename, map_location or 'cpu')
 
 
@@ -207,18 +245,18 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     """Read a checkpoint file, whose kind is recognised by its content.
 
     Args:
-        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``) around one of
-            PyTorch, or an http(s) address, which is downloaded.
+        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``)
+            around one of PyTorch, or an http(s) address, which is downloaded.
         map_location: The device of the tensors.
         mmap: Whether the tensors of a PyTorch file stay there until they are used.
 
     Returns:
-        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a safetensors file's
-        metadata under ``meta``.
+        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a
+        safetensors file's metadata under ``meta``.
 
     Raises:
-        CheckpointError: If the file is missing, empty, truncated, of another kind, unpacks to far more than its size,
-            or needs code to be run.
+        CheckpointError: If the file is missing, empty, truncated, of another kind, unpacks to far
+            more than its size, or needs code to be run.
     """
     path = local_path(path)
     if not path.is_file():
@@ -238,21 +276,32 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         elif file_format == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
-            with torch.serialization.safe_globals(_safe_globals()):
-                content = torch.load(path, map_location=map_location, weights_only=not _trusted, mmap=mmap)
+            misnamed = path.suffix == '.safetensors'  # newer versions of torch would go by the name
+            with torch.serialization.safe_globals(_safe_globals()), path.open('rb') as file:
+                content = torch.load(
+                    file if misnamed else path,
+                    map_location=map_location,
+                    weights_only=not _trusted,
+                    mmap=mmap and not misnamed,
+                )
     except pickle.UnpicklingError as error:
         refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))
         if refused is None:
             raise CheckpointError(f'checkpoint {path}: not a PyTorch file, or truncated') from error
         raise CheckpointError(
-            f'checkpoint {path}: refused, because reading it would run code ({refused[refused.lastindex]}); ask its '
-            'author for tensors only, or, if you trust the file with this machine, pass --trust-checkpoint'
+            f'checkpoint {path}: refused, because reading it would run code '
+            f'({refused[refused.lastindex]}); ask its author for tensors only, or, if you trust '
+            'the file with this machine, pass --trust-checkpoint'
         ) from error
     except Exception as error:
         reason = ' '.join(str(error).split())[:200]
-        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})') from error
+        raise CheckpointError(
+            f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})'
+        ) from error
     if not isinstance(content, Mapping):
-        raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
+        raise CheckpointError(
+            f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors'
+        )
     return dict(content)
 
 
@@ -269,7 +318,9 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
     for name, value in tensors.items():
         if value.layout is not torch.strided or value.is_quantized:
             layout = 'quantized' if value.is_quantized else 'sparse'
-            raise CheckpointError(f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read')
+            raise CheckpointError(
+                f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read'
+            )
         if value.is_meta:
             continue
         storage, size = value.untyped_storage(), value.numel() * value.element_size()
@@ -278,8 +329,9 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
         declared += size
         if declared > max(FREE_BYTES, MAX_RATIO * stored):
             raise CheckpointError(
-                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats {storage.nbytes():,} bytes as '
-                f'{size:,}; ask its author for a file of contiguous tensors'
+                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats '
+                f'{storage.nbytes():,} bytes as {size:,}; ask its author for a file of contiguous '
+                'tensors'
             )
 
 
@@ -298,7 +350,9 @@ def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor
             content = content[wrapper]
     tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise CheckpointError(f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}')
+        raise CheckpointError(
+            f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}'
+        )
     _require_plain(tensors, path)
     while prefix := next((p for p in WRAPPING if all(key.startswith(p) for key in tensors)), None):
         tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}

@@ -1,8 +1,8 @@
-"""Take out of records and configs what is not for publication: secrets, people, machines and folders.
+"""Take out of records and configs what is not for publication.
 
-A text is known by its key (``api_key``, ``host``, ``user``) or by its form (a token, an address, a path). Secrets,
-hosts and people become the words SECRET, HOST and USER. Of a path the name stays, of an address of a public site its
-path.
+Secrets, people, machines and folders. A text is known by its key (``api_key``, ``host``, ``user``)
+or by its form (a token, an address, a path). Secrets, hosts and people become the words SECRET,
+HOST and USER. Of a path the name stays, of an address of a public site its path.
 """
 
 import ipaddress
@@ -20,7 +20,8 @@ PUBLIC = (
 )  # fmt: skip
 """Hosts, with those below them, whose addresses stay but for user, query and fragment."""
 LONGEST = 10_000
-"""Longer texts, which no config or record needs, are left out: what they hold cannot be told in a reasonable time."""
+"""Longer texts, which no config or record needs, are left out: what they hold cannot be told in a
+reasonable time."""
 MODEL_SCHEMES = ('torchvision', 'open-mmlab', 'openmmlab', 'mmcls', 'jhu', 'bcdata')
 """Before names of weights, which are no addresses."""
 _SECRET_KEY = re.compile(
@@ -28,7 +29,9 @@ _SECRET_KEY = re.compile(
     r'connection_string|sig|signature)s?'
     r'|.*(api|access|private|account|auth|license|signing|ssh|deploy|secret)_?key(_id)?s?'
 )
-_TOKEN_KEY = re.compile(r'(?!.*(cls|dist|reg|mask|pad|unk|sep|bos|eos|prefix|query|num|class|patch)_)(.*_)?tokens?')
+_TOKEN_KEY = re.compile(
+    r'(?!.*(cls|dist|reg|mask|pad|unk|sep|bos|eos|prefix|query|num|class|patch)_)(.*_)?tokens?'
+)
 """A token that grants access; models have tokens of other kinds."""
 _HOST_KEY = re.compile(
     r'(.*_)?(host(_?name)?|node(_?name|_?list)?|addr|(master|ip|mac|server)_?addr(ess)?|server|ip|fqdn|machine)s?'
@@ -46,14 +49,20 @@ _SECRET_FORMS = re.compile(
 )
 _BEFORE_VALUE = re.compile(r'(?<![\w.-])([\w.-]+)(?:["\']?\s*[=:]\s*["\']?|\s+)')
 _VALUE = re.compile(r'[^\s"\',;&?]+')
-_AT_HOME = re.compile(r'(?<=home/|sers/|sers\\)(?:[^/\\\n\'"]+(?=[/\\])|[\w.+-]+)|(?<![\w/.])~[A-Za-z]\w+')
+_AT_HOME = re.compile(
+    r'(?<=home/|sers/|sers\\)(?:[^/\\\n\'"]+(?=[/\\])|[\w.+-]+)|(?<![\w/.])~[A-Za-z]\w+'
+)
 _ADDRESS = re.compile(r'(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]*:/{2,}[^\s\'"<>]*')
-_SCP = re.compile(r'(?<![\w.+-])(?!hf-hub:)([\w.+-]+@\[?[\w.:-]+\]?:|[\w.-]{2,}:(?=~?\w*/(?!/)))[^\s\'",;]*')
+_SCP = re.compile(
+    r'(?<![\w.+-])(?!hf-hub:)([\w.+-]+@\[?[\w.:-]+\]?:|[\w.-]{2,}:(?=~?\w*/(?!/)))[^\s\'",;]*'
+)
 _PERSON = re.compile(
     r'(?<![\w.+-])[\w.+-]+@(?:[A-Za-z0-9][\w-]*\.)+[A-Za-z]{2,}'
     r'|(?<![\w/.+-])(?=[\w.+-]*[A-Za-z])[\w.+-]+@[A-Za-z](?:[\w.-]*\w)?'
 )
-_WINDOWS = re.compile(r'(?<![A-Za-z0-9])(?:[A-Za-z]:[\\/]+|\\\\)(?:[^\\/:*?"<>|\n\']+[\\/]+)*([^\\/:*?"<>|\s\']*)')
+_WINDOWS = re.compile(
+    r'(?<![A-Za-z0-9])(?:[A-Za-z]:[\\/]+|\\\\)(?:[^\\/:*?"<>|\n\']+[\\/]+)*([^\\/:*?"<>|\s\']*)'
+)
 _POSIX = re.compile(r'(?<![\w.~/}])(?:~\w*|\$\{?\w+\}?)?/(?!/)(?:[\w.+@=-]+/)*([\w.+@=-]+)/?')
 _BELOW_HOME = re.compile(r'(?<![\w.])(?:[\w.+@=-]+/)*(?:home|Users)/(?:[\w.+@=-]+/)*([\w.+@=-]+)')
 _NUMBERS = re.compile(r'(?<![\w.:-])[0-9A-Fa-f]*[.:][0-9A-Fa-f:.]*[0-9A-Fa-f:](?![\w-])')
@@ -75,7 +84,10 @@ class Redaction:
     def __init__(self, hosts: Iterable[str] = ()) -> None:
         names = sorted({*hosts, socket.gethostname()} - {'', 'localhost'}, key=len, reverse=True)
         self.changed: list[str] = []
-        self._hosts = re.compile(rf'(?<![\w.-])({"|".join(map(re.escape, names))})(?![\w-])') if names else None
+        self._hosts = None
+        if names:
+            any_name = '|'.join(map(re.escape, names))
+            self._hosts = re.compile(rf'(?<![\w.-])({any_name})(?![\w-])')
 
     def values(self, node: Any, place: str = '', key: str = '') -> Any:
         """Return plain values without what is not for publication.
@@ -87,15 +99,20 @@ class Redaction:
         """
         if isinstance(node, Mapping):
             inherited = key if _word_of(key) == SECRET else ''
-            return {
-                self._text(name) if isinstance(name, str) else name: self.values(
-                    value, f'{place}.{name}' if place else str(name), inherited or str(name)
-                )
-                for name, value in node.items()
-            }
+            values = {}
+            for name, value in node.items():
+                inner = f'{place}.{name}' if place else str(name)
+                shown = self._text(name) if isinstance(name, str) else name
+                values[shown] = self.values(value, inner, inherited or str(name))
+            return values
         if isinstance(node, list | tuple):
-            flags = [str(entry).lstrip('-') if str(entry).startswith('--') else key for entry in (key, *node)]
-            return type(node)(self.values(one, f'{place}.{i}', flags[i]) for i, one in enumerate(node))
+            flags = [
+                str(entry).lstrip('-') if str(entry).startswith('--') else key
+                for entry in (key, *node)
+            ]
+            return type(node)(
+                self.values(one, f'{place}.{i}', flags[i]) for i, one in enumerate(node)
+            )
         if key == 'type' or node is None or isinstance(node, bool):
             return node
         word = _word_of(key)

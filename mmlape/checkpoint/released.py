@@ -109,5 +109,5 @@ def head_mismatch(stored: Tensors, model: nn.Module) -> str:
     theirs, ours = kind_of_head(names), kind_of_head(own)
     if not set(names) - set(own) or (theirs is ours and theirs is not None):
         return ''
-    stored = theirs.name if theirs else f'of no known layout (first name: {first_of_heads(names)})'
-    return f'; its head is {stored}, and the model has {ours.name if ours else "another one"}'
+    head = theirs.name if theirs else f'of no known layout (first name: {first_of_heads(names)})'
+    return f'; its head is {head}, and the model has {ours.name if ours else "another one"}'

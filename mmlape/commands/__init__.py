@@ -20,7 +20,7 @@ COMMANDS = {
     'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
     'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
     'check-data': "check every file and annotation of a config's data before training",
-    'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
+    'make-mini-data': 'write the mini data: handwritten digits, or photographed objects, as COCO, ADE20K and ImageNet',
     'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
     'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
@@ -51,7 +51,9 @@ def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.Argument
 
 
 def _add_quiet(parser: argparse.ArgumentParser, default: object) -> None:
-    parser.add_argument('--quiet', action='store_true', default=default, help='print warnings and errors only')
+    parser.add_argument(
+        '--quiet', action='store_true', default=default, help='print warnings and errors only'
+    )
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():

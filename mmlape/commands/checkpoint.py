@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     publish = add('publish', 'write weights only, with the hash in the name and a model card')
     publish.add_argument('src', help='a checkpoint of a run')
     publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')
-    publish.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
+    publish.add_argument(
+        '--weights', choices=('plain', 'ema'), default='plain', help='default: plain'
+    )
     push = add('push', 'publish as a repository of the Hugging Face hub: weights, config and card')
     push.add_argument('src', help='a checkpoint of a run')
     push.add_argument('repository', metavar='OWNER/NAME', help='is made if it is not there')
@@ -38,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     push.add_argument('--private', action='store_true', help='only its owners see a new repository')
     push.add_argument('--yes', action='store_true', help='send what is shown without asking')
     pull = add('pull', 'download such a repository')
-    pull.add_argument('repository', metavar='OWNER/NAME[@REVISION]', help='a branch, tag or commit after @')
+    pull.add_argument(
+        'repository', metavar='OWNER/NAME[@REVISION]', help='a branch, tag or commit after @'
+    )
     pull.add_argument('folder', metavar='DIR', help='receives weights, config and card')
     pull.add_argument(
         '--config',
@@ -53,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_trust(action)
         add_imports(action)
     for action in (convert, push, pull, average):
-        action.add_argument('--overwrite', action='store_true', help='replace what is there already')
+        action.add_argument(
+            '--overwrite', action='store_true', help='replace what is there already'
+        )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,7 +92,9 @@ def run(args: argparse.Namespace) -> int:
         from mmlape.checkpoint.hub import push
 
         confirm = partial(_confirm, args.repository, args.yes)
-        address = push(args.src, args.repository, args.weights, args.private, args.overwrite, confirm)
+        address = push(
+            args.src, args.repository, args.weights, args.private, args.overwrite, confirm
+        )
         print(f'pushed to {address}')
     elif args.action == 'pull':
         from mmlape.checkpoint.hub import CONFIG
@@ -122,7 +130,9 @@ def _confirm(repository: str, yes: bool, folder: Path, redacted: list[str]) -> b
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise CheckpointError(f'{repository}: nothing was sent, as nobody can be asked here; check it and pass --yes')
+        raise CheckpointError(
+            f'{repository}: nothing was sent, as nobody can be asked here; check it and pass --yes'
+        )
     try:
         return input('Is all of it for publication? [y/N] ').strip().lower() in ('y', 'yes')
     except EOFError:

@@ -9,18 +9,40 @@ from mmlape.engine.options import add_config, add_size, add_trust, height_width
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser)
-    add('checkpoint', metavar='CHECKPOINT', help="weights of the trained model; 'none' keeps the initial ones")
-    add_size(parser, "the image in pixels; default: the config's sliding window, crop or image size")
+    add(
+        'checkpoint',
+        metavar='CHECKPOINT',
+        help="weights of the trained model; 'none' keeps the initial ones",
+    )
+    add_size(
+        parser, "the image in pixels; default: the config's sliding window, crop or image size"
+    )
     add('--out', required=True, metavar='FILE', help='the .onnx file to write')
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        '--labels', action='store_true', help="a segmentor's class of each pixel instead of the scores of all classes"
+        '--labels',
+        action='store_true',
+        help="a segmentor's class of each pixel instead of the scores of all classes",
     )
     what.add_argument(
-        '--backbone', action='store_true', help='the maps or tokens of the backbone, of an image that is normalised'
+        '--backbone',
+        action='store_true',
+        help='the maps or tokens of the backbone, of an image that is normalised',
     )
-    add('--opset', type=int, default=18, metavar='N', help='version of the operators; default: %(default)s')
-    add('--tolerance', type=float, default=1e-4, metavar='T', help='largest absolute difference; default: %(default)g')
+    add(
+        '--opset',
+        type=int,
+        default=18,
+        metavar='N',
+        help='version of the operators; default: %(default)s',
+    )
+    add(
+        '--tolerance',
+        type=float,
+        default=1e-4,
+        metavar='T',
+        help='largest absolute difference; default: %(default)g',
+    )
     add_trust(parser)
 
 
@@ -42,5 +64,7 @@ def run(args: argparse.Namespace) -> int:
         tolerance=args.tolerance,
     )
     shape = ' x '.join(map(str, size))
-    print(f'wrote {args.out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit {args.tolerance:g})')
+    print(
+        f'wrote {args.out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit {args.tolerance:g})'
+    )
     return 0

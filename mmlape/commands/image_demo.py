@@ -12,8 +12,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('image', metavar='IMAGE', help='an image, or a folder of images')
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help='its weights')
-    add('--out', required=True, metavar='FILE', help='the image to write (.png, .jpg, ...), or a folder')
-    add('--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below; default: %(default)s')
+    add(
+        '--out',
+        required=True,
+        metavar='FILE',
+        help='the image to write (.png, .jpg, ...), or a folder',
+    )
+    add(
+        '--score-thr',
+        type=float,
+        default=0.3,
+        metavar='S',
+        help='leave out objects below; default: %(default)s',
+    )
     add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
     add_trust(parser)
 
@@ -23,12 +34,18 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.analysis.inference import files_to_draw, predict_and_draw_each
 
     files = files_to_draw(args.image, args.out)
-    found = predict_and_draw_each(files, args.config, args.checkpoint, args.score_thr, args.device, args.cfg_options)
+    found = predict_and_draw_each(
+        files, args.config, args.checkpoint, args.score_thr, args.device, args.cfg_options
+    )
     for (image, out), rows in zip(files, found):
         if len(files) > 1:
             say(f'{image}:')
         for row in rows:
-            say(f'{row["class"]}: {row["score"]:.3f}' if 'score' in row else f'{row["class"]}: {row["share"]:.1%}')
+            say(
+                f'{row["class"]}: {row["score"]:.3f}'
+                if 'score' in row
+                else f'{row["class"]}: {row["share"]:.1%}'
+            )
         if not rows:
             print(f'nothing with a score of {args.score_thr} or more: try a lower --score-thr')
         say(f'wrote {out}')

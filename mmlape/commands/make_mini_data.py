@@ -1,41 +1,74 @@
 """Compose scanned digits on photographs (both from scikit-learn) and write them as COCO (DIR/coco), as ADE20K
 (DIR/ade), as single digits for classification (DIR/digits) and, with --vtab, as three sets with VTAB's lists
-(DIR/vtab). The same seed gives the same bytes."""
+(DIR/vtab). With --objects, compose photographed animals, plants and things instead, as COCO and as ADE20K; they are
+the stamps of Debian's package tuxpaint-stamps-default. The same seed gives the same bytes."""
 
 import argparse
 from typing import Any
 
 from mmlape.engine.options import add_size, height_width
 
+OF_DIGITS = ('digits', 'vtab', 'crop', 'per_scene', 'digit_size')
+OF_OBJECTS = ('density', 'object_size')
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options; their defaults are those of `mmlape.datasets.mini.make.MiniOptions`."""
-    from mmlape.datasets.mini.make import MASKS, MiniOptions
+    """Add the options; their defaults are those of `MiniOptions` and `ObjectOptions`."""
+    from mmlape.datasets.mini.make import MiniOptions
+    from mmlape.datasets.mini.objects import STAMPS, ObjectOptions
+    from mmlape.datasets.mini.writers import MASKS
 
-    def add(name: str, help: str, default: Any, **options: Any) -> None:
+    def add(target: Any, name: str, help: str, default: Any, **options: Any) -> None:
         shown = ' '.join(map(str, default)) if isinstance(default, tuple) else default
-        parser.add_argument(name, default=default, help=f'{help}; default: {shown}', **options)
+        target.add_argument(name, default=default, help=f'{help}; default: {shown}', **options)
 
+    number: dict[str, Any] = dict(type=int, metavar='N')
+    two: dict[str, Any] = dict(type=int, nargs=2, metavar=('MIN', 'MAX'))
     parser.add_argument('root', metavar='DIR', help='destination, for example data/mini')
-    add('--train', type=int, metavar='N', default=MiniOptions.train, help='training scenes')
-    add('--val', type=int, metavar='N', default=MiniOptions.val, help='validation scenes')
-    add('--digits', type=int, metavar='N', default=MiniOptions.digits, help='training crops of one digit; 0 for none')
-    add(
-        '--vtab',
-        type=int,
-        metavar='N',
-        default=MiniOptions.vtab,
-        help='training images of each set of the mini VTAB (800 for its recipe); 0 for none',
-    )
+    add(parser, '--train', 'training scenes', MiniOptions.train, **number)
+    add(parser, '--val', 'validation scenes', MiniOptions.val, **number)
     side = MiniOptions.size[0]
     add_size(parser, f'a scene in pixels; default: {side}', default=MiniOptions.size)
-    add('--crop', type=int, metavar='S', default=MiniOptions.crop, help='side of a single-digit crop')
-    two: dict[str, Any] = dict(type=int, nargs=2, metavar=('MIN', 'MAX'))
-    add('--objects', **two, default=MiniOptions.objects, help='digits in a scene')
-    add('--digit-size', **two, default=MiniOptions.digit_size, help='side of a digit in pixels')
-    add('--masks', choices=MASKS, default=MiniOptions.masks, help='how instance masks are written')
-    add('--seed', type=int, default=MiniOptions.seed, help='random seed')
+    add(parser, '--masks', 'how instance masks are written', MiniOptions.masks, choices=MASKS)
+    add(parser, '--seed', 'random seed', MiniOptions.seed, type=int)
     parser.add_argument('--overwrite', action='store_true', help='replace existing mini data')
+
+    digits = parser.add_argument_group('digits')
+    add(digits, '--digits', 'training crops of one digit; 0 for none', MiniOptions.digits, **number)
+    add(
+        digits,
+        '--vtab',
+        'training images of each set of the mini VTAB (800 for its recipe); 0 for none',
+        MiniOptions.vtab,
+        **number,
+    )
+    add(digits, '--crop', 'side of a single-digit crop', MiniOptions.crop, type=int, metavar='S')
+    add(digits, '--per-scene', 'digits in a scene', MiniOptions.per_scene, **two)
+    add(digits, '--digit-size', 'side of a digit in pixels', MiniOptions.digit_size, **two)
+
+    objects = parser.add_argument_group('objects')
+    objects.add_argument(
+        '--objects',
+        dest='stamps',
+        metavar='STAMPS',
+        nargs='?',
+        const=STAMPS,
+        help=f'draw objects, not digits: the stamps in this folder; without one: {STAMPS}',
+    )
+    add(
+        objects,
+        '--density',
+        'objects on each 256 x 256 pixels of a scene',
+        ObjectOptions.density,
+        **two,
+    )
+    add(
+        objects,
+        '--object-size',
+        'longer side of an object in pixels',
+        ObjectOptions.object_size,
+        **two,
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,13 +79,33 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.console import console
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+    from mmlape.datasets.mini.objects import ObjectOptions
+    from mmlape.datasets.mini.writers import SceneOptions
+    from mmlape.errors import ConfigError
 
-    given = {option.name: getattr(args, option.name) for option in fields(MiniOptions)}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    options = MiniOptions(**{**given, 'size': height_width(args.size, '--size')})
+    kind: type[SceneOptions] = ObjectOptions if args.stamps else MiniOptions
+    others = (
+        (OF_DIGITS, MiniOptions, 'digits')
+        if args.stamps
+        else (OF_OBJECTS, ObjectOptions, 'objects (--objects)')
+    )
+    for name in others[0]:
+        if getattr(args, name) != getattr(others[1], name):
+            raise ConfigError(
+                f'--{name.replace("_", "-")} is an option of {others[2]}, which are not drawn'
+            )
+    given = {option.name: getattr(args, option.name) for option in fields(kind)}
+    given = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
+    options = kind(**{**given, 'size': height_width(args.size, '--size')})
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
-    table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
+    table = Table(
+        'format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}'
+    )
     for row in rows:
-        table.add_row(row['format'], row['split'], str(row['images']), str(row['objects']), row['path'])
+        table.add_row(
+            row['format'], row['split'], str(row['images']), str(row['objects']), row['path']
+        )
     console().print(table)
     return 0

@@ -9,7 +9,9 @@ from mmlape.engine.options import CONFIG_HELP, add_cfg_options, add_size, height
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('configs', metavar='CONFIG', nargs='+', help=CONFIG_HELP)
     add_size(parser, "the image in pixels; default: the config's crop")
-    parser.add_argument('--json', action='store_true', help='exact numbers as JSON instead of a table')
+    parser.add_argument(
+        '--json', action='store_true', help='exact numbers as JSON instead of a table'
+    )
     add_cfg_options(parser)
 
 

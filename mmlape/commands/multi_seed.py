@@ -24,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='a study (studies/NAME.yml) or one of its arms (studies/NAME.yml:ARM), or a config, an arm named after '
         'its file: a path, or mmlape::folder/name',
     )
-    add('--arms', nargs='+', metavar='ARM', help="only these arms; 'rms*' are all whose names start so")
+    add(
+        '--arms',
+        nargs='+',
+        metavar='ARM',
+        help="only these arms; 'rms*' are all whose names start so",
+    )
     add(
         '--arm',
         nargs='+',
@@ -33,16 +38,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=('NAME', 'CONFIG'),
         help='NAME CONFIG [KEY=VALUE ...]: an arm with its own name and changes; may be repeated',
     )
-    add('--fractions', nargs='+', metavar='F', help='each arm on these fractions of its training images: 1/16 0.5 1')
-    add('--seeds', type=seed, nargs='+', metavar='S', help=f"default: the study's; else {' '.join(map(str, SEEDS))}")
+    add(
+        '--fractions',
+        nargs='+',
+        metavar='F',
+        help='each arm on these fractions of its training images: 1/16 0.5 1',
+    )
+    add(
+        '--seeds',
+        type=seed,
+        nargs='+',
+        metavar='S',
+        help=f"default: the study's; else {' '.join(map(str, SEEDS))}",
+    )
     add(
         '--work-dir',
         metavar='DIR',
         help='runs go to DIR/<arm>/seed_<s>; default: work_dirs, of a study work_dirs/<its name>',
     )
-    add('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='changes of every arm')
+    add(
+        '--cfg-options',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='KEY=VALUE',
+        help='changes of every arm',
+    )
     add_running(parser)
-    add('--aggregate-only', action='store_true', help='only average; without --seeds, all runs in the folders')
+    add(
+        '--aggregate-only',
+        action='store_true',
+        help='only average; without --seeds, all runs in the folders',
+    )
 
 
 def add_running(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +84,24 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         help='of one run, each on a GPU of its own if there are any; default: 1',
     )
     add('--slurm', action='store_true', help='submit Slurm jobs; default: run on this machine')
-    add('--parallel', type=int, metavar='N', help='maximum of runs at a time; default: as many as fit')
+    add(
+        '--parallel',
+        type=int,
+        metavar='N',
+        help='maximum of runs at a time; default: as many as fit',
+    )
     add('--dry-run', action='store_true', help='print the plan, and do nothing')
     slurm = parser.add_argument_group('with --slurm')
-    slurm.add_argument('--gpus-per-node', type=int, default=4, metavar='N', help='0 for CPU processes; default: 4')
     slurm.add_argument(
-        '--slurm-args', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='partition=..., time=...'
+        '--gpus-per-node', type=int, default=4, metavar='N', help='0 for CPU processes; default: 4'
+    )
+    slurm.add_argument(
+        '--slurm-args',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='KEY=VALUE',
+        help='partition=..., time=...',
     )
     slurm.add_argument('--no-wait', action='store_true', help='submit and return')
     _split_at_dashes(parser)
@@ -92,7 +131,9 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
     if args.slurm:
         return SlurmLauncher(args.processes, args.gpus_per_node, args.slurm_args, args.parallel)
     if args.slurm_args or args.no_wait:
-        raise ConfigError(f'{"--slurm-args" if args.slurm_args else "--no-wait"}: only with --slurm')
+        raise ConfigError(
+            f'{"--slurm-args" if args.slurm_args else "--no-wait"}: only with --slurm'
+        )
     return LocalLauncher(args.processes, args.parallel)
 
 
@@ -103,11 +144,10 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.errors import ConfigError
     from mmlape.experiments.multi_seed import average_arms, run_study, show_arms
-    from mmlape.experiments.study import Arm, Study, choose, on_fractions, read_arms
+    from mmlape.experiments.study import Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    arms, seeds, work_dir = read_arms(args.config, args.cfg_options)
-    arms += [Arm.parse(values, args.cfg_options) for values in args.arm]
+    arms, seeds, work_dir = read_arms(args.config, args.cfg_options, args.arm)
     if not arms:
         raise ConfigError('nothing to train: name a STUDY or CONFIG, or --arm NAME CONFIG')
     arms = choose(arms, args.arms) if args.arms else arms

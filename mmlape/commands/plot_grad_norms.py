@@ -6,8 +6,12 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs')
-    parser.add_argument('--out', required=True, metavar='FILE', help='the figure to write (.png, .pdf, ...)')
+    parser.add_argument(
+        'work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs'
+    )
+    parser.add_argument(
+        '--out', required=True, metavar='FILE', help='the figure to write (.png, .pdf, ...)'
+    )
     parser.add_argument(
         '--last',
         type=int,
@@ -32,7 +36,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')
     known = Figure().canvas.get_supported_filetypes()
     if Path(args.out).suffix[1:].lower() not in known:
-        raise ConfigError(f'--out {args.out}: unknown file type; supported endings: {", ".join(known)}')
+        raise ConfigError(
+            f'--out {args.out}: unknown file type; supported endings: {", ".join(known)}'
+        )
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)
     norms = [dict(zip(arm.parts, arm.by_depth(args.last).mean(0))) for arm in arms]

@@ -9,12 +9,28 @@ from mmlape.quiet import say
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add('trained', metavar='RUN', help='the folder of a run, a checkpoint of one, or a config with --checkpoint')
+    add(
+        'trained',
+        metavar='RUN',
+        help='the folder of a run, a checkpoint of one, or a config with --checkpoint',
+    )
     add('images', metavar='FOLDER', help='images, also in folders below; or one image')
     add('--out', required=True, metavar='DIR', help='the folder to write')
     add('--checkpoint', metavar='FILE', help="weights; default: the run's best, else its newest")
-    add('--batch-size', type=positive, default=1, metavar='N', help='images at once; default: %(default)s')
-    add('--score-thr', type=float, default=0.3, metavar='S', help='draw no objects below; default: %(default)s')
+    add(
+        '--batch-size',
+        type=positive,
+        default=1,
+        metavar='N',
+        help='images at once; default: %(default)s',
+    )
+    add(
+        '--score-thr',
+        type=float,
+        default=0.3,
+        metavar='S',
+        help='draw no objects below; default: %(default)s',
+    )
     add('--no-overlays', action='store_true', help='write no drawings')
     add('--overwrite', action='store_true', help='replace the files in DIR')
     add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")

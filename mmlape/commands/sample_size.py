@@ -7,14 +7,50 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('work_dir', nargs='?', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or is one arm')
-    add('--std', type=float, metavar='S', help='standard deviation over seeds in points, instead of WORK_DIR')
-    add('--pilot-seeds', type=int, metavar='N', help='the seeds behind --std: shows how uncertain it is')
-    add('--arms', nargs='+', metavar='ARM', help='whose spread is averaged, or patterns; default: all with the metric')
-    add('--metric', metavar='KEY', help="default: the task's, such as mIoU, coco/bbox_mAP, accuracy/top1")
-    add('--difference', type=float, nargs='+', required=True, metavar='D', help='in points, such as 0.4 0.8 1.4')
-    add('--power', type=float, default=0.8, metavar='P', help='probability of finding it; default: %(default)s')
+    add(
+        '--std',
+        type=float,
+        metavar='S',
+        help='standard deviation over seeds in points, instead of WORK_DIR',
+    )
+    add(
+        '--pilot-seeds',
+        type=int,
+        metavar='N',
+        help='the seeds behind --std: shows how uncertain it is',
+    )
+    add(
+        '--arms',
+        nargs='+',
+        metavar='ARM',
+        help='whose spread is averaged, or patterns; default: all with the metric',
+    )
+    add(
+        '--metric',
+        metavar='KEY',
+        help="default: the task's, such as mIoU, coco/bbox_mAP, accuracy/top1",
+    )
+    add(
+        '--difference',
+        type=float,
+        nargs='+',
+        required=True,
+        metavar='D',
+        help='in points, such as 0.4 0.8 1.4',
+    )
+    add(
+        '--power',
+        type=float,
+        default=0.8,
+        metavar='P',
+        help='probability of finding it; default: %(default)s',
+    )
     add('--allow-different-software', action='store_true', help='as in `mmlape report`')
-    add('--paired', action='store_true', help='for the test on differences over common seeds: two arms, or their std')
+    add(
+        '--paired',
+        action='store_true',
+        help='for the test on differences over common seeds: two arms, or their std',
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,5 +76,7 @@ def run(args: argparse.Namespace) -> int:
     title = f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "unpaired"} test'
     console().print(console_table(table, title))
     if ends:
-        print('The outer columns are for the ends of the interval: a small pilot estimates its spread poorly.')
+        print(
+            'The outer columns are for the ends of the interval: a small pilot estimates its spread poorly.'
+        )
     return 0

@@ -9,8 +9,16 @@ from mmlape.engine.options import add_config, add_launcher, add_trust
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser)
-    add('checkpoint', metavar='CHECKPOINT', help='weights of the full model, or a graph of it: FILE.onnx')
-    add('--work-dir', metavar='DIR', help="default: the checkpoint's run, else work_dirs/<name of the config>")
+    add(
+        'checkpoint',
+        metavar='CHECKPOINT',
+        help='weights of the full model, or a graph of it: FILE.onnx',
+    )
+    add(
+        '--work-dir',
+        metavar='DIR',
+        help="default: the checkpoint's run, else work_dirs/<name of the config>",
+    )
     add('--out', metavar='FILE', help='file for the metrics; default: metrics.json in the work dir')
     add(
         '--save-pred',

@@ -17,11 +17,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='MODEL',
         help='a config, a checkpoint of any known layout, CONFIG@CHECKPOINT, or the folder of a run',
     )
-    add('--out', required=True, metavar='DIR', help='receives the figures and the numbers (position.npz)')
-    add('--layers', type=int, nargs='+', default=(), metavar='L', help='counted from 0; default: all')
+    add(
+        '--out',
+        required=True,
+        metavar='DIR',
+        help='receives the figures and the numbers (position.npz)',
+    )
+    add(
+        '--layers',
+        type=int,
+        nargs='+',
+        default=(),
+        metavar='L',
+        help='counted from 0; default: all',
+    )
     add_size(parser, 'an image in pixels; default: as the PE')
-    add('--token', type=int, nargs=2, metavar=('ROW', 'COLUMN'), help='the token of the single maps; default: centre')
-    add('--grid', type=int, nargs=2, metavar=('ROWS', 'COLUMNS'), help="of a checkpoint's PE, if it is not square")
+    add(
+        '--token',
+        type=int,
+        nargs=2,
+        metavar=('ROW', 'COLUMN'),
+        help='the token of the single maps; default: centre',
+    )
+    add(
+        '--grid',
+        type=int,
+        nargs=2,
+        metavar=('ROWS', 'COLUMNS'),
+        help="of a checkpoint's PE, if it is not square",
+    )
     add(
         '--bias-maps',
         action='store_true',
@@ -48,7 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="images of --bias-maps and --balance, normalised by ImageNet's mean and std; default of --bias-maps: "
         'one of a mean colour',
     )
-    add('--untrained', action='store_true', help='keep the initial weights of configs; load no checkpoints')
+    add(
+        '--untrained',
+        action='store_true',
+        help='keep the initial weights of configs; load no checkpoints',
+    )
     add_trust(parser)
     add_cfg_options(parser)
 
@@ -75,10 +103,14 @@ def run(args: argparse.Namespace) -> int:
     if (args.bias_maps or args.balance) and (args.size or args.token):
         raise ConfigError(f'--size and --token cannot be used with {mode}')
     if args.balance and (args.layers or not args.images):
-        raise ConfigError('--balance shows all layers, on images: give --images FILE..., and no --layers')
+        raise ConfigError(
+            '--balance shows all layers, on images: give --images FILE..., and no --layers'
+        )
     if not args.bias_maps and (args.cells or (args.images and not args.balance)):
         raise ConfigError('--cells needs --bias-maps, --images that or --balance')
-    models = open_models(args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid)
+    models = open_models(
+        args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid
+    )
     if args.balance:
         from mmlape.analysis.balance import measure_models, write_balance
 
@@ -93,7 +125,9 @@ def run(args: argparse.Namespace) -> int:
             files = write_bias_maps(name, model, folder, args.layers, args.cells, args.images)
             print(f'{name}: wrote {" and ".join(map(str, files))}')
         return 0
-    views, files = write_figures(models, Path(args.out), size, args.token and tuple(args.token), args.layers)
+    views, files = write_figures(
+        models, Path(args.out), size, args.token and tuple(args.token), args.layers
+    )
     numbers_table(views)
     for file in files:
         print(f'wrote {file}')

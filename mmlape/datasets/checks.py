@@ -1,9 +1,9 @@
 """The checks of a config's data against the files on disk.
 
-The quick one comes before a model is built: one clear message instead of a crash later. It covers paths, class names,
-every record of an annotation file, and a sample of the images. What is left shows while training, in the transforms
-that `mmlape.datasets.transforms.guard_loading` puts in. The full one covers every image and annotation, and
-collects all issues for tables and JSON.
+The quick one comes before a model is built: one clear message instead of a crash later. It covers
+paths, class names, every record of an annotation file, and a sample of the images. What is left
+shows while training, in the transforms that `mmlape.datasets.transforms.guard_loading` puts in. The
+full one covers every image and annotation, and collects all issues for tables and JSON.
 """
 
 import hashlib
@@ -32,6 +32,7 @@ from mmlape.datasets.formats.base import (
     DataSummary,
     ImageEntry,
     ImageFacts,
+    IssueGroup,
     IssueLog,
     shorten,
 )
@@ -51,7 +52,8 @@ def check_data(
 ) -> list[DataSummary]:
     """Check the datasets, heads and evaluators of a config's splits against the files on disk.
 
-    Return and log a summary of each dataset. Datasets of unknown format and on remote storage are skipped.
+    Return and log a summary of each dataset. Datasets of unknown format and on remote storage are
+    skipped.
 
     Raises:
         DataError: The first error: a path, a class, a label id or an image, and how to fix it.
@@ -91,8 +93,9 @@ def check_heads(cfg: Config, source: DataSource) -> None:
         if expected and head[key] != expected:
             raise DataError(
                 f'{name} is {head[key]}, but the {source.split} data in '
-                f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, or '
-                f'pass --cfg-options data_root={source.root.rstrip("/")}, which sets it everywhere.'
+                f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, '
+                f'or pass --cfg-options data_root={source.root.rstrip("/")}, which sets it '
+                'everywhere.'
             )
 
 
@@ -102,8 +105,8 @@ def check_evaluator(evaluator: dict | list | None, split: str) -> None:
         path = (part or {}).get('ann_file')
         if isinstance(path, str) and '://' not in path and not os.path.isfile(path):
             raise DataError(
-                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of the {split} '
-                'dataset; --cfg-options data_root=DIR moves both.'
+                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of '
+                f'the {split} dataset; --cfg-options data_root=DIR moves both.'
             )
 
 
@@ -140,11 +143,15 @@ class Duplicates:
                 if split != 'train' and 'train' in first:
                     shared[split].append((entry.path, first['train'].path))
                 same = first[split]
-                if entry is not same and isinstance(entry.annotation, int) and entry.annotation != same.annotation:
+                is_label = isinstance(entry.annotation, int)
+                if entry is not same and is_label and entry.annotation != same.annotation:
                     message = f'{entry.path} is {same.path}, of another class.'
                     yield split, DataIssue(WARNING, 'one image, two classes', message)
                 elif entry is not same:
-                    yield split, DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.')
+                    yield (
+                        split,
+                        DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'),
+                    )
         for split, pairs in shared.items():
             everything = complete and len(pairs) == self._counts[split]
             for path, other in pairs:
@@ -152,7 +159,12 @@ class Duplicates:
                 if everything:
                     start = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing'
                     message = f'{start}: {message}'
-                yield split, DataIssue(ERROR if everything else WARNING, f'image in train and {split}', message)
+                yield (
+                    split,
+                    DataIssue(
+                        ERROR if everything else WARNING, f'image in train and {split}', message
+                    ),
+                )
 
 
 @dataclass
@@ -161,7 +173,8 @@ class FullReport:
 
     issues: IssueLog = field(default_factory=IssueLog)  # what is wrong
     summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
-    checked: list[int] = field(default_factory=list)  # how many images were opened, for each dataset
+    # how many images were opened, for each dataset
+    checked: list[int] = field(default_factory=list)
     interrupted: bool = False  # whether it ended before everything was checked
     seconds: float = 0.0  # its duration
 
@@ -181,7 +194,11 @@ def full_check(
         All issues; after Ctrl-C, those up to then.
     """
     report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
-    workers, smallest, stderr = workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True)
+    workers, smallest, stderr = (
+        workers or os.cpu_count() or 1,
+        patch_size(cfg),
+        console(stderr=True),
+    )
     try:
         for source in distinct(iter_sources(cfg, splits)):
             split, description = source.split, escape(f'{source.split}: {source.summary.path}')
@@ -191,7 +208,9 @@ def full_check(
             report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
             entries = source.entries if sample is None else spread(source.entries, sample)
             images = _check_images(source, entries, smallest, workers)
-            shown = track(images, description, len(entries), console=stderr, disable=not stderr.is_terminal)
+            shown = track(
+                images, description, len(entries), console=stderr, disable=not stderr.is_terminal
+            )
             for entry, facts, digest in shown:
                 report.issues.add(split, facts.issues)
                 source.count(facts)
@@ -200,7 +219,10 @@ def full_check(
             if sample is None:
                 report.issues.add(split, _unseen_classes(source))
         for split in splits:
-            report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
+            report.issues.add(
+                split,
+                _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split),
+            )
     except KeyboardInterrupt:
         report.interrupted = True
     for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
@@ -218,7 +240,8 @@ def _check_images(
         try:
             facts = source.check_image(entry, smallest)
         except Exception as error:  # whatever a decoder raises is an issue of this image alone
-            facts = ImageFacts([DataIssue(ERROR, 'unreadable image', f'{entry.path} cannot be checked: {error!r}.')])
+            message = f'{entry.path} cannot be checked: {error!r}.'
+            facts = ImageFacts([DataIssue(ERROR, 'unreadable image', message)])
         return entry, facts, file_digest(entry.path)
 
     with ThreadPoolExecutor(workers) as pool:
@@ -237,7 +260,9 @@ def _issues_of(check: Callable[..., None], topic: str, *args) -> Iterator[DataIs
 def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
     unseen = source.unseen()
     if unseen and source.summary.labels:
-        effect = 'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
+        effect = (
+            'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
+        )
         classes = f'{len(unseen)} of {source.summary.num_classes} classes'
         message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
         yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))
@@ -253,8 +278,14 @@ def print_report(report: FullReport) -> None:
         images = '-' if summary.images is None else f'{summary.images:,}'
         seen = f'{len(summary.seen)} of {summary.num_classes}'
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
-        counts = sorted((count, label) for label, count in summary.labels.items() if label < len(summary.classes))
-        rarest = '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN])
+        counts = sorted(
+            (count, label)
+            for label, count in summary.labels.items()
+            if label < len(summary.classes)
+        )
+        rarest = '\n'.join(
+            f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN]
+        )
         table.add_row(
             summary.split,
             escape(printable(summary.path + facts)),
@@ -270,7 +301,13 @@ def print_report(report: FullReport) -> None:
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
             examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
-            table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.topic, f'{group.count:,}', examples)
+            table.add_row(
+                f'[{colour}]{group.severity}[/]',
+                group.split,
+                group.topic,
+                f'{group.count:,}',
+                examples,
+            )
         out.print(table)
     errors = len(report.issues.errors)
     counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
@@ -292,6 +329,16 @@ def write_report(report: FullReport, config: str, path: str | Path) -> None:
         seconds=round(report.seconds, 1),
         errors=len(report.issues.errors),
         data=data,
-        issues=[vars(group) for group in report.issues],
+        issues=[_issue_row(group) for group in report.issues],
     )
     write_json(path, content)
+
+
+def _issue_row(group: IssueGroup) -> dict:
+    return dict(
+        split=group.split,
+        severity=group.severity,
+        kind=group.topic,
+        count=group.count,
+        examples=group.examples,
+    )

@@ -15,28 +15,37 @@ from mmlape.errors import ConfigError, DataError
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """Re-root the data of ``cfg``, in place, and set its classes and every head's number of classes from the data.
 
-    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then starts with the new
-    root. Class names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay.
-    Heads are all dicts of ``cfg.model`` with ``num_classes`` or, without stuff classes, ``num_things_classes``, except
-    those below ``rpn_head``, ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
+    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then
+    starts with the new root. Class names are those of `DataSource.read_classes`; where the data
+    lists none, the config's classes stay. Heads are all dicts of ``cfg.model`` with ``num_classes``
+    or, without stuff classes, ``num_things_classes``, except those below ``rpn_head``,
+    ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
 
     Raises:
-        ConfigError: No path of the config starts with its ``data_root``, or a head of other classes weights each one
-            differently.
-        DataError: The directory or its annotations are missing or unreadable, or two splits have different classes.
+        ConfigError: No path of the config starts with its ``data_root``, or a head of other classes
+            weights each one differently.
+        DataError: The directory or its annotations are missing or unreadable, or two splits have
+            different classes.
     """
     old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
     if not old:
-        raise ConfigError(f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.')
+        raise ConfigError(
+            f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be '
+            'moved.'
+        )
     if not os.path.isdir(new):
         source = next(iter_sources(cfg), None)
-        raise DataError(f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}')
+        raise DataError(
+            f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}'
+        )
     visited: set[int] = set()
     keys = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
     moved = sum(_reroot(cfg.get(key), old, new, visited) for key in keys)
     _reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
     if not moved:
-        raise ConfigError(f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.')
+        raise ConfigError(
+            f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.'
+        )
     cfg.data_root = new
     changes = [f'data root: {old} -> {new}', *_take_classes(cfg)]
     for change in changes:
@@ -45,7 +54,10 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
 
 
 def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
-    """Replace the root in every string below ``node``, in place, in shared parts once; return how many."""
+    """Replace the root in every string below ``node``, in place, in shared parts once.
+
+    Return how many.
+    """
     if not isinstance(node, (dict, list)) or id(node) in visited:
         return 0
     visited.add(id(node))
@@ -76,7 +88,10 @@ def _take_classes(cfg: Config) -> list[str]:
 
 
 def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
-    """Give datasets the classes that are found in their data; return the changes and the classes, () for none."""
+    """Give datasets the classes that are found in their data.
+
+    Return the changes and the classes, () for none.
+    """
     listed = [(source, classes) for source in sources if (classes := source.read_classes())]
     if not listed:
         missing = next((source for source in sources if not source.classes_optional), None)
@@ -94,17 +109,24 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     others = [source for source in sources if source.classes != classes]
     for source in others:
         source.set_classes(classes)
+    if not others:
+        return [], classes
     splits = ', '.join(dict.fromkeys(source.split for source in others))
-    return [f'{splits} data: {len(classes)} classes, {", ".join(classes)}'] if others else [], classes
+    return [f'{splits} data: {len(classes)} classes, {", ".join(classes)}'], classes
 
 
 def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
-    """Remove top-k accuracies with k above the number of classes, on which the metric would fail; keep top-1."""
+    """Remove top-k accuracies with k above the number of classes, on which the metric would fail.
+
+    Keep top-1.
+    """
     changes = []
     for key in (f'{split}_evaluator' for split in SPLITS):
         evaluators = cfg.get(key) or []
         for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
-            topk = evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
+            topk = (
+                evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
+            )
             ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
             if max(ks, default=0) > num_classes:
                 evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)

@@ -11,21 +11,30 @@ import numpy as np
 from mmlape.errors import ConfigError
 
 SPLITS = ('train', 'val', 'test')
-NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')  # their num_classes, if any, is not the dataset's
+# their num_classes, if any, is not the dataset's
+NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')
 GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
 def resolve_class(name: Any, default_scope: str | None, registry: str) -> type | None:
-    """Find the class that a ``type`` of a config names in a registry such as 'DATASETS'; None if there is none."""
+    """Find the class that a ``type`` of a config names in a registry such as 'DATASETS'.
+
+    None if there is none.
+    """
     if inspect.isclass(name):
         return name
     scope, _, bare = str(name).rpartition('.')
-    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
+    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(
+        bare
+    )
     return cls if inspect.isclass(cls) else None
 
 
 def default_argument(cls: type[Any], name: str) -> Any:
-    """Return the default of a constructor's argument, of the nearest base class that has one; None without any."""
+    """Return the default of a constructor's argument, of the nearest base class that has one.
+
+    None without any.
+    """
     for base in cls.__mro__:
         parameter = inspect.signature(base.__init__).parameters.get(name)  # type: ignore[misc]
         if parameter is not None and parameter.default is not parameter.empty:
@@ -36,8 +45,8 @@ def default_argument(cls: type[Any], name: str) -> Any:
 def iter_heads(cfg: Mapping) -> Iterator[tuple[str, dict, str]]:
     """Yield (dotted name, dict, key) of every number of classes in the model and its data preprocessor.
 
-    The key is ``num_classes``, or ``num_things_classes`` where ``num_stuff_classes`` is 0: MMDetection's Mask2Former
-    for instances. Panoptic heads are left out.
+    The key is ``num_classes``, or ``num_things_classes`` where ``num_stuff_classes`` is 0:
+    MMDetection's Mask2Former for instances. Panoptic heads are left out.
     """
     for key in ('model', 'data_preprocessor'):
         yield from _with_num_classes(key, cfg.get(key))
@@ -67,8 +76,9 @@ def set_num_classes(name: str, head: dict, key: str, count: int) -> None:
     if isinstance(weights, (list, tuple)) and len(weights) == head[key] + 1 != count + 1:
         if len(set(weights[:-1])) > 1:
             raise ConfigError(
-                f'{name} cannot be set to {count}: the loss_cls.class_weight beside it has different weights for '
-                f'{head[key]} classes. Set both in the config; the last one of {count + 1} weights is for no object.'
+                f'{name} cannot be set to {count}: the loss_cls.class_weight beside it has '
+                f'different weights for {head[key]} classes. Set both in the config; the last one '
+                f'of {count + 1} weights is for no object.'
             )
         loss['class_weight'] = [weights[0]] * count + [weights[-1]]
     head[key] = count
@@ -80,12 +90,17 @@ def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | No
     Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
     """
     parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
-    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
+    metrics = [
+        resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part
+    ]
     return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)
 
 
 def patch_size(cfg: Mapping) -> int:
-    """Return the side of the backbone's patches, its default where the config has none; 1 without patches."""
+    """Return the side of the backbone's patches, its default where the config has none.
+
+    1 without patches.
+    """
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     size = backbone.get('patch_size')
     if size is None and 'type' in backbone:

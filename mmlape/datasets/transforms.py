@@ -20,7 +20,8 @@ __all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
 def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> None:
     """Replace the loading transforms of ``cfg``, in place, by those of this module.
 
-    This is for the config that the runner gets. Config files keep the plain names, which other tools look for.
+    This is for the config that the runner gets. Config files keep the plain names, which other
+    tools look for.
     """
     load_image = dict(type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
     for source in iter_sources(cfg) if sources is None else sources:
@@ -33,8 +34,8 @@ def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> N
 class BrokenSampleError(DataError):
     """One file of a dataset cannot be used.
 
-    PyTorch re-raises a worker's exception with the worker's traceback in its message. This class keeps the part after
-    it, which names the file.
+    PyTorch re-raises a worker's exception with the worker's traceback in its message. This class
+    keeps the part after it, which names the file.
     """
 
     def __init__(self, message: str) -> None:
@@ -43,9 +44,10 @@ class BrokenSampleError(DataError):
 
 @TRANSFORMS.register_module()
 class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
-    """MMCV's transform of this name; a missing, empty, truncated or too small image is an error that names it.
+    """MMCV's transform of this name.
 
-    OpenCV may fill the missing part of a truncated file with grey, so a file without its end marker is decoded once
+    A missing, empty, truncated or too small image is an error that names it. OpenCV may fill the
+    missing part of a truncated file with grey, so a file without its end marker is decoded once
     more by Pillow, which is strict.
 
     Args:
@@ -76,9 +78,10 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
 
 @TRANSFORMS.register_module()
 class LoadSegAnnotations(BaseTransform):
-    """MMSegmentation's `LoadAnnotations`; a label map that is broken or has an id outside the classes is an error.
+    """MMSegmentation's `LoadAnnotations`.
 
-    Such an id would end training with a failed assertion in a CUDA kernel.
+    A label map that is broken or has an id outside the classes is an error. Such an id would end
+    training with a failed assertion in a CUDA kernel.
 
     Args:
         num_classes: Ids 0 to num_classes - 1, after `reduce_zero_label`, are valid.
@@ -96,12 +99,16 @@ class LoadSegAnnotations(BaseTransform):
         path = str(results['seg_map_path'])
         loaded = _load(path, self.load, results)
         labels = loaded['gt_seg_map']
-        unknown = np.unique(labels[(labels >= self.num_classes) & (labels != self.ignore_index) & (labels != 255)])
+        unknown = np.unique(
+            labels[(labels >= self.num_classes) & (labels != self.ignore_index) & (labels != 255)]
+        )
         if unknown.size:
             reduced = bool(results.get('reduce_zero_label', False))
             stored = [int(label) + reduced for label in unknown]
             ignored = ignored_ids(self.ignore_index, reduced)
-            raise BrokenSampleError(unknown_labels_message(path, stored, self.num_classes, reduced, ignored))
+            raise BrokenSampleError(
+                unknown_labels_message(path, stored, self.num_classes, reduced, ignored)
+            )
         return loaded
 
 

@@ -1,1 +1,4 @@
-"""Training and testing as library functions: configurations, processes, the runner, hooks, the optimiser."""
+"""Training and testing as library functions.
+
+Configurations, processes, the runner, hooks, the optimiser.
+"""

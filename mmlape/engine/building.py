@@ -14,7 +14,8 @@ from mmlape.runs.failure_types import UNKNOWN, failure_type_of
 def building(cfg: Config, key: str) -> Iterator[None]:
     """Raise ConfigError with a key of ``cfg`` for whatever its value makes the block raise.
 
-    What has a cause outside of the value passes: memory, a full disk, a lost process, a package that does not import.
+    What has a cause outside of the value passes: memory, a full disk, a lost process, a package
+    that does not import.
     """
     try:
         yield
@@ -23,18 +24,30 @@ def building(cfg: Config, key: str) -> Iterator[None]:
     except Exception as error:
         if failed_import(error) or failure_type_of(error) is not UNKNOWN:
             raise
-        raise ConfigError(f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}') from error
+        raise ConfigError(
+            f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}'
+        ) from error
 
 
 def _innermost(error: Exception) -> str:
-    """Return ' (TYPE)' of the innermost part whose class a registry was building; '' if there was none."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == 'build_from_cfg']
+    """Return ' (TYPE)' of the innermost part whose class a registry was building.
+
+    '' if there was none.
+    """
+    frames = [
+        frame
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == 'build_from_cfg'
+    ]
     types = [(frame.f_locals.get('cfg') or {}).get('type') for frame in frames]
     return f' ({getattr(types[-1], "__name__", types[-1])})' if types else ''
 
 
 def positive_number(cfg: Config, key: str, default: int | None = None) -> int:
-    """Return a whole number of at least 1 of a configuration by its dotted key; ConfigError for anything else."""
+    """Return a whole number of at least 1 of a configuration by its dotted key.
+
+    ConfigError for anything else.
+    """
     *parts, last = key.split('.')
     node = cfg
     for part in parts:

@@ -20,7 +20,8 @@ from mmlape.errors import ConfigError
 from mmlape.mim import resolve_path
 from mmlape.studies.study_file import is_study, read_arm
 
-# for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15 s: once is enough
+# for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15
+# s: once is enough
 mmengine.config.utils.load = functools.cache(mmengine.config.utils.load)
 
 
@@ -28,14 +29,16 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
     """Read a configuration and apply overrides to it.
 
     Args:
-        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with the package; or an
-            arm of a study, ``FILE.yml:ARM``.
-        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every dataset and sets the
-            classes found there; it is always applied first, so that other overrides win.
+        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with
+            the package; or an arm of a study, ``FILE.yml:ARM``.
+        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every
+            dataset and sets the classes found there; it is always applied first, so that other
+            overrides win.
 
     Raises:
-        ConfigError: The file is missing (the message lists similar names) or broken (it names file and line), or an
-            override names an unknown key (it lists similar keys), or ``data_fraction`` is none.
+        ConfigError: The file is missing (the message lists similar names) or broken (it names file
+            and line), or an override names an unknown key (it lists similar keys), or
+            ``data_fraction`` is none.
         DataError: ``data_root`` is not a directory, or holds no readable classes.
     """
     cfg = _read_arm(path) if is_study(path) else _read(resolve_path(path))
@@ -63,7 +66,9 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
         try:
             cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ConfigError(f'{source} {key}={value}: {error.args[0] if error.args else error}') from error
+            raise ConfigError(
+                f'{source} {key}={value}: {error.args[0] if error.args else error}'
+            ) from error
 
 
 def config_name(cfg: Config) -> str:
@@ -77,18 +82,25 @@ def _read(file: Path) -> Config:
     except SyntaxError as error:
         raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
-        raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
+        raise ConfigError(
+            f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}'
+        ) from error
 
 
 def _read_arm(path: str | Path) -> Config:
-    """Read the base of an arm and apply its overrides; the file is named as the arm's own config would be."""
+    """Read the base of an arm and apply its overrides.
+
+    The file is named as the arm's own config would be.
+    """
     study, arm = read_arm(path)
     try:
         with _environment(arm.variables):
             base = _read(resolve_path(arm.base))
     except ConfigError as error:
         raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
-    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
+    apply_options(
+        base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:'
+    )
     return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
 
 
@@ -110,7 +122,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _syntax_place(file: Path, error: SyntaxError) -> str:
-    """Return file and line of the error, which MMEngine leaves out; it may be in a base configuration."""
+    """Return file and line of the error, which MMEngine leaves out.
+
+    It may be in a base configuration.
+    """
     try:
         tree = ast.parse(file.read_text(encoding='utf-8'))
     except SyntaxError as own:
@@ -120,7 +135,9 @@ def _syntax_place(file: Path, error: SyntaxError) -> str:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
             with contextlib.suppress(ValueError):  # of a base that is computed
                 named = ast.literal_eval(node.value)
-                bases = [file.parent / name for name in ([named] if isinstance(named, str) else named)]
+                bases = [
+                    file.parent / name for name in ([named] if isinstance(named, str) else named)
+                ]
                 places = (_syntax_place(base, error) for base in bases if base.is_file())
                 return next((place for place in places if place != str(error)), str(error))
     return str(error)
@@ -130,7 +147,9 @@ def _place(error: Exception) -> str:
     """Return ``FILE:LINE: `` if a configuration's own code raised the error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     inside = Path(mmengine.__file__).parent in Path(frame.filename).parents
-    return '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
+    return (
+        '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
+    )
 
 
 def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
@@ -167,6 +186,10 @@ class _DictCalls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if getattr(node.func, 'id', '') != 'dict' or node.args or not all(entry.arg for entry in node.keywords):
+        has_names_only = not node.args and all(entry.arg for entry in node.keywords)
+        if getattr(node.func, 'id', '') != 'dict' or not has_names_only:
             return node
-        return ast.Dict([ast.Constant(entry.arg) for entry in node.keywords], [entry.value for entry in node.keywords])
+        return ast.Dict(
+            [ast.Constant(entry.arg) for entry in node.keywords],
+            [entry.value for entry in node.keywords],
+        )

@@ -18,12 +18,18 @@ _ABSENT = '(absent)'
 
 def config_values(cfg: Config) -> dict[str, Any]:
     """Return every value of a configuration by its dotted key, without the scope of a base ``mmlape::...``."""
-    return {key: value for key, value in leaves(cfg.to_dict()) if (key.rpartition('.')[2], value) != PREFIX_SCOPE}
+    return {
+        key: value
+        for key, value in leaves(cfg.to_dict())
+        if (key.rpartition('.')[2], value) != PREFIX_SCOPE
+    }
 
 
 def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]]:
     """Return key and both values, as text, where two configurations differ."""
-    ours, theirs = ({key: repr(value) for key, value in config_values(cfg).items()} for cfg in (first, second))
+    ours, theirs = (
+        {key: repr(value) for key, value in config_values(cfg).items()} for cfg in (first, second)
+    )
     return [
         (key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
         for key in sorted(ours.keys() | theirs.keys())
@@ -31,10 +37,14 @@ def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]
     ]
 
 
-def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
-    """Return key, value as text and source of every value: a file, relative to here, or '--cfg-options'.
+def value_sources(
+    path: str | Path,
+    cfg_options: Sequence[str] | None = None,
+) -> list[tuple[str, str, str]]:
+    """Return key, value as text and source of every value.
 
-    That is the nearest file that assigns the key, where a change has an effect, also if a base has an equal value.
+    A file, relative to here, or '--cfg-options'. That is the nearest file that assigns the key,
+    where a change has an effect, also if a base has an equal value.
     """
     cfg = load_config(path, list(cfg_options or ()))
     values = config_values(cfg)
@@ -44,7 +54,9 @@ def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) ->
         study, arm = read_arm(path)
         theirs = config_values(load_config(path))
         sources |= {
-            key: study.file for key in values if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
+            key: study.file
+            for key in values
+            if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
         }
         path, given = arm.base, [*given, *arm.overrides]
     for key, (value, file) in _from_files(str(resolve_path(path))).items():
@@ -67,7 +79,8 @@ def _from_files(file: str) -> dict[str, tuple[Any, str]]:
     for base in Config._get_base_files(file):
         base_file, _ = Config._get_cfg_path(base, file)
         for key, (value, source) in _from_files(base_file).items():
-            if key in sources and sources[key][0] == value and not _assigns(assigned, key.split('.')):
+            is_equal = key in sources and sources[key][0] == value
+            if is_equal and not _assigns(assigned, key.split('.')):
                 sources[key] = value, source
     return sources
 

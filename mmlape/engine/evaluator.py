@@ -57,26 +57,29 @@ def test(
 
     Args:
         cfg: Left as it is.
-        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape export-onnx`
-            writes it, which runs in onnxruntime on the CPU.
-        work_dir: For logs and results; by default the folder of the run that the checkpoint is in, or
-            ``work_dirs/<name of the configuration>``.
-        out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another checkpoint's.
+        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape
+            export-onnx` writes it, which runs in onnxruntime on the CPU.
+        work_dir: For logs and results; by default the folder of the run that the checkpoint is in,
+            or ``work_dirs/<name of the configuration>``.
+        out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another
+            checkpoint's.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
         page: A file for the page of the test; True for ``.html`` beside the metrics.
         launcher: See :func:`mmlape.engine.trainer.train`.
         show: Whether to print the table.
         name: The name of the file by default.
-        tta: Ratios of sizes for test-time augmentation; () for those of :mod:`mmlape.engine.tta`, None for no
-            augmentation.
+        tta: Ratios of sizes for test-time augmentation; () for those of :mod:`mmlape.engine.tta`,
+            None for no augmentation.
 
     Returns:
-        The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and ``per_class``
-        (``{measure: {class: value}}``). mIoU and the like are in percent, AP in [0, 1]; None where undefined. ``tta``
-        has the ratios, or 'tta_pipeline' where that of the configuration was used; None without augmentation.
+        The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and
+        ``per_class`` (``{measure: {class: value}}``). mIoU and the like are in percent, AP in [0,
+        1]; None where undefined. ``tta`` has the ratios, or 'tta_pipeline' where that of the
+        configuration was used; None without augmentation.
 
     Raises:
-        ConfigError, DataError, CheckpointError, TrainingError: An input or an output path is unusable.
+        ConfigError, DataError, CheckpointError, TrainingError: An input or an output path is
+        unusable.
     """
     require_keys(cfg, TEST_KEYS, 'tested')
     cfg = copy.deepcopy(cfg)
@@ -84,26 +87,37 @@ def test(
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     work_dir = default_work_dir(cfg, work_dir or _folder_of_run(checkpoint))
     file = Path(out or work_dir / name).absolute()
-    predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute() if save_pred else None
+    predictions = None
+    if save_pred:
+        predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
     sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
     graph = on_every_process(lambda: _graph(cfg, checkpoint))
     weights = None if graph else on_every_process(lambda: _weights(checkpoint))
     initial = on_every_process(lambda: InitialModel.build(cfg, 0))
-    on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint))
+    on_main_process(
+        lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint)
+    )
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     hooks.install(cfg, 'PerClassHook')
     if predictions:
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     if sheet:
         about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
-        cfg.custom_hooks.append(dict(type='mmlape.TestPageHook', out=str(sheet), title=f'Test: {about}'))
+        cfg.custom_hooks.append(
+            dict(type='mmlape.TestPageHook', out=str(sheet), title=f'Test: {about}')
+        )
     set_model_wrapper(cfg, distribution(cfg))
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
         parts[key] = None
     runner = Runner.from_cfg(parts, initial)
     if graph:
-        install_graph(runner.bare_model, graph, cfg, runner.test_loop.dataloader.dataset.metainfo.get('classes'))
+        install_graph(
+            runner.bare_model,
+            graph,
+            cfg,
+            runner.test_loop.dataloader.dataset.metainfo.get('classes'),
+        )
     else:
         load_model(runner.bare_model, str(checkpoint), content=weights)
     if merging:
@@ -131,7 +145,9 @@ def _graph(cfg: Config, checkpoint: str | Path) -> Graph | None:
     if Path(checkpoint).suffix != SUFFIX:
         return None
     if cfg.test_dataloader.dataset.get('type') == DATASET:
-        raise ConfigError(f'{checkpoint}: few-shot needs the features of a backbone: give its checkpoint')
+        raise ConfigError(
+            f'{checkpoint}: few-shot needs the features of a backbone: give its checkpoint'
+        )
     return Graph(checkpoint)
 
 
@@ -149,14 +165,20 @@ def _check_inputs(
     sheet: Path | None,
     checkpoint: str | Path | None,
 ) -> None:
-    """Check what can be checked before the model is built; an existing ``out`` must be of ``checkpoint``, if given."""
+    """Check what can be checked before the model is built.
+
+    An existing ``out`` must be of ``checkpoint``, if given.
+    """
     if out.is_dir():
-        raise TrainingError(f'cannot write the metrics to {out}, which is a directory: give a file with --out')
+        raise TrainingError(
+            f'cannot write the metrics to {out}, which is a directory: give a file with --out'
+        )
     other = (read_json(out) or {}).get('checkpoint') if checkpoint else None
     if other and Path(other).resolve() != Path(checkpoint).resolve():
         named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
         raise TrainingError(
-            f'{out} has the metrics of {other}: give --out {named}, another --work-dir, or --out {out} to replace them'
+            f'{out} has the metrics of {other}: give --out {named}, another --work-dir, or --out '
+            f'{out} to replace them'
         )
     check_data(cfg, ('test',))
     check_writable(work_dir)
@@ -165,7 +187,9 @@ def _check_inputs(
         check_writable(predictions, '--save-pred')
     if sheet:
         if sheet.is_dir():
-            raise TrainingError(f'cannot write the page to {sheet}, which is a directory: give a file with --page')
+            raise TrainingError(
+                f'cannot write the page to {sheet}, which is a directory: give a file with --page'
+            )
         check_writable(sheet.parent, '--page')
 
 
@@ -187,12 +211,16 @@ def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) 
 def print_metrics(result: dict) -> None:
     """Print the overall metrics, then one row per class."""
     terminal, per_class = console(), result['per_class']
-    terminal.print(escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')))
+    terminal.print(
+        escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
+    )
     rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
     terminal.print(console_table(text_table(('metric', 'value'), rows)))
     if per_class:
         names = dict.fromkeys(name for row in per_class.values() for name in row)
-        rows = [(str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names]
+        rows = [
+            (str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names
+        ]
         terminal.print(console_table(text_table(('class', *per_class), rows)))
 
 
@@ -200,7 +228,13 @@ def _shown(value: float | None) -> str:
     return '-' if value is None else f'{value:.4g}'
 
 
-def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, data: Config | None = None) -> Config:
+def few_shot_config(
+    cfg: Config,
+    shots: Sequence[int],
+    seeds: int,
+    l2: float,
+    data: Config | None = None,
+) -> Config:
     """Return a copy of a configuration whose test measures few-shot accuracy.
 
     Args:
@@ -208,8 +242,9 @@ def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, da
         shots: Numbers of images of a class.
         seeds: How many choices of images there are.
         l2: Strength of the regularisation.
-        data: The configuration whose data are used: shots of its training images, all images of its test set, both
-            with the pipeline of its test; ``cfg`` by default. A test set that is few-shot already stays.
+        data: The configuration whose data are used: shots of its training images, all images of its
+            test set, both with the pipeline of its test; ``cfg`` by default. A test set that is
+            few-shot already stays.
 
     Raises:
         ConfigError: The data have no training or test set, or several training sets.
@@ -222,12 +257,19 @@ def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, da
     else:
         support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
         if len(support) > 1:
-            raise ConfigError(f'few-shot: {data.filename} has {len(support)} training sets, but shots come from one')
-        datasets = [dict(support[0], pipeline=loader['dataset'].get('pipeline', [])), loader['dataset']]
+            raise ConfigError(
+                f'few-shot: {data.filename} has {len(support)} training sets, but shots come from '
+                'one'
+            )
+        queries = loader['dataset']
+        shots_of = dict(support[0], pipeline=queries.get('pipeline', []))
+        datasets = [shots_of, queries]
     loader['dataset'] = dict(type=DATASET, datasets=datasets, shots=list(shots), seeds=seeds)
     cfg = copy.deepcopy(cfg)
     cfg.test_dataloader, cfg.test_cfg = loader, dict()
     cfg.test_evaluator = dict(type='mmlape.FewShotMetric', l2=l2)
     hooks = cfg.get('custom_hooks') or []
-    cfg.custom_hooks = [hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')]
+    cfg.custom_hooks = [
+        hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')
+    ]
     return cfg

@@ -40,12 +40,14 @@ class BFloat16OptimWrapper(OptimWrapper):
 def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
     """Give MMCV's compiled ops float32: they know no bfloat16.
 
-    These are RoIAlign, in modules with ``roi_layers``, and the suppression of overlapping boxes (NMS), behind those
-    with a ``prior_generator``.
+    These are RoIAlign, in modules with ``roi_layers``, and the suppression of overlapping boxes
+    (NMS), behind those with a ``prior_generator``.
     """
 
     def cast(values):
-        return tree_map_only(Tensor, lambda value: value.float() if value.is_floating_point() else value, values)
+        return tree_map_only(
+            Tensor, lambda value: value.float() if value.is_floating_point() else value, values
+        )
 
     with contextlib.ExitStack() as stack:
         for module in model.modules():
@@ -61,7 +63,9 @@ def set_amp(cfg: Config, dtype: str) -> None:
     wrapper = cfg.optim_wrapper
     name = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
     if name not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):
-        raise ConfigError(f'--amp cannot replace the optim_wrapper {name}: set its precision in the configuration')
+        raise ConfigError(
+            f'--amp cannot replace the optim_wrapper {name}: set its precision in the configuration'
+        )
     for key in ('dtype', 'loss_scale'):
         wrapper.pop(key, None)
     if dtype == 'bf16':
@@ -90,7 +94,9 @@ class ParameterGroup:
     count: int = 0
 
     def __str__(self) -> str:
-        rates = 'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
+        rates = (
+            'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
+        )
         return f'{rates}: {len(self.names)} tensors, {self.count:,} parameters'
 
     def patterns(self) -> list[str]:
@@ -113,7 +119,8 @@ def quiet_logger(level: int = logging.WARNING) -> Iterator[None]:
 def build_model(cfg: Config) -> nn.Module:
     """Build the model of a configuration on the CPU, without loading weights."""
     init_default_scope(cfg.get('default_scope', 'mmengine'))
-    model_cfg = copy.deepcopy(cfg.model)  # mmpretrain's classifiers write defaults into their data preprocessor's
+    # mmpretrain's classifiers write defaults into their data preprocessor's
+    model_cfg = copy.deepcopy(cfg.model)
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
         model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
     with building(cfg, 'model'):
@@ -130,7 +137,8 @@ class InitialModel(NamedTuple):
     def build(cls, cfg: Config, seed: int) -> 'InitialModel':
         """Build the model as a run with this seed starts with it.
 
-        An error in its configuration is raised here, before anything is written and before MMEngine logs pages.
+        An error in its configuration is raised here, before anything is written and before MMEngine
+        logs pages.
         """
         with quiet_logger(), isolated(seed):
             return cls(build_model(cfg), random_states())
@@ -154,9 +162,12 @@ def group_parameters(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last.
 
-    With the rules that :func:`mmlape.engine.paramwise.parameter_rules` returns, groups are those of equal rules, too.
+    With the rules that :func:`mmlape.engine.paramwise.parameter_rules` returns, groups are those of
+    equal rules, too.
     """
-    wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+    wrappers = (
+        optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+    )
     trained = {
         id(parameter): (group['lr'], group.get('weight_decay', 0.0))
         for wrapper in wrappers

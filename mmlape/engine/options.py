@@ -24,7 +24,13 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     """Add the changes of a config."""
-    parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the config')
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action='extend',
+        metavar='KEY=VALUE',
+        help='changes of the config',
+    )
 
 
 def add_shorten(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +47,10 @@ def add_shorten(parser: argparse.ArgumentParser) -> None:
 def add_launcher(parser: argparse.ArgumentParser) -> None:
     """Add the way in which the processes of a distributed run find each other."""
     parser.add_argument(
-        '--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='how processes meet; default: none'
+        '--launcher',
+        choices=('none', 'pytorch', 'slurm'),
+        default='none',
+        help='how processes meet; default: none',
     )
 
 
@@ -57,7 +66,12 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def add_imports(parser: argparse.ArgumentParser) -> None:
     """Add the option of commands that build classes of a user's without a config."""
     parser.add_argument(
-        '--import', dest='modules', nargs='+', default=[], metavar='MODULE', help='modules that register own classes'
+        '--import',
+        dest='modules',
+        nargs='+',
+        default=[],
+        metavar='MODULE',
+        help='modules that register own classes',
     )
 
 
@@ -107,14 +121,25 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         help='mixed precision, fp16 on GPUs only; default: none, and bf16 without a value',
     )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
-    add('--deterministic', action='store_true', default=None, help='prefer deterministic kernels; slower on GPUs')
-    policies = parser.add_mutually_exclusive_group()  # for another total batch than the recipe's, by default an error
+    add(
+        '--deterministic',
+        action='store_true',
+        default=None,
+        help='prefer deterministic kernels; slower on GPUs',
+    )
+    # for another total batch than the recipe's, by default an error
+    policies = parser.add_mutually_exclusive_group()
     for name, help in (
         ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
-        ('accumulate', "accumulate to the recipe's batch, and lengthen the schedule to as many images"),
+        (
+            'accumulate',
+            "accumulate to the recipe's batch, and lengthen the schedule to as many images",
+        ),
         ('allow-batch-mismatch', "train with another total batch than the recipe's"),
     ):
-        policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
+        policies.add_argument(
+            f'--{name}', dest='batch', action='store_const', const=name, help=help
+        )
     add_shorten(parser)
     add_launcher(parser)
     for name, help in TRACKERS.items():
@@ -145,14 +170,25 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_size(parser: argparse.ArgumentParser, of: str, **options: Any) -> None:
-    """Add the size of an image, one number or two, for `height_width`; ``of`` says whose, and names the default."""
+    """Add the size of an image, one number or two, for `height_width`.
+
+    ``of`` says whose, and names the default.
+    """
     parser.add_argument(
-        '--size', type=int, nargs='+', metavar='S', help=f'side, or height and width, of {of}', **options
+        '--size',
+        type=int,
+        nargs='+',
+        metavar='S',
+        help=f'side, or height and width, of {of}',
+        **options,
     )
 
 
 def height_width(values: Sequence[int] | None, option: str) -> tuple[int, int] | None:
-    """Return the height and width that an option gives as one number or two; None if it is not given."""
+    """Return the height and width that an option gives as one number or two.
+
+    None if it is not given.
+    """
     if values and (len(values) > 2 or min(values) < 1):
         raise ConfigError(f'{option} takes one or two positive numbers, not {list(values)}')
     return (values[0], values[-1]) if values else None

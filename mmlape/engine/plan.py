@@ -38,8 +38,9 @@ class Batch:
         """Return '4 GPUs x 2 images x 1 accumulated = 8 images a step'."""
         unit, plural = ('GPU', 's') if torch.cuda.is_available() else ('CPU process', 'es')
         return (
-            f'{self.world_size} {unit}{plural if self.world_size > 1 else ""} x {self.images_per_process} images x '
-            f'{self.accumulation} accumulated = {self.total} images a step'
+            f'{self.world_size} {unit}{plural if self.world_size > 1 else ""} x '
+            f'{self.images_per_process} images x {self.accumulation} accumulated = {self.total} '
+            'images a step'
         )
 
 
@@ -47,18 +48,19 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
     """Make the total batch the recipe's, or what was chosen instead.
 
     Args:
-        cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate', which accumulates
-            over as many iterations as the recipe's batch needs and stretches what is counted in iterations.
+        cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate',
+            which accumulates over as many iterations as the recipe's batch needs and stretches what
+            is counted in iterations.
         world_size: Number of processes.
         policy: 'auto-scale-lr', 'accumulate', 'allow-batch-mismatch', or None.
 
     Returns:
-        The batch that is trained, and its policy: that one; without it 'recipe', or 'unknown' where the configuration
-        names no ``base_batch_size``.
+        The batch that is trained, and its policy: that one; without it 'recipe', or 'unknown' where
+        the configuration names no ``base_batch_size``.
 
     Raises:
-        ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all three, computed. Or
-            the chosen one is not possible.
+        ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all
+            three, computed. Or the chosen one is not possible.
     """
     accumulation = positive_number(cfg, 'optim_wrapper.accumulative_counts', default=1)
     batch = Batch(world_size, positive_number(cfg, 'train_dataloader.batch_size'), accumulation)
@@ -72,8 +74,8 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
         return batch, 'recipe'
     policy = policy or ('auto-scale-lr' if scale.get('enable') else None)
     not_divisible = (
-        f"the recipe's {base} images are no multiple of {batch.total}; change train_dataloader.batch_size or the "
-        'number of processes'
+        f"the recipe's {base} images are no multiple of {batch.total}; change "
+        'train_dataloader.batch_size or the number of processes'
     )
     if policy is None:
         raise ConfigError(_mismatch(cfg, batch, base, not_divisible))
@@ -91,7 +93,10 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
 def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
     """Say what each policy would do about a batch that is not the recipe's."""
     factor, rest = divmod(base, batch.total)
-    lr, length = (cfg.optim_wrapper.get('optimizer') or {}).get('lr'), cfg.train_cfg.get('max_iters')
+    lr, length = (
+        (cfg.optim_wrapper.get('optimizer') or {}).get('lr'),
+        cfg.train_cfg.get('max_iters'),
+    )
     scaled = f'lr {lr:g} -> {lr * batch.total / base:g}' if lr else 'scales the learning rate'
     longer = f', train_cfg.max_iters {length} -> {length * factor}' if length else ''
     counts = batch.accumulation * factor
@@ -99,10 +104,9 @@ def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
     if rest:
         accumulate = f'not possible: {not_divisible}'
     return (
-        f'{batch}, but the recipe is for {base} (auto_scale_lr.base_batch_size). Choose one:\n'
-        f'  --auto-scale-lr         {scaled}\n'
-        f'  --accumulate            {accumulate}\n'
-        '  --allow-batch-mismatch  trains as it is; run.json and every report note it'
+        f'{batch}, but the recipe is for {base} (auto_scale_lr.base_batch_size). Choose one:\n  '
+        f'--auto-scale-lr         {scaled}\n  --accumulate            {accumulate}\n  '
+        '--allow-batch-mismatch  trains as it is; run.json and every report note it'
     )
 
 
@@ -110,7 +114,8 @@ def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
 class RunPlan:
     """A training run as its configuration and options describe it."""
 
-    cfg: Config  # the configuration that is trained, with precision, accumulation and schedule applied
+    # the configuration that is trained, with precision, accumulation and schedule applied
+    cfg: Config
     work_dir: Path  # an absolute path
     batch: Batch  # the images of one optimiser step
     batch_policy: str  # see `apply_batch_policy`
@@ -120,8 +125,13 @@ class RunPlan:
 
     @cached_property
     def identity(self) -> dict:
-        """See :func:`mmlape.runs.identity.collect`; the checkpoints that training starts from are hashed once."""
-        return collect(self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy)
+        """See :func:`mmlape.runs.identity.collect`.
+
+        The checkpoints that training starts from are hashed once.
+        """
+        return collect(
+            self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy
+        )
 
 
 def plan_run(
@@ -133,7 +143,9 @@ def plan_run(
     batch: str | None = None,
     share: float = 1,
 ) -> RunPlan:
-    """Apply the options of a run to its configuration, in place; see :func:`mmlape.engine.trainer.train`.
+    """Apply the options of a run to its configuration, in place.
+
+    See :func:`mmlape.engine.trainer.train`.
 
     Raises:
         ConfigError: The configuration cannot be trained like this.
@@ -146,8 +158,8 @@ def plan_run(
         check_schedule(cfg)
     if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):
         raise ConfigError(
-            'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where --resume looks for them; '
-            'remove it, and give --work-dir'
+            'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where '
+            '--resume looks for them; remove it, and give --work-dir'
         )
     if amp:
         set_amp(cfg, amp)
@@ -156,24 +168,32 @@ def plan_run(
     randomness = cfg.get('randomness') or {}
     unknown = set(randomness) - {'seed', 'deterministic', 'diff_rank_seed'}
     if unknown:
-        raise ConfigError(f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed')
+        raise ConfigError(
+            f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed'
+        )
     seed = randomness.get('seed') if seed is None else seed
     return RunPlan(cfg, work_dir, images, policy, distributed, seed, list(iter_sources(cfg)))
 
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
     """Raise ConfigError if a configuration lacks a part that its purpose ('trained', 'tested') needs."""
-    missing = [key for key in keys if cfg.get(key) is None]  # `test_cfg = dict()` is MMEngine's own loop
+    # `test_cfg = dict()` is MMEngine's own loop
+    missing = [key for key in keys if cfg.get(key) is None]
     if missing:
         raise ConfigError(f'{cfg.filename} cannot be {purpose}: it has no {", ".join(missing)}')
 
 
 def require_packages(cfg: Config) -> None:
-    """Raise ConfigError if a transform of the training data lacks a package; its ``missing_package`` says so."""
+    """Raise ConfigError if a transform of the training data lacks a package.
+
+    Its ``missing_package`` says so.
+    """
     scope = cfg.get('default_scope') or 'mmengine'
     for place, node in iter_dicts(cfg.train_dataloader, 'train_dataloader'):
         for built in find_classes(node['type'], scope) if 'type' in node else ():
-            missing = built.missing_package(node, place) if hasattr(built, 'missing_package') else ''
+            missing = (
+                built.missing_package(node, place) if hasattr(built, 'missing_package') else ''
+            )
             if missing:
                 raise ConfigError(missing)
 

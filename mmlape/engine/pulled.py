@@ -1,11 +1,13 @@
 """Pull a published checkpoint, and make a config for it that is safe to run.
 
-What stands in a config decides what runs, so a stranger's is not used as it is. Of a pulled config only ``model``,
-``data_preprocessor`` and the pipeline of the test are taken: plain values, in which a text may stand only where the
-configs and studies of this package, or the constructors of its backbones, have the same text. All else, such as data,
-evaluators, hooks and folders, and what names files, comes from a config of this package or of the user.
+What stands in a config decides what runs, so a stranger's is not used as it is. Of a pulled config
+only ``model``, ``data_preprocessor`` and the pipeline of the test are taken: plain values, in which
+a text may stand only where the configs and studies of this package, or the constructors of its
+backbones, have the same text. All else, such as data, evaluators, hooks and folders, and what names
+files, comes from a config of this package or of the user.
 """
 
+import itertools
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -26,44 +28,52 @@ from mmlape.mim import PREFIX, mim_root
 from mmlape.studies.study_file import find_arm
 
 TEXTS = Path(__file__).with_name('pulled_texts.json')
-"""The texts by place, the last two keys above a text: 'backbone.pe_joining'. tests/pulled_texts.py writes it."""
+"""The texts by place, the last two keys above a text: 'backbone.pe_joining'. tests/pulled_texts.py
+writes it."""
 OWN_KEYS = ('init_cfg', 'teacher_checkpoint', 'vocab_file', 'name', 'classes', 'templates')
-"""Keys below the model that name files, addresses or what data contain: values of the user's config are used."""
+"""Keys below the model that name files, addresses or what data contain: values of the user's config
+are used."""
 _TIMM_KEY, _TIMM_NAME = 'model_name', re.compile(r'\w+(\.\w+)?')
-"""The name of a model in timm's registry; 'hf-hub:' and 'local-dir:' would make timm open something."""
+"""The name of a model in timm's registry; 'hf-hub:' and 'local-dir:' would make timm open
+something."""
 _KEY = re.compile(r'[A-Za-z]\w*|_scope_')
 """MMEngine gives keys such as ``_delete_`` a meaning."""
 
 
-def pull(name: str, folder: str | Path, overwrite: bool = False, config: str | None = None) -> list[Path]:
+def pull(
+    name: str,
+    folder: str | Path,
+    overwrite: bool = False,
+    config: str | None = None,
+) -> list[Path]:
     """Download a published checkpoint with its card, and write a config that tests it.
 
     Args:
         name: 'OWNER/NAME', or 'OWNER/NAME@REVISION'.
         folder: Receives the files.
         overwrite: Whether they may be there already.
-        config: A config or an arm of a study, of which all is taken but the model, the data preprocessor and the
-            pipeline of the test; by default the one of this package that the checkpoint was trained with.
+        config: A config or an arm of a study, of which all is taken but the model, the data
+            preprocessor and the pipeline of the test; by default the one of this package that the
+            checkpoint was trained with.
 
     Returns:
         The files: weights, then config and card if the repository has them.
 
     Raises:
-        CheckpointError: If nothing can be downloaded, the weights are no published checkpoint, the config has a value
-            that is not allowed or was trained with none of this package's and ``config`` is not given, or one of the
-            three files is there already.
+        CheckpointError: If nothing can be downloaded, the weights are no published checkpoint, the
+            config has a value that is not allowed or was trained with none of this package's and
+            ``config`` is not given, or one of the three files is there already.
         ConfigError: If ``config`` is none, or one of another task.
     """
-    there = [str(path) for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
-    if there and not overwrite:
-        raise CheckpointError(f'{", ".join(there)}: there already; choose another folder or pass --overwrite')
-    found, text = download(name), ''
+    existing = [path for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
+    if existing and not overwrite:
+        names = ', '.join(map(str, existing))
+        raise CheckpointError(f'{names}: there already; choose another folder or pass --overwrite')
+    found = download(name)
+    text = ''
     if CONFIG in found:
-        where = f'{name}/{CONFIG}'
-        if found[CONFIG].stat().st_size > LARGEST:
-            raise CheckpointError(f'{where}: refused, a config of more than {LARGEST:,} bytes')
-        text = own_config(read_plain(found[CONFIG].read_bytes(), where), where, config).pretty_text
-    for path in map(Path, there):  # an old config does not stay beside new weights
+        text = _config_text(found[CONFIG], f'{name}/{CONFIG}', config)
+    for path in existing:  # an old config does not stay beside new weights
         if path.name not in found:
             path.unlink()
     for file, source in found.items():
@@ -75,8 +85,18 @@ def pull(name: str, folder: str | Path, overwrite: bool = False, config: str | N
     return [Path(folder, file) for file in found]
 
 
+def _config_text(file: Path, where: str, config: str | None) -> str:
+    """Return the text of the config that tests the weights beside a pulled one."""
+    if file.stat().st_size > LARGEST:
+        raise CheckpointError(f'{where}: refused, a config of more than {LARGEST:,} bytes')
+    values = read_plain(file.read_bytes(), where)
+    return own_config(values, where, config).pretty_text
+
+
 def own_config(values: Mapping, where: str, config: str | None = None) -> Config:
-    """Return the user's config with the model, the data preprocessor and the test pipeline of a pulled one.
+    """Return the user's config with the parts that are taken of a pulled one.
+
+    Those are the model, the data preprocessor and the pipeline of the test.
 
     Args:
         values: The values of the pulled config.
@@ -94,7 +114,8 @@ def own_config(values: Mapping, where: str, config: str | None = None) -> Config
     scope = values.get('default_scope')
     if scope is not None and scope != cfg.get('default_scope'):
         raise ConfigError(
-            f'{config}: is of {cfg.get("default_scope")}, but {where} of {scope!r}; name a config of the same task'
+            f'{config}: is of {cfg.get("default_scope")}, but {where} of {scope!r}; name a config '
+            'of the same task'
         )
     cfg.model = _with_own(parts['model'], cfg.model)
     if 'data_preprocessor' in parts:
@@ -107,13 +128,16 @@ def own_config(values: Mapping, where: str, config: str | None = None) -> Config
 
 
 def shared_parts(values: Mapping) -> dict[str, Any]:
-    """Return what is taken of a config: 'model', and if it has them 'data_preprocessor' and the test's 'pipeline'.
+    """Return what is taken of a config, without the keys of ``OWN_KEYS``.
 
-    Keys of ``OWN_KEYS`` are left out.
+    That is 'model', and if it has them 'data_preprocessor' and the 'pipeline' of the test.
     """
-    parts = {key: values[key] for key in ('model', 'data_preprocessor') if values.get(key) is not None}
-    pipeline = _pipeline(values.get('test_dataloader'))
-    return _without_own({**parts, **({} if pipeline is None else {'pipeline': pipeline})})
+    parts = {
+        'model': values.get('model'),
+        'data_preprocessor': values.get('data_preprocessor'),
+        'pipeline': _pipeline(values.get('test_dataloader')),
+    }
+    return _without_own({key: part for key, part in parts.items() if part is not None})
 
 
 def _pipeline(dataset: Any) -> Any:
@@ -129,28 +153,41 @@ def _pipeline(dataset: Any) -> Any:
 def _without_own(node: Any) -> Any:
     if isinstance(node, Mapping):
         return {key: _without_own(value) for key, value in node.items() if key not in OWN_KEYS}
-    return type(node)(map(_without_own, node)) if isinstance(node, list | tuple) else node
+    if isinstance(node, list | tuple):
+        return type(node)(map(_without_own, node))
+    return node
 
 
 def _with_own(taken: Any, own: Any) -> Any:
-    """Return a part that was taken, with the values of ``OWN_KEYS`` of the user's part of its type in that place."""
+    """Return a part that was taken, with the user's values of ``OWN_KEYS``.
+
+    They are those of the user's part in the same place, if it is of the same type.
+    """
     if isinstance(taken, Mapping):
-        own = own if isinstance(own, Mapping) and own.get('type') == taken.get('type') else {}
-        kept = {key: own[key] for key in OWN_KEYS if key in own}
-        return {**{key: _with_own(value, own.get(key)) for key, value in taken.items()}, **kept}
+        if not isinstance(own, Mapping) or own.get('type') != taken.get('type'):
+            own = {}
+        parts = {key: _with_own(value, own.get(key)) for key, value in taken.items()}
+        parts |= {key: own[key] for key in OWN_KEYS if key in own}
+        return parts
     if isinstance(taken, list | tuple):
-        others = [*(own if isinstance(own, list | tuple) else ()), *[None] * len(taken)]
-        return type(taken)(map(_with_own, taken, others[: len(taken)]))
+        others = own if isinstance(own, list | tuple) else ()
+        pairs = itertools.zip_longest(taken, others[: len(taken)])
+        return type(taken)(_with_own(part, other) for part, other in pairs)
     return taken
 
 
 def check_texts(parts: Mapping, where: str) -> None:
-    """Check that the parts that are taken have only texts and keys that the configs of this package have, too.
+    """Check that the parts that are taken have no texts and keys but those of this package's configs.
 
     Raises:
-        CheckpointError: If there is no model, or a key or a text is another one; the message names its place.
+        CheckpointError: If there is no model, or a key or a text is another one; the message names
+            its place.
     """
-    for key, default, expected in (('model', None, dict), ('data_preprocessor', {}, dict), ('pipeline', [], list)):
+    for key, default, expected in (
+        ('model', None, dict),
+        ('data_preprocessor', {}, dict),
+        ('pipeline', [], list),
+    ):
         if not isinstance(parts.get(key, default), expected):
             raise CheckpointError(f'{where}: refused, its {key} is no {expected.__name__}')
     known = read_json(TEXTS)
@@ -158,15 +195,17 @@ def check_texts(parts: Mapping, where: str) -> None:
         is_timm = place.endswith(f'.{_TIMM_KEY}') and _TIMM_NAME.fullmatch(text)
         if not is_timm and text not in known.get(place, ()):
             raise CheckpointError(
-                f'{where}: refused, no config of this package has {text[:80]!r} as {place}, and it could run code or '
-                f'open a file; write a config of your own, and name the weights hf-hub:{where.rpartition("/")[0]}'
+                f'{where}: refused, no config of this package has {text[:80]!r} as {place}, and it '
+                'could run code or open a file; write a config of your own, and name the weights '
+                f'hf-hub:{where.rpartition("/")[0]}'
             )
 
 
 def iter_texts(node: Any, parent: str = '', key: str = '') -> Iterator[tuple[str, str]]:
-    """Yield (place, text) of each text in a part of a config, and of each key and value that is refused anywhere.
+    """Yield (place, text) of each text in a part of a config.
 
-    The place is the last two keys above the text; entries of a list are in the place of the list.
+    Keys and values that are refused anywhere are among them. The place is the last two keys above
+    the text; entries of a list are in the place of the list.
     """
     if isinstance(node, Mapping):
         for name, value in node.items():
@@ -186,11 +225,11 @@ def iter_texts(node: Any, parent: str = '', key: str = '') -> Iterator[tuple[str
 
 
 def _named_config(name: Any, where: str) -> str:
-    """Return the config or the arm of this package that a pulled config names, for `load_config`."""
+    """Return what `load_config` reads as the config or the arm that a pulled config names."""
     if isinstance(name, str) and re.fullmatch(r'\w[\w.+-]*', name):
         root = mim_root()
         configs = root / 'configs'
-        file = next(configs.glob(f'[!_]*/**/{name}.py'), None)
+        file = next(iter(sorted(configs.glob(f'[!_]*/**/{name}.py'))), None)
         if file is not None:
             return f'{PREFIX}{file.relative_to(configs)}'
         found = find_arm(str(root / 'studies' / f'{name}.py'))
@@ -198,6 +237,6 @@ def _named_config(name: Any, where: str) -> str:
             study, arm = found
             return study.reference(arm)
     raise CheckpointError(
-        f'{where}: was trained with none of the configs of this package; pass --config CONFIG, one of yours or '
-        f'{PREFIX}FOLDER/NAME, whose data, evaluators and hooks are used'
+        f'{where}: was trained with none of the configs of this package; pass --config CONFIG, one '
+        f'of yours or {PREFIX}FOLDER/NAME, whose data, evaluators and hooks are used'
     )

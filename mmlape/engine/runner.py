@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import gc
 import itertools
 import os
 import re
@@ -30,7 +31,12 @@ from mmlape.datasets.fraction import data_fraction, with_fraction
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.building import building
-from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor, set_model_wrapper
+from mmlape.engine.distributed.sharding import (
+    ShardedModel,
+    full_states,
+    full_tensor,
+    set_model_wrapper,
+)
 from mmlape.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
@@ -44,7 +50,10 @@ _NUMBERS = itertools.count(1)
 
 
 class FormattedOnce(Config):
-    """A configuration that keeps its text: formatting takes up to a second, and every checkpoint holds the text."""
+    """A configuration that keeps its text.
+
+    Formatting takes up to a second, and every checkpoint holds the text.
+    """
 
     @classmethod
     def of(cls, cfg: Config) -> 'FormattedOnce':
@@ -66,8 +75,8 @@ class FormattedOnce(Config):
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``record`` and ``stop``, which the hooks of a training run use. ``initial`` is the model, if
-    it is built already.
+    The trainer sets ``record`` and ``stop``, which the hooks of a training run use. ``initial`` is
+    the model, if it is built already.
     """
 
     plan: RunPlan
@@ -77,16 +86,25 @@ class Runner(_Runner):
 
     def __init__(self, *args, cfg: Config, initial: InitialModel | None = None, **kwargs) -> None:
         self.initial = initial
-        # work dir and checkpoints get the plain transforms, which the inferencers of the MM packages look for
+        # work dir and checkpoints get the plain transforms, which the inferencers of the MM
+        # packages look for
         stored = copy.deepcopy(cfg)
         guard_loading(cfg)  # the data loaders among the other arguments are parts of it
         super().__init__(*args, cfg=stored, **kwargs)
 
     @classmethod
     def of_run(
-        cls, plan: RunPlan, start: RunStart, initial: InitialModel, launcher: str, deterministic: bool | None
+        cls,
+        plan: RunPlan,
+        start: RunStart,
+        initial: InitialModel,
+        launcher: str,
+        deterministic: bool | None,
     ) -> 'Runner':
-        """Build the runner of a training run: complete the plan's configuration with what every run has."""
+        """Build the runner of a training run.
+
+        Complete the plan's configuration with what every run has.
+        """
         cfg = plan.cfg
         cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
         cfg.resume = start.checkpoint is not None
@@ -103,10 +121,15 @@ class Runner(_Runner):
 
     @classmethod
     def from_cfg(cls, cfg: Config, initial: InitialModel | None = None) -> 'Runner':
-        """Build a runner with a state of its own; MMEngine shares it between runs started in the same second."""
+        """Build a runner with a state of its own.
+
+        MMEngine shares it between runs started in the same second.
+        """
         guard_mmengine()
         cfg = FormattedOnce.of(copy.deepcopy(cfg))
-        cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
+        cfg.experiment_name = (
+            f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
+        )
         return _Runner.from_cfg.__func__(functools.partial(cls, initial=initial), cfg)
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
@@ -117,7 +140,10 @@ class Runner(_Runner):
         return self.initial.model
 
     def set_randomness(
-        self, seed: int | None, diff_rank_seed: bool | None = None, deterministic: bool | None = None
+        self,
+        seed: int | None,
+        diff_rank_seed: bool | None = None,
+        deterministic: bool | None = None,
     ) -> None:
         """Seed every process alike, because samplers need that, and prefer deterministic kernels if asked to.
 
@@ -132,10 +158,16 @@ class Runner(_Runner):
 
     @staticmethod
     def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:
-        """Build a data loader whose workers leave signals to this process; samplers have one seed on every process."""
+        """Build a data loader whose workers leave signals to this process.
+
+        Samplers have one seed on every process.
+        """
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
-            only_of_workers = ('persistent_workers', 'prefetch_factor')  # which torch refuses without any
-            dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
+            # which torch refuses without any
+            only_of_workers = ('persistent_workers', 'prefetch_factor')
+            dataloader = {
+                key: value for key, value in dataloader.items() if key not in only_of_workers
+            }
         built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
         return built
@@ -145,11 +177,15 @@ class Runner(_Runner):
         if not isinstance(loop, BaseLoop):
             loader, fraction = self._train_dataloader, data_fraction(self.cfg)
             if fraction is not None:
-                dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
+                dataset = with_fraction(
+                    loader['dataset'], fraction, self.seed, self.plan.batch.total
+                )
                 loader = type(loader)(loader, dataset=dataset)
             self._train_dataloader = seeded_dataloader(loader)
         built = self._build_loop('train', super().build_train_loop, loop)
-        if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
+        if isinstance(built, IterBasedTrainLoop) and hasattr(
+            built.dataloader.batch_sampler, 'skip'
+        ):
             built.dataloader_iterator = Batches(built.dataloader)
         return built
 
@@ -175,8 +211,9 @@ class Runner(_Runner):
             loader = vars(self)[f'_{split}_dataloader']
             if isinstance(loader, DataLoader) and not len(loader):
                 raise ConfigError(
-                    f'{self.cfg.filename}: {split}_dataloader has no batch: its {len(loader.dataset)} images do not '
-                    f'fill one of {split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
+                    f'{self.cfg.filename}: {split}_dataloader has no batch: its '
+                    f'{len(loader.dataset)} images do not fill one of '
+                    f'{split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
                 )
         with building(self.cfg, f'{split}_cfg'):
             return build(loop)
@@ -186,7 +223,11 @@ class Runner(_Runner):
         with building(self.cfg, 'param_scheduler'):
             return super().build_param_scheduler(scheduler)
 
-    def register_hooks(self, default_hooks: dict | None = None, custom_hooks: list | None = None) -> None:
+    def register_hooks(
+        self,
+        default_hooks: dict | None = None,
+        custom_hooks: list | None = None,
+    ) -> None:
         """Build the hooks."""
         with building(self.cfg, 'default_hooks'):
             self.register_default_hooks(default_hooks)
@@ -194,7 +235,9 @@ class Runner(_Runner):
             self.register_custom_hooks(custom_hooks or [])
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
-        """Build the visualiser."""
+        """Build a visualiser of this run's own: one of the same name would log into an earlier run's folder."""
+        if isinstance(visualizer, dict):
+            visualizer = type(visualizer)(visualizer, name=self._experiment_name)
         with building(self.cfg, 'visualizer'):
             return super().build_visualizer(visualizer)
 
@@ -229,12 +272,17 @@ class Runner(_Runner):
         return built
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict | None = None) -> None:
-        """Multiply learning rates by total batch / ``base_batch_size``; the total includes accumulation."""
+        """Multiply learning rates by total batch / ``base_batch_size``.
+
+        The total includes accumulation.
+        """
         if not auto_scale_lr or not auto_scale_lr.get('enable', False):
             return
         ratio = self.plan.batch.total / auto_scale_lr['base_batch_size']
         self.logger.info(f'learning rates are multiplied by {ratio:g} (--auto-scale-lr)')
-        wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+        wrappers = [optim_wrapper]
+        if isinstance(optim_wrapper, OptimWrapperDict):
+            wrappers = list(optim_wrapper.values())
         for wrapper in wrappers:
             for group in wrapper.optimizer.param_groups:
                 group['lr'] *= ratio
@@ -245,10 +293,13 @@ class Runner(_Runner):
         return self.model.module if is_model_wrapper(self.model) else self.model
 
     def load_checkpoint(self, filename: str, map_location='cpu', **kwargs) -> dict:
-        """Load a checkpoint to resume from; no object in it is unpickled and no configuration in it is run.
+        """Load a checkpoint to resume from.
+
+        No object in it is unpickled and no configuration in it is run.
 
         Raises:
-            CheckpointError: The file is unreadable, is no training checkpoint, or belongs to another model.
+            CheckpointError: The file is unreadable, is no training checkpoint, or belongs to
+                another model.
         """
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
@@ -262,10 +313,11 @@ class Runner(_Runner):
         warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
-        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``; a PE is resized.
+        """Resume from ``load_from``, or load its weights.
 
-        Tensors whose names begin as ``load_fresh`` says keep their initial values.
-        A model that is trained in shards is sharded then.
+        All of them, unless ``load_strict=False``; a PE is resized. Tensors whose names begin as
+        ``load_fresh`` says keep their initial values. A model that is trained in shards is sharded
+        then.
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
@@ -273,12 +325,17 @@ class Runner(_Runner):
                     self.resume(self._load_from)
                 except MMLaPEError:
                     raise
-                except (KeyError, TypeError, ValueError, RuntimeError) as error:  # of another optimiser or schedule
+                # of another optimiser or schedule
+                except (KeyError, TypeError, ValueError, RuntimeError) as error:
                     reason = ' '.join(f'{type(error).__name__}: {error}'.split())
-                    message = f'{self._load_from} cannot be resumed with this configuration: {reason}'
+                    message = (
+                        f'{self._load_from} cannot be resumed with this configuration: {reason}'
+                    )
                     raise CheckpointError(message) from error
             else:
-                options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
+                options = dict(
+                    strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ())
+                )
                 load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
@@ -286,6 +343,10 @@ class Runner(_Runner):
 
     def train(self) -> nn.Module:
         """Train; see :func:`plain_worker_errors`."""
+        if not gc.isenabled():  # the start-up ends here: what is in use is not searched again
+            gc.enable()
+            gc.collect()
+            gc.freeze()
         with plain_worker_errors():
             return super().train()
 
@@ -305,7 +366,14 @@ class Runner(_Runner):
             self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
 
     @master_only
-    def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
+    def _save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        *args,
+        meta: dict | None = None,
+        **kwargs,
+    ) -> None:
         kwargs['meta'] = {**(meta or {}), KEY: metadata_of(self.bare_model).plain()}
         with atomic_path(Path(out_dir) / filename) as partial:
             super().save_checkpoint(out_dir, partial.name, *args, **kwargs)
@@ -317,7 +385,8 @@ class Runner(_Runner):
         for name, parameter in self.bare_model.named_parameters():
             if not torch.isfinite(full_tensor(parameter)).all():
                 raise NotFiniteError(
-                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint is written from it'
+                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint '
+                    'is written from it'
                 )
 
 

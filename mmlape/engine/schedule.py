@@ -1,4 +1,7 @@
-"""The length of a run and everything counted along it: checked before the run starts, stretched, shortened."""
+"""The length of a run and everything counted along it.
+
+Checked before the run starts, stretched, shortened.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -28,7 +31,9 @@ def schedulers(cfg: Config) -> list[tuple[str, dict]]:
     if isinstance(configured, dict):
         return [('param_scheduler', configured)] if 'type' in configured else []
     return [
-        (f'param_scheduler.{index}', part) for index, part in enumerate(configured or []) if isinstance(part, dict)
+        (f'param_scheduler.{index}', part)
+        for index, part in enumerate(configured or [])
+        if isinstance(part, dict)
     ]
 
 
@@ -36,7 +41,8 @@ def check_schedule(cfg: Config) -> None:
     """Check that every scheduler ends after it begins.
 
     Raises:
-        ConfigError: One does not; the message names its keys and the run's length, where it ends by default.
+        ConfigError: One does not; the message names its keys and the run's length, where it ends by
+            default.
     """
     for key, scheduler in schedulers(cfg):
         by_epoch = scheduler.get('by_epoch', True)
@@ -46,19 +52,23 @@ def check_schedule(cfg: Config) -> None:
         end = cfg.train_cfg.get(length) if given is None else given
         if end is None or begin < end:
             continue
-        why = f'{key}.end={given}' if given is not None else f'train_cfg.{length}={end}, the end of training'
+        why = f'train_cfg.{length}={end}, the end of training'
+        if given is not None:
+            why = f'{key}.end={given}'
         name, does = ('warmup', 'warms up until') if warmup else ('begin', 'begins at')
         raise ConfigError(
-            f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them together, as in '
-            f'--cfg-options {key}.{name}={end // 2}' + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
+            f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them '
+            f'together, as in --cfg-options {key}.{name}={end // 2}'
+            + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
         )
 
 
 def stretch(cfg: Config, factor: int) -> None:
     """Multiply everything that is counted in iterations, so that ``factor`` iterations replace one.
 
-    This covers the run's length, intervals of evaluations and checkpoints, and schedulers; what is counted in epochs
-    stays. Within one step of the optimiser, learning rates change by fractions of the step.
+    This covers the run's length, intervals of evaluations and checkpoints, and schedulers; what is
+    counted in epochs stays. Within one step of the optimiser, learning rates change by fractions of
+    the step.
 
     Raises:
         ConfigError: A scheduler counts iterations in an unknown way.
@@ -91,7 +101,9 @@ def stretch(cfg: Config, factor: int) -> None:
 def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
     if not _stretch_rate(scheduler, factor):
         name = str(scheduler.get('type')).rpartition('.')[2]
-        raise ConfigError(f'--accumulate does not know how {key} ({name}) counts iterations: count it in epochs')
+        raise ConfigError(
+            f'--accumulate does not know how {key} ({name}) counts iterations: count it in epochs'
+        )
     for name in _COUNTS:
         value = scheduler.get(name)
         if isinstance(value, list | tuple):
@@ -101,7 +113,10 @@ def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
 
 
 def _stretch_rate(scheduler: dict, factor: float) -> bool:
-    """Change what depends on how finely time is counted; return False for a scheduler of an unknown kind."""
+    """Change what depends on how finely time is counted.
+
+    Return False for a scheduler of an unknown kind.
+    """
     name = str(scheduler.get('type')).rpartition('.')[2]
     if name == 'ExponentialLR':
         scheduler['gamma'] **= 1 / factor
@@ -112,9 +127,9 @@ def _stretch_rate(scheduler: dict, factor: float) -> bool:
 def shorten(cfg: Config, share: float) -> None:
     """Shorten a run to a share of its length, with everything that is counted along it.
 
-    These are the intervals of evaluations, checkpoints and the log, the schedulers, and when hooks act, in iterations
-    and in epochs. Each count is rounded, to 1 at least; parts of an epoch stay. A scheduler for which no time is left
-    is removed.
+    These are the intervals of evaluations, checkpoints and the log, the schedulers, and when hooks
+    act, in iterations and in epochs. Each count is rounded, to 1 at least; parts of an epoch stay.
+    A scheduler for which no time is left is removed.
 
     Args:
         cfg: Changed in place.
@@ -136,17 +151,23 @@ def shorten(cfg: Config, share: float) -> None:
         loop.setdefault('val_interval', 1000)  # MMEngine's
     _shorten_keys(loop, ('max_iters', 'max_epochs', 'val_interval', 'val_begin'), count)
     if loop.get('dynamic_intervals'):
-        loop.dynamic_intervals = [(count(begin), count(interval)) for begin, interval in loop.dynamic_intervals]
+        loop.dynamic_intervals = [
+            (count(begin), count(interval)) for begin, interval in loop.dynamic_intervals
+        ]
     kept = []
     for key, scheduler in schedulers(cfg):
         if not _stretch_rate(scheduler, share):
             raise ConfigError(
-                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it by hand'
+                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it '
+                'by hand'
             )
         if _shorten_scheduler(scheduler, count, loop):
             kept.append(scheduler)
         else:
-            print_log(f'--shorten {share:g} leaves no time for {key} ({scheduler["type"]}): removed', 'current')
+            print_log(
+                f'--shorten {share:g} leaves no time for {key} ({scheduler["type"]}): removed',
+                'current',
+            )
     if isinstance(cfg.get('param_scheduler'), list):
         cfg.param_scheduler = kept
     for hook in [*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or [])]:
@@ -160,7 +181,10 @@ def _shorten_keys(node: dict, keys: Iterable[str], count: Callable[[float], floa
 
 
 def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: dict) -> bool:
-    """Shorten a scheduler of a run whose loop is shortened already; return whether it has any time left."""
+    """Shorten a scheduler of a run whose loop is shortened already.
+
+    Return whether it has any time left.
+    """
     begin = scheduler.get('begin', 0)
     first = count(begin)
 
@@ -175,7 +199,8 @@ def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: d
         elif value is not None:
             scheduler[name] = span(value)
     _shorten_keys(scheduler, ('begin', 'end'), count)
-    end = scheduler.get('end') or loop.get('max_epochs' if scheduler.get('by_epoch', True) else 'max_iters') or _INF
+    length = 'max_epochs' if scheduler.get('by_epoch', True) else 'max_iters'
+    end = scheduler.get('end') or loop.get(length) or _INF
     if scheduler.get('warmup'):
         scheduler['warmup'] = min(scheduler['warmup'], end - first - 1)
     return first < end
@@ -184,17 +209,22 @@ def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: d
 def _shorten_hook(hook: dict, count: Callable[[float], float]) -> None:
     """Shorten when a hook acts; averages of weights are taken as often as before."""
     averages = str(hook.get('type')).endswith('EMAHook')
-    _shorten_keys(hook, ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))), count)
+    _shorten_keys(
+        hook,
+        ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))),
+        count,
+    )
     for change in hook.get('schedule') or ():  # of MMPretrain's SwitchRecipeHook
         _shorten_keys(change, ('action_epoch',), count)
 
 
 @PARAM_SCHEDULERS.register_module()
 class WarmupCosineLR(_ParamScheduler):
-    """A linear warm-up and a cosine as in ``timm.scheduler.CosineLRScheduler``; MMEngine's two begin anew after it.
+    """A linear warm-up and a cosine as in ``timm.scheduler.CosineLRScheduler``.
 
-    It is SGDR's cosine (arXiv 1608.03983) without restarts, whose time runs from the start, below the warm-up as well.
-    Of the step t, with the group's rate b:
+    MMEngine's two begin anew after it. It is SGDR's cosine (arXiv 1608.03983) without restarts,
+    whose time runs from the start, below the warm-up as well. Of the step t, with the group's rate
+    b:
 
         f(t) = s + (b - s) t / w                               for t < w
         f(t) = m + (b - m) (1 + cos(pi t / T)) / 2             for w <= t < T,  m from T on
@@ -205,7 +235,8 @@ class WarmupCosineLR(_ParamScheduler):
         warmup_start: First rate s, of every group.
         eta_min: Last rate m, of every group.
         T_max: Epochs T of the cosine; all by default.
-        warmup_prefix: Whether the cosine's time begins after the warm-up, t - w for t and T - w for T.
+        warmup_prefix: Whether the cosine's time begins after the warm-up, t - w for t and T - w for
+            T.
         begin: As MMEngine's schedulers have it.
         end: Likewise.
         **kwargs: Likewise.
@@ -231,14 +262,20 @@ class WarmupCosineLR(_ParamScheduler):
     @classmethod
     def build_iter_from_epoch(cls, *args, by_epoch: bool = True, epoch_length: int, **kwargs):
         """Build one that counts iterations from arguments that count epochs."""
-        counts = {name: kwargs[name] for name in ('warmup', 'T_max', 'begin', 'end') if kwargs.get(name) is not None}
+        counts = {
+            name: kwargs[name]
+            for name in ('warmup', 'T_max', 'begin', 'end')
+            if kwargs.get(name) is not None
+        }
         counts = {name: min(int(value * epoch_length), _INF) for name, value in counts.items()}
         return cls(*args, **dict(kwargs, **counts, by_epoch=False))
 
     def _get_value(self) -> list[float]:
         if self.last_step < self.warmup:
             share = self.last_step / self.warmup
-            return [self.warmup_start + share * (base - self.warmup_start) for base in self.base_values]
+            return [
+                self.warmup_start + share * (base - self.warmup_start) for base in self.base_values
+            ]
         passed = min((self.last_step - self.skipped) / self.length, 1.0)
         share = (1 + math.cos(math.pi * passed)) / 2
         return [self.eta_min + share * (base - self.eta_min) for base in self.base_values]

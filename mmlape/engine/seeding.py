@@ -1,9 +1,9 @@
 """Randomness as a function of seed and position, so that a resumed or distributed run repeats an uninterrupted one.
 
-The position of a training sample is its index in the stream that all processes share. Its augmentations are seeded
-by ``(seed, epoch, position)``, the model's own randomness (drop path, sampled proposals) by
-``(seed, iteration, rank)``. Neither depends on the number of workers or on how often a run was killed, the samples
-not even on the number of processes.
+The position of a training sample is its index in the stream that all processes share. Its
+augmentations are seeded by ``(seed, epoch, position)``, the model's own randomness (drop path,
+sampled proposals) by ``(seed, iteration, rank)``. Neither depends on the number of workers or on
+how often a run was killed, the samples not even on the number of processes.
 """
 
 import contextlib
@@ -77,9 +77,10 @@ class SeededIndex(int):
 
 
 class SeededDataset(Dataset):
-    """A dataset whose sample at a :class:`SeededIndex` follows from index and seed; all else is the inner dataset.
+    """A dataset whose sample at a :class:`SeededIndex` follows from index and seed.
 
-    This includes attributes that are set: a hook that replaces ``pipeline`` replaces the inner dataset's.
+    All else is the inner dataset. This includes attributes that are set: a hook that replaces
+    ``pipeline`` replaces the inner dataset's.
     """
 
     def __init__(self, dataset: dict | Dataset) -> None:
@@ -94,7 +95,8 @@ class SeededDataset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> list:
         """Return the samples of a batch, as DataLoader asks for them.
 
-        The generators' states are kept once a batch: to read and restore them costs ten times as much as to seed.
+        The generators' states are kept once a batch: to read and restore them costs ten times as
+        much as to seed.
         """
         states = random_states()
         try:
@@ -121,8 +123,9 @@ class SeededSampler(Sampler):
     """Yield the inner sampler's indices as :class:`SeededIndex`.
 
     Args:
-        sampler: A sampler of MMEngine, which gives a rank every ``world_size``-th index of one shared stream: index
-            ``i`` of rank ``r`` has position ``i * world_size + r`` in the stream.
+        sampler: A sampler of MMEngine, which gives a rank every ``world_size``-th index of one
+            shared stream: index ``i`` of rank ``r`` has position ``i * world_size + r`` in the
+            stream.
         seed: The run's seed.
     """
 
@@ -158,8 +161,9 @@ class SeededSampler(Sampler):
 class SeededInfiniteSampler(SeededSampler):
     """The same for MMEngine's endless sampler, which has no epochs and can start anywhere.
 
-    Every pass is a stream of its own. MMEngine's sampler has a single one, which is at its end for all as soon as a
-    data loader drops a pass; its older versions make such a pass themselves, and cannot skip.
+    Every pass is a stream of its own. MMEngine's sampler has a single one, which is at its end for
+    all as soon as a data loader drops a pass; its older versions make such a pass themselves, and
+    cannot skip.
     """
 
     def _indices(self) -> Iterator[int]:
@@ -176,24 +180,33 @@ class SeededInfiniteSampler(SeededSampler):
 def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int) -> Sampler:
     """Build an MMEngine sampler and wrap it."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed)
+    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(
+        inner, seed
+    )
 
 
 class SkippingBatchSampler(Sampler):
     """Batches of indices, the first of which can be skipped without loading them.
 
-    ``batches`` is the configuration of a batch sampler, by aspect ratio for example; None stands for batches in order.
+    ``batches`` is the configuration of a batch sampler, by aspect ratio for example; None stands
+    for batches in order.
     """
 
     def __init__(
-        self, sampler: Sampler, batch_size: int, drop_last: bool = False, batches: dict | None = None
+        self,
+        sampler: Sampler,
+        batch_size: int,
+        drop_last: bool = False,
+        batches: dict | None = None,
     ) -> None:
         self.sampler, self.batch_size = sampler, batch_size
         self.in_order, self.skipped = batches is None, 0
         if batches is None:
             self.batches = BatchSampler(sampler, batch_size, drop_last)
         else:
-            self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
+            self.batches = DATA_SAMPLERS.build(
+                batches, default_args=dict(sampler=sampler, batch_size=batch_size)
+            )
 
     def __iter__(self) -> Iterator[list[int]]:
         # a generator, because a loader with workers asks for two iterators and reads the second
@@ -204,7 +217,10 @@ class SkippingBatchSampler(Sampler):
         return len(self.batches)
 
     def skip(self, count: int) -> int:
-        """Start the next pass after ``count`` batches of the run; return the number of its epoch."""
+        """Start the next pass after ``count`` batches of the run.
+
+        Return the number of its epoch.
+        """
         endless = isinstance(self.sampler, SeededInfiniteSampler)
         if endless and self.in_order:
             self.sampler.skip(count * self.batch_size)
@@ -215,7 +231,10 @@ class SkippingBatchSampler(Sampler):
 
 
 class Batches:
-    """The endless stream of batches of a run that counts iterations; one epoch follows another at once."""
+    """The endless stream of batches of a run that counts iterations.
+
+    One epoch follows another at once.
+    """
 
     def __init__(self, dataloader: DataLoader) -> None:
         self.dataloader = dataloader
@@ -242,12 +261,18 @@ class Batches:
 
 
 def seeded_dataloader(dataloader: dict) -> dict:
-    """Return a training dataloader's configuration with dataset and samplers wrapped; the given one is unchanged."""
+    """Return a training dataloader's configuration with dataset and samplers wrapped.
+
+    The given one is unchanged.
+    """
     dataset, sampler = dataloader.get('dataset'), dataloader.get('sampler')
-    if not isinstance(dataset, dict) or not isinstance(sampler, dict) or dataset.get('type') is SeededDataset:
+    are_given = isinstance(dataset, dict) and isinstance(sampler, dict)
+    if not are_given or dataset.get('type') is SeededDataset:
         return dataloader
     rest = {key: value for key, value in dataloader.items() if key != 'drop_last'}
-    batches = dict(drop_last=dataloader.get('drop_last', False), batches=dataloader.get('batch_sampler'))
+    batches = dict(
+        drop_last=dataloader.get('drop_last', False), batches=dataloader.get('batch_sampler')
+    )
     return type(dataloader)(
         rest,
         dataset=dict(type=SeededDataset, dataset=dataset),

@@ -1,6 +1,7 @@
-"""A trial of a run before it is started: two steps, a checkpoint, a resume and a validation, and what all will cost.
+"""A trial of a run before it is started.
 
-Model, data, batch, workers and precision are the run's own. The trial happens in a folder on the disk of the work dir,
+Two steps, a checkpoint, a resume and a validation, and what all will cost. Model, data, batch,
+workers and precision are the run's own. The trial happens in a folder on the disk of the work dir,
 which is removed again.
 """
 
@@ -43,7 +44,9 @@ class TrialHook(Hook):
     def before_train(self, runner) -> None:
         """Count what the complete run will do, and start the clock."""
         self.resumed = runner.iter > 0
-        self.saving = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+        self.saving = next(
+            (hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None
+        )
         if self.saving is None:
             raise ConfigError('--smoke needs default_hooks.checkpoint of type CheckpointHook')
         self.facts = dict(
@@ -53,7 +56,13 @@ class TrialHook(Hook):
         )
         self.ends: list[float] = []
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
         """End this part of the trial if it has done its share."""
         self.ends.append(time.monotonic())
         accumulated = runner.plan.batch.accumulation
@@ -62,7 +71,8 @@ class TrialHook(Hook):
         elif len(self.ends) < STEPS * accumulated:
             return
         else:
-            self.facts['seconds_per_iter'] = (self.ends[-1] - self.ends[-1 - accumulated]) / accumulated
+            seconds = self.ends[-1] - self.ends[-1 - accumulated]
+            self.facts['seconds_per_iter'] = seconds / accumulated
             self.saving.save_now(runner, runner.epoch, runner.iter + 1)
         memory = cost(0.0, None, 0, {})
         self.facts |= {key: memory[key] for key in ('peak_memory_mib', 'memory_kind')}
@@ -82,7 +92,9 @@ def _validations(runner) -> int:
     """Return how many validations a run has, unless its intervals change on the way."""
     loop = runner.train_loop
     end = loop.max_iters if isinstance(loop, IterBasedTrainLoop) else loop.max_epochs
-    return sum(step % loop.val_interval == 0 or step == end for step in range(loop.val_begin, end + 1))
+    return sum(
+        step % loop.val_interval == 0 or step == end for step in range(loop.val_begin, end + 1)
+    )
 
 
 def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
@@ -91,24 +103,31 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
     Args:
         cfg: Left as it is.
         work_dir: Of the run; nothing is written into it.
-        **options: Of :func:`mmlape.engine.trainer.train`, which the run would have; without ``resume``.
+        **options: Of :func:`mmlape.engine.trainer.train`, which the run would have; without
+            ``resume``.
 
     Returns:
-        ``seconds_per_iter``, ``seconds_per_validation`` of ``images`` (without a validation neither),
-        ``peak_memory_mib`` with ``memory_kind``, ``checkpoint_mib``, ``free_mib`` of the disk; and of the complete run
-        ``iterations``, ``validations``, ``checkpoints`` (at a time), ``hours`` and ``disk_mib``.
+        ``seconds_per_iter``, ``seconds_per_validation`` of ``images`` (without a validation
+        neither), ``peak_memory_mib`` with ``memory_kind``, ``checkpoint_mib``, ``free_mib`` of the
+        disk; and of the complete run ``iterations``, ``validations``, ``checkpoints`` (at a time),
+        ``hours`` and ``disk_mib``.
 
     Raises:
         MMLaPEError: What would have ended the run.
     """
     place = _existing(default_work_dir(cfg, work_dir))
-    with tempfile.TemporaryDirectory(dir=place, prefix='.smoke-', ignore_cleanup_errors=True) as scratch:
+    folder = tempfile.TemporaryDirectory(dir=place, prefix='.smoke-', ignore_cleanup_errors=True)
+    with folder as scratch:
         tried = copy.deepcopy(cfg)
         tried.custom_hooks = [dict(type='mmlape.TrialHook'), *(cfg.get('custom_hooks') or [])]
         first = _part(tried, scratch, options)
         saved = checkpoints(scratch)[0].stat().st_size
         second = _part(tried, scratch, dict(options, resume=True))
-        facts = {**second, **first, 'peak_memory_mib': max(part['peak_memory_mib'] for part in (first, second))}
+        facts = {
+            **second,
+            **first,
+            'peak_memory_mib': max(part['peak_memory_mib'] for part in (first, second)),
+        }
         free = shutil.disk_usage(scratch).free
     seconds = facts['iterations'] * facts['seconds_per_iter']
     seconds += facts['validations'] * facts.get('seconds_per_validation', 0.0)
@@ -143,10 +162,10 @@ def summary(facts: dict) -> Iterator[str]:
     yield f'memory: {facts["peak_memory_mib"]:.0f} MiB {facts["memory_kind"]}'
     yield f'a checkpoint: {facts["checkpoint_mib"]:.1f} MiB, which was resumed'
     yield (
-        f'the complete run: {facts["iterations"]} iterations and {facts["validations"]} validations, about '
-        f'{facts["hours"]:.3g} hours'
+        f'the complete run: {facts["iterations"]} iterations and {facts["validations"]} '
+        f'validations, about {facts["hours"]:.3g} hours'
     )
     yield (
-        f'its disk: {facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB of the '
-        f'{facts["free_mib"]:.0f} MiB that are free'
+        f'its disk: {facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB of '
+        f'the {facts["free_mib"]:.0f} MiB that are free'
     )

@@ -1,4 +1,7 @@
-"""Experiment trackers beside MMEngine's own log, each a visualizer backend: TensorBoard, Weights & Biases, MLflow."""
+"""Experiment trackers beside MMEngine's own log, each a visualizer backend.
+
+TensorBoard, Weights & Biases, MLflow.
+"""
 
 import argparse
 import contextlib
@@ -57,11 +60,16 @@ def add_trackers(cfg: Config, options: argparse.Namespace) -> None:
     Raises:
         ConfigError: The package of one is not installed, or MLflow's store cannot be used.
     """
-    visualizer, work_dir = cfg.get('visualizer') or dict(type='Visualizer'), default_work_dir(cfg, options.work_dir)
+    visualizer, work_dir = (
+        cfg.get('visualizer') or dict(type='Visualizer'),
+        default_work_dir(cfg, options.work_dir),
+    )
     for name in require_trackers(options):
         backends = visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
         if not any(name in str(backend.get('type')).lower() for backend in backends):
-            cfg.visualizer = visualizer = dict(visualizer, vis_backends=[*backends, _backend(name, work_dir)])
+            cfg.visualizer = visualizer = dict(
+                visualizer, vis_backends=[*backends, _backend(name, work_dir)]
+            )
 
 
 def _backend(name: str, work_dir: Path) -> dict:
@@ -72,7 +80,9 @@ def _backend(name: str, work_dir: Path) -> dict:
         project = os.environ.get('WANDB_PROJECT', PROJECT)
         start = dict(project=project, name=run, group=arm, dir=str(work_dir), resume='auto')
         return dict(
-            type='mmlape.WandbBackend', init_kwargs=start, define_metric_cfg=[dict(name='*', step_metric='iter')]
+            type='mmlape.WandbBackend',
+            init_kwargs=start,
+            define_metric_cfg=[dict(name='*', step_metric='iter')],
         )
     if name == 'mlflow':
         return _mlflow(run, arm)
@@ -86,11 +96,15 @@ def _mlflow(run: str, arm: str) -> dict:
     uri, experiment = _store(), os.environ.get('MLFLOW_EXPERIMENT_NAME', PROJECT)
     remote = os.environ.get('MLFLOW_TRACKING_URI')
     try:
-        with contextlib.nullcontext() if remote else portalocker.Lock(f'{MLFLOW_FILE}.lock', timeout=600):
+        lock = portalocker.Lock(f'{MLFLOW_FILE}.lock', timeout=600)
+        with contextlib.nullcontext() if remote else lock:
             mlflow.set_tracking_uri(uri)
             mlflow.set_experiment(experiment)
     except (mlflow.MlflowException, portalocker.LockException, OSError) as error:
-        raise ConfigError(f'--mlflow: {uri} cannot be used: {error}; MLFLOW_TRACKING_URI names another') from error
-    # MLflow refuses keys and lengths that configs have, so that they are no parameters; the file is an artifact
+        raise ConfigError(
+            f'--mlflow: {uri} cannot be used: {error}; MLFLOW_TRACKING_URI names another'
+        ) from error
+    # MLflow refuses keys and lengths that configs have, so that they are no parameters; the file is
+    # an artifact
     more = dict(tags=dict(arm=arm), tracked_config_keys=())
     return dict(type='mmlape.MlflowBackend', exp_name=experiment, run_name=run, **more)

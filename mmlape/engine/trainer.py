@@ -43,17 +43,19 @@ def train(
 
     Args:
         cfg: Left as it is.
-        work_dir: For checkpoints, logs and ``run.json``; by default the configuration's own ``work_dir``, else
-            ``work_dirs/<name of the configuration>``.
-        resume: True resumes from the newest complete checkpoint in ``work_dir``, or starts if there is none; a path
-            resumes from that checkpoint. It must be a checkpoint of the same run.
+        work_dir: For checkpoints, logs and ``run.json``; by default the configuration's own
+            ``work_dir``, else ``work_dirs/<name of the configuration>``.
+        resume: True resumes from the newest complete checkpoint in ``work_dir``, or starts if there
+            is none; a path resumes from that checkpoint. It must be a checkpoint of the same run.
         amp: 'bf16' or 'fp16' for mixed precision.
         seed: Seed of all randomness; by default random, and recorded. A resumed run keeps its own.
-        deterministic: Prefer deterministic kernels; by default as the configuration's ``randomness`` says.
+        deterministic: Prefer deterministic kernels; by default as the configuration's
+            ``randomness`` says.
         launcher: 'none', 'pytorch' (torchrun) or 'slurm'.
         batch: What to do if the total batch is not the recipe's: 'auto-scale-lr', 'accumulate' or
             'allow-batch-mismatch' (see :func:`mmlape.engine.plan.apply_batch_policy`).
-        allow_different_software: Resume a run even if code or stack have changed since it was started.
+        allow_different_software: Resume a run even if code or stack have changed since it was
+            started.
         share: Of the schedule, see :func:`mmlape.engine.schedule.shorten`.
 
     Returns:
@@ -67,11 +69,15 @@ def train(
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
-    plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share))
+    plan = on_every_process(
+        lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share)
+    )
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
     start = on_main_process(
-        lambda: acquire(plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed)
+        lambda: acquire(
+            plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed
+        )
     )
     if start.finished:
         print_log(f'{plan.work_dir} holds a finished run: nothing to do', 'current')
@@ -83,10 +89,12 @@ def train(
         with record_failure(record) as stop:
             record.begin()
             on_main_process(lambda: _check_inputs(plan, start))
-            torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
+            # on the CPU, vanishing gradients otherwise cost ten times the time
+            torch.set_flush_denormal(True)
             runner = Runner.of_run(plan, start, initial, launcher, deterministic)
             runner.record, runner.stop = record, stop
-            record.fields['parts'] = [*record.fields['parts'], runner.timestamp]  # folders of logs, oldest first
+            # folders of logs, oldest first
+            record.fields['parts'] = [*record.fields['parts'], runner.timestamp]
             runner.train()
         record.finish()
         if is_main_process():

@@ -1,4 +1,7 @@
-"""Check what training needs, by running it where that is possible; works without torch or any MM package."""
+"""Check what training needs, by running it where that is possible.
+
+Works without torch or any MM package.
+"""
 
 import importlib
 import os
@@ -24,7 +27,8 @@ class Check:
     name: str  # what was checked
     state: str  # what is there
     problem: StackProblem | None = None  # what is wrong with it, or None
-    needed: bool = True  # whether training is impossible without it; a problem then makes the exit status 1
+    # whether training is impossible without it; a problem then makes the exit status 1
+    needed: bool = True
     tried: bool = True  # whether it could be checked
 
     @property
@@ -48,10 +52,14 @@ def examine() -> list[Check]:
     if stack.is_older(torch_version, SAFE_TORCH):
         what = f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors'
         state = f'less safe with torch {torch_version} (CVE-2026-24747)'
-        checks.append(Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False))
+        checks.append(
+            Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False)
+        )
     torch_runs = packages['torch'].problem is None
     checks.append(_cuda() if torch_runs else Check('CUDA', 'unknown without torch', tried=False))
-    checks += [_ops(device, torch_runs and packages['mmcv'].problem is None) for device in ('cpu', 'cuda')]
+    checks += [
+        _ops(device, torch_runs and packages['mmcv'].problem is None) for device in ('cpu', 'cuda')
+    ]
     return [*checks, _deformops(), *_space()]
 
 
@@ -81,10 +89,16 @@ def _cuda() -> Check:
             problem = StackProblem(what, install_line('torch'))
         return Check('CUDA', f'{built}: {len(names)} x {", ".join(dict.fromkeys(names))}', problem)
     if built:
-        state, what = f'{built}, no device', f'there is an NVIDIA GPU, but its driver does not serve CUDA {built}'
+        state, what = (
+            f'{built}, no device',
+            f'there is an NVIDIA GPU, but its driver does not serve CUDA {built}',
+        )
         line = 'nvidia-smi  # shows the driver and its CUDA version; install a driver for that version or newer'
     else:
-        state, what = 'torch was built without it', 'there is an NVIDIA GPU that this torch cannot use'
+        state, what = (
+            'torch was built without it',
+            'there is an NVIDIA GPU that this torch cannot use',
+        )
         line = install_line('torch').replace('pip install', 'pip install --force-reinstall')
     # the kernel shows a GPU that CUDA_VISIBLE_DEVICES hides
     if Path('/proc/driver/nvidia/gpus').is_dir() and os.environ.get('CUDA_VISIBLE_DEVICES') != '':
@@ -99,12 +113,17 @@ def _ops(device: str, imports: bool) -> Check:
     if device == 'cuda' and not importlib.import_module('torch').cuda.is_available():
         return Check(name, 'not tried: no device', tried=False)
     problem = stack.ops_problem(device)
-    return Check(name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem)
+    return Check(
+        name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem
+    )
 
 
 def _deformops() -> Check:
     """Check deformable attention's Triton kernels, which have releases for some versions of Python only."""
-    state, what = 'not installed', 'deformops is not installed: on CUDA, deformable attention is slower'
+    state, what = (
+        'not installed',
+        'deformops is not installed: on CUDA, deformable attention is slower',
+    )
     if importable('deformops'):
         try:
             importlib.import_module('deformops')
@@ -127,7 +146,9 @@ def _space() -> list[Check]:
          'du -xh --max-depth=2 . | sort -h | tail  # shows what takes the room; or train with --work-dir elsewhere'),
     ):  # fmt: skip
         free = shutil.disk_usage(folder).free / 1e9 if Path(folder).is_dir() else 0.0
-        problem = StackProblem(f'{folder} has less than {least} GB free: {what}', line) if free < least else None
+        problem = None
+        if free < least:
+            problem = StackProblem(f'{folder} has less than {least} GB free: {what}', line)
         checks.append(Check(name, f'{free:.1f} GB free in {folder}', problem, needed=False))
     return checks
 

@@ -1,4 +1,7 @@
-"""Shell lines that install what is missing, at the versions of `requirements.txt`; standard library only."""
+"""Shell lines that install what is missing, at the versions of `requirements.txt`.
+
+Standard library only.
+"""
 
 import re
 import sys
@@ -8,14 +11,17 @@ from pathlib import Path
 from mmlape.environment.packages import PACKAGES, is_original_stack
 
 LOCK = Path(__file__).resolve().parents[1] / 'requirements.txt'
-"""Every package of the stack with version and hashes, for each supported Python, as `make lock` writes it."""
+"""Every package of the stack with version and hashes, for each supported Python, as `make lock`
+writes it."""
 
 
 @cache
 def locked() -> dict[str, set[str]]:
     """Return the versions of each package of the lock; several where it depends on Python."""
     versions: dict[str, set[str]] = {}
-    for name, version in re.findall(r'^([\w.-]+)==([^ ;\\]+)', LOCK.read_text(encoding='utf-8'), re.MULTILINE):
+    for name, version in re.findall(
+        r'^([\w.-]+)==([^ ;\\]+)', LOCK.read_text(encoding='utf-8'), re.MULTILINE
+    ):
         versions.setdefault(name, set()).add(version)
     return versions
 
@@ -34,9 +40,12 @@ def install_line(module: str) -> str:
         return f'{_pip()} --no-deps {PACKAGES[module].original}'
     if module == 'mmdet':
         names.append('imaug')
-    # the MM packages ask for both packages of OpenCV; mmcv is taken without ops, which mmlape brings
-    flags = '--no-deps --no-cache-dir --force-reinstall ' if module == 'mmcv' else '--no-deps '
-    return f'{_pip()} {flags if module.startswith("mm") else ""}{" ".join(map(pinned, names))}'
+    flags = ''
+    if module.startswith('mm'):  # the MM packages ask for both packages of OpenCV
+        flags = '--no-deps '
+    if module == 'mmcv':  # it is taken without ops, which mmlape brings
+        flags = '--no-deps --no-cache-dir --force-reinstall '
+    return f'{_pip()} {flags}{" ".join(map(pinned, names))}'
 
 
 def library_line(*names: str) -> str:
@@ -45,7 +54,10 @@ def library_line(*names: str) -> str:
 
 
 def everything_line() -> str | None:
-    """Return the line that installs the complete stack again; None where it would join the original MM packages."""
+    """Return the line that installs the complete stack again.
+
+    None where it would join the original MM packages.
+    """
     if is_original_stack():
         return None
     root = Path(__file__).resolve().parents[2]

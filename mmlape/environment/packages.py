@@ -13,7 +13,8 @@ class Package:
     """A package of the stack."""
 
     module: str  # import name
-    # names under which it is distributed: the pinned one, the original one, and what else has its modules
+    # names under which it is distributed: the pinned one, the original one, and what else has its
+    # modules
     distributions: tuple[str, ...]
     oldest: str  # oldest supported version, which ``tests/floors.sh`` tests
 
@@ -29,10 +30,12 @@ class Package:
 
 
 SAFE_TORCH = '2.10.0'
-"""The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory (CVE-2026-24747)."""
+"""The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory
+(CVE-2026-24747)."""
 
-# torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up to 2.5.1; others:
-# the oldest that were run with it (the wheel of mmseg 1.2.0 lacks a file; mmengine 0.10.0 resumes EMA weights wrongly)
+# torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up
+# to 2.5.1; others: the oldest that were run with it (the wheel of mmseg 1.2.0 lacks a file;
+# mmengine 0.10.0 resumes EMA weights wrongly)
 PACKAGES = {
     package.module: package
     for package in (

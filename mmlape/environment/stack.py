@@ -9,7 +9,14 @@ import sys
 from dataclasses import dataclass
 
 from mmlape.environment.lock import everything_line, install_line, library_line
-from mmlape.environment.packages import EXPERIMENTS, LIBRARIES, OF_OPENMMLAB, PACKAGES, importable, installed
+from mmlape.environment.packages import (
+    EXPERIMENTS,
+    LIBRARIES,
+    OF_OPENMMLAB,
+    PACKAGES,
+    importable,
+    installed,
+)
 from mmlape.errors import StackError
 
 _DISTRIBUTIONS = {
@@ -63,7 +70,9 @@ def _numbers(text: str) -> list[int]:
 def library_problem() -> StackProblem | None:
     """Return which of the libraries that mmlape and the MM packages import are not installed at all."""
     missing = [_DISTRIBUTIONS.get(name, name) for name in LIBRARIES if not importable(name)]
-    return StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing)) if missing else None
+    if not missing:
+        return None
+    return StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing))
 
 
 def import_problem(module: str) -> StackProblem | None:
@@ -71,12 +80,17 @@ def import_problem(module: str) -> StackProblem | None:
     try:
         importlib.import_module(module)
     except Exception as error:
-        return StackProblem(f'{module} does not import: {first_line(error)}', _import_fix(module, error))
+        return StackProblem(
+            f'{module} does not import: {first_line(error)}', _import_fix(module, error)
+        )
     return None
 
 
 def _import_fix(module: str, error: Exception) -> str:
-    """Return the line for a package that is installed and does not import: mostly, something else is missing."""
+    """Return the line for a package that is installed and does not import.
+
+    Mostly, something else is missing.
+    """
     missing = getattr(error, 'name', None) or ''
     if missing.startswith('mmcv.'):
         return install_line('mmcv')
@@ -99,19 +113,30 @@ def ops_problem(device: str = 'cpu') -> StackProblem | None:
         import torch
 
         ext = importlib.import_module('mmcv._ext')
-        boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.2], [8.0, 8.0, 9.0, 9.0]], device=device)
+        boxes = torch.tensor(
+            [[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.2], [8.0, 8.0, 9.0, 9.0]], device=device
+        )
         scores = torch.tensor([0.9, 0.8, 0.7], device=device)
         kept = ext.nms(boxes, scores, iou_threshold=0.5, offset=0).tolist()
         image, box = torch.full((1, 1, 8, 8), 3.0), torch.tensor([[0.0, 1.0, 1.0, 5.0, 5.0]])
-        pooled = importlib.import_module('mmcv.ops').roi_align(image.to(device), box.to(device), 2).cpu()
+        pooled = (
+            importlib.import_module('mmcv.ops').roi_align(image.to(device), box.to(device), 2).cpu()
+        )
     except ModuleNotFoundError as error:
         if (error.name or '').startswith('mmcv._ext'):
-            return StackProblem("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
-        return StackProblem(f'mmcv does not import: {first_line(error)}', _import_fix('mmcv', error))
+            return StackProblem(
+                "mmcv has no ops ('mmcv._ext' is missing)",
+                f'{sys.executable} -m mmlape install-ops',
+            )
+        return StackProblem(
+            f'mmcv does not import: {first_line(error)}', _import_fix('mmcv', error)
+        )
     except Exception as error:
         return StackProblem(f"mmcv's ops do not run on {device.upper()}: {first_line(error)}", line)
     if kept != [0, 2] or not torch.allclose(pooled, torch.full_like(pooled, 3.0)):
-        return StackProblem(f"mmcv's ops are wrong on {device.upper()}: NMS keeps {kept} of [0, 2]", line)
+        return StackProblem(
+            f"mmcv's ops are wrong on {device.upper()}: NMS keeps {kept} of [0, 2]", line
+        )
     return None
 
 
@@ -129,14 +154,22 @@ def merged(problems: list[StackProblem]) -> list[StackProblem]:
 
 
 def missing_extra(error: Exception) -> StackError | None:
-    """Return the error, in one line, of an import that lacks what an extra brings; None if something else is wrong."""
+    """Return the error, in one line, of an import that lacks what an extra brings.
+
+    None if something else is wrong.
+    """
     module = (getattr(error, 'name', None) or '').partition('.')[0]
     if not module or importable(module) or not importable('torch'):
         return None
     if module in EXPERIMENTS:
-        return StackError(f'this command needs {module}, which is not installed: {_pip("mmlape[experiments]")}')
+        return StackError(
+            f'this command needs {module}, which is not installed: {_pip("mmlape[experiments]")}'
+        )
     if not any(map(importable, OF_OPENMMLAB)):
-        return StackError(f"this command needs OpenMMLab's stack; {module} is not installed: {_pip('mmlape[stack]')}")
+        return StackError(
+            f"this command needs OpenMMLab's stack; {module} is not installed: "
+            f'{_pip("mmlape[stack]")}'
+        )
     return None
 
 
@@ -145,10 +178,13 @@ def _pip(extra: str) -> str:
 
 
 def require_stack() -> None:
-    """Stop with one clear message unless the stack works: all packages, and mmcv's ops, two of which are run.
+    """Stop with one clear message unless the stack works.
+
+    All packages, and mmcv's ops, two of which are run.
 
     Raises:
-        StackError: Something is missing, too old or broken; the message has a line for each that fixes it.
+        StackError: Something is missing, too old or broken; the message has a line for each that
+            fixes it.
     """
     results = [presence_problem(module) for module in PACKAGES]
     if not any(results):
@@ -160,4 +196,6 @@ def require_stack() -> None:
         lines = [f'  {problem}' for problem in problems]
         if everything := everything_line():
             lines.append(f'  or everything at once: {everything}')
-        raise StackError('\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines]))
+        raise StackError(
+            '\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines])
+        )

@@ -18,10 +18,11 @@ from mmlape.registry import METRICS
 class IoUMetric(MMSegIoUMetric):
     """MMSegmentation's IoU metric, counted in integers, unrounded, with the values of each class.
 
-    MMSegmentation sums pixels in float32, exact up to 16.7 million only; here the sums are int64. Keys are
-    MMSegmentation's (``aAcc``, ``mIoU``, ``mAcc``, ...), in percent, and ``per_class/IoU/<class>``,
-    ``per_class/Acc/<class>``. A class that is neither in the ground truth nor predicted has an IoU of NaN and is left
-    out of the mean; the accuracy of a class without ground truth is NaN.
+    MMSegmentation sums pixels in float32, exact up to 16.7 million only; here the sums are int64.
+    Keys are MMSegmentation's (``aAcc``, ``mIoU``, ``mAcc``, ...), in percent, and
+    ``per_class/IoU/<class>``, ``per_class/Acc/<class>``. A class that is neither in the ground
+    truth nor predicted has an IoU of NaN and is left out of the mean; the accuracy of a class
+    without ground truth is NaN.
 
     Args:
         *args: As in MMSegmentation.
@@ -29,7 +30,8 @@ class IoUMetric(MMSegIoUMetric):
         **kwargs: As in MMSegmentation.
 
     Raises:
-        DataError: A label map has a label outside the classes (the message names it), or nothing was evaluated.
+        DataError: A label map has a label outside the classes (the message names it), or nothing
+            was evaluated.
     """
 
     def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
@@ -48,7 +50,8 @@ class IoUMetric(MMSegIoUMetric):
                 continue
             try:
                 label = sample['gt_sem_seg']['data'].squeeze().to(predicted)
-                self.results.append(self.intersect_and_union(predicted, label, num_classes, self.ignore_index))
+                areas = self.intersect_and_union(predicted, label, num_classes, self.ignore_index)
+                self.results.append(areas)
             except DataError as error:
                 raise DataError(
                     f'{sample.get("seg_map_path") or sample.get("img_path") or "an image"}: {error}'
@@ -67,7 +70,8 @@ class IoUMetric(MMSegIoUMetric):
             ignore_index: The label of pixels that are left out.
 
         Returns:
-            Pixels in both maps, in either, in the prediction, in the ground truth; each (K,) int64, on the CPU.
+            Pixels in both maps, in either, in the prediction, in the ground truth; each (K,) int64,
+            on the CPU.
 
         Raises:
             DataError: A label is outside 0 .. K-1 and not ``ignore_index``.
@@ -77,8 +81,9 @@ class IoUMetric(MMSegIoUMetric):
         outside = truth[(truth < 0) | (truth >= num_classes)].unique().tolist()
         if outside:
             raise DataError(
-                f'labels {outside[:10]} in the ground truth, but the {num_classes} classes are 0..{num_classes - 1} '
-                f'and {ignore_index} is ignored: check num_classes, the class list and reduce_zero_label'
+                f'labels {outside[:10]} in the ground truth, but the {num_classes} classes are '
+                f'0..{num_classes - 1} and {ignore_index} is ignored: check num_classes, the class '
+                'list and reduce_zero_label'
             )
         intersection, of_prediction, of_truth = (
             torch.bincount(values, minlength=num_classes)[:num_classes]
@@ -98,7 +103,12 @@ class IoUMetric(MMSegIoUMetric):
         values = {'aAcc': float(measures.pop('aAcc')) * 100}
         for measure, row in measures.items():
             # NaN, without NumPy's warning, where every pixel is ignored
-            values[f'm{measure}'] = float(np.nanmean(row)) * 100 if np.isfinite(row).any() else float('nan')
+            values[f'm{measure}'] = (
+                float(np.nanmean(row)) * 100 if np.isfinite(row).any() else float('nan')
+            )
         names = self.dataset_meta['classes']
-        single = {measure: dict(zip(names, (row * 100).tolist(), strict=True)) for measure, row in measures.items()}
+        single = {
+            measure: dict(zip(names, (row * 100).tolist(), strict=True))
+            for measure, row in measures.items()
+        }
         return values | flatten_per_class(single) if self.per_class else values

@@ -9,7 +9,11 @@ from torch import Tensor
 
 
 def save_label_map(
-    path: str | Path, labels: Tensor, num_classes: int, zero_is_unlabelled: bool, palette: Sequence | None = None
+    path: str | Path,
+    labels: Tensor,
+    num_classes: int,
+    zero_is_unlabelled: bool,
+    palette: Sequence | None = None,
 ) -> None:
     """Write the labels of an image: in 8 bits, or in 16 bits and without colours where 8 do not hold all classes.
 
@@ -17,7 +21,8 @@ def save_label_map(
         path: Its folder is made.
         labels: (H, W), classes from 0.
         num_classes: Number of classes.
-        zero_is_unlabelled: Whether the annotation files have 0 for unlabelled pixels and classes from 1.
+        zero_is_unlabelled: Whether the annotation files have 0 for unlabelled pixels and classes
+            from 1.
         palette: Colours of the classes.
     """
     values = labels.cpu().numpy().astype(np.int64) + zero_is_unlabelled

@@ -1,11 +1,12 @@
 """Names, order and unit of the metrics in tables and figures.
 
-The unit is the point, a hundredth: COCO's AP and AR, recorded in [0, 1], are multiplied by 100; mIoU and accuracies
-are recorded in percent already. A run records what the metric returned.
+The unit is the point, a hundredth: COCO's AP and AR, recorded in [0, 1], are multiplied by 100;
+mIoU and accuracies are recorded in percent already. A run records what the metric returned.
 
-Single classes' values have the keys ``per_class/<measure>/<class>``, after a metric's prefix. MMEngine logs every key
-of every validation, and ADE20K has 300 of these, so `mmlape.engine.hooks.PerClassHook`, which every run of this
-package has, removes them before the log is written.
+Single classes' values have the keys ``per_class/<measure>/<class>``, after a metric's prefix.
+MMEngine logs every key of every validation, and ADE20K has 300 of these, so
+`mmlape.engine.hooks.PerClassHook`, which every run of this package has, removes them before the log
+is written.
 """
 
 import math
@@ -32,7 +33,15 @@ LABELS = {
 }
 """The names that differ from the keys."""
 
-RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'crop_1.0/accuracy/top1', 'aAcc', 'mAcc')
+RANKING = (
+    'mIoU',
+    'coco/bbox_mAP',
+    'coco/segm_mAP',
+    'accuracy/top1',
+    'crop_1.0/accuracy/top1',
+    'aAcc',
+    'mAcc',
+)
 """The metrics that a short table shows, the most important first."""
 
 _SIZES = {'50': '50', '75': '75', 's': 'small', 'm': 'medium', 'l': 'large'}
@@ -66,7 +75,10 @@ def show(metric: str, value: float | None) -> str:
 
 
 def label(metric: str) -> str:
-    """Return a metric's name in tables: 'box AP small' for 'coco/bbox_mAP_s'; its key where it has no name."""
+    """Return a metric's name in tables: 'box AP small' for 'coco/bbox_mAP_s'.
+
+    Its key where it has no name.
+    """
     if metric in LABELS:
         return LABELS[metric]
     match = _COCO.search(metric)
@@ -85,7 +97,11 @@ PREFIX = 'per_class/'
 
 def flatten_per_class(tables: dict[str, dict[str, float]]) -> dict[str, float]:
     """Turn ``{measure: {class: value}}`` into metric keys."""
-    return {f'{PREFIX}{measure}/{name}': value for measure, row in tables.items() for name, value in row.items()}
+    return {
+        f'{PREFIX}{measure}/{name}': value
+        for measure, row in tables.items()
+        for name, value in row.items()
+    }
 
 
 def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:

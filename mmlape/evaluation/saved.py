@@ -11,12 +11,16 @@ from mmengine.structures import InstanceData
 from mmlape.files import atomic_path
 
 
-def object_rows(objects: InstanceData, image_id: int, category_ids: Sequence[int] | None) -> list[dict]:
+def object_rows(
+    objects: InstanceData,
+    image_id: int,
+    category_ids: Sequence[int] | None,
+) -> list[dict]:
     """Return for each object ``image_id, category_id, bbox`` (x, y, width, height), ``score`` and ``segmentation``.
 
     Args:
-        objects: The predicted ``bboxes`` (corners), ``scores`` and ``labels``, and ``masks`` of models that have them,
-            as arrays (N, H, W) or encoded, which become run lengths.
+        objects: The predicted ``bboxes`` (corners), ``scores`` and ``labels``, and ``masks`` of
+            models that have them, as arrays (N, H, W) or encoded, which become run lengths.
         image_id: Of the image in COCO's file.
         category_ids: Of the labels 0, 1, ...; None for the labels themselves.
     """

@@ -1,9 +1,10 @@
 """Averages over the runs of an arm: of the last and of the best evaluation, apart.
 
-The last evaluation of every run is at the same iteration; the best one is picked per run by its validation metric, so
-its mean is optimistic. The two are never mixed. A run that is missing, failed, diverged, broken, running or partial
-counts in neither, and is listed with its reason. Runs that differ in what must be equal are not repeats of each other:
-averaging them is an error that names the difference.
+The last evaluation of every run is at the same iteration; the best one is picked per run by its
+validation metric, so its mean is optimistic. The two are never mixed. A run that is missing,
+failed, diverged, broken, running or partial counts in neither, and is listed with its reason. Runs
+that differ in what must be equal are not repeats of each other: averaging them is an error that
+names the difference.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,9 +63,9 @@ SUMMARY = 'summary.json'
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
     """Check that runs of an arm may be averaged.
 
-    Runs without an identity, of older versions, may be averaged with each other only; seeds, iterations and the
-    metric of the best evaluation are compared all the same. ``allow_software``: the package's code and the stack may
-    differ.
+    Runs without an identity, of older versions, may be averaged with each other only; seeds,
+    iterations and the metric of the best evaluation are compared all the same. ``allow_software``:
+    the package's code and the stack may differ.
 
     Raises:
         DataError: They differ in what must be equal; the message names the runs and the difference.
@@ -74,10 +75,15 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
         raise DataError(f'two of {[str(run.folder) for run in runs]} have the same seed: {seeds}')
     keys = {run.best['key'] for run in runs if run.best}
     if len(keys) > 1:
-        raise DataError(f'these runs picked their best evaluation by different metrics: {sorted(keys)}')
+        raise DataError(
+            f'these runs picked their best evaluation by different metrics: {sorted(keys)}'
+        )
     steps = {run.last['step'] for run in runs if run.last}
     if len(steps) > 1:
-        raise DataError(f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other')
+        raise DataError(
+            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of '
+            'each other'
+        )
     known = [run for run in runs if run.identity]
     if known and len(known) < len(runs):
         older = next(run for run in runs if not run.identity)
@@ -93,8 +99,8 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
         if lines:
             hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
             raise DataError(
-                f'{known[0].folder} and {other.folder} are not repeats of each other ({listed(lines, 4)}): '
-                f'average them apart, in arms of their own{hint}'
+                f'{known[0].folder} and {other.folder} are not repeats of each other '
+                f'({listed(lines, 4)}): average them apart, in arms of their own{hint}'
             )
 
 
@@ -102,11 +108,12 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
     """Average the runs of an arm, those that count; see `check_repeats` for the others' errors.
 
     Returns:
-        ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric that 'best' is by),
-        and under ``last`` and under ``best``: ``n``, ``steps`` ({seed: iteration}), ``metrics`` and ``per_class``
-        ({metric: {class: ...}}) with ``mean``, ``std`` (sample standard deviation), ``n``, ``low`` and ``high`` (95 %
-        interval), ``note`` (why there is no interval) and ``values`` ({seed: value}) of each. Values are as the
-        metric returned them; undefined ones are left out, and n says so.
+        ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric
+        that 'best' is by), and under ``last`` and under ``best``: ``n``, ``steps`` ({seed:
+        iteration}), ``metrics`` and ``per_class`` ({metric: {class: ...}}) with ``mean``, ``std``
+        (sample standard deviation), ``n``, ``low`` and ``high`` (95 % interval), ``note`` (why
+        there is no interval) and ``values`` ({seed: value}) of each. Values are as the metric
+        returned them; undefined ones are left out, and n says so.
     """
     runs = list(runs)
     done = [run for run in runs if run.counts]
@@ -116,23 +123,24 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
     summary = {'seeds': [run.seed for run in done], 'unfinished': unfinished, 'key': key}
     for which in EVALUATIONS:
         evaluations = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
-        names = dict.fromkeys(name for entry in evaluations.values() for name in entry.get('per_class') or {})
+        by_class = {seed: entry.get('per_class') or {} for seed, entry in evaluations.items()}
+        per_class = {}
+        for name in dict.fromkeys(name for classes in by_class.values() for name in classes):
+            rows = {seed: classes.get(name, {}) for seed, classes in by_class.items()}
+            per_class[name] = moments(rows, name)
         summary[which] = {
             'n': len(evaluations),
             'steps': {str(seed): entry['step'] for seed, entry in evaluations.items()},
             'metrics': moments({seed: entry['metrics'] for seed, entry in evaluations.items()}),
-            'per_class': {
-                name: moments(
-                    {seed: (entry.get('per_class') or {}).get(name, {}) for seed, entry in evaluations.items()}, name
-                )
-                for name in names
-            },
+            'per_class': per_class,
         }
     return summary
 
 
 def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
-    """Return the moments of each value of ``{seed: {metric: value}}``, as in `summarise`; undefined ones are left out.
+    """Return the moments of each value of ``{seed: {metric: value}}``, as in `summarise`.
+
+    Undefined ones are left out.
 
     Args:
         rows: The values; with ``metric``, ``{seed: {class: value}}`` of that metric.
@@ -140,8 +148,10 @@ def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None)
     """
     result = {}
     for name in dict.fromkeys(name for row in rows.values() for name in row):
-        values = {str(seed): row.get(name) for seed, row in rows.items()}
-        values = {seed: value for seed, value in values.items() if is_defined(metric or name, value)}
+        values = {}
+        for seed, row in rows.items():
+            if is_defined(metric or name, row.get(name)):
+                values[str(seed)] = row.get(name)
         result[name] = {**vars(estimate(list(values.values()))), 'values': values}
     return result
 
@@ -163,29 +173,47 @@ def in_points(summary: dict) -> dict:
 def entry_in_points(metric: str, entry: dict) -> dict:
     """Return the moments of a metric, with every value in points."""
     scaled = {
-        key: None if entry[key] is None else points(metric, entry[key]) for key in ('mean', 'std', 'low', 'high')
+        key: None if entry[key] is None else points(metric, entry[key])
+        for key in ('mean', 'std', 'low', 'high')
     }
-    return {**entry, **scaled, 'values': {seed: points(metric, value) for seed, value in entry['values'].items()}}
+    return {
+        **entry,
+        **scaled,
+        'values': {seed: points(metric, value) for seed, value in entry['values'].items()},
+    }
 
 
 def write_summary(
     folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
 ) -> dict:
-    """Average the runs of an arm; write the result, with their config, as ``summary.json`` into the arm's folder."""
+    """Average the runs of an arm.
+
+    Write the result, with their config, as ``summary.json`` into the arm's folder.
+    """
     summary = {'config': config, **summarise(runs, allow_software)}
     write_json(Path(folder) / SUMMARY, summary)
     return summary
 
 
 def summary_table(summary: dict) -> pd.DataFrame:
-    """Build a table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
+    """Build a table of every metric, in points.
+
+    Mean, standard deviation, n and 95 % interval of last, and of best.
+    """
     averages = {which: in_points(summary)[which]['metrics'] for which in EVALUATIONS}
     rows = []
     for name in ranked(averages['last'] | averages['best'], summary['key']):
         row = [name]
         for which in EVALUATIONS:
             entry = averages[which].get(name, {'mean': None, 'std': None, 'n': 0})
-            row += [number(entry['mean']), number(entry['std']), entry['n'], interval(averages[which].get(name))]
+            row += [
+                number(entry['mean']),
+                number(entry['std']),
+                entry['n'],
+                interval(averages[which].get(name)),
+            ]
         rows.append(row)
-    columns = (f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %'))
+    columns = (
+        f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %')
+    )
     return text_table(('metric', *columns), rows)

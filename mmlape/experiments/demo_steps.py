@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 INTRODUCTION = (
-    'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no scan of training '
-    'appears in validation. A small DeiT is pretrained on crops of one digit with the default position embedding and '
-    'with LaPE, and fine-tuned from there, with attention in windows as large as those crops. Untrained is the model '
-    'that training starts with: a pretrained backbone under new heads. The models and the data are tiny and the seeds '
-    'few: the numbers show that everything works and learns, not which position embedding is better.'
+    'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no '
+    'scan of training appears in validation. A small DeiT is pretrained on crops of one digit with '
+    'the default position embedding and with LaPE, and fine-tuned from there, with attention in '
+    'windows as large as those crops. Untrained is the model that training starts with: a '
+    'pretrained backbone under new heads. The models and the data are tiny and the seeds few: the '
+    'numbers show that everything works and learns, not which position embedding is better.'
 )
 FIRST_SEED = 121
 
@@ -19,15 +20,28 @@ class Step:
     name: str  # the arm's name in the report
     task: str  # 'classification' (pretraining), 'segmentation' or 'detection'
     config: str  # below ``configs``
-    cost: float  # seconds of one run on two cores, or twice as many on one: the weight in estimates of the time left
+    # seconds of one run on two cores, or twice as many on one: the weight in estimates of the time
+    # left
+    cost: float
     pretrained: str | None = None  # the step whose checkpoint it starts from
     options: tuple[str, ...] = ()  # changes of the config
-    over_seeds: bool = False  # whether it runs once for each seed of the demo; else for the first one
+    # whether it runs once for each seed of the demo; else for the first one
+    over_seeds: bool = False
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'classification/digits/deit-mini_1xb32-5e_mini-digits.py', 38),
-    Step('DeiT, LaPE', 'classification', 'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py', 38),
+    Step(
+        'DeiT, default PE',
+        'classification',
+        'classification/digits/deit-mini_1xb32-5e_mini-digits.py',
+        38,
+    ),
+    Step(
+        'DeiT, LaPE',
+        'classification',
+        'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py',
+        38,
+    ),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',

@@ -2,9 +2,9 @@
 
 Several runs go side by side where they fit, never two on one GPU, whichever process starts them.
 
-A GPU is reserved by locking a file that is named after it, in a folder of this user on this machine. The training
-process inherits the lock, so a GPU stays reserved while its training lives, even if the process that started it is
-gone.
+A GPU is reserved by locking a file that is named after it, in a folder of this user on this
+machine. The training process inherits the lock, so a GPU stays reserved while its training lives,
+even if the process that started it is gone.
 """
 
 import getpass
@@ -70,14 +70,17 @@ class Slot:
 
 
 def visible_devices() -> list[Device]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process; TrainingError if torch cannot list them.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process.
 
-    Another process asks for them: CUDA is not initialised here, and CUDA itself decides which GPU a number means.
+    TrainingError if torch cannot list them. Another process asks for them: CUDA is not initialised
+    here, and CUDA itself decides which GPU a number means.
     """
     shown = os.environ.get('CUDA_VISIBLE_DEVICES')
     if shown == '':
         return []
-    result = subprocess.run([sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False
+    )
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ['no message'])[-1]
         raise TrainingError(f'torch cannot list the GPUs ({last}): check with `mmlape doctor`')
@@ -87,11 +90,16 @@ def visible_devices() -> list[Device]:
 
 
 class DevicePool:
-    """Reserves GPUs, by locks in a folder; by default one of this user in the machine's temporary folder."""
+    """Reserves GPUs, by locks in a folder.
+
+    By default one of this user in the machine's temporary folder.
+    """
 
     def __init__(self, devices: Sequence[Device], folder: str | Path | None = None) -> None:
         self.devices = tuple(devices)
-        self.folder = Path(folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices')
+        self.folder = Path(
+            folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices'
+        )
 
     def acquire(self, count: int) -> Slot | None:
         """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free."""
@@ -99,9 +107,11 @@ class DevicePool:
             with self._exclusive():
                 locked = [(device, take_lock(self._file(device))) for device in self.free()[:count]]
         except OSError as error:
-            raise TrainingError(f'{self.folder}, which holds the locks of GPUs: {error.strerror}') from error
-        held = [(device, lock) for device, lock in locked if lock is not None]
-        slot = Slot(tuple(device for device, _ in held), tuple(lock for _, lock in held))
+            raise TrainingError(
+                f'{self.folder}, which holds the locks of GPUs: {error.strerror}'
+            ) from error
+        held = {device: lock for device, lock in locked if lock is not None}
+        slot = Slot(tuple(held), tuple(held.values()))
         if len(held) < count:
             slot.release()
             return None
@@ -166,11 +176,17 @@ class Launcher(ABC):
 
     @abstractmethod
     def reserve(self, running: int) -> Slot | None:
-        """Reserve a slot for one more run beside ``running`` others; return None if there is no free one."""
+        """Reserve a slot for one more run beside ``running`` others.
+
+        Return None if there is no free one.
+        """
 
     @abstractmethod
     def start(self, planned: PlannedRun, lock: int, slot: Slot) -> Job:
-        """Start or resume a run in a slot; the launcher owns ``lock``, the run's start lock, from now on."""
+        """Start or resume a run in a slot.
+
+        The launcher owns ``lock``, the run's start lock, from now on.
+        """
 
     def refresh(self, jobs: Sequence[Any]) -> None:  # noqa: B027  (optional)
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
@@ -183,7 +199,11 @@ class Launcher(ABC):
 def import_path() -> str:
     """Return a PYTHONPATH from which other processes import this package."""
     package = str(Path(mmlape.__file__).resolve().parents[1])
-    others = [path for path in os.environ.get('PYTHONPATH', '').split(os.pathsep) if path not in ('', package)]
+    others = [
+        path
+        for path in os.environ.get('PYTHONPATH', '').split(os.pathsep)
+        if path not in ('', package)
+    ]
     return os.pathsep.join([package, *others])
 
 
@@ -219,7 +239,8 @@ class LocalLauncher(Launcher):
 
     Args:
         processes: Processes of one run, one per GPU.
-        max_parallel: How many runs at a time; default: as many as there are GPUs for, or cores without GPUs.
+        max_parallel: How many runs at a time; default: as many as there are GPUs for, or cores
+            without GPUs.
         devices: The GPUs; default: all that are visible.
         pool: Builds the pool of GPUs.
 
@@ -237,8 +258,8 @@ class LocalLauncher(Launcher):
         devices = visible_devices() if devices is None else devices
         if devices and len(devices) < processes:
             raise ConfigError(
-                f'--processes {processes}: {len(devices)} GPUs are visible here. Ask for fewer, make more visible '
-                '(CUDA_VISIBLE_DEVICES), or use --slurm'
+                f'--processes {processes}: {len(devices)} GPUs are visible here. Ask for fewer, '
+                'make more visible (CUDA_VISIBLE_DEVICES), or use --slurm'
             )
         self.processes, self.pool = processes, pool(devices) if devices else None
         cores = available_cores()
@@ -249,10 +270,14 @@ class LocalLauncher(Launcher):
 
     def describe(self) -> str:
         """Return how many runs it starts at a time, and on what."""
-        side = f'{self.max_parallel} side by side' if self.max_parallel > 1 else 'one after the other'
+        side = (
+            f'{self.max_parallel} side by side' if self.max_parallel > 1 else 'one after the other'
+        )
         if self.pool:
             free = len(self.pool.free())
-            return f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
+            return (
+                f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
+            )
         what = 'process' if self.processes == 1 else 'processes'
         return f'no GPU here: {self.processes} CPU {what} a run, {side}'
 
@@ -290,7 +315,9 @@ class LocalLauncher(Launcher):
         return [sys.executable, str(tools / 'train.py'), config, *options]
 
     def _environment(self, slot: Slot) -> dict[str, str]:
-        environment = dict(os.environ, PYTHON=sys.executable, PYTHONUNBUFFERED='1', PYTHONPATH=import_path())
+        environment = dict(
+            os.environ, PYTHON=sys.executable, PYTHONUNBUFFERED='1', PYTHONPATH=import_path()
+        )
         environment.setdefault('OMP_NUM_THREADS', str(self.threads))
         if slot.devices:
             environment['CUDA_VISIBLE_DEVICES'] = slot.visible
@@ -308,7 +335,8 @@ class LocalLauncher(Launcher):
                 except subprocess.TimeoutExpired:
                     continue
         for job in jobs:
-            _signal(job.process, signal.SIGKILL)  # children that outlived the first process of their group
+            # children that outlived the first process of their group
+            _signal(job.process, signal.SIGKILL)
         return f'{len(jobs)} stopped' if jobs else ''
 
 

@@ -43,10 +43,17 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
     if not wait:
         return 0
-    return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
+    return average_arms(
+        study.arms, study.work_dir, study.seeds, study.options.allow_different_software
+    )
 
 
-def show_arms(arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
+def show_arms(
+    arms: Sequence[Arm],
+    work_dir: str | Path,
+    seeds: Sequence[int],
+    extra: Sequence[str],
+) -> None:
     """Print what the arms of studies are, and the command that trains each arm with its first seed alone.
 
     Nothing needs to be there for it: neither weights nor data nor a batch that fits.
@@ -67,7 +74,9 @@ def arms_table(arms: Sequence[Arm]) -> Table:
             study, planned = read_arm(arm.config)
             base = Path(planned.base).stem
             changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
-            printed = [f'{value} {metric}' for metric, value in paper_figures(study, planned).items()]
+            printed = [
+                f'{value} {metric}' for metric, value in paper_figures(study, planned).items()
+            ]
             if printed:
                 printed[0] = f'{printed[0]}, {study.paper}, {study.table}'.rstrip(', ')
             if planned.relative_to:
@@ -84,13 +93,19 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
         job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
         action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
         rows.append((planned.arm.name, planned.run.seed, planned.run.state, action, reason))
-    return console_table(text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5), launcher.describe())
+    table = text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5)
+    return console_table(table, launcher.describe())
 
 
 def average_arms(
-    arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
+    arms: Sequence[Arm],
+    work_dir: str | Path,
+    seeds: Sequence[int] | None,
+    allow_software: bool = False,
 ) -> int:
-    """Average every arm below a work dir over its seeds (None: all in its folder); print and write the results.
+    """Average every arm below a work dir over its seeds (None: all in its folder).
+
+    Print and write the results.
 
     Returns:
         1 if a run does not count, else 0.
@@ -112,7 +127,8 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
     console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary['unfinished'].items():
         say(f'not counted: seed {seed}, {outcome}')
-    others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']]
+    finished = [run.seed for run in read_seeds(folder) if run.finished]
+    others = [seed for seed in finished if seed not in summary['seeds']]
     if others:
         print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
     print(f'wrote {folder / SUMMARY}')

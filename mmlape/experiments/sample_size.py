@@ -16,7 +16,9 @@ from mmlape.tables import text_table
 def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
     """Build the spread of a standard deviation in points, which was estimated from so many seeds, if known."""
     if pilot_seeds is not None and pilot_seeds < 2:
-        raise ConfigError(f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more')
+        raise ConfigError(
+            f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more'
+        )
     return Spread(std, pilot_seeds and pilot_seeds - 1)
 
 
@@ -37,7 +39,8 @@ def pilot_spread(
         allow_software: As in `averages.check_repeats`.
 
     Returns:
-        The spread in points, and what it is of. It needs two finished seeds, and, if paired, two arms.
+        The spread in points, and what it is of. It needs two finished seeds, and, if paired, two
+        arms.
     """
     runs = read_arms(work_dir, arms)
     results = [average(ArmRuns(name, seeds), allow_software) for name, seeds in runs.items()]
@@ -51,9 +54,14 @@ def pilot_spread(
     values = {name: by_seed for name, by_seed in values.items() if by_seed}
     if not values:
         known = sorted({name for result in results for name in result.summary['last']['metrics']})
-        raise ConfigError(f'--metric {metric}: no finished run has it; there are: {", ".join(known) or "none"}')
+        raise ConfigError(
+            f'--metric {metric}: no finished run has it; there are: {", ".join(known) or "none"}'
+        )
     if paired and len(values) != 2:
-        raise ConfigError(f'--paired needs two arms, not {len(values)}: choose them with --arms; {", ".join(values)}')
+        raise ConfigError(
+            f'--paired needs two arms, not {len(values)}: choose them with --arms; '
+            f'{", ".join(values)}'
+        )
     by_arm = [list(by_seed.values()) for by_seed in values.values()]
     spread = of_differences(*values.values()) if paired else pooled(by_arm)
     if spread is None:
@@ -69,8 +77,8 @@ def sample_size_table(
     The columns are the spread's estimate, and the ends of its interval if it has one.
     """
     stds = (spread.std, *(spread.interval() or ()))
-    rows = [
-        (f'{difference:g}', *(seeds_needed(difference, std, power, paired) or f'> {MOST}' for std in stds))
-        for difference in differences
-    ]
+    rows = []
+    for difference in differences:
+        needed = [seeds_needed(difference, std, power, paired) for std in stds]
+        rows.append((f'{difference:g}', *(seeds or f'> {MOST}' for seeds in needed)))
     return text_table(('difference', *(f'std {std:.2f}' for std in stds)), rows)

@@ -1,4 +1,7 @@
-"""Carries a plan out: starts what is not finished, waits for what others train; no failure stops the other runs."""
+"""Carries a plan out: starts what is not finished, waits for what others train.
+
+No failure stops the other runs.
+"""
 
 import os
 import threading
@@ -45,7 +48,8 @@ class Scheduler:
             The state of the runs afterwards, in the order of the plan.
 
         Raises:
-            TrainingError: A run is refused, and nothing was started; or a folder cannot be written to.
+            TrainingError: A run is refused, and nothing was started; or a folder cannot be written
+                to.
         """
         require_startable(self.plan)
         for planned in self.plan:
@@ -146,16 +150,17 @@ class Scheduler:
             self.waiting.append(_resumed(planned, run))
             self.log(f'{planned.label}: {status}, continues in a new one')
         else:
-            self._fail(job, run, status, since=time.time() - seconds - 1)
+            self._fail(job, run, status)
 
-    def _fail(self, job: Job, run: Run, status: int | str, since: float) -> None:
+    def _fail(self, job: Job, run: Run, status: int | str) -> None:
         """Record the diagnosed failure of a run, and log it with the end of its output."""
         planned = job.planned
         self.failed.append(planned)
         code = status if isinstance(status, int) else None
-        out_of_memory = code is not None and oom_kills() > job.oom_kills  # a job's machine may be another one
+        # a job's machine may be another one
+        out_of_memory = code is not None and oom_kills() > job.oom_kills
         failure = job.failure or diagnose(code, last_part(planned.log), out_of_memory)
-        run = record_diagnosis(run, failure, planned.arm.config, since=since)
+        run = record_diagnosis(run, failure, planned.arm.config, planned.run.record)
         end = status if code is None else f'exit status {code}'
         self.log(
             f'{planned.label}: FAILED with {end}: {run.reason or failure["reason"]}\n'
@@ -183,9 +188,13 @@ class Scheduler:
         if time.monotonic() - self.last_report < self.report_interval:
             return
         self.last_report = time.monotonic()
-        running = [_progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]]
+        running = [
+            _progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]
+        ]
         counts = f'{len(self.finished)} of {len(self.plan)} finished, {len(running)} running'
-        counts += f', {len(self.waiting)} waiting' + (f', {len(self.failed)} failed' if self.failed else '')
+        counts += f', {len(self.waiting)} waiting' + (
+            f', {len(self.failed)} failed' if self.failed else ''
+        )
         self.log(f'{counts}{self._time_left()}: {"; ".join(running)}' if running else counts)
 
     def _time_left(self) -> str:
@@ -194,7 +203,9 @@ class Scheduler:
         if not self.estimate or not (self.jobs or self.waiting) or None in left:
             return ''
         now = time.monotonic()
-        durations = self.durations or [now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)]
+        durations = self.durations or [
+            now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)
+        ]
         if not durations:
             return ''
         total = sum(left) + len(self.waiting) * sum(durations) / len(durations)
@@ -204,7 +215,9 @@ class Scheduler:
 
 def _resumed(planned: PlannedRun, run: Run) -> PlannedRun:
     """Return the same run, to be resumed."""
-    return replace(planned, run=run, action='resume' if run.state != 'missing' else 'start', reason='')
+    return replace(
+        planned, run=run, action='resume' if run.state != 'missing' else 'start', reason=''
+    )
 
 
 def _progress(planned: PlannedRun) -> str:
@@ -216,7 +229,8 @@ def _progress(planned: PlannedRun) -> str:
 
 
 PRIOR = 60.0
-"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not jump."""
+"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not
+jump."""
 
 
 @dataclass
@@ -225,13 +239,14 @@ class Progress:
 
         left = (total - done) (passed + PRIOR) / (done + PRIOR)
 
-    The plan's costs are seconds on the machine that they were measured on; the last factor corrects them, the more the
-    more is done here.
+    The plan's costs are seconds on the machine that they were measured on; the last factor corrects
+    them, the more the more is done here.
     """
 
     total: float  # the sum of the costs
     print: Callable[[str], None]  # receives each line
-    running: Callable[[], float] = lambda: 0.0  # returns the cost of what is done of the parts that run now
+    # returns the cost of what is done of the parts that run now
+    running: Callable[[], float] = lambda: 0.0
     done: float = 0.0  # the cost of the parts that were finished here
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -261,5 +276,8 @@ class Progress:
         with self.lock:
             left = self.left()
             self.print(
-                printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')
+                printable(
+                    f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] '
+                    f'{text}'
+                )
             )

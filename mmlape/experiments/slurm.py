@@ -1,8 +1,9 @@
 """Runs as Slurm jobs: one `sbatch` script each, kept in the arm's folder, and found again by the name of the job.
 
-The name contains a hash of the run's folder, so any call, on any machine of the cluster, sees in the queue whether a
-run already has a job. As everywhere, the run's folder decides whether and from where a run is resumed; Slurm only
-places jobs. A job that is requeued, or submitted again after its time limit, resumes where it stopped.
+The name contains a hash of the run's folder, so any call, on any machine of the cluster, sees in
+the queue whether a run already has a job. As everywhere, the run's folder decides whether and from
+where a run is resumed; Slurm only places jobs. A job that is requeued, or submitted again after its
+time limit, resumes where it stopped.
 """
 
 import hashlib
@@ -59,7 +60,9 @@ class SlurmJob(Job):
     def failure(self) -> dict | None:
         """Slurm's reason for a failure."""
         failure_type, reason = SLURM_STATES.get(self.state, (None, None))
-        return dict(kind=failure_type, reason=f'job {self.number}: {reason}') if failure_type else None
+        if not failure_type:
+            return None
+        return dict(kind=failure_type, reason=f'job {self.number}: {reason}')
 
     def poll(self) -> str | None:
         """Return how it ended; None until then."""
@@ -67,8 +70,10 @@ class SlurmJob(Job):
 
     def can_continue(self, run: Run) -> bool:
         """Return whether another job should resume the run: it has advanced, and did not fail by itself."""
-        stopped = self.state == 'FAILED' and (run.record.get('failure') or {}).get('kind') == 'interrupted'
-        return (stopped or self.state in RESUMABLE) and (run.record.get('iter') or 0) > self.iteration
+        failure = run.record.get('failure') or {}
+        stopped = self.state == 'FAILED' and failure.get('kind') == 'interrupted'
+        has_advanced = (run.record.get('iter') or 0) > self.iteration
+        return (stopped or self.state in RESUMABLE) and has_advanced
 
     def save(self) -> None:
         """Record the state for processes that do not ask Slurm."""
@@ -100,13 +105,16 @@ class SlurmLauncher(Launcher):
     ) -> None:
         missing = [name for name in ('sbatch', 'squeue') if not shutil.which(name)]
         if missing:
-            raise ConfigError(f'--slurm: no {" or ".join(missing)} here; run it where jobs are submitted')
+            raise ConfigError(
+                f'--slurm: no {" or ".join(missing)} here; run it where jobs are submitted'
+            )
         self.processes, self.max_parallel, self.interval = processes, max_parallel, interval
         self.on_node = min(per_node, processes) or processes
         self.nodes, self.gpus = math.ceil(processes / self.on_node), per_node > 0
         if processes % self.on_node:
             raise ConfigError(
-                f'--processes {processes} do not fill nodes of --gpus-per-node {per_node}: give a divisor'
+                f'--processes {processes} do not fill nodes of --gpus-per-node {per_node}: give a '
+                'divisor'
             )
         self.options = [part for option in options for part in shlex.split(option)]
         self.last_query = -math.inf
@@ -143,7 +151,9 @@ class SlurmLauncher(Launcher):
         config, *options = planned.train_args
         launcher = ['--launcher', 'slurm'] if self.processes > 1 else []
         tool = mim_root() / 'tools' / 'train.py'
-        command = shlex.join([sys.executable, '-u', str(tool), config, '--resume', *launcher, *options])
+        command = shlex.join(
+            [sys.executable, '-u', str(tool), config, '--resume', *launcher, *options]
+        )
         return '\n'.join(
             [
                 '#!/bin/bash',
@@ -151,7 +161,8 @@ class SlurmLauncher(Launcher):
                 f'export PYTHONPATH={shlex.quote(import_path())} PYTHONUNBUFFERED=1',
                 'export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}',
                 f'echo {shlex.quote("$ " + command)}',
-                f'exec srun --kill-on-bad-exit=1 --cpus-per-task="${{SLURM_CPUS_PER_TASK:-1}}" {command}',
+                f'exec srun --kill-on-bad-exit=1 --cpus-per-task="${{SLURM_CPUS_PER_TASK:-1}}" '
+                f'{command}',
                 '',
             ]
         )
@@ -169,13 +180,17 @@ class SlurmLauncher(Launcher):
             'signal': f'TERM@{GRACE}',
         }
         given = dict(option.removeprefix('--').partition('=')[::2] for option in self.options)
-        if self.gpus and not any(key in given for key in ('gres', 'gpus', 'gpus-per-node', 'gpus-per-task')):
+        if self.gpus and not any(
+            key in given for key in ('gres', 'gpus', 'gpus-per-node', 'gpus-per-task')
+        ):
             defaults['gres'] = f'gpu:{self.on_node}'
         fixed = [key for key in ('job-name', 'output', 'chdir', 'array') if key in given]
         if fixed:
             raise ConfigError(f'--slurm-args {fixed[0]}: set by the launcher')
         options = {**defaults, **given}.items()
-        return [key if value == '' else f'{key}={shlex.quote(str(value))}' for key, value in options]
+        return [
+            key if value == '' else f'{key}={shlex.quote(str(value))}' for key, value in options
+        ]
 
     def refresh(self, jobs: Sequence[SlurmJob]) -> None:
         """Query the queue at intervals, and update the states of jobs."""
@@ -204,7 +219,9 @@ class SlurmLauncher(Launcher):
         result = _slurm('squeue', '--me', '--noheader', '--format=%A|%T|%j')
         if result.returncode:
             if check:
-                raise TrainingError(f'squeue does not answer, jobs may exist unseen: {result.stderr.strip()}')
+                raise TrainingError(
+                    f'squeue does not answer, jobs may exist unseen: {result.stderr.strip()}'
+                )
             return None
         lines = [line.split('|', 2) for line in result.stdout.splitlines()]
         return {name.strip(): (number, state) for number, state, name in lines}
@@ -224,8 +241,13 @@ def _submit(script: Path) -> str:
 
 
 def _final_state(number: str) -> str:
-    """Return the state of a job that has left the queue; 'vanished' where Slurm does not record it."""
-    result = _slurm('sacct', '-j', number, '--allocations', '--noheader', '--parsable2', '--format=State')
+    """Return the state of a job that has left the queue.
+
+    'vanished' where Slurm does not record it.
+    """
+    result = _slurm(
+        'sacct', '-j', number, '--allocations', '--noheader', '--parsable2', '--format=State'
+    )
     if result.returncode == 0 and result.stdout.strip():
         return result.stdout.split()[0]
     result = _slurm('scontrol', 'show', 'job', number, '--oneliner')
@@ -235,8 +257,12 @@ def _final_state(number: str) -> str:
 
 def _slurm(*command: str) -> subprocess.CompletedProcess:
     """Call Slurm without the variables of the allocation that this process may run in."""
-    environment = {key: value for key, value in os.environ.items() if not re.match(r'SLURM_(?!CONF$)', key)}
+    environment = {
+        key: value for key, value in os.environ.items() if not re.match(r'SLURM_(?!CONF$)', key)
+    }
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=120
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, '', str(error))

@@ -1,13 +1,14 @@
 """Means over seeds with their intervals, differences between two arms with intervals and p, and Holm's correction.
 
-The formulas are statsmodels': Student's t for one arm (`DescrStatsW`), Welch's t for two (`CompareMeans`, unequal
-variances), t on the differences for runs paired by their seed, Holm's step-down procedure (`multipletests`). Fewer
-than three values give neither interval nor p: with one degree of freedom an interval reaches 12.7 standard errors to
-either side. Neither do values without any spread: their t is undefined.
+The formulas are statsmodels': Student's t for one arm (`DescrStatsW`), Welch's t for two
+(`CompareMeans`, unequal variances), t on the differences for runs paired by their seed, Holm's
+step-down procedure (`multipletests`). Fewer than three values give neither interval nor p: with one
+degree of freedom an interval reaches 12.7 standard errors to either side. Neither do values without
+any spread: their t is undefined.
 
-How many seeds a difference needs follows from the spread of a pilot, which a few seeds estimate poorly: with n = 5 the
-95 % interval (chi-square) is from 0.6 to 2.9 times the estimate, and the seeds needed grow with its square. So both
-ends of the interval are reported.
+How many seeds a difference needs follows from the spread of a pilot, which a few seeds estimate
+poorly: with n = 5 the 95 % interval (chi-square) is from 0.6 to 2.9 times the estimate, and the
+seeds needed grow with its square. So both ends of the interval are reported.
 """
 
 import math
@@ -50,7 +51,8 @@ class Difference:
     """A difference of two arms' means, the first minus the second."""
 
     mean: float | None  # None if an arm has no value
-    n: tuple[int, int]  # how many values of the first and of the second arm; of pairs, twice the same
+    # how many values of the first and of the second arm; of pairs, twice the same
+    n: tuple[int, int]
     # low, high: the 95 % interval; None where there is none
     low: float | None = None
     high: float | None = None
@@ -63,7 +65,8 @@ class Difference:
 def estimate(values: Sequence[float]) -> Estimate:
     """Return mean, sample standard deviation, and Student's 95 % interval of the mean."""
     values, n = np.asarray(values, dtype=float), len(values)
-    mean, std = math.fsum(values) / n if n else None, _std(values) if n > 1 else None
+    mean = math.fsum(values) / n if n else None
+    std = _std(values) if n > 1 else None
     if n < LEAST or std == 0:
         return Estimate(mean, std, n, note=TOO_FEW if n < LEAST else NO_SPREAD)
     low, high = DescrStatsW(values).tconfint_mean(1 - CONFIDENCE)
@@ -71,7 +74,10 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """Return the difference of two arms' means with Welch's interval and p: variances and seeds may differ."""
+    """Return the difference of two arms' means with Welch's interval and p.
+
+    Variances and seeds may differ.
+    """
     values, baseline = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
     n = (len(values), len(baseline))
     mean = float(np.mean(values) - np.mean(baseline)) if min(n) else None
@@ -111,7 +117,10 @@ def holm(family: Sequence[Difference]) -> list[Difference]:
     return result
 
 
-def _differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> tuple[np.ndarray, float]:
+def _differences(
+    values: Mapping[int, float],
+    baseline: Mapping[int, float],
+) -> tuple[np.ndarray, float]:
     """Return the differences over common seeds, and their sample standard deviation, 0 for fewer than two."""
     common = [seed for seed in values if seed in baseline]
     differences = np.array([values[seed] - baseline[seed] for seed in common], dtype=float)
@@ -120,9 +129,14 @@ def _differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> 
 
 
 def _std(values: np.ndarray, size: float | None = None) -> float:
-    """Return the sample standard deviation; 0 if it is that of rounding errors, of differences of values of a size."""
+    """Return the sample standard deviation.
+
+    0 if it is that of rounding errors, of differences of values of a size.
+    """
     std = float(values.std(ddof=1))
-    least = _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
+    least = (
+        _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
+    )
     return std if std > least else 0.0
 
 
@@ -135,25 +149,36 @@ MOST = 1_000_000
 class Spread:
     """A standard deviation over seeds, and its uncertainty."""
 
-    std: float  # of one arm's values; for a paired design, of the differences between two arms' values of a seed
+    # of one arm's values; for a paired design, of the differences between two arms' values of a
+    # seed
+    std: float
     freedom: int | None = None  # degrees of freedom of the estimate; None if they are unknown
 
     def interval(self) -> tuple[float, float] | None:
-        """Return the chi-square 95 % interval of the standard deviation; None without degrees of freedom."""
+        """Return the chi-square 95 % interval of the standard deviation.
+
+        None without degrees of freedom.
+        """
         if not self.freedom:
             return None
         tail = (1 - CONFIDENCE) / 2
-        low, high = (self.std * math.sqrt(self.freedom / chi2.ppf(q, self.freedom)) for q in (1 - tail, tail))
-        return low, high
+        low, high = (math.sqrt(self.freedom / chi2.ppf(q, self.freedom)) for q in (1 - tail, tail))
+        return self.std * low, self.std * high
 
 
 def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
-    """Pool the spreads of arms: variances averaged by their degrees of freedom; None if n < 2 in all."""
+    """Pool the spreads of arms: variances averaged by their degrees of freedom.
+
+    None if n < 2 in all.
+    """
     arms = [np.asarray(values, dtype=float) for values in arms if len(values) > 1]
     freedom = sum(len(values) - 1 for values in arms)
     if not freedom:
         return None
-    return Spread(math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
+    return Spread(
+        math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom),
+        freedom,
+    )
 
 
 def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:
@@ -174,30 +199,44 @@ def power(difference: float, std: float, seeds: int, paired: bool = False) -> fl
     test, effect = _test(paired), abs(difference) / std
     both = test.power(effect, seeds, 1 - CONFIDENCE)
     # The probability of the wrong sign may underflow to NaN; it is left out then.
-    return float(test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger') if np.isnan(both) else both)
+    if np.isnan(both):
+        return float(test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger'))
+    return float(both)
 
 
-def seeds_needed(difference: float, std: float, wanted: float = POWER, paired: bool = False) -> int | None:
-    """Return the smallest number of seeds in each arm that reaches a power; at least 3, below which nothing is tested.
+def seeds_needed(
+    difference: float,
+    std: float,
+    wanted: float = POWER,
+    paired: bool = False,
+) -> int | None:
+    """Return the smallest number of seeds in each arm that reaches a power.
 
-    ``difference``, ``std`` and ``paired`` as in `power`. None if a million seeds are not enough.
+    At least 3, below which nothing is tested. ``difference``, ``std`` and ``paired`` as in `power`.
+    None if a million seeds are not enough.
 
     Raises:
-        ConfigError: A difference or a deviation is not positive, or the power is not between 0.05 and 1.
+        ConfigError: A difference or a deviation is not positive, or the power is not between 0.05
+            and 1.
     """
     if not (math.isfinite(difference) and difference):
         raise ConfigError(f'a difference of {difference} cannot be tested: give one that is not 0')
     if not (math.isfinite(std) and std > 0):
-        raise ConfigError(f'a standard deviation of {std} gives no number of seeds: it must be positive')
+        raise ConfigError(
+            f'a standard deviation of {std} gives no number of seeds: it must be positive'
+        )
     if not 1 - CONFIDENCE < wanted < 1:
-        raise ConfigError(f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1')
+        raise ConfigError(
+            f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1'
+        )
     if power(difference, std, LEAST, paired) >= wanted:
         return LEAST
     if power(difference, std, MOST, paired) < wanted:
         return None
     options = dict(effect_size=abs(difference) / std, alpha=1 - CONFIDENCE, power=wanted)
     seeds = math.ceil(_test(paired).solve_power(**options))
-    while power(difference, std, seeds, paired) < wanted:  # the solver stops early where a probability underflows
+    # the solver stops early where a probability underflows
+    while power(difference, std, seeds, paired) < wanted:
         seeds += 1
     return seeds
 

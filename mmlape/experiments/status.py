@@ -38,8 +38,8 @@ class Row:
 
     arm: str
     seed: int | None
-    # 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed), 'failed'
-    # or 'finished'
+    # 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be
+    # resumed), 'failed' or 'finished'
     state: str
     iter: int | None = None
     max_iters: int | None = None
@@ -53,13 +53,16 @@ class Row:
 
 
 def rows(work_dir: str | Path) -> list[Row]:
-    """Return the runs of every arm below a work dir, or of the arm whose folder it is; DataError if there are none."""
+    """Return the runs of every arm below a work dir, or of the arm whose folder it is.
+
+    DataError if there are none.
+    """
     return [_row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
 
 
 def _row(arm: str, run: Run) -> Row:
     record, now = run.record, time.time()
-    silence = now - record.get('updated', now)
+    silence = max(0.0, now - record.get('updated', now))  # of a machine whose clock is ahead, too
     reason, eta = run.reason or (record.get('failure') or {}).get('reason'), None
     state, holder, job = run.state, running_in(run.folder), _slurm_job(run.folder)
     starting = None if holder else lock_holder(start_lock(run.folder))
@@ -111,15 +114,34 @@ def table(runs: Sequence[Row]) -> Table:
         )
         for run in runs
     ]
-    columns = ('arm', 'seed', 'state', 'progress', 'iteration', 'images/s', 'left', 'last metric', 'host', 'reason')
+    columns = (
+        'arm',
+        'seed',
+        'state',
+        'progress',
+        'iteration',
+        'images/s',
+        'left',
+        'last metric',
+        'host',
+        'reason',
+    )
     title = ', '.join(f'{count} {state}' for state, count in counts.items())
-    return console_table(text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES)
+    return console_table(
+        text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES
+    )
 
 
 def as_json(runs: Sequence[Row]) -> str:
-    """Return the runs as JSON: a list of objects with `Row`'s fields; ``metric`` has name, value and step."""
+    """Return the runs as JSON: a list of objects with `Row`'s fields.
+
+    ``metric`` has name, value and step.
+    """
     listed = [
-        dict(asdict(run), metric=run.metric and dict(zip(('name', 'value', 'step'), run.metric, strict=True)))
+        dict(
+            asdict(run),
+            metric=run.metric and dict(zip(('name', 'value', 'step'), run.metric, strict=True)),
+        )
         for run in runs
     ]
     return json.dumps(listed, indent=2, ensure_ascii=False)

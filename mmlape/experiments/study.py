@@ -1,6 +1,6 @@
-"""A study: arms (configs) x seeds, each run in a folder of its own. What is left to do follows from the disk.
+"""A study: arms (configs) x seeds, each run in a folder of its own.
 
-<work dir>/<arm>/
+What is left to do follows from the disk. <work dir>/<arm>/
     seed_121/          a run; its run.json records what it is, and its progress
     logs/seed_121.log  its output
     summary.json       mean, standard deviation and n
@@ -26,15 +26,24 @@ from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import checkpoints, running_in
-from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
+from mmlape.runs.run import (
+    Run,
+    log_file,
+    read_run,
+    seed_folder,
+    start_lock,
+    write_order,
+    write_planned,
+)
 from mmlape.studies.study_file import is_study, read_study
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One config of a comparison, with changes: a file, ``mmlape::folder/name``, or a study's arm, ``FILE.yml:ARM``.
+    """One config of a comparison, with changes.
 
-    Its name is that of its folder, and of its rows in tables.
+    A file, ``mmlape::folder/name``, or a study's arm, ``FILE.yml:ARM``. Its name is that of its
+    folder, and of its rows in tables.
     """
 
     name: str
@@ -49,14 +58,24 @@ class Arm:
 
     @classmethod
     def parse(cls, values: Sequence[str], cfg_options: Sequence[str] = ()) -> 'Arm':
-        """Build an arm from the values of ``--arm``, NAME CONFIG [KEY=VALUE ...]; ConfigError for others."""
+        """Build an arm from the values of ``--arm``, NAME CONFIG [KEY=VALUE ...].
+
+        ConfigError for others.
+        """
         if len(values) < 2 or any('=' not in value for value in values[2:]):
             raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
         return cls(values[0], values[1], (*cfg_options, *values[2:]))
 
 
-def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[list[Arm], tuple[int, ...], str]:
+def read_arms(
+    paths: Sequence[str], cfg_options: Sequence[str] = (), named: Sequence[Sequence[str]] = ()
+) -> tuple[list[Arm], tuple[int, ...], str]:
     """Return the arms of studies and configs, the studies' seeds, and the default work dir.
+
+    Args:
+        paths: Studies, arms of studies, and configs.
+        cfg_options: Changes of every arm.
+        named: Further arms, as `Arm.parse` takes each.
 
     Raises:
         ConfigError: A study is wrong, or two have different seeds.
@@ -71,26 +90,50 @@ def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[li
         arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
         seeds[study.seeds] = study.file
         names.add(study.name)
+    for values in named:
+        arms.append(Arm.parse(values, cfg_options))
+        if is_study(arms[-1].config):
+            study = read_study(arms[-1].config)
+            seeds[study.seeds] = study.file
     if len(seeds) > 1:
-        raise ConfigError(f'--seeds: {" and ".join(seeds.values())} have different ones, so give them')
-    return arms, next(iter(seeds), ()), f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs'
+        raise ConfigError(
+            f'--seeds: {" and ".join(seeds.values())} have different ones, so give them'
+        )
+    return (
+        arms,
+        next(iter(seeds), ()),
+        f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs',
+    )
 
 
 def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
-    """Return the arms whose names fit one of the patterns, as shells write them; ConfigError if none fits one."""
+    """Return the arms whose names fit one of the patterns, as shells write them.
+
+    ConfigError if none fits one.
+    """
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(arm.name, pattern) for arm in arms):
-            raise ConfigError(f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}")
-    return [arm for arm in arms if any(fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns)]
+            raise ConfigError(
+                f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}"
+            )
+    return [
+        arm for arm in arms if any(fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns)
+    ]
 
 
 def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:
-    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'; on all, it keeps its name."""
+    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'.
+
+    On all, it keeps its name. A fraction replaces one that the arm or its config has, that of all
+    images, too.
+    """
     shares = [parse_fraction(text) for text in fractions]
     return [
-        replace(arm, name=f'{arm.name}+{label(share)}', cfg_options=(*arm.cfg_options, f'data_fraction={share}'))
-        if share < 1
-        else arm
+        replace(
+            arm,
+            name=f'{arm.name}+{label(share)}' if share < 1 else arm.name,
+            cfg_options=(*arm.cfg_options, f'data_fraction={share}'),
+        )
         for arm in arms
         for share in shares
     ]
@@ -105,9 +148,11 @@ class PlannedRun:
     """One run of a study, and what is left to do."""
 
     arm: Arm
-    train_args: tuple[str, ...]  # the arguments of ``mmlape train``, except ``--resume`` and the launcher
+    # the arguments of ``mmlape train``, except ``--resume`` and the launcher
+    train_args: tuple[str, ...]
     run: Run  # the state of its folder
-    action: str  # 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'
+    # 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'
+    action: str
     reason: str = ''  # what the state alone does not tell
 
     @property
@@ -146,8 +191,9 @@ class Study:
     """Arms x seeds.
 
     Raises:
-        ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has options that
-            ``mmlape train`` does not take or that the study sets itself, or whose package is not installed.
+        ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has
+            options that ``mmlape train`` does not take or that the study sets itself, or whose
+            package is not installed.
     """
 
     arms: Sequence[Arm]  # with different names
@@ -160,10 +206,14 @@ class Study:
 
     def __post_init__(self) -> None:
         _require_different('--seeds', self.seeds)
-        _require_different('arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG')
+        _require_different(
+            'arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG'
+        )
         for arm in self.arms:
             if not re.fullmatch(r'[\w+][\w.+-]*', arm.name):
-                raise ConfigError(f"arm '{arm.name}': a name consists of letters, digits, '_', '-', '+' and '.'")
+                raise ConfigError(
+                    f"arm '{arm.name}': a name consists of letters, digits, '_', '-', '+' and '.'"
+                )
         if self.processes < 1:
             raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = _train_options(self.extra)
@@ -176,7 +226,10 @@ class Study:
                 error_class = type(error)
                 problems.setdefault(str(error), []).append(arm.name)
         if problems:
-            lines = [f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}' for line, names in problems.items()]
+            lines = [
+                f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}'
+                for line, names in problems.items()
+            ]
             raise error_class('\n'.join(lines))
 
     def _load(self, arm: Arm) -> None:
@@ -184,7 +237,9 @@ class Study:
         cfg = load_config(arm.config, list(arm.cfg_options))
         try:
             options = self.options
-            plan = plan_run(cfg, self.processes, amp=options.amp, batch=options.batch, share=options.shorten)
+            plan = plan_run(
+                cfg, self.processes, amp=options.amp, batch=options.batch, share=options.shorten
+            )
         except ConfigError as error:
             raise ConfigError(f'{error}\n(options of training go after a --)') from error
         self.configs[arm.name], self._identities[arm.name] = cfg, plan.identity
@@ -200,17 +255,30 @@ class Study:
         write_order(self.work_dir, [arm.name for arm in self.arms])
 
     def plan(self) -> list[PlannedRun]:
-        """Plan all runs, every arm's first seed before any arm's second; read the disk, change nothing."""
+        """Plan all runs, every arm's first seed before any arm's second.
+
+        Read the disk, change nothing.
+        """
         plan = [self._planned(arm, seed) for seed in self.seeds for arm in self.arms]
         unfinished = {planned.arm.name for planned in plan if planned.action != 'skip'}
-        return [self._refuse_mixture(planned) if planned.arm.name in unfinished else planned for planned in plan]
+        return [
+            self._refuse_mixture(planned) if planned.arm.name in unfinished else planned
+            for planned in plan
+        ]
 
     def _refuse_mixture(self, planned: PlannedRun) -> PlannedRun:
-        """Refuse a finished run if the arm's other runs would have other software: they could not be averaged."""
+        """Refuse a finished run if the arm's other runs would have other software.
+
+        They could not be averaged.
+        """
         if planned.action != 'skip' or self.options.allow_different_software:
             return planned
-        lines = software_differences(planned.run.identity, self._identity(planned.arm, planned.run.seed))
-        return replace(planned, action='refuse', reason=_other_run(planned.folder, lines, True)) if lines else planned
+        lines = software_differences(
+            planned.run.identity, self._identity(planned.arm, planned.run.seed)
+        )
+        if not lines:
+            return planned
+        return replace(planned, action='refuse', reason=_other_run(planned.folder, lines, True))
 
     def _planned(self, arm: Arm, seed: int) -> PlannedRun:
         """Plan one run."""
@@ -226,57 +294,83 @@ class Study:
             return replace(planned, reason=refusal)
         holder = planned.holder()
         if holder:
-            return replace(planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}')
+            return replace(
+                planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}'
+            )
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
-        reasons = [planned.run.outcome] if state in ('failed', 'broken') or planned.run.partial else []
+        reasons = (
+            [planned.run.outcome] if state in ('failed', 'broken') or planned.run.partial else []
+        )
         reasons += [f'missing: {path}' for _, path in self._missing(arm) if action != 'skip']
         return replace(planned, action=action, reason='; '.join(reasons))
 
     def _missing(self, arm: Arm) -> list[tuple[str, str]]:
         """Return key and path of the weights that an arm starts from and that are not there."""
-        return [(key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)]
+        return [
+            (key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)
+        ]
 
     def check_checkpoints(self, arms: Sequence[Arm]) -> None:
-        """Check that the weights which these arms start from exist; ConfigError with arm, key and file if not."""
+        """Check that the weights which these arms start from exist.
+
+        ConfigError with arm, key and file if not.
+        """
         for arm in arms:
             for key, path in self._missing(arm):
                 raise ConfigError(
-                    f'arm {arm.name}: {key}={path}: there is no such file; give one by --cfg-options '
-                    f'{key}=FILE, or for this arm alone by --arm {arm.name} {arm.config} {key}=FILE'
+                    f'arm {arm.name}: {key}={path}: there is no such file; give one by '
+                    f'--cfg-options {key}=FILE, or for this arm alone by --arm {arm.name} '
+                    f'{arm.config} {key}=FILE'
                 )
 
     def warnings(self) -> list[str]:
-        """Return reasons to doubt a comparison of the arms: pretrained weights of different provenance.
+        """Return reasons to doubt a comparison of the arms.
 
-        Unknown provenances are taken for the same; DeiT published none with LaPE, so its files differ from all others.
+        Pretrained weights of different provenance. Unknown provenances are taken for the same; DeiT
+        published none with LaPE, so its files differ from all others.
         """
         starts = {}  # the file that a model starts from, a teacher's apart
         for arm in self.arms:
             paths = (
-                path for key, path in checkpoint_keys(self.configs[arm.name]) if not key.endswith('teacher_checkpoint')
+                path
+                for key, path in checkpoint_keys(self.configs[arm.name])
+                if not key.endswith('teacher_checkpoint')
             )
             starts[arm.name] = next(paths, None)
-        provenances = {name: provenance(path) if path else 'no weights' for name, path in starts.items()}
+        provenances = {
+            name: provenance(path) if path else 'no weights' for name, path in starts.items()
+        }
         known = set(filter(None, provenances.values()))
         if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in provenances.values()):
             return []
         lines = (
-            f'{name} from {starts[name] or "no weights"}' + (f' ({source})' if starts[name] and source else '')
+            f'{name} from {starts[name] or "no weights"}'
+            + (f' ({source})' if starts[name] and source else '')
             for name, source in provenances.items()
         )
-        return [f'the arms start from different pretrainings, which are compared, too: {"; ".join(lines)}. {PRETRAIN}']
+        return [
+            'the arms start from different pretrainings, which are compared, too: '
+            f'{"; ".join(lines)}. {PRETRAIN}'
+        ]
 
     def _refusal(self, planned: PlannedRun) -> str:
         """Return why a run's folder cannot hold this study's run; empty if it can."""
         run, weights = planned.run, checkpoints(planned.folder)
         if run.state == 'missing':
-            return f'{run.folder} holds {weights[0].name}, but no run.json that identifies the run' if weights else ''
+            if not weights:
+                return ''
+            return f'{run.folder} holds {weights[0].name}, but no run.json that identifies the run'
         if run.identity is None:
             unused = run.state == 'failed' and not weights
-            return '' if unused else f'{run.folder} has no identity in its run.json (an older version started it)'
+            if unused:
+                return ''
+            return f'{run.folder} has no identity in its run.json (an older version started it)'
         mine = self._identity(planned.arm, run.seed)
-        lines, software = differences(run.identity, mine, for_resume=True), software_differences(run.identity, mine)
+        lines, software = (
+            differences(run.identity, mine, for_resume=True),
+            software_differences(run.identity, mine),
+        )
         if run.finished and run.identity['world_size'] != self.processes:
             lines.append(f'world_size: {run.identity["world_size"]} -> {self.processes}')
         if run.finished or self.options.allow_different_software:
@@ -299,7 +393,9 @@ def require_startable(plan: Sequence[PlannedRun]) -> None:
     refused = [planned for planned in plan if planned.action == 'refuse']
     if refused:
         lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
-        raise TrainingError(f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}')
+        raise TrainingError(
+            f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}'
+        )
 
 
 def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:
@@ -326,7 +422,9 @@ def _train_options(extra: Sequence[str]) -> argparse.Namespace:
     add_train_options(parser)
     options = parser.parse_args(['config', *extra])
     set_twice = [
-        f'--{name.replace("_", "-")}' for name in STUDY_OPTIONS if getattr(options, name) != parser.get_default(name)
+        f'--{name.replace("_", "-")}'
+        for name in STUDY_OPTIONS
+        if getattr(options, name) != parser.get_default(name)
     ]
     if set_twice:
         raise ConfigError(f'{", ".join(set_twice)} after --: the study sets it itself')

@@ -1,7 +1,7 @@
 """Export of a backbone to ONNX.
 
-A graph has one input, ``image`` (1, C, H, W): float32, normalised as the configuration's data preprocessor does it.
-Its outputs, ``feature_0`` and so on, are what the backbone returns.
+A graph has one input, ``image`` (1, C, H, W): float32, normalised as the configuration's data
+preprocessor does it. Its outputs, ``feature_0`` and so on, are what the backbone returns.
 """
 
 import copy
@@ -23,19 +23,22 @@ def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
 
     Raises:
         ConfigError: If it is no backbone of this package.
-        CheckpointError: If the checkpoint does not fit, or leaves parts of the backbone at their initial values.
+        CheckpointError: If the checkpoint does not fit, or leaves parts of the backbone at their
+            initial values.
     """
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     backbone_cfg = (cfg.get('model') or {}).get('backbone')
     backbone = MODELS.build(dict(backbone_cfg, init_cfg=None)) if backbone_cfg else None
     if not isinstance(backbone, BaseBackbone):
-        raise ConfigError(f'{cfg.filename}: its model has no backbone of mmlape, but {type(backbone).__name__}')
+        raise ConfigError(
+            f'{cfg.filename}: its model has no backbone of mmlape, but {type(backbone).__name__}'
+        )
     if checkpoint is not None:
         report = load_backbone(backbone, checkpoint)
         if report.new:
             raise CheckpointError(
-                f'checkpoint {checkpoint}: lacks {len(report.new)} tensors of the backbone, such as '
-                f'{report.new[0]}: give the checkpoint of a trained model'
+                f'checkpoint {checkpoint}: lacks {len(report.new)} tensors of the backbone, such '
+                f'as {report.new[0]}: give the checkpoint of a trained model'
             )
     return backbone
 
@@ -50,12 +53,15 @@ def export_backbone(
 ) -> float:
     """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than ``tolerance``.
 
-    Return the largest absolute difference of an output on random images of one size (height, width).
+    Return the largest absolute difference of an output on random images of one size (height,
+    width).
 
     Raises:
-        ExportError: If torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a folder; nothing is
-            written then.
+        ExportError: If torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a
+            folder; nothing is written then.
         StackError: If a package is missing.
     """
     model = copy.deepcopy(backbone).cpu().float().eval()
-    return export_graph(model, size, out, opset, tolerance, dict(notes or {}, size=f'{size[0]} {size[1]}'))
+    return export_graph(
+        model, size, out, opset, tolerance, dict(notes or {}, size=f'{size[0]} {size[1]}')
+    )

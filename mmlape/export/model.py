@@ -46,7 +46,9 @@ def export(
     notes = dict(config=str(cfg.filename), checkpoint=str(checkpoint))
     if not backbone:
         model = init_model(cfg, checkpoint, 'cpu')
-        return export_model(model, model.cfg, model.classes, size, out, opset, tolerance, labels, notes)
+        return export_model(
+            model, model.cfg, model.classes, size, out, opset, tolerance, labels, notes
+        )
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
@@ -54,7 +56,9 @@ def export(
 
 
 def image_size(cfg: Config) -> Grid:
-    """Return the size of the images that a model sees: its sliding window, else the crop that it is trained on.
+    """Return the size of the images that a model sees.
+
+    Its sliding window, else the crop that it is trained on.
 
     Raises:
         ConfigError: The configuration has neither.
@@ -92,7 +96,8 @@ def export_model(
         notes: More metadata.
 
     Raises:
-        ExportError: As there, and if no such model can be exported, or ``labels`` is for another task.
+        ExportError: As there, and if no such model can be exported, or ``labels`` is for another
+            task.
         StackError: If a package is missing.
     """
     exported = exported_class(model)
@@ -101,5 +106,10 @@ def export_model(
     model = revert_sync_batchnorm(copy.deepcopy(model)).cpu().float().eval()
     given = Input.of(model, cfg)
     graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
-    about = dict(task=exported.task, classes=json.dumps(list(classes)), size=f'{size[0]} {size[1]}', **given.notes())
+    about = dict(
+        task=exported.task,
+        classes=json.dumps(list(classes)),
+        size=f'{size[0]} {size[1]}',
+        **given.notes(),
+    )
     return export_graph(graph, size, out, opset, tolerance, dict(notes or {}, **about))

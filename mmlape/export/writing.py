@@ -1,7 +1,7 @@
 """ONNX graphs written by torch's exporter at a fixed image size, and held to PyTorch's numbers by onnxruntime.
 
-Deformable attention becomes gathers, without GridSample; position embeddings are resized to the one size; windows and
-padding are constants.
+Deformable attention becomes gathers, without GridSample; position embeddings are resized to the one
+size; windows and padding are constants.
 """
 
 import contextlib
@@ -31,14 +31,23 @@ TOLERANCE = 1e-4
 
 
 def export_graph(
-    model: nn.Module, size: Grid, out: str | Path, opset: int, tolerance: float, notes: dict[str, str]
+    model: nn.Module,
+    size: Grid,
+    out: str | Path,
+    opset: int,
+    tolerance: float,
+    notes: dict[str, str],
 ) -> float:
-    """Write the graph of a backbone or of an exported model with metadata, and compare it; see `export_backbone`."""
+    """Write the graph of a backbone or of an exported model with metadata, and compare it.
+
+    See `export_backbone`.
+    """
     require_onnx(*PACKAGES)
     backbone = getattr(model, 'backbone', model)
     if min(size) < getattr(backbone, 'patch_size', 1):
         raise ExportError(
-            f'--size {size[0]} {size[1]}: a side is smaller than a patch of {backbone.patch_size} pixels'
+            f'--size {size[0]} {size[1]}: a side is smaller than a patch of {backbone.patch_size} '
+            'pixels'
         )
     out = Path(out)
     if out.is_dir():
@@ -57,7 +66,8 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
     named = model.outputs if isinstance(model, ExportedModel) else None
     names = named or [f'feature_{i}' for i in range(len(_outputs(model, image)))]
     try:
-        # the fused attention kernels promise strides that their decomposition for ONNX does not keep
+        # the fused attention kernels promise strides that their decomposition for ONNX does not
+        # keep
         with _quiet(), exporting(), sdpa_kernel(SDPBackend.MATH):
             torch.onnx.export(
                 model, (image,), str(path), dynamo=True, opset_version=opset, external_data=False, verbose=False,
@@ -65,11 +75,15 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
             )  # fmt: skip
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ExportError(f'torch cannot export this model with opset {opset}: {reason[0]}') from error
+        raise ExportError(
+            f'torch cannot export this model with opset {opset}: {reason[0]}'
+        ) from error
     graph = onnx.load(path)
     got = next(entry.version for entry in graph.opset_import if entry.domain in ('', 'ai.onnx'))
     if got != opset:
-        raise ExportError(f'torch writes this model with opset {got}, not {opset}: pass --opset {got}')
+        raise ExportError(
+            f'torch writes this model with opset {got}, not {opset}: pass --opset {got}'
+        )
     for key, value in {'mmlape': mmlape.__version__, **notes}.items():
         entry = graph.metadata_props.add()
         entry.key, entry.value = key, value
@@ -106,10 +120,14 @@ def _images(model: nn.Module, size: Grid, seed: int, count: int = 1) -> list[Ten
 def _outputs(model: nn.Module, image: Tensor) -> list[Tensor]:
     """Return the outputs in one list: a distilled backbone returns pairs."""
     with torch.no_grad():
-        return [leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))]
+        return [
+            leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))
+        ]
 
 
-def compare(model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2) -> float:
+def compare(
+    model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2
+) -> float:
     """Measure the largest absolute difference between a graph in onnxruntime and a model, on images new to both.
 
     Raises:
@@ -123,7 +141,8 @@ def compare(model: nn.Module, path: str | Path, size: Grid, tolerance: float, im
         largest = max(largest, difference(ours, [value.numpy() for value in graph(image)]))
     if not largest <= tolerance:
         raise ExportError(
-            f'the exported graph differs from PyTorch by {largest:.3g}, more than {tolerance:g}: nothing is written. '
-            'Large activations need a larger --tolerance; else this is a fault of the exporter'
+            f'the exported graph differs from PyTorch by {largest:.3g}, more than {tolerance:g}: '
+            'nothing is written. Large activations need a larger --tolerance; else this is a '
+            'fault of the exporter'
         )
     return largest

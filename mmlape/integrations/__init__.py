@@ -1,1 +1,4 @@
-"""The adapter's pyramid in other libraries: a module for each, which needs that library and nothing of OpenMMLab."""
+"""The adapter's pyramid in other libraries.
+
+A module for each, which needs that library and nothing of OpenMMLab.
+"""

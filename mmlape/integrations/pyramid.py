@@ -15,7 +15,8 @@ def build_pyramid(name: str, options: Mapping[str, Any], where: str) -> Any:
     ``where`` is what messages begin with.
 
     Raises:
-        ConfigError: For an unknown name, arguments that the backbone does not take, and one without four maps.
+        ConfigError: For an unknown name, arguments that the backbone does not take, and one without
+            four maps.
     """
     require_choice('name', name, models.BACKBONES, where)
     try:
@@ -25,14 +26,16 @@ def build_pyramid(name: str, options: Mapping[str, Any], where: str) -> Any:
     if tuple(backbone.strides) != STRIDES:
         given = ', '.join(map(str, backbone.strides)) or 'none'
         raise ConfigError(
-            f'{where}{name} gives maps at the strides {given}, and 4, 8, 16, 32 are needed: take ViTAdapter or '
-            'TimmViTAdapter'
+            f'{where}{name} gives maps at the strides {given}, and 4, 8, 16, 32 are needed: take '
+            'ViTAdapter or TimmViTAdapter'
         )
     return backbone
 
 
 def load_named(backbone: Any) -> None:
-    """Load the weights that a backbone's arguments name, if they name some; other initial values stay.
+    """Load the weights that a backbone's arguments name, if they name some.
+
+    Other initial values stay.
 
     Raises:
         CheckpointError: If they do not fit.

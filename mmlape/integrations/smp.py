@@ -2,9 +2,11 @@
 
     import mmlape.integrations.smp
 
-    model = segmentation_models_pytorch.FPN('mmlape-deit-tiny-adapter', encoder_weights=None, classes=3)
+    encoder = 'mmlape-deit-tiny-adapter'
+    model = segmentation_models_pytorch.FPN(encoder, encoder_weights=None, classes=3)
 
-Importing this module adds every named adapter of ``mmlape.list_models('*-adapter*')``, behind 'mmlape-'.
+Importing this module adds every named adapter of ``mmlape.list_models('*-adapter*')``, behind
+'mmlape-'.
 """
 
 from collections.abc import Mapping
@@ -22,7 +24,8 @@ try:
     from segmentation_models_pytorch.encoders._utils import patch_first_conv
 except ImportError as error:
     raise StackError(
-        f"mmlape.integrations.smp needs segmentation-models-pytorch ({error}): pip install 'mmlape[smp]'"
+        f'mmlape.integrations.smp needs segmentation-models-pytorch ({error}): pip install '
+        "'mmlape[smp]'"
     ) from error
 
 __all__ = ['PyramidEncoder', 'register']
@@ -44,7 +47,13 @@ class PyramidEncoder(nn.Module, EncoderMixin):
 
     _is_torch_scriptable = False
 
-    def __init__(self, name: str, options: Mapping[str, Any], depth: int = 5, output_stride: int = 32):
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        depth: int = 5,
+        output_stride: int = 32,
+    ):
         super().__init__()
         if depth not in range(1, 6):
             raise ConfigError(f'encoder_depth={depth!r}: choose from 1 to 5')
@@ -52,7 +61,11 @@ class PyramidEncoder(nn.Module, EncoderMixin):
             self.make_dilated(output_stride)
         self.backbone = build_pyramid(name, options, 'smp: ')
         load_named(self.backbone)
-        self._depth, self._output_stride, self._in_channels = depth, STRIDES[-1], self.backbone.in_channels
+        self._depth, self._output_stride, self._in_channels = (
+            depth,
+            STRIDES[-1],
+            self.backbone.in_channels,
+        )
         self._out_channels = [self._in_channels, 0] + [self.backbone.embed_dims] * len(STRIDES)
 
     def set_in_channels(self, in_channels: int, pretrained: bool = True) -> None:
@@ -72,7 +85,8 @@ class PyramidEncoder(nn.Module, EncoderMixin):
             ConfigError: Always.
         """
         raise ConfigError(
-            f'encoder_output_stride={output_stride!r}: an adapter has maps at the strides 4, 8, 16, 32; set it to 32'
+            f'encoder_output_stride={output_stride!r}: an adapter has maps at the strides 4, 8, '
+            '16, 32; set it to 32'
         )
 
     def forward(self, x: Tensor) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """ViT-Adapter as a backbone of transformers 5, for Mask2Former, MaskFormer and UperNet.
 
-    config = PyramidConfig('TimmViTAdapter', dict(vit=dict(model_name='vit_small_patch16_dinov3', frozen=True),
-                                                  mode='read-only'))
+    vit = dict(model_name='vit_small_patch16_dinov3', frozen=True)
+    config = PyramidConfig('TimmViTAdapter', dict(vit=vit, mode='read-only'))
     Mask2FormerForUniversalSegmentation(Mask2FormerConfig(backbone_config=config))
 
 Importing this module makes the classes known to ``AutoConfig`` and ``AutoBackbone``.
@@ -23,7 +23,8 @@ try:
     from transformers.modeling_outputs import BackboneOutput
 except ImportError as error:
     raise StackError(
-        f"mmlape.integrations.transformers needs transformers 5 ({error}): pip install 'mmlape[transformers]'"
+        f'mmlape.integrations.transformers needs transformers 5 ({error}): pip install '
+        "'mmlape[transformers]'"
     ) from error
 
 __all__ = ['PyramidBackbone', 'PyramidConfig']
@@ -34,9 +35,11 @@ class PyramidConfig(BackboneConfigMixin, PreTrainedConfig):
 
     Args:
         name: The class of the backbone, ``ViTAdapter``, ``TimmViTAdapter`` or another of four maps.
-        options: Its arguments, as JSON has them. Weights that they name (``pretrained``, ``checkpoint``, ``init_cfg``)
-            are loaded when a model is built from the configuration; ``from_pretrained`` has its own file.
-        **kwargs: Of transformers' configurations; ``out_features`` chooses from 'stage1' (stride 4) to 'stage4'.
+        options: Its arguments, as JSON has them. Weights that they name (``pretrained``,
+            ``checkpoint``, ``init_cfg``) are loaded when a model is built from the configuration;
+            ``from_pretrained`` has its own file.
+        **kwargs: Of transformers' configurations; ``out_features`` chooses from 'stage1' (stride 4)
+            to 'stage4'.
     """
 
     model_type = 'mmlape_pyramid'
@@ -75,7 +78,9 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         self.num_features = [self.backbone.embed_dims] * len(STRIDES)
         # `from_pretrained` builds on the meta device, and fills in what its file has
         self.built_empty = any(parameter.is_meta for parameter in self.backbone.parameters())
-        self.untrained = [name for name, value in self.backbone.named_parameters() if not value.requires_grad]
+        self.untrained = [
+            name for name, value in self.backbone.named_parameters() if not value.requires_grad
+        ]
         if not self.built_empty:
             load_named(self.backbone)
         self.post_init()
@@ -119,7 +124,8 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         if return_dict is False:
             return (chosen,)
         return BackboneOutput(
-            feature_maps=chosen, hidden_states=tuple(maps.values()) if output_hidden_states else None
+            feature_maps=chosen,
+            hidden_states=tuple(maps.values()) if output_hidden_states else None,
         )
 
 

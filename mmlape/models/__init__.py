@@ -13,7 +13,8 @@ BACKBONES = {
 }
 """Where the backbones are; a file that several could load is the first one's."""
 MODELS: dict[str, str] = {}
-"""Where models are that derive from classes of OpenMMLab; those of today are all in `mmlape.projects`."""
+"""Where models are that derive from classes of OpenMMLab; those of today are all in
+`mmlape.projects`."""
 
 __all__ = list(BACKBONES)
 

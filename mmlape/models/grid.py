@@ -16,7 +16,10 @@ Grid = tuple[int, int]
 OFFSET = 0.1
 """What DINOv2 adds to the sides of a grid before it computes the scale to it."""
 _SMOOTH = ('bilinear', 'bicubic')
-RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')))
+RESIZE_MODES = (
+    *_SMOOTH,
+    *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')),
+)
 RESIZE_MODES += ('nearest', 'nearest-exact', 'area', 'tile')
 """Modes of ``resize_map``, and 'tile' for ``tile_map``."""
 
@@ -47,8 +50,9 @@ def require_multiple(x: Tensor, size: int) -> None:
     height, width = x.shape[-2:]
     if height % size or width % size:
         raise DataError(
-            f'images of {height}x{width} pixels: an adapter over patches of 14 pixels takes sides that are multiples '
-            f"of {size}; train on crops of such a side, and test in windows (test_cfg=dict(mode='slide', "
+            f'images of {height}x{width} pixels: an adapter over patches of 14 pixels takes sides '
+            f'that are multiples of {size}; train on crops of such a side, and test in windows '
+            "(test_cfg=dict(mode='slide', "
             f'crop_size=({4 * size}, {4 * size}), ...))'
         )
 
@@ -67,14 +71,16 @@ def pad_to_multiple(x: Tensor, size: int, center: bool = False) -> Tensor:
 def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size.
 
-    The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners; 'bicubic-offset'
-    is DINOv2's, which scales by (side + 0.1) / side, so that values move a little towards the first row and column;
-    'bicubic-antialias' is timm's.
+    The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners;
+    'bicubic-offset' is DINOv2's, which scales by (side + 0.1) / side, so that values move a little
+    towards the first row and column; 'bicubic-antialias' is timm's.
     """
     image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
     corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
     offset = mode.endswith('-offset')
-    size = dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)]) if offset else dict(size=dst)
+    size: dict = dict(size=dst)
+    if offset:
+        size = dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)])
     antialias = mode.endswith('-antialias')
     mode = mode.removesuffix('-corners').removesuffix('-offset').removesuffix('-antialias')
     resized = F.interpolate(image, **size, mode=mode, align_corners=corners, antialias=antialias)
@@ -110,8 +116,9 @@ def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
 def channels_last(x: Tensor) -> Tensor:
     """Lay maps (B, C, H, W) out with channels last in memory, under the strides that such a tensor has.
 
-    A view of tokens is laid out so already, but at batch 1 its batch stride is arbitrary; torch's batch norm then
-    takes the layout for another one in its backward, and gradients are wrong without an error.
+    A view of tokens is laid out so already, but at batch 1 its batch stride is arbitrary; torch's
+    batch norm then takes the layout for another one in its backward, and gradients are wrong
+    without an error.
     """
     _, channels, height, width = x.shape
     if x.stride() == (height * width * channels, 1, width * channels, channels):
@@ -126,14 +133,17 @@ def contiguous(x: Tensor) -> Tensor:
 
 def is_recorded() -> bool:
     """Check whether operations are recorded (compilers, exports, fake tensors) or transformed (``torch.func``)."""
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+    recorded = (
+        torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+    )
     return recorded or torch._C._are_functorch_transforms_active()
 
 
 def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
     """Keep the last ``maxsize`` results of a function of hashable arguments, such as indices and angles of a grid.
 
-    Where operations are recorded or transformed, results are built anew: their tensors must not outlive them.
+    Where operations are recorded or transformed, results are built anew: their tensors must not
+    outlive them.
     """
 
     def decorate(build: Callable) -> Callable:

@@ -1,4 +1,7 @@
-"""Norms and activations from a dict, as MMCV builds them: PyTorch's under their usual names, others by MMCV."""
+"""Norms and activations from a dict, as MMCV builds them.
+
+PyTorch's under their usual names, others by MMCV.
+"""
 
 from torch import nn
 
@@ -14,7 +17,17 @@ NORMS = {
 }
 ACTIVATIONS = {
     kind.__name__: kind
-    for kind in (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.ELU, nn.Sigmoid, nn.Tanh, nn.SiLU, nn.GELU)
+    for kind in (
+        nn.ReLU,
+        nn.LeakyReLU,
+        nn.PReLU,
+        nn.ReLU6,
+        nn.ELU,
+        nn.Sigmoid,
+        nn.Tanh,
+        nn.SiLU,
+        nn.GELU,
+    )
 }
 
 
@@ -22,8 +35,9 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
     """Build a norm.
 
     Args:
-        cfg: ``type``, a key of ``NORMS``, a class, or a name that MMCV knows; its arguments, of which ``eps`` is 1e-5
-            by default; and ``requires_grad``, whether its parameters are trained.
+        cfg: ``type``, a key of ``NORMS``, a class, or a name that MMCV knows; its arguments, of
+            which ``eps`` is 1e-5 by default; and ``requires_grad``, whether its parameters are
+            trained.
         channels: How many channels it norms.
 
     Raises:
@@ -36,7 +50,10 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
         return _of_mmcv('norm_cfg', kind, NORMS).build_norm_layer(cfg, channels)[1]
     trained = options.pop('requires_grad', True)
     options.setdefault('eps', 1e-5)
-    norm = kind(num_channels=channels, **options) if kind is nn.GroupNorm else kind(channels, **options)
+    if kind is nn.GroupNorm:
+        norm = kind(num_channels=channels, **options)
+    else:
+        norm = kind(channels, **options)
     for parameter in norm.parameters():
         parameter.requires_grad = trained
     return norm
@@ -67,7 +84,7 @@ def _of_mmcv(argument: str, kind: str, known: dict):
         import mmcv.cnn
     except ImportError as error:
         raise ConfigError(
-            f'{argument}: type={kind!r} is none of {", ".join(known)}, and MMCV, which may have it, does not import '
-            f'({error}); choose one of those, or install MMCV'
+            f'{argument}: type={kind!r} is none of {", ".join(known)}, and MMCV, which may have '
+            f'it, does not import ({error}); choose one of those, or install MMCV'
         ) from error
     return mmcv.cnn

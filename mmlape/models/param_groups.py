@@ -1,8 +1,9 @@
 """Learning rate and weight decay of every parameter, decided by rules that compose.
 
-Layer-wise learning rates (BEiT, arXiv 2106.08254): layer k of L trains at ``rate ** (L + 1 - k)`` of the full rate.
-The embeddings are layer 0. A layer's PE norm shares its layer's rate; ViT-Adapter's own modules, necks and heads train
-at the full rate. The parameters of a position encoding do not decay unless the configuration says so.
+Layer-wise learning rates (BEiT, arXiv 2106.08254): layer k of L trains at ``rate ** (L + 1 - k)``
+of the full rate. The embeddings are layer 0. A layer's PE norm shares its layer's rate;
+ViT-Adapter's own modules, necks and heads train at the full rate. The parameters of a position
+encoding do not decay unless the configuration says so.
 """
 
 import math
@@ -23,8 +24,11 @@ PARAMWISE_KEYS = (
 )  # fmt: skip
 """Keys of ``paramwise_cfg``; ``mmlape.engine.paramwise`` describes them."""
 _NO_DECAY = dict(decay_mult=0.0)
-DEFAULTS = dict(norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY))
-"""Rules of `configs/_base_/default_runtime.py`: norms, biases and the adapter's level embedding do not decay."""
+DEFAULTS = dict(
+    norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY)
+)
+"""Rules of `configs/_base_/default_runtime.py`: norms, biases and the adapter's level embedding do
+not decay."""
 _NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
 
@@ -40,20 +44,24 @@ def param_groups(
     They are those of ``mmlape.ParamwiseOptimWrapperConstructor`` in an OpenMMLab config.
 
     Args:
-        model: A backbone of this package, or a model with one as ``backbone``; without ``layer_decay``, any model.
+        model: A backbone of this package, or a model with one as ``backbone``; without
+            ``layer_decay``, any model.
         lr: The full learning rate.
         weight_decay: The full weight decay.
-        layer_decay: Rate from one layer to the one before it, such as 0.75; None trains all layers at ``lr``.
+        layer_decay: Rate from one layer to the one before it, such as 0.75; None trains all layers
+            at ``lr``.
         paramwise_cfg: Rules instead of ``DEFAULTS``, with the constructor's keys.
 
     Raises:
-        ConfigError: For an unknown key, or if nothing knows the depth of a parameter that ``layer_decay`` needs.
+        ConfigError: For an unknown key, or if nothing knows the depth of a parameter that
+            ``layer_decay`` needs.
     """
     cfg = dict(DEFAULTS if paramwise_cfg is None else paramwise_cfg)
     require_known(cfg)
     if layer_decay is not None:
         cfg['layer_decay_rate'] = layer_decay
-    return groups_of(model, with_position_decay(cfg, weight_decay), lr, weight_decay)
+    groups = groups_of(model, with_position_decay(cfg, weight_decay), lr, weight_decay)
+    return [dict(lr=lr, weight_decay=weight_decay) | group for group in groups]
 
 
 @dataclass(frozen=True)
@@ -77,16 +85,22 @@ class ParamRules:
 
 
 def require_known(paramwise_cfg: Mapping[str, Any], where: str = '') -> None:
-    """Raise ConfigError for keys that nothing reads; ``where`` is what stands before 'paramwise_cfg' in messages."""
+    """Raise ConfigError for keys that nothing reads.
+
+    ``where`` is what stands before 'paramwise_cfg' in messages.
+    """
     unknown = [key for key in paramwise_cfg if key not in PARAMWISE_KEYS]
     if unknown:
         raise ConfigError(
-            f'{where}paramwise_cfg has no {", ".join(unknown)}: its keys are {", ".join(PARAMWISE_KEYS)}; '
-            'other parameters are reached by custom_keys'
+            f'{where}paramwise_cfg has no {", ".join(unknown)}: its keys are '
+            f'{", ".join(PARAMWISE_KEYS)}; other parameters are reached by custom_keys'
         )
 
 
-def with_position_decay(paramwise_cfg: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
+def with_position_decay(
+    paramwise_cfg: Mapping[str, Any],
+    weight_decay: float | None,
+) -> dict[str, Any]:
     """Return the rules with the one that position encodings do not decay, unless they have another."""
     return {'position_decay_mult': 0.0, **paramwise_cfg} if weight_decay else dict(paramwise_cfg)
 
@@ -94,7 +108,9 @@ def with_position_decay(paramwise_cfg: Mapping[str, Any], weight_decay: float | 
 def groups_of(
     model: nn.Module, paramwise_cfg: Mapping[str, Any], lr: float | None, weight_decay: float | None
 ) -> list[dict]:
-    """Return a group for each trained parameter; it has what differs from the optimiser's own options.
+    """Return a group for each trained parameter.
+
+    It has what differs from the optimiser's own options.
 
     Raises:
         ConfigError: If a learning rate is scaled and ``lr`` is None, and as ``rules_of`` does.
@@ -124,7 +140,9 @@ def rules_of(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> dict[str, Pa
     depth_of = _depths(model, paramwise_cfg)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     positions = position_parameters(model)
-    return {name: _rules(model, name, name in positions, depth_of, paramwise_cfg) for name in trained}
+    return {
+        name: _rules(model, name, name in positions, depth_of, paramwise_cfg) for name in trained
+    }
 
 
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
@@ -134,8 +152,8 @@ def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
     backbone = getattr(model, 'backbone', None)
     if not hasattr(backbone, 'get_layer_depth'):
         raise ConfigError(
-            f'layer-wise learning rates need a backbone with get_layer_depth, such as mmlape.VisionTransformer; '
-            f'{type(model).__name__} has {type(backbone).__name__}'
+            'layer-wise learning rates need a backbone with get_layer_depth, such as '
+            f'mmlape.VisionTransformer; {type(model).__name__} has {type(backbone).__name__}'
         )
     depths = backbone.get_layer_depth('', '')[1]
 
@@ -147,7 +165,10 @@ def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
     return depth
 
 
-def _depths(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> Callable[[str], tuple[int, int]] | None:
+def _depths(
+    model: nn.Module,
+    paramwise_cfg: Mapping[str, Any],
+) -> Callable[[str], tuple[int, int]] | None:
     first = tuple(paramwise_cfg.get('layer_decay_first', ()))
     where = 'optim_wrapper.paramwise_cfg.layer_decay_first'
     if 'layer_decay_rate' not in paramwise_cfg:
@@ -157,9 +178,16 @@ def _depths(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> Callable[[str
     names = [name for name, _ in model.named_parameters()]
     for start in first:
         if not any(name.startswith(start) for name in names):
-            raise ConfigError(f'{where}: no parameter begins with {start!r}; mmlape print-params lists them')
+            raise ConfigError(
+                f'{where}: no parameter begins with {start!r}; mmlape print-params lists them'
+            )
     depth_of = layer_depths(model)
-    return lambda name: (0, depth_of(name)[1]) if name.startswith(first) else depth_of(name)
+
+    def depth(name: str) -> tuple[int, int]:
+        own_depth, depths = depth_of(name)
+        return 0 if name.startswith(first) else own_depth, depths
+
+    return depth
 
 
 def _rules(
@@ -173,7 +201,8 @@ def _rules(
     module = model.get_submodule(prefix)
     # MMEngine matches '.cls_token' also where nothing is before it
     custom = _custom(f'{prefix}.{own_name}', paramwise_cfg)
-    is_norm, is_bias = isinstance(module, _NORMS), own_name == 'bias'
+    is_norm = isinstance(module, _NORMS)
+    is_bias = own_name == 'bias'
     if 'lr_mult' in custom:
         rate = Rule(*custom.pop('lr_mult'))
     else:
@@ -184,27 +213,40 @@ def _rules(
     else:
         is_depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
         is_flat = getattr(module, own_name).ndim == 1
-        kinds = dict(position=is_position, norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat)
+        kinds = dict(position=is_position, norm=is_norm, bias=is_bias)
+        kinds |= dict(dwconv=is_depthwise, flat=is_flat)
         decay = _first_rule('decay_mult', kinds, paramwise_cfg)
     rates = [rate] if rate else []
     if depth_of is not None:
         depth, depths = depth_of(name)
         factor = paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth)
         rates.append(Rule(f'layer {depth} of {depths - 1}', factor))
-    return ParamRules(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
+    others = {option: value for option, (_, value) in custom.items()}
+    return ParamRules(tuple(rates), decay, others)
 
 
 def _custom(name: str, paramwise_cfg: Mapping[str, Any]) -> dict[str, tuple]:
-    """Return what the custom keys set for a parameter: by option, the longest key that has it and the value."""
+    """Return what the custom keys set for a parameter.
+
+    By option, it is the longest key that has it, and the value.
+    """
     keys = paramwise_cfg.get('custom_keys', {})
     custom = {}
-    for key in sorted(sorted(keys, reverse=True), key=len):  # of two equally long ones the first in the alphabet
+    # of two equally long ones the first in the alphabet
+    for key in sorted(sorted(keys, reverse=True), key=len):
         if key in name:
             custom |= {option: (f"'{key}'", value) for option, value in keys[key].items()}
     return custom
 
 
-def _first_rule(option: str, kinds: dict[str, bool], paramwise_cfg: Mapping[str, Any]) -> Rule | None:
-    """Return the rule of the first kind that a parameter is of and that the configuration has a factor for."""
-    keys = [f'{kind}_{option}' for kind, applies in kinds.items() if applies]
-    return next((Rule(key, paramwise_cfg[key]) for key in keys if key in paramwise_cfg), None)
+def _first_rule(
+    option: str,
+    kinds: dict[str, bool],
+    paramwise_cfg: Mapping[str, Any],
+) -> Rule | None:
+    """Return the rule of the first kind of parameter that applies and has a factor; None if none."""
+    for kind, applies in kinds.items():
+        key = f'{kind}_{option}'
+        if applies and key in paramwise_cfg:
+            return Rule(key, paramwise_cfg[key])
+    return None

@@ -20,20 +20,25 @@ def resize_pos_embed(
 ) -> dict[str, Tensor]:
     """Return the weights of a ViT with its tables of the position embedding resized to another grid.
 
-    Names and all other tensors stay as they are. The file may be of timm, DeiT, DINOv2, MAE, CLIP, big_vision,
-    OpenMMLab or this package: its layout is recognised as ``load_weights`` does it, and so is whether the class token
-    and registers have rows of the table, which are kept.
+    Names and all other tensors stay as they are. The file may be of timm, DeiT, DINOv2, MAE, CLIP,
+    big_vision, OpenMMLab or this package: its layout is recognised as ``load_weights`` does it, and
+    so is whether the class token and registers have rows of the table, which are kept.
 
     Args:
-        state_dict: Weights by name, or a file's content with them under 'model', 'state_dict' and the like.
-        grid: (rows, columns) of patches; an int for a square. It is the image's (height, width) over the patch size.
-        source: The grid that the table has; by default the one that the file records, else a square.
-        mode: As ``interpolate_mode`` of ``VisionTransformer``. 'bicubic-antialias' is what timm does,
-            'bicubic-offset' what DINOv2 without registers does, 'bilinear-corners' what big_vision does.
+        state_dict: Weights by name, or a file's content with them under 'model', 'state_dict' and
+            the like.
+        grid: (rows, columns) of patches; an int for a square. It is the image's (height, width)
+            over the patch size.
+        source: The grid that the table has; by default the one that the file records, else a
+            square.
+        mode: As ``interpolate_mode`` of ``VisionTransformer``. 'bicubic-antialias' is what timm
+            does, 'bicubic-offset' what DINOv2 without registers does, 'bilinear-corners' what
+            big_vision does.
 
     Raises:
         ConfigError: For a grid that is none, and for an unknown mode.
-        CheckpointError: If no layout fits, if there is no table, or if its rows are not those of ``source``.
+        CheckpointError: If no layout fits, if there is no table, or if its rows are not those of
+            ``source``.
     """
     require_choice('mode', mode, RESIZE_MODES)
     target, known = _checked(grid, 'grid'), source and _checked(source, 'source')
@@ -45,11 +50,14 @@ def resize_pos_embed(
     inside = [own.name for own in kinds(AttentionPosition) if own.has_grid and own.found_in(attn)]
     if inside:
         raise CheckpointError(
-            f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the model: build '
-            f'{kind.__name__} for the other image size, and mmlape.load_weights resizes all of the file'
+            f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the '
+            f'model: build {kind.__name__} for the other image size, and mmlape.load_weights '
+            'resizes all of the file'
         )
     if not tables:
-        raise CheckpointError(f'{NAME} ({weights.layout} layout) has no table of an absolute PE to resize')
+        raise CheckpointError(
+            f'{NAME} ({weights.layout} layout) has no table of an absolute PE to resize'
+        )
     out = dict(stored)
     for name, prefix in tables.items():
         table = with_batch_axis(weights.tensors[name])
@@ -57,8 +65,8 @@ def resize_pos_embed(
         src = known or _square(table.shape[1] - prefix, own)
         if src[0] * src[1] + prefix != table.shape[1]:
             raise CheckpointError(
-                f'{NAME}: {own} has {table.shape[1]} rows, not those of {prefix} prefix tokens and of the '
-                f'{src[0]}x{src[1]} grid that source gives'
+                f'{NAME}: {own} has {table.shape[1]} rows, not those of {prefix} prefix tokens and '
+                f'of the {src[0]}x{src[1]} grid that source gives'
             )
         resized = resize_absolute(table.float(), src, target, prefix, mode).to(table.dtype)
         out[own] = resized.reshape(*stored[own].shape[:-2], *resized.shape[1:])
@@ -72,9 +80,12 @@ def _checked(grid: int | Grid, key: str) -> Grid:
         ConfigError: If it is none.
     """
     sides = (grid, grid) if isinstance(grid, int) else grid
-    whole = isinstance(sides, tuple | list) and len(sides) == 2 and all(isinstance(side, int) for side in sides)
+    is_pair = isinstance(sides, tuple | list) and len(sides) == 2
+    whole = is_pair and all(isinstance(side, int) for side in sides)
     if not whole or min(sides) < 1:
-        raise ConfigError(f'resize_pos_embed: {key}={grid!r} is no grid: give (rows, columns) of patches')
+        raise ConfigError(
+            f'resize_pos_embed: {key}={grid!r} is no grid: give (rows, columns) of patches'
+        )
     return sides[0], sides[1]
 
 
@@ -85,7 +96,9 @@ def _noted_grid(state_dict: Mapping) -> Grid | None:
 
 
 def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:
-    """Return the file's own name of a table: translations of layouts keep the memory of a table as it is.
+    """Return the file's own name of a table.
+
+    Translations of layouts keep the memory of a table as it is.
 
     Raises:
         CheckpointError: If the table is computed of several tensors.
@@ -94,8 +107,8 @@ def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:
         if value.data_ptr() == table.data_ptr() and value.numel() == table.numel():
             return own
     raise CheckpointError(
-        f'{NAME}: {name} is computed of several of its tensors; build the model for the other image size, and '
-        'mmlape.load_weights resizes it'
+        f'{NAME}: {name} is computed of several of its tensors; build the model for the other '
+        'image size, and mmlape.load_weights resizes it'
     )
 
 
@@ -103,6 +116,7 @@ def _square(rows: int, own: str) -> Grid:
     grid = square_grid(rows)
     if grid is None:
         raise CheckpointError(
-            f'{NAME}: {own} has {rows} rows for patches, which is no square grid; pass source=(rows, columns)'
+            f'{NAME}: {own} has {rows} rows for patches, which is no square grid; pass '
+            'source=(rows, columns)'
         )
     return grid

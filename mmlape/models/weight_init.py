@@ -1,4 +1,7 @@
-"""Initial values of public code that MMEngine's initialisers do not give; ``init_cfg`` names them."""
+"""Initial values of public code that MMEngine's initialisers do not give.
+
+``init_cfg`` names them.
+"""
 
 from mmengine.model import BaseInit, update_init_info
 from mmengine.model.weight_init import trunc_normal_

@@ -1,6 +1,7 @@
-"""What the rows of single papers need: a folder each, which no other folder imports, so that any can be left out.
+"""What the rows of single papers need.
 
-A folder says in its ``__init__.py`` what it offers: dicts from a name to the module, inside the folder, that has it.
+A folder each, which no other folder imports, so that any can be left out. A folder says in its
+``__init__.py`` what it offers: dicts from a name to the module, inside the folder, that has it.
 
     BACKBONES     backbones, which ``mmlape.get_model``, checkpoints and configs find by name
     MODELS        other models: detectors, heads and necks, which derive from classes of OpenMMLab

@@ -28,7 +28,10 @@ class Curves:
 
 @dataclass(frozen=True)
 class Band:
-    """A curve over ``n`` runs: iterations, mean and sample standard deviation, each (P,); no deviation for one run."""
+    """A curve over ``n`` runs: iterations, mean and sample standard deviation, each (P,).
+
+    No deviation for one run.
+    """
 
     steps: np.ndarray
     mean: np.ndarray
@@ -46,12 +49,15 @@ def read_scalars(file: Path) -> Iterator[dict]:
 
 
 def log_files(work_dir: str | Path) -> list[Path]:
-    """Return every ``*/vis_data/scalars.json`` of a work dir, oldest first: later ones replace what they repeat.
+    """Return every ``*/vis_data/scalars.json`` of a work dir, oldest first.
 
-    The order is that of ``parts`` in ``run.json``; others come before those, by their first iteration. Names, which
-    are times, do not decide: a clock may have been set back.
+    Later ones replace what they repeat. The order is that of ``parts`` in ``run.json``; others come
+    before those, by their first iteration. Names, which are times, do not decide: a clock may have
+    been set back.
     """
-    known = {name: place for place, name in enumerate((read_record(work_dir) or {}).get('parts') or ())}
+    known = {
+        name: place for place, name in enumerate((read_record(work_dir) or {}).get('parts') or ())
+    }
 
     def place(file: Path) -> tuple[int, int]:
         first = next((row['iter'] for row in read_scalars(file) if 'iter' in row), 0)
@@ -71,13 +77,19 @@ def read_curves(work_dir: str | Path) -> Curves:
                 iteration, by_epoch = row['iter'], 'epoch' in row
                 loss[iteration] = row['loss']
                 continue
-            # A validation is logged at its iteration, or, in a run that counts epochs, at its epoch.
+            # A validation is logged at its iteration, or, in a run that counts epochs, at its
+            # epoch.
             step = iteration if iteration and by_epoch else row.get('step', iteration)
             for name, value in row.items():
-                numeric = name not in ('step', 'time', 'data_time') and isinstance(value, int | float)
+                numeric = name not in ('step', 'time', 'data_time') and isinstance(
+                    value, int | float
+                )
                 if numeric and is_defined(name, value):
                     metrics.setdefault(name, {})[step] = value
-    return Curves(dict(sorted(loss.items())), {name: dict(sorted(values.items())) for name, values in metrics.items()})
+    return Curves(
+        dict(sorted(loss.items())),
+        {name: dict(sorted(values.items())) for name, values in metrics.items()},
+    )
 
 
 def loss_band(runs: Sequence[Curves]) -> Band | None:
@@ -106,7 +118,10 @@ def band(rows: Sequence[dict[int, float]]) -> Band | None:
 
 
 def plot_run(work_dir: str | Path) -> Path | None:
-    """Draw a run's training loss and validation metrics into ``work_dir/curves.png``; None if no loss was logged."""
+    """Draw a run's training loss and validation metrics into ``work_dir/curves.png``.
+
+    None if no loss was logged.
+    """
     curves = read_curves(work_dir)
     loss = loss_band([curves])
     if loss is None:

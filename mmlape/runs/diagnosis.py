@@ -31,7 +31,9 @@ SLURM_STATES = {
     'NODE_FAIL': ('lost-worker', 'a node failed'),
 }
 """Final states of a Slurm job that explain a failure: the name of its type, and the reason."""
-_FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
+_FIRST_FAILURE = re.compile(
+    r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE
+)
 _ERROR_LINE = re.compile(r'\S*(Error|Exception|Killed|error):?\b')
 _STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
 
@@ -113,19 +115,20 @@ def _signal_of(status: int | None) -> int:
     return -status if status < 0 else status - 128
 
 
-def record_diagnosis(run: Run, failure: dict, config: str, since: float) -> Run:
+def record_diagnosis(run: Run, failure: dict, config: str, before: dict) -> Run:
     """Record the diagnosed failure of a run that ended without recording one.
 
     Args:
         run: As read after its end.
         failure: As :func:`diagnose` returns it.
         config: For a run that never wrote a record.
-        since: Start of the attempt; a failure recorded before it is an earlier attempt's.
+        before: Its record before this attempt. If that is the record still, a failure in it is an
+            earlier attempt's.
 
     Returns:
         The run as it is now.
     """
-    has_recorded_failure = run.state == 'failed' and _modified(run) >= since
+    has_recorded_failure = run.state == 'failed' and run.record != before
     if run.finished or run.state == 'running' or has_recorded_failure:
         return run
     never_started = dict(config=config, seed=run.seed, iter=0, last=None, best=None)
@@ -140,10 +143,3 @@ def record_diagnosis(run: Run, failure: dict, config: str, since: float) -> Run:
     with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
         write_json(Path(run.folder) / RECORD, record)
     return read_run(run.folder, run.seed)
-
-
-def _modified(run: Run) -> float:
-    try:
-        return (Path(run.folder) / RECORD).stat().st_mtime
-    except OSError:
-        return 0.0

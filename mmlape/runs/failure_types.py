@@ -19,7 +19,8 @@ class FailureType:
     summary: str = ''  # what happened
     advice: str = ''  # what to do about it
     errors: tuple[type[BaseException], ...] = ()  # exceptions of this type
-    # found in the message of a RuntimeError of this type, and in the log of a process that died of it
+    # found in the message of a RuntimeError of this type, and in the log of a process that died of
+    # it
     pattern: str = '(?!)'
 
     def explain(self, error: BaseException, where: str) -> str:

@@ -1,9 +1,9 @@
 """A run's failure, recorded in ``run.json`` by whichever process it happens on.
 
-The process that fails first knows the cause; the others only see a broken connection, or are stopped
-by the launcher. So a process that fails leaves a note in the work dir, and process 0, which writes
-the record, reads the notes. What kills a process or fills the disk is recorded by whoever started the
-run: see ``mmlape.runs.diagnosis``.
+The process that fails first knows the cause; the others only see a broken connection, or are
+stopped by the launcher. So a process that fails leaves a note in the work dir, and process 0, which
+writes the record, reads the notes. What kills a process or fills the disk is recorded by whoever
+started the run: see ``mmlape.runs.diagnosis``.
 """
 
 import contextlib
@@ -80,7 +80,10 @@ def _write_failure(record: RunRecord, failure: dict[str, str]) -> None:
 
 
 def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> dict[str, str] | None:
-    """Return the failure of another process, from its note or its absence; None if none is known."""
+    """Return the failure of another process, from its note or its absence.
+
+    None if none is known.
+    """
     files = (work_dir / NOTES).glob('[0-9]*.json')
     notes = {int(path.stem): note for path in files if (note := read_json(path))}
     for rank, note in sorted(notes.items()):

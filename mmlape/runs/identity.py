@@ -1,9 +1,9 @@
 """The identity of a run: what must be equal before two runs are averaged, or one is resumed from another.
 
-``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it, so that a
-difference can be named key by key: of the part of the configuration that decides results, without what may differ by
-machine. docs/how-to/experiments.md lists what counts. Train batch, precision and the bytes of checkpoints are
-compared apart.
+``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it,
+so that a difference can be named key by key: of the part of the configuration that decides results,
+without what may differ by machine. docs/how-to/experiments.md lists what counts. Train batch,
+precision and the bytes of checkpoints are compared apart.
 """
 
 import hashlib
@@ -50,7 +50,11 @@ def precision(cfg: dict) -> str | None:
 def settings(cfg: dict) -> dict:
     """Return the part of a configuration that decides results, as JSON values."""
     cfg = dict(cfg.items())
-    named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
+    named = [
+        value
+        for key, value in leaves(cfg)
+        if key.split('.')[-1] == 'data_root' and isinstance(value, str)
+    ]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
     fraction = data_fraction(cfg)
@@ -62,7 +66,9 @@ def settings(cfg: dict) -> dict:
     if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
         kept['randomness'] = dict(diff_rank_seed=False)
     hooks = cfg.get('custom_hooks') or []
-    custom_hooks = [hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)]
+    custom_hooks = [
+        hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
+    ]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
@@ -82,8 +88,13 @@ def _class_name(cfg: dict) -> str:
 def _plain(node: Any, roots: list[str]) -> Any:
     """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
-        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
-        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != PREFIX_SCOPE}
+        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it
+        # has no meaning
+        kept = {
+            key: child
+            for key, child in node.items()
+            if key not in IGNORED and (key, child) != PREFIX_SCOPE
+        }
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]
@@ -115,7 +126,10 @@ def _shown(value: Any) -> str:
 
 
 def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys and values of nested dicts, lists and tuples; an empty one is a value."""
+    """Yield the dotted keys and values of nested dicts, lists and tuples.
+
+    An empty one is a value.
+    """
     if not isinstance(node, dict | list | tuple) or not node:
         yield key, node
         return
@@ -124,12 +138,26 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
 
 
 SETTINGS = 'settings.json'
-_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'export', 'cli.py')
+_AFTERWARDS = (
+    'analysis',
+    'commands',
+    'figures.py',
+    'environment',
+    'experiments',
+    'export',
+    'cli.py',
+)
 """Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
-def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batch_policy: str) -> dict:
+def collect(
+    cfg: dict,
+    seed: int | None,
+    world_size: int,
+    total_batch: int,
+    batch_policy: str,
+) -> dict:
     """Return the identity of a run.
 
     Args:
@@ -141,9 +169,9 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
 
     Returns:
         ``settings_sha256``, ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
-        ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash of the package's
-        modules, ``commit``), ``stack``, ``paper`` (what the papers call the model), and ``settings``, which a record
-        does not keep.
+        ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash
+        of the package's modules, ``commit``), ``stack``, ``paper`` (what the papers call the
+        model), and ``settings``, which a record does not keep.
     """
     checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
     identity = dict(
@@ -170,14 +198,12 @@ def joined_digest(paths: Iterable[str]) -> dict | None:
     from mmlape.checkpoint.converting import sha256
 
     files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
-    digests = [dict(name=file.name, sha256=sha256(file) if file.is_file() else None) for file in files]
-    if not digests:
+    if not files:
         return None
-    known = all(digest['sha256'] for digest in digests)
-    return dict(
-        name=' + '.join(digest['name'] for digest in digests),
-        sha256=' + '.join(digest['sha256'] for digest in digests) if known else None,
-    )
+    name = ' + '.join(file.name for file in files)
+    if not all(file.is_file() for file in files):
+        return dict(name=name, sha256=None)
+    return dict(name=name, sha256=' + '.join(map(sha256, files)))
 
 
 def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
@@ -207,19 +233,26 @@ def source_digest() -> str:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the checkout that holds this package; None if it is installed, or git is not."""
+    """Return the commit of the checkout that holds this package.
+
+    None if it is installed, or git is not.
+    """
     root = Path(mmlape.__file__).resolve().parents[1]
     command = ['git', '-C', str(root), 'rev-parse', '--show-toplevel', 'HEAD']
     try:
-        lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split('\n')
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return lines[1] if Path(lines[0]).resolve() == root else None
+    top_level, head = done.stdout.split('\n')[:2]
+    return head if Path(top_level).resolve() == root else None
 
 
 @cache
 def stack_versions() -> dict[str, str]:
-    """Return the installed versions of what computes: torch, the MM packages, timm, deformops, NumPy."""
+    """Return the installed versions of what computes.
+
+    Torch, the MM packages, timm, deformops, NumPy.
+    """
     versions = {module: entry[1] for module in PACKAGES if (entry := installed(module))}
     for name in _OTHERS:
         try:
@@ -230,37 +263,43 @@ def stack_versions() -> dict[str, str]:
 
 
 def read_identity(work_dir: str | Path) -> dict | None:
-    """Return the identity in ``run.json``, with the ``settings`` beside it if they can be read; or None."""
+    """Return the identity in ``run.json``, or None.
+
+    It has the ``settings`` beside it if they can be read.
+    """
     identity = (read_record(work_dir) or {}).get('identity')
     if not isinstance(identity, dict):
         return None
     content = read_json(Path(work_dir) / SETTINGS)
-    return dict(identity, settings=content) if digest(content) == identity.get('settings_sha256') else identity
+    if digest(content) != identity.get('settings_sha256'):
+        return identity
+    return dict(identity, settings=content)
 
 
 def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
     """Return what keeps two runs apart, one line each, such as 'stack: torch 2.10 -> 2.11'.
 
     Args:
-        mine: The identity of the existing run (``->`` points away from it). Where both have ``settings``, differing
-            configurations are named key by key.
+        mine: The identity of the existing run (``->`` points away from it). Where both have
+            ``settings``, differing configurations are named key by key.
         other: The identity to compare it with.
-        for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the number of processes may
-            change. Otherwise they are averaged: seeds must differ.
+        for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the
+            number of processes may change. Otherwise they are averaged: seeds must differ.
     """
     lines = []
     if mine.get('settings_sha256') != other.get('settings_sha256'):
-        named = (
-            named_differences(mine['settings'], other['settings'])
-            if 'settings' in mine and 'settings' in other
-            else []
-        )
+        named = []
+        if 'settings' in mine and 'settings' in other:
+            named = named_differences(mine['settings'], other['settings'])
         lines += [f'config: {line}' for line in named] or ['config: other settings']
     if for_resume and mine.get('seed') != other.get('seed'):
         lines.append(f'seed: {mine.get("seed")} -> {other.get("seed")}')
     if not for_resume and mine.get('seed') == other.get('seed'):
         lines.append(f'seed: both have {mine.get("seed")}')
-    for key in ('total_batch', 'batch_policy', 'amp') + (() if for_resume else ('world_size',)):
+    keys = ['total_batch', 'batch_policy', 'amp']
+    if not for_resume:
+        keys.append('world_size')
+    for key in keys:
         if mine.get(key) != other.get(key):
             lines.append(f'{key}: {mine.get(key)} -> {other.get(key)}')
     lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))
@@ -268,18 +307,22 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
 
 
 def software_differences(mine: dict, other: dict) -> list[str]:
-    """Return the part of :func:`differences` that is about installed software: ``code`` and ``stack``."""
-    code = [{key: (run.get('code') or {}).get(key) for key in ('version', 'source')} for run in (mine, other)]
+    """Return the part of :func:`differences` that is about ``code`` and ``stack``."""
     lines = []
-    if code[0] != code[1]:
-        same = code[0]['version'] == code[1]['version']
-        what = 'other modules' if same else f'{code[0]["version"]} -> {code[1]["version"]}'
-        commits = [(run.get('code') or {}).get('commit') for run in (mine, other)]
-        where = f' (commit {commits[0][:9]} -> {commits[1][:9]})' if all(commits) and commits[0] != commits[1] else ''
+    my_code, other_code = mine.get('code') or {}, other.get('code') or {}
+    has_other_version = my_code.get('version') != other_code.get('version')
+    if has_other_version or my_code.get('source') != other_code.get('source'):
+        what = 'other modules'
+        if has_other_version:
+            what = f'{my_code.get("version")} -> {other_code.get("version")}'
+        before, after = my_code.get('commit'), other_code.get('commit')
+        where = ''
+        if before and after and before != after:
+            where = f' (commit {before[:9]} -> {after[:9]})'
         lines.append(f'code: mmlape {what}{where}')
-    stacks = mine.get('stack') or {}, other.get('stack') or {}
-    for name in dict.fromkeys([*stacks[0], *stacks[1]]):
-        before, after = (stack.get(name, 'none') for stack in stacks)
+    my_stack, other_stack = mine.get('stack') or {}, other.get('stack') or {}
+    for name in dict.fromkeys([*my_stack, *other_stack]):
+        before, after = my_stack.get(name, 'none'), other_stack.get(name, 'none')
         if before != after:
             lines.append(f'stack: {name} {before} -> {after}')
     return lines
@@ -288,8 +331,11 @@ def software_differences(mine: dict, other: dict) -> list[str]:
 def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
     """Compare weights by their bytes, or by file name where a file is not here."""
     first, second = mine or {}, other or {}
-    known = first.get('sha256') and second.get('sha256')
-    if first.get('sha256') == second.get('sha256') if known else first.get('name') == second.get('name'):
+    key = 'sha256' if first.get('sha256') and second.get('sha256') else 'name'
+    if first.get(key) == second.get(key):
         return []
-    shown = [f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none' for run in (first, second)]
+    shown = [
+        f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none'
+        for run in (first, second)
+    ]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']

@@ -1,7 +1,7 @@
 """Lock files: held until their descriptor is closed, or the last process that inherited it ends.
 
-No kill leaves one behind. A child that is passed the descriptor keeps the lock after its parent's death; a child that
-was only forked (a data loader's worker) does not.
+No kill leaves one behind. A child that is passed the descriptor keeps the lock after its parent's
+death; a child that was only forked (a data loader's worker) does not.
 """
 
 import contextlib
@@ -17,7 +17,8 @@ from portalocker import LockFlags
 from mmlape.files import read_json
 
 ATTEMPTS = 4  # lock_holder takes the lock for an instant
-_acquired: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of the file that it was opened for
+# descriptor -> device and inode of the file that it was opened for
+_acquired: dict[int, tuple[int, int]] = {}
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
@@ -40,7 +41,8 @@ def take_lock(path: str | Path) -> int | None:
     """Lock a file and write the holder into it.
 
     Returns:
-        The descriptor, which children inherit only if it is passed to them; None if another process holds the lock.
+        The descriptor, which children inherit only if it is passed to them; None if another process
+        holds the lock.
 
     Raises:
         OSError: The file cannot be made, or its file system has no locks.
@@ -72,7 +74,10 @@ def take_lock(path: str | Path) -> int | None:
 
 
 def lock_holder(path: str | Path) -> dict | None:
-    """Return the holder of a lock: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; or None."""
+    """Return the holder of a lock, or None.
+
+    It has ``host``, ``pid``, ``slurm_job`` (or None) and ``since``.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY)  # another user's, too
     except OSError:

@@ -1,8 +1,9 @@
 """What a model is called in the papers' tables, from the settings of a run: 'DeiT-Ti', 'LaPE + RPE'.
 
-Backbones, position encodings and joinings have their name as ``paper_name``; a class without one is called by its own
-name, and so is one that inherits: a subclass is another model. Names are recorded when a run starts, where a user's
-own classes are imported; tables of them then need neither these nor torch.
+Backbones, position encodings and joinings have their name as ``paper_name``; a class without one is
+called by its own name, and so is one that inherits: a subclass is another model. Names are recorded
+when a run starts, where a user's own classes are imported; tables of them then need neither these
+nor torch.
 """
 
 import inspect
@@ -16,14 +17,16 @@ _SIZES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
 class PaperModel:
     """A model as the papers' tables name it."""
 
-    # 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown, or its model has no
-    # name
+    # 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown, or
+    # its model has no name
     name: str
-    # 'DeiT-Ti', with a star if it was pretrained with LaPE, too; 'none' without a checkpoint, a question mark if the
-    # checkpoint was allowed to have another joining; of a model that has no name, the file's
+    # 'DeiT-Ti', with a star if it was pretrained with LaPE, too; 'none' without a checkpoint, a
+    # question mark if the checkpoint was allowed to have another joining; of a model that has no
+    # name, the file's
     pretrained: str = '–'
     method: str = '–'  # 'Default', 'LaPE', ..., with '+ DPN'; a dash if the model has no name
-    plain: bool = False  # whether it is the default PE without DPN: the baseline of the others of this name
+    # whether it is the default PE without DPN: the baseline of the others of this name
+    plain: bool = False
 
     @property
     def named(self) -> bool:
@@ -63,18 +66,29 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
             given = backbone.get('init_cfg') or []
             inits = given if isinstance(given, list) else [given]
             may_mismatch = any(init.get('allow_joining_mismatch') for init in inits)
-            pretrained += '?' if may_mismatch else '*' if joining.startswith('lape') else ''
-    return PaperModel(_model_name(model, backbone, family, size), pretrained, method, method == 'Default')
+            if may_mismatch:
+                pretrained += '?'
+            elif joining.startswith('lape'):
+                pretrained += '*'
+    return PaperModel(
+        _model_name(model, backbone, family, size), pretrained, method, method == 'Default'
+    )
 
 
 def _has_name(backbone: dict) -> bool:
-    """Return whether a backbone has a name: ours and users' but timm's, which are called by their weights."""
+    """Return whether a backbone has a name.
+
+    Ours and users' but timm's, which are called by their weights.
+    """
     known = _model_class(backbone)
     return 'arch' in backbone if known is None else vars(known).get('paper_name', '') is not None
 
 
 def _file(backbone: dict, identity: dict) -> str:
-    """Return the weights that a model without a name starts from: a file, or timm's name; 'none' without any."""
+    """Return the weights that a model without a name starts from: a file, or timm's name.
+
+    'none' without any.
+    """
     vit = backbone.get('vit') or backbone
     start = vit.get('model_name', 'none') if vit.get('pretrained') else 'none'
     return (identity.get('checkpoint') or {}).get('name', start)
@@ -110,7 +124,9 @@ def _method(encoded: dict, joining: str) -> str:
     if names == ['none']:
         return 'None'
     kinds = {name: POSITION_ENCODINGS.module_dict.get(name) for name in (*names, *usual)}
-    is_table = {name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()}
+    is_table = {
+        name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()
+    }
     own = next((name for name in usual if is_table[name]), 'learnable')
     inside = [_paper_name(kinds[name], name) for name in names if not is_table[name]]
     tables = [name for name in names if is_table[name]]
@@ -127,7 +143,10 @@ def _types(pe_type: Any) -> list[str]:
 
 
 def _family_and_size(backbone: dict) -> tuple[str, str]:
-    """Return family and size: ('DeiT', 'Ti'), ('ResNet', '50'); layers and width for an arch without a name."""
+    """Return family and size: ('DeiT', 'Ti'), ('ResNet', '50').
+
+    Layers and width for an arch without a name.
+    """
     arch, known = backbone.get('arch'), _model_class(backbone)
     family = _paper_name(known, _class_name(backbone))
     if callable(family):
@@ -145,7 +164,10 @@ def _joined(family: str, size: str) -> str:
 
 
 def _model_name(model: dict, backbone: dict, family: str, size: str) -> str:
-    decoder, adapter = model.get('decode_head') or {}, getattr(_model_class(backbone), 'paper_adapter', None)
+    decoder, adapter = (
+        model.get('decode_head') or {},
+        getattr(_model_class(backbone), 'paper_adapter', None),
+    )
     head, patch = str(decoder.get('type', '')), backbone.get('patch_size', 16)
     if adapter:
         return _joined(adapter, size)

@@ -15,7 +15,8 @@ from mmlape.runs.locks import lock_holder, take_lock
 
 RECORD = 'run.json'
 HISTORY = 'evaluations.jsonl'
-"""All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later one, as its last."""
+"""All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later
+one, as its last."""
 LOCK = '.lock'
 NOTES = '.failures'
 """Folder in which processes other than the first record their failures."""
@@ -52,31 +53,44 @@ def lock_run(work_dir: str | Path) -> int:
     """Lock a work dir until the returned descriptor is closed or this process ends.
 
     Raises:
-        TrainingError: Another process holds the lock (the message names it), or files there cannot be locked.
+        TrainingError: Another process holds the lock (the message names it), or files there cannot
+            be locked.
     """
     path = Path(work_dir) / LOCK
     try:
         descriptor = take_lock(path)
     except OSError as error:
         raise TrainingError(
-            f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system with flock'
+            f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system '
+            'with flock'
         ) from error
     if descriptor is None:
         other = read_json(path)
-        where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''
-        raise TrainingError(f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir')
+        where = (
+            f' by process {other["pid"]} on {other["host"]}, since {other["since"]}'
+            if other
+            else ''
+        )
+        raise TrainingError(
+            f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another '
+            '--work-dir'
+        )
     return descriptor
 
 
 def running_in(work_dir: str | Path) -> dict | None:
-    """Return who trains in a work dir now, as :func:`mmlape.runs.locks.lock_holder`; None if nobody does."""
+    """Return who trains in a work dir now, as :func:`mmlape.runs.locks.lock_holder`.
+
+    None if nobody does.
+    """
     return lock_holder(Path(work_dir) / LOCK)
 
 
 def checkpoints(work_dir: str | Path) -> list[Path]:
     """Return the resumable checkpoints of a work dir, newest first.
 
-    They are ``iter_N.pth`` and ``epoch_N.pth``, and ``epoch_N_iter_M.pth`` of a run that was stopped after N epochs.
+    They are ``iter_N.pth`` and ``epoch_N.pth``, and ``epoch_N_iter_M.pth`` of a run that was
+    stopped after N epochs.
     """
     numbered = []
     for path in Path(work_dir).glob('*.pth'):
@@ -95,7 +109,9 @@ def check_writable(folder: Path, option: str = '--work-dir') -> None:
         probe.unlink()
     except OSError as error:
         reason = error.strerror or error
-        raise TrainingError(f'cannot write into {folder} ({reason}): give another {option}') from error
+        raise TrainingError(
+            f'cannot write into {folder} ({reason}): give another {option}'
+        ) from error
 
 
 class RunRecord:
@@ -124,7 +140,9 @@ class RunRecord:
     def update(self, **fields) -> None:
         """Change fields and write the file, unless another process has recorded a failure."""
         self.fields.update(fields, updated=time.time())
-        if self.writes and not (self.fields['state'] == 'running' and (self.folder / NOTES).exists()):
+        if self.writes and not (
+            self.fields['state'] == 'running' and (self.folder / NOTES).exists()
+        ):
             write_json(self.folder / RECORD, self.fields)
 
     def begin(self) -> None:
@@ -150,7 +168,14 @@ class RunRecord:
             (self.folder / RESERVE).unlink(missing_ok=True)
         self.update(**fields)
 
-    def add_evaluation(self, step: int, metrics: dict[str, float], key: str, greater: bool = True, **position) -> None:
+    def add_evaluation(
+        self,
+        step: int,
+        metrics: dict[str, float],
+        key: str,
+        greater: bool = True,
+        **position,
+    ) -> None:
         """Record an evaluation as the last one, and the best one by ``metrics[key]``."""
         entry = dict(step=step, **position, metrics=metrics)
         self.evaluations = [old for old in self.evaluations if old['step'] < step] + [entry]
@@ -183,7 +208,10 @@ def _scored(evaluations: list[dict], key: str) -> list[dict]:
 
 
 def _best(evaluations: list[dict], key: str, greater: bool) -> dict | None:
-    """Return the first of the best evaluations by ``metrics[key]``, with the key; None if none has a value."""
+    """Return the first of the best evaluations by ``metrics[key]``, with the key.
+
+    None if none has a value.
+    """
     pick = max if greater else min
     best = pick(_scored(evaluations, key), key=lambda entry: entry['metrics'][key], default=None)
     return best and dict(best, key=key)
@@ -198,7 +226,11 @@ def describe_machine() -> dict[str, str]:
     """Return ``host`` and ``device``: the GPU's name, or the number of CPU cores."""
     import torch  # here, as a report reads records without torch
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {available_cores()} cores'
+    device = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else f'CPU, {available_cores()} cores'
+    )
     return dict(host=socket.gethostname(), device=device)
 
 
@@ -209,11 +241,13 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int, earlie
         seconds: Wall-clock time of this part of the run, evaluations included.
         seconds_per_iter: Mean over iterations, without evaluations.
         parameters: Number of parameters, frozen ones included.
-        earlier: The cost of the parts before, which may have had other numbers of processes; empty if there are none.
+        earlier: The cost of the parts before, which may have had other numbers of processes; empty
+            if there are none.
 
     Returns:
-        ``parameters``, ``seconds_per_iter``, ``train_seconds`` of all parts, ``peak_memory_mib`` of one process, the
-        first, with ``memory_kind``, and ``gpu_hours`` over all processes and parts (None without a GPU).
+        ``parameters``, ``seconds_per_iter``, ``train_seconds`` of all parts, ``peak_memory_mib`` of
+        one process, the first, with ``memory_kind``, and ``gpu_hours`` over all processes and parts
+        (None without a GPU).
     """
     import torch
     from mmengine.dist import get_world_size
@@ -222,12 +256,17 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int, earlie
     if gpu:
         peak, measured = torch.cuda.max_memory_allocated() / 2**20, 'allocated on one GPU'
     else:
-        peak, measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 'resident in one process'
+        peak, measured = (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+            'resident in one process',
+        )
     return dict(
         parameters=parameters,
         peak_memory_mib=round(peak, 1),
         memory_kind=measured,
         seconds_per_iter=seconds_per_iter,
         train_seconds=round((earlier.get('train_seconds') or 0.0) + seconds, 2),
-        gpu_hours=(earlier.get('gpu_hours') or 0.0) + seconds * get_world_size() / 3600 if gpu else None,
+        gpu_hours=(earlier.get('gpu_hours') or 0.0) + seconds * get_world_size() / 3600
+        if gpu
+        else None,
     )

@@ -1,4 +1,7 @@
-"""Whether a run may start in its work dir, and from which checkpoint; process 0 decides before anything is built."""
+"""Whether a run may start in its work dir, and from which checkpoint.
+
+Process 0 decides before anything is built.
+"""
 
 import os
 import random
@@ -24,7 +27,8 @@ class RunStart:
     identity: dict  # the run's identity, with its ``settings`` and its seed
     previous: dict | None = None  # the record of the part that it continues; None for a new run
     evaluations: list[dict] = field(default_factory=list)  # all evaluations of that part
-    # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from the beginning
+    # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from
+    # the beginning
     checkpoint: str | None = None
     iteration: int = 0
     finished: bool = False  # whether there is nothing left to do
@@ -45,7 +49,8 @@ def acquire(
 
     Args:
         work_dir: Made if it does not exist.
-        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed run's, or ``new_seed``.
+        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed
+            run's, or ``new_seed``.
         config: The configuration's file.
         resume: See :func:`find_checkpoint`.
         allow_different_software: Whether a run may be resumed with other code or another stack.
@@ -67,7 +72,8 @@ def acquire(
     check_writable(work_dir)
     start.lock = lock_run(work_dir)
     try:
-        for path in work_dir.glob('.*.pth'):  # what a kill left while one was written, see mmlape.files.atomic_path
+        # what a kill left while one was written, see mmlape.files.atomic_path
+        for path in work_dir.glob('.*.pth'):
             path.unlink(missing_ok=True)
         checkpoint = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
         if checkpoint:
@@ -78,12 +84,17 @@ def acquire(
         os.close(start.lock)
         raise
     if start.identity['seed'] is None:
-        start.identity['seed'] = initial_seed(work_dir, None, False) if new_seed is None else new_seed
+        start.identity['seed'] = (
+            initial_seed(work_dir, None, False) if new_seed is None else new_seed
+        )
     return start
 
 
 def initial_seed(work_dir: Path, seed: int | None, resume: bool | str) -> int:
-    """Return the seed of a run's initial weights: the given one, else that of the resumed record, else a random."""
+    """Return the seed of a run's initial weights.
+
+    It is the given one, else that of the resumed record, else a random number.
+    """
     previous = _previous(work_dir, resume)[1] or {}
     known = [value for value in (seed, previous.get('seed')) if value is not None]
     return known[0] if known else random.SystemRandom().randrange(2**31)
@@ -95,12 +106,17 @@ def _previous(work_dir: Path, resume: bool | str) -> tuple[Path, dict | None]:
     return source, read_record(source) if resume else None
 
 
-def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str], None] = print) -> Path | None:
+def find_checkpoint(
+    work_dir: str | Path,
+    resume: bool | str,
+    log: Callable[[str], None] = print,
+) -> Path | None:
     """Return the checkpoint that a run resumes from; None if it starts from the beginning.
 
     Args:
         work_dir: The run's.
-        resume: False for a new run, True for the newest complete checkpoint in ``work_dir``, or a checkpoint's path.
+        resume: False for a new run, True for the newest complete checkpoint in ``work_dir``, or a
+            checkpoint's path.
         log: Called with every decision that is not obvious.
 
     Raises:
@@ -115,7 +131,11 @@ def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str
                 newest = path
                 break
             log(f'{path} is damaged (killed while writing?): skipped')
-        log(f'resuming from {newest}' if newest else f'nothing to resume in {work_dir}: starting from the beginning')
+        log(
+            f'resuming from {newest}'
+            if newest
+            else f'nothing to resume in {work_dir}: starting from the beginning'
+        )
         return newest
     if not resume:
         _require_unused(work_dir)
@@ -130,26 +150,34 @@ def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str
 
 
 def is_complete(path: str | Path) -> bool:
-    """Return whether a file is a complete archive of torch's; every member's checksum is checked."""
+    """Return whether a file is a complete archive of torch's.
+
+    Every member's checksum is checked.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
-    except Exception:  # what zipfile and its decompressors raise for damaged archives is no closed list
+    # what zipfile and its decompressors raise for damaged archives is no closed list
+    except Exception:
         return False
 
 
 def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = False) -> dict:
-    """Read a checkpoint with the optimiser's state and the position; CheckpointError if it has only weights.
+    """Read a checkpoint with the optimiser's state and the position.
 
-    ``mmap`` leaves the tensors in the file until they are used.
+    CheckpointError if it has only weights. ``mmap`` leaves the tensors in the file until they are
+    used.
     """
     checkpoint = read_checkpoint(path, map_location, mmap)
     missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
-    missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']]
+    missing += [
+        f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']
+    ]
     if missing:
         raise CheckpointError(
-            f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named iter_N or epoch_N, '
-            'or start a new run from its weights with --cfg-options load_from=PATH'
+            f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named '
+            'iter_N or epoch_N, or start a new run from its weights with --cfg-options '
+            'load_from=PATH'
         )
     return checkpoint
 
@@ -162,7 +190,9 @@ def _require_unused(work_dir: Path) -> None:
     content = f'{count} checkpoint{"s" * (count != 1)}'
     if record:
         content += f', a run of {record.get("config")} that is {record.get("state")} at iteration {record.get("iter")}'
-    raise TrainingError(f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir')
+    raise TrainingError(
+        f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir'
+    )
 
 
 def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> None:
@@ -171,12 +201,17 @@ def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> 
         identity['seed'] = stored
     if stored is not None and stored != identity['seed']:
         raise TrainingError(
-            f'{checkpoint} belongs to a run with seed {stored}, not {identity["seed"]}: resume without --seed, '
-            'or start a new run in another work dir'
+            f'{checkpoint} belongs to a run with seed {stored}, not {identity["seed"]}: resume '
+            'without --seed, or start a new run in another work dir'
         )
 
 
-def _require_same_run(start: RunStart, source: Path, config: str | None, software_may_differ: bool) -> None:
+def _require_same_run(
+    start: RunStart,
+    source: Path,
+    config: str | None,
+    software_may_differ: bool,
+) -> None:
     known = read_identity(source)
     if known is None:
         print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
@@ -192,7 +227,8 @@ def _require_same_run(start: RunStart, source: Path, config: str | None, softwar
     if before and config and Path(before).name != Path(config).name:
         lines.insert(0, f'config file: {before} -> {config}')
     raise TrainingError(
-        f'{source} holds a run that differs from this one ({listed(lines)}): {_advice(lines, software)}'
+        f'{source} holds a run that differs from this one ({listed(lines)}): '
+        f'{_advice(lines, software)}'
     )
 
 
@@ -201,7 +237,8 @@ def _advice(lines: list[str], software: list[str]) -> str:
         return '--allow-different-software resumes it nevertheless, and run.json notes it'
     if any('train_cfg.max_' in line for line in lines):
         return (
-            'a run keeps its length, because its learning rates follow from it; to train longer, start a new run '
-            'from its weights with --cfg-options load_from=CHECKPOINT --work-dir ANOTHER'
+            'a run keeps its length, because its learning rates follow from it; to train longer, '
+            'start a new run from its weights with --cfg-options load_from=CHECKPOINT --work-dir '
+            'ANOTHER'
         )
     return 'resume it with its own settings, or give another --work-dir'

@@ -1,4 +1,6 @@
-"""Runs on disk: ``run.json`` in a run's folder is the only state; a single run has ``<work dir>/run.json``.
+"""Runs on disk: ``run.json`` in a run's folder is the only state.
+
+A single run has ``<work dir>/run.json``.
 
 <work dir>/arms.json       the arms in the order of the command or the study
 <work dir>/<arm>/
@@ -33,13 +35,17 @@ class Run:
 
     folder: Path
     seed: int | None  # None if it was never started
-    # 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or 'missing'
+    # 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its
+    # lock) or 'missing'
     state: str
     reason: str | None = None  # why it failed; None otherwise
-    last: dict | None = None  # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
-    best: dict | None = None  # the same of the best one, with the ``key`` of the metric that decides
+    # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
+    last: dict | None = None
+    # the same of the best one, with the ``key`` of the metric that decides
+    best: dict | None = None
     arm: str = ''
-    identity: dict | None = None  # see :func:`mmlape.runs.identity.read_identity`; None in records of older versions
+    # see :func:`mmlape.runs.identity.read_identity`; None in records of older versions
+    identity: dict | None = None
     record: dict = field(default_factory=dict)  # all of ``run.json``
 
     @property
@@ -56,7 +62,8 @@ class Run:
     def partial(self) -> bool:
         """Whether it is recorded as finished, but stopped early or has no evaluation."""
         done, end = self.record.get('iter'), self.record.get('max_iters')
-        return self.finished and (self.last is None or (done is not None and end is not None and done < end))
+        stopped_early = done is not None and end is not None and done < end
+        return self.finished and (self.last is None or stopped_early)
 
     @property
     def counts(self) -> bool:
@@ -67,11 +74,21 @@ class Run:
     def outcome(self) -> str:
         """Its state with iteration and reason, as text."""
         failure = self.record.get('failure') or {}
-        state = 'diverged' if failure.get('kind') == 'not-finite' else 'partial' if self.partial else self.state
+        state = (
+            'diverged'
+            if failure.get('kind') == 'not-finite'
+            else 'partial'
+            if self.partial
+            else self.state
+        )
         if self.partial and self.last is None:
             return 'partial: it has no evaluation'
         done, end = self.record.get('iter'), self.record.get('max_iters')
-        where = f' at iteration {done} of {end}' if not self.counts and done is not None and end is not None else ''
+        where = (
+            f' at iteration {done} of {end}'
+            if not self.counts and done is not None and end is not None
+            else ''
+        )
         reason = self.reason or failure.get('reason')
         return f'{state}{where}: {reason}' if reason else f'{state}{where}'
 
@@ -90,7 +107,8 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
     recorded = record.get('seed')
     if seed is not None and recorded is not None and recorded != seed:
         raise DataError(
-            f'{folder} holds a run with seed {recorded}, not {seed}: move it away, or use another --work-dir'
+            f'{folder} holds a run with seed {recorded}, not {seed}: move it away, or use another '
+            '--work-dir'
         )
     state = record.get('state', 'missing')
     if state == 'running' and running_in(folder) is None:
@@ -117,10 +135,10 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     """Return the runs of every arm below a work dir, at any depth, or of the one arm whose folder it is.
 
     Args:
-        work_dir: Holds ``<arm>/seed_<S>`` or work dirs of single runs, itself or in folders below it, by whose path an
-            arm is then called.
-        names: The arms, in this order, or patterns as shells write them ('rms*'); by default all, in the order of the
-            command that started them, then by name.
+        work_dir: Holds ``<arm>/seed_<S>`` or work dirs of single runs, itself or in folders below
+            it, by whose path an arm is then called.
+        names: The arms, in this order, or patterns as shells write them ('rms*'); by default all,
+            in the order of the command that started them, then by name.
 
     Raises:
         DataError: There are no runs, or no arms of these names.
@@ -129,11 +147,13 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     arms = {}
     for path in _folders(folder, set()):
         if runs := read_arm(path):
-            arms[folder.absolute().name if path == folder else path.relative_to(folder).as_posix()] = runs
+            arms[
+                folder.absolute().name if path == folder else path.relative_to(folder).as_posix()
+            ] = runs
     if not arms:
         raise DataError(
-            f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '
-            '`mmlape train` and `mmlape multi-seed` write'
+            f'no runs in {folder}: expected a run.json, <run>/run.json or '
+            '<arm>/seed_<number>/run.json, as `mmlape train` and `mmlape multi-seed` write'
         )
     fitting = {name: fnmatch.filter(arms, name) for name in names or ('*',)}
     unknown = [name for name, found in fitting.items() if not found]
@@ -148,10 +168,16 @@ def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:
         return
     known.add(folder.resolve())
     yield folder
-    below = [path for path in folder.glob('*/') if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)]
+    below = [
+        path
+        for path in folder.glob('*/')
+        if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)
+    ]
     places = {name: place for place, name in enumerate(_listed(folder / ORDER, str))}
     # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
-    for path in sorted(below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))):
+    for path in sorted(
+        below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))
+    ):
         yield from _folders(path, known)
 
 
@@ -162,10 +188,15 @@ def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
 
 
 def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
-    """Record the order of the arms; a command that names only some of those recorded leaves their order as it is."""
+    """Record the order of the arms.
+
+    A command that names only some of those recorded leaves their order as it is.
+    """
     file = Path(work_dir) / ORDER
     known = _listed(file, str)
-    write_json(file, list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names])))
+    write_json(
+        file, list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names]))
+    )
 
 
 def _planned_in(folder: Path) -> list[int]:
@@ -187,7 +218,10 @@ def log_file(run: Path) -> Path:
 
 
 def start_lock(run: Path) -> Path:
-    """Return the lock of the process that starts a run; training itself locks the run's folder later."""
+    """Return the lock of the process that starts a run.
+
+    Training itself locks the run's folder later.
+    """
     return run.parent / 'logs' / f'.{run.name}.lock'
 
 

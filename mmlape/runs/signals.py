@@ -1,4 +1,7 @@
-"""SIGTERM and SIGINT: a run saves after the step that it is in, then stops; a second Ctrl-C stops it at once."""
+"""SIGTERM and SIGINT: a run saves after the step that it is in, then stops.
+
+A second Ctrl-C stops it at once.
+"""
 
 import contextlib
 import os
@@ -51,7 +54,9 @@ class StopRequest:
             ignore_stop_signals()
             raise self.error()
         if is_first_press and get_rank() == 0:  # not by print, which this may have interrupted
-            os.write(2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n')
+            os.write(
+                2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n'
+            )
 
     def error(self) -> BaseException:
         """Return what ends the run: KeyboardInterrupt after Ctrl-C, else Interrupted."""
@@ -67,7 +72,10 @@ def ignore_stop_signals() -> None:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[StopRequest]:
-    """Handle SIGTERM and SIGINT in this process; processes that it forks keep their usual effect."""
+    """Handle SIGTERM and SIGINT in this process.
+
+    Processes that it forks keep their usual effect.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

@@ -1,6 +1,8 @@
 """Parameters and FLOPs of models."""
 
+import itertools
 import json
+import math
 import re
 import subprocess
 from types import SimpleNamespace
@@ -10,8 +12,11 @@ import tiny
 import torch
 import torch.nn.functional as F
 from config_helpers import MINI, build, find, load, method_of
+from each import each
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mmlape.analysis.cost import _attention_flops, _Counter, input_shape, model_cost
 from mmlape.cli import main
@@ -19,19 +24,63 @@ from mmlape.models import ViTAdapter
 from mmlape.projects import MultiScaleDeformableAttention
 
 
-def test_cost_is_torch_counter_and_hand_count_together(tiny_arch):
-    """A ViT by hand: patches, qkv, both products, projection and FFN; torch's counter knows no attention on CPUs."""
-    backbone = dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, patch_size=8)
-    head = dict(type='VisionTransformerClsHead', num_classes=10, in_channels=48)
-    init_default_scope('mmpretrain')
-    model = MODELS.build(dict(type='ImageClassifier', backbone=backbone, head=head))
-    cost = {part.name: part for part in model_cost(model, (32, 48))}
-    patches, d, hidden, layers = 4 * 6, 48, 96, 4
-    n = patches + 1
-    layer = n * (4 * d * d + 2 * d * hidden) + 2 * n * n * d
-    assert cost['backbone'].flops == patches * 3 * 64 * d + layers * layer
-    assert cost['head'].flops == d * 10
-    assert cost['head'].params == d * 10 + 10
+class Products(TorchFunctionMode):
+    """Counts the multiply-adds of the products that a model computes, by the shapes of their results."""
+
+    def __init__(self):
+        super().__init__()
+        self.total, self.unknown = 0, set()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        name = getattr(function, '__name__', '')
+        if name in ('linear', 'matmul', '__matmul__', 'bmm'):
+            first = args[0]
+            self.total += out.numel() * first.shape[-1]
+        elif name == 'conv2d':
+            self.total += out.numel() * math.prod(args[1].shape[1:])
+        elif name == 'conv_transpose2d':
+            self.total += args[0].numel() * math.prod(args[1].shape[1:])
+        elif name == 'scaled_dot_product_attention':
+            query, key, value = args[:3]
+            self.total += math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+        elif name == 'multi_head_attention_forward':  # (N, B, C); four maps and two products
+            (queries, batch, dims), keys = args[0].shape, args[1].shape[0]
+            self.total += batch * dims * ((2 * queries + 2 * keys) * dims + 2 * queries * keys)
+        elif name in ('einsum', 'baddbmm', 'addmm'):
+            self.unknown.add(name)
+        return out
+
+
+def counted(part, *args):
+    """Return the result of a part of a model, and the multiply-adds of its products."""
+    with torch.no_grad(), Products() as products:
+        out = part(*args)
+    assert not products.unknown
+    return out, products.total
+
+
+PRODUCTS = (
+    'deit-mini_1xb32-5e_mini-digits',
+    'deit-mini-irpe-product-k_1xb32-5e_mini-digits',
+    'deit-mini-dpn_1xb32-5e_mini-digits',
+    'segmenter_deit-mini-lape_1xb16-250i_mini-ade',
+    'linear_deit-mini-dpn_1xb8-100i_mini-ade',
+)
+
+
+def test_cost_is_that_of_the_products_of_a_forward_pass():
+    """Of images that are not square: real tensors go through a model, and each product of two tensors is counted."""
+    for name, shape in each(itertools.product(PRODUCTS, ((64, 96), (112, 48)))):
+        cfg = load(next(path for path in MINI if path.stem == name))
+        model = revert_sync_batchnorm(build(cfg)).eval()
+        found = {part.name: part for part in model_cost(model, shape)}
+        x, backbone = counted(model.backbone, torch.randn(1, 3, *shape))
+        head = 'head' if hasattr(model, 'head') else 'decode_head'
+        _, of_head = counted(getattr(model, head), x)
+        assert (found['backbone'].flops, found[head].flops) == (backbone, of_head) and of_head > 0
+        parameters = sum(parameter.numel() for parameter in getattr(model, head).parameters())
+        assert found[head].params == parameters
 
 
 def test_detector_counts_its_parts():
@@ -79,9 +128,9 @@ def test_deformable_attention_is_counted():
         model = MODELS.build(
             dict(type='ImageClassifier', backbone=backbone, neck=dict(type='GlobalAveragePooling'), head=head)
         )
-        return model_cost(model, (64, 64))[0].flops
+        return model_cost(model, (64, 128))[0].flops
 
-    tokens, cells, heads, d = 16, 64 + 16 + 4, 6, 48
+    tokens, cells, heads, d = 4 * 8, 8 * 16 + 4 * 8 + 2 * 4, 6, 48
     samples = 4 * tokens * 3 + 6 * cells  # a point in 4 injectors (3 levels each) and 6 extractors
     assert flops(4) - flops(2) == 2 * samples * (5 * d + 3 * d * heads)
 

@@ -193,11 +193,6 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
     ('config', 'data', 'options'),
     [
         (
-            f'segmentation/{NAME}',
-            'ade',
-            ['train_cfg.max_iters=2', 'param_scheduler.1.begin=1', 'model.backbone.init_cfg=None'],
-        ),
-        (
             'classification/digits/deit-mini_1xb32-5e_mini-digits',
             'digits',
             ['train_cfg.max_epochs=1', 'model.backbone.pe_type=axial-deeplab', 'model.backbone.num_registers=2'],
@@ -213,7 +208,7 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
             ],
         ),
     ],
-    ids=['segmentor', 'classifier', 'detector'],
+    ids=['classifier', 'detector'],
 )
 def test_a_run_is_pushed_pulled_and_tested(hub, pristine, tmp_path, monkeypatch, config, data, options):
     """A run of a config of ours, with arguments of its own: the pulled files give the metrics of the run's."""
@@ -228,6 +223,43 @@ def test_a_run_is_pushed_pulled_and_tested(hub, pristine, tmp_path, monkeypatch,
     assert main(['test', f'pulled/{CONFIG}', f'pulled/{WEIGHTS}', '--out', 'pulled.json', *moved]) == 0
     results = [json.loads(Path(name).read_text()) for name in ('own.json', 'pulled.json')]
     assert results[0]['metrics'] == results[1]['metrics'] and results[0]['per_class'] == results[1]['per_class']
+
+
+def test_an_average_of_a_model_with_a_pe_that_is_no_square_is_pushed_pulled_converted_and_tested(
+    hub, pristine, tmp_path, monkeypatch
+):
+    """Both weights of one file: the average gives the run's metrics, the plain ones are those beside it."""
+    monkeypatch.chdir(tmp_path)
+    moved = ['--cfg-options', f'data_root={pristine / "ade"}']
+    options = ['train_cfg.max_iters=2', 'param_scheduler.1.begin=1', 'param_scheduler.0.end=1']
+    options += ['model.backbone.init_cfg=None', 'model.backbone.window_attn=False', 'model.backbone.img_size=(64,32)']
+    options += ['model.backbone.interpolate_mode=bilinear', 'optim_wrapper.optimizer.lr=0.1']
+    options += ["custom_hooks=[dict(type='EMAHook',momentum=0.5)]"]
+    assert main(['train', f'mmlape::segmentation/{NAME}', '--work-dir', 'run', *moved, *options]) == 0
+    content, results = read_checkpoint('run/iter_2.pth'), {}
+    expected = dict(
+        ema=content['state_dict'],
+        plain={name.removeprefix('module.'): value for name, value in content['ema_state_dict'].items()},
+    )
+    assert main(['test', f'run/{NAME}.py', 'run/iter_2.pth', '--out', 'own.json']) == 0
+    for weights in ('ema', 'plain'):
+        assert main(['checkpoint', 'push', 'run/iter_2.pth', f'{OURS}-{weights}', '--weights', weights, '--yes']) == 0
+        assert main(['checkpoint', 'pull', f'{OURS}-{weights}', weights]) == 0
+        file = f'{weights}/{WEIGHTS}'
+        tensors = read_checkpoint(file)
+        assert all(torch.equal(tensors[name], value) for name, value in expected['ema'].items()) == (weights == 'ema')
+        assert all(torch.equal(value, expected[weights][name]) for name, value in tensors.items() if name != 'meta')
+        assert tensors['backbone.pos_embed'].shape == (1, 8, 128)
+        assert main(['test', f'{weights}/{CONFIG}', file, '--out', f'{weights}.json', *moved]) == 0
+        results[weights] = json.loads(Path(f'{weights}.json').read_text())
+        assert main(['checkpoint', 'convert', file, f'{weights}.pth', '--to', 'mmlape']) == 0
+        backbone = build_model(load_config(f'{weights}/{CONFIG}')).backbone
+        load_backbone(backbone, f'{weights}.pth')
+        for name, value in backbone.state_dict().items():
+            assert torch.equal(value, expected[weights][f'backbone.{name}']), name
+    own = json.loads(Path('own.json').read_text())
+    assert (results['ema']['metrics'], results['ema']['per_class']) == (own['metrics'], own['per_class'])
+    assert results['plain']['metrics'] != own['metrics']
 
 
 def test_a_run_of_an_arm_is_pulled_with_its_data(hub, tmp_path):
@@ -316,8 +348,13 @@ def test_names_of_weights_are_tried_in_turn(hub, tmp_path):
 @pytest.mark.parametrize('writer', ['EMAHook', 'timm'])
 @pytest.mark.parametrize('weights', ['plain', 'ema'])
 def test_the_weights_that_are_asked_for_are_pushed(hub, tmp_path, writer, weights):
-    """MMEngine's hook saves the average as the model's weights, and the plain ones beside it; timm does not."""
+    """MMEngine's hook saves the average as the model's weights, and the plain ones beside it; timm does not.
+
+    Two layers have one FFN, whose tensors have two names.
+    """
     plain, mean = vit(pe_joining='lape'), vit(pe_joining='lape')
+    for model in (plain, mean):
+        model.blocks[1].mlp = model.blocks[0].mlp
     wrapped = {f'module.{name}': value for name, value in plain.state_dict().items()}
     model, more = (mean, dict(ema_state_dict=wrapped)) if writer == 'EMAHook' else (plain, {})
     more = more or dict(state_dict_ema=mean.state_dict())

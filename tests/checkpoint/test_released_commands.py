@@ -46,7 +46,7 @@ NAMES = (
 @pytest.fixture(scope='module')
 def mini(tmp_path_factory):
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=2, val=2, digits=0, size=(96, 96), objects=(2, 3), digit_size=(20, 40)))
+    make_mini_data(root, MiniOptions(train=2, val=2, digits=0, size=(96, 96), per_scene=(2, 3), digit_size=(20, 40)))
     return root
 
 

@@ -7,10 +7,15 @@ from types import SimpleNamespace
 import mmcv
 import numpy as np
 import pytest
+import torch
 from config_helpers import ROOT, build, load
 from mmengine.dataset import Compose
-from mmengine.registry import HOOKS, init_default_scope
-from test_recipes import options
+from mmengine.registry import HOOKS, MODELS, init_default_scope
+from PIL import Image
+from test_recipes import learning_rates, options
+from torchvision import transforms
+
+from mmlape.engine.config import load_config
 
 
 def recipe(data: str):
@@ -99,3 +104,60 @@ def test_interpolation_is_random(path, monkeypatch):
     assert sum(pairs.values()) == 200 and all(len(pair) == 2 for pair in pairs)
     assert len(pairs) == 4 and all(count > 30 for count in pairs.values())
     assert set(crop) == {'bilinear', 'bicubic'} and all(count > 70 for count in Counter(crop).values())
+
+
+# T2T-ViT-7 on CIFAR-100, as in MPVG's Table 2
+
+FINE_TUNED = ROOT / 'configs/classification/cifar/t2t-vit-7_1xb128-60e-ft224_cifar100.py'
+
+
+def test_fine_tuning_has_the_images_of_torchvisions_transforms():
+    """But for the normalisation, which the public code has for CIFAR-10 and the model's preprocessor does."""
+    cfg = load(FINE_TUNED)
+    init_default_scope(cfg.default_scope)
+    image = np.random.RandomState(0).randint(256, size=(32, 32, 3), dtype=np.uint8)
+    theirs = transforms.Compose([transforms.Resize(224), transforms.PILToTensor()])(Image.fromarray(image))
+    test = Compose(cfg.test_dataloader.dataset.pipeline)(dict(img=image, gt_label=3))
+    assert torch.equal(test['inputs'], theirs)
+    resize, crop, *_ = cfg.train_dataloader.dataset.pipeline
+    assert (crop.crop_size, crop.padding) == (224, 28)
+    padded = torch.nn.functional.pad(theirs, [28] * 4)
+    train = Compose([resize, crop, dict(type='PackInputs')])(dict(img=image, gt_label=3))
+    windows = (padded[:, row : row + 224, column : column + 224] for row in range(57) for column in range(57))
+    assert any(torch.equal(window, train['inputs']) for window in windows)
+    pre = MODELS.build(dict(cfg.model.data_preprocessor, type='ClsDataPreprocessor'))
+    normalise = transforms.Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    inputs = pre(dict(inputs=[theirs]))['inputs'][0]
+    assert torch.allclose(inputs, normalise(theirs / 255), atol=1e-5)
+
+
+def test_fine_tuning_has_the_rates_of_torchs_cosine(tmp_path):
+    """Of head and backbone, whose cosine ends at the same rate; everything is decayed."""
+    cfg = load(FINE_TUNED)
+    cfg.model.backbone.init_cfg = None
+    model = build(cfg)
+    rate, decay = (options(model, cfg.optim_wrapper, key) for key in ('lr', 'weight_decay'))
+    assert {name.split('.')[0]: value for name, value in rate.items()} == pytest.approx(dict(backbone=5e-4, head=5e-2))
+    assert set(decay.values()) == {5e-4}
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=5e-2)
+    cosine, wanted = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=60, eta_min=2e-4), []
+    for _ in range(60):
+        wanted.append(optimizer.param_groups[0]['lr'])
+        optimizer.step()
+        cosine.step()
+    assert np.allclose(learning_rates(cfg, tmp_path, 2)[::2], wanted, rtol=1e-9)
+
+
+def test_fine_tuned_arms_have_the_modules_of_their_joining():
+    """LaPE has a norm of each layer, PVG of all but the first, MPVG one more; the last two have no class token."""
+    counts = {}
+    for joining in ('', '-lape', '-pvg', '-mpvg'):
+        cfg = load_config(f'mmlape::studies/mpvg-table2.yml:t2t-vit-7{joining}')
+        assert cfg.model.backbone.init_cfg.checkpoint == f'pretrained/t2t_vit_7{joining}.pth'.replace('-', '_')
+        cfg.model.backbone.init_cfg = None
+        counts[joining] = sum(p.numel() for p in build(cfg).parameters())
+    norm, token = 2 * 256, 256
+    plain = counts['']
+    wanted = {'': plain, '-lape': plain + 7 * norm}
+    wanted |= {'-pvg': plain + 6 * norm - token, '-mpvg': plain + 7 * norm - token}
+    assert counts == wanted

@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from config_helpers import DPN, ROOT, WIDTH, build, build_without_data, load, parts, short
+from config_helpers import DPN, ROOT, WIDTH, build, build_without_data, load, parts
+from each import each
 from mmengine import DefaultScope
 from mmengine.registry import init_default_scope
 from mmpretrain.registry import TRANSFORMS
@@ -86,36 +87,36 @@ def test_every_model_of_the_paper_has_its_recipes():
         assert len(read_study(ROOT / 'studies' / f'{study}.yml').arms) == count
 
 
-@pytest.mark.parametrize('path', DPN, ids=short)
-def test_model_and_augmentation(path):
-    cfg, name = load(path), parts(path)
-    magnitude, alpha, dropped = expected(name)
-    found = [step.magnitude_level for step in cfg.train_dataloader.dataset.pipeline if step.type == 'RandAugment']
-    assert found == ([] if magnitude is None else [magnitude])
-    mixup = (cfg.model.get('train_cfg') or {}).get('augments', [])
-    assert mixup == ([dict(type='mmlape.RolledMixup', alpha=alpha)] if alpha else [])
-    backbone, head, pre = cfg.model.backbone, cfg.model.head, cfg.model.data_preprocessor
-    width = WIDTH[name['arch'].split('-')[1]]
-    assert backbone.arch == f'deit-{name["arch"].split("-")[1]}'
-    assert backbone.patch_size == int(name['arch'].split('-')[2].removeprefix('p'))
-    assert (backbone.get('drop_rate', 0.0), backbone.get('drop_path_rate', 0.0)) == (dropped, dropped)
-    assert backbone.act_cfg == dict(type='GELU', approximate='tanh') and not backbone.with_prefix_pe
-    plus, many = name['arch'] == PLUS[0], name['data'] == 'in21k'
-    pe = dict(type='sincos2d-moco') if plus else dict(type='learnable', std=width**-0.5)
-    assert backbone.pe_type == pe
-    pooled = plus or many
-    assert (backbone.out_type, backbone.get('with_cls_token', True)) == (
-        ('avg_featmap', False) if pooled else ('cls_token', True)
-    )
-    assert head.hidden_dim == (None if many or name['arch'] == 'vit-small-p32' else width)
-    new = plus or name['schedule'].endswith('ft384')
-    bias = 0.0 if new else {'in1k': -6.9, 'in21k': -10.0, 'sun397': -6.0}[name['data']]
-    assert backbone.init_cfg == dict(type='mmlape.BigVisionInit')
-    assert head.init_cfg == dict(type='Constant', layer='Linear', val=0.0, bias=bias)
-    assert head.loss == dict(type='CrossEntropyLoss', **{'use_soft' if plus else 'use_sigmoid': True})
-    assert head.num_classes == pre.num_classes == {'in1k': 1000, 'in21k': 21843, 'sun397': 397}[name['data']]
-    assert (pre.mean, pre.std, pre.to_rgb, pre.to_onehot) == ([127.5] * 3, [127.5] * 3, True, True)
-    assert cfg.get('data_fraction') == (0.99 if name['data'] == 'in1k' else None)
+def test_model_and_augmentation():
+    for path in each(DPN):
+        cfg, name = load(path), parts(path)
+        magnitude, alpha, dropped = expected(name)
+        found = [step.magnitude_level for step in cfg.train_dataloader.dataset.pipeline if step.type == 'RandAugment']
+        assert found == ([] if magnitude is None else [magnitude])
+        mixup = (cfg.model.get('train_cfg') or {}).get('augments', [])
+        assert mixup == ([dict(type='mmlape.RolledMixup', alpha=alpha)] if alpha else [])
+        backbone, head, pre = cfg.model.backbone, cfg.model.head, cfg.model.data_preprocessor
+        width = WIDTH[name['arch'].split('-')[1]]
+        assert backbone.arch == f'deit-{name["arch"].split("-")[1]}'
+        assert backbone.patch_size == int(name['arch'].split('-')[2].removeprefix('p'))
+        assert (backbone.get('drop_rate', 0.0), backbone.get('drop_path_rate', 0.0)) == (dropped, dropped)
+        assert backbone.act_cfg == dict(type='GELU', approximate='tanh') and not backbone.with_prefix_pe
+        plus, many = name['arch'] == PLUS[0], name['data'] == 'in21k'
+        pe = dict(type='sincos2d-moco') if plus else dict(type='learnable', std=width**-0.5)
+        assert backbone.pe_type == pe
+        pooled = plus or many
+        assert (backbone.out_type, backbone.get('with_cls_token', True)) == (
+            ('avg_featmap', False) if pooled else ('cls_token', True)
+        )
+        assert head.hidden_dim == (None if many or name['arch'] == 'vit-small-p32' else width)
+        new = plus or name['schedule'].endswith('ft384')
+        bias = 0.0 if new else {'in1k': -6.9, 'in21k': -10.0, 'sun397': -6.0}[name['data']]
+        assert backbone.init_cfg == dict(type='mmlape.BigVisionInit')
+        assert head.init_cfg == dict(type='Constant', layer='Linear', val=0.0, bias=bias)
+        assert head.loss == dict(type='CrossEntropyLoss', **{'use_soft' if plus else 'use_sigmoid': True})
+        assert head.num_classes == pre.num_classes == {'in1k': 1000, 'in21k': 21843, 'sun397': 397}[name['data']]
+        assert (pre.mean, pre.std, pre.to_rgb, pre.to_onehot) == ([127.5] * 3, [127.5] * 3, True, True)
+        assert cfg.get('data_fraction') == (0.99 if name['data'] == 'in1k' else None)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from math import prod
 
 import pytest
 import timm
-from config_helpers import FOUNDATION, ROOT, load, parts, short
+from config_helpers import FOUNDATION, ROOT, load, parts
+from each import each
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
@@ -26,24 +27,24 @@ def test_every_model_has_every_task():
     assert sorted(found) == [(task, model) for task in TASKS for model in MODELS]
 
 
-@pytest.mark.parametrize('path', FULL, ids=short)
-def test_a_config(path):
+def test_a_config():
     """Weights are those of the model's name, images are normalised as they want it, a variant is short."""
-    cfg, name = load(path), parts(path)
-    vit, model = vit_of(cfg), name['arch'].partition('-')[0]
-    assert model.removeprefix('augreg').removesuffix('02') in vit.model_name  # AugReg's is timm's plain name
-    assert cfg.model.backbone.init_cfg.checkpoint == f'hf-hub:timm/{vit.model_name}'
-    stored = timm.get_pretrained_cfg(vit.model_name)
-    for key in ('mean', 'std'):
-        assert cfg.model.data_preprocessor[key] == pytest.approx(
-            [255 * value for value in getattr(stored, key)], abs=1e-3
-        )
-    frozen = name['method'] == 'linear' or (model == 'dinov3' and bool(name['adapter']))
-    assert vit.get('frozen', False) == frozen
-    if name['adapter']:
-        assert (cfg.model.backbone.get('mode') == 'read-only') == frozen
-    text = path.read_text()
-    assert 'not run by us' in text.splitlines()[0]
+    for path in each(FULL):
+        cfg, name = load(path), parts(path)
+        vit, model = vit_of(cfg), name['arch'].partition('-')[0]
+        assert model.removeprefix('augreg').removesuffix('02') in vit.model_name  # AugReg's is timm's plain name
+        assert cfg.model.backbone.init_cfg.checkpoint == f'hf-hub:timm/{vit.model_name}'
+        stored = timm.get_pretrained_cfg(vit.model_name)
+        for key in ('mean', 'std'):
+            assert cfg.model.data_preprocessor[key] == pytest.approx(
+                [255 * value for value in getattr(stored, key)], abs=1e-3
+            )
+        frozen = name['method'] == 'linear' or (model == 'dinov3' and bool(name['adapter']))
+        assert vit.get('frozen', False) == frozen
+        if name['adapter']:
+            assert (cfg.model.backbone.get('mode') == 'read-only') == frozen
+        text = path.read_text()
+        assert 'not run by us' in text.splitlines()[0]
 
 
 def test_licences_are_said():

@@ -31,7 +31,9 @@ SPLITS = ('train', 'val')
 def pristine(tmp_path_factory):
     """20 images to train on, so that every digit occurs in both splits."""
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=20, val=10, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
+    make_mini_data(
+        root, MiniOptions(train=20, val=10, digits=50, size=(64, 64), digit_size=(20, 30), per_scene=(3, 5))
+    )
     return root
 
 

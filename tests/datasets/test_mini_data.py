@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from mmlape.datasets.mini import make, scenes
+from mmlape.datasets.mini import make, scenes, writers
 from mmlape.datasets.mini.make import MARKER, MiniOptions, make_mini_data
 from mmlape.errors import ConfigError, DataError
 
-SMALL = dict(train=10, val=6, digits=40, size=(80, 112), digit_size=(20, 36), objects=(3, 5))
+SMALL = dict(train=10, val=6, digits=40, size=(80, 112), digit_size=(20, 36), per_scene=(3, 5))
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -41,7 +41,7 @@ def coco_of(root, split):
 
 
 def label_maps(root, split):
-    return sorted((root / 'ade' / 'annotations' / make.ADE_SPLITS[split]).glob('*.png'))
+    return sorted((root / 'ade' / 'annotations' / writers.ADE_SPLITS[split]).glob('*.png'))
 
 
 def test_rows_count_what_is_on_disk(tmp_path):
@@ -196,14 +196,14 @@ def test_polygons_of_several_parts_and_holes():
     mask[5:9, 6:10] = mask[12:16, 8:13] = False
     mask[13:15, 10:11] = True
     mask[21, 27] = mask[4:6, 20:29] = True
-    polygons = make.encode_polygons(mask)
+    polygons = writers.encode_polygons(mask)
     from pycocotools import mask as coco_mask
 
     filled = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, 24, 30)))
     np.testing.assert_array_equal(filled.astype(bool), mask)
     block = np.zeros((24, 30), bool)
     block[4:10, 8:12] = True
-    corners = np.reshape(make.encode_polygons(block), (-1, 2))
+    corners = np.reshape(writers.encode_polygons(block), (-1, 2))
     assert corners.mean(axis=0).tolist() == [10, 7], 'centred on the pixels that it covers'
 
 
@@ -277,7 +277,8 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
     )
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    run = subprocess.run([sys.executable, '-c', code, tmp_path / 'mini'], env=env, capture_output=True, text=True)
+    command = [sys.executable, '-c', code, tmp_path / 'mini']
+    run = subprocess.run(command, env=env, capture_output=True, encoding='utf-8')
     assert run.returncode == 9, run.stderr
     assert [path.name[:13] for path in tmp_path.iterdir()] == ['.mini.partial']
     make_mini_data(tmp_path / 'mini', MiniOptions(train=2, val=1, digits=0))
@@ -292,8 +293,8 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         dict(digits=-1),
         dict(vtab=-1),
         dict(size=(16, 128)),
-        dict(objects=(4, 3)),
-        dict(objects=(0, 3)),
+        dict(per_scene=(4, 3)),
+        dict(per_scene=(0, 3)),
         dict(digit_size=(20, 300)),
         dict(digit_size=(4, 30)),
         dict(masks='bitmap'),
@@ -323,13 +324,15 @@ def test_tool(tmp_path):
             text=True,
         )
 
-    options = ['--train', '3', '--val', '2', '--digits', '10', '--size', '64', '96', '--objects', '1', '2']
+    options = ['--train', '3', '--val', '2', '--digits', '10', '--size', '64', '96', '--per-scene', '1', '2']
     options += ['--digit-size', '20', '30', '--masks', 'rle', '--seed', '5']
     first = tool(*options)
     assert first.returncode == 0, first.stderr
     assert 'coco/train2017' in first.stdout and 'ImageNet' in first.stdout
     saved = json.loads((tmp_path / 'mini' / MARKER).read_text())['options']
-    assert saved['size'] == [64, 96] and saved['masks'] == 'rle' and saved['seed'] == 5 and saved['objects'] == [1, 2]
+    assert (
+        saved['size'] == [64, 96] and saved['masks'] == 'rle' and saved['seed'] == 5 and saved['per_scene'] == [1, 2]
+    )
     record = coco_of(tmp_path / 'mini', 'val').imgs[1]
     assert (record['height'], record['width']) == (64, 96)
 

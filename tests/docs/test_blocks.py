@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, Block, blocks, check, parser_of
+from each import each
 
 PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', ROOT / 'studies' / 'README.md']
 PAGES += sorted([*(ROOT / 'docs').rglob('*.md'), *(ROOT / 'configs').rglob('*.md')])
@@ -32,14 +33,14 @@ def test_what_a_page_shows_exists(page, tmp_path):
             pytest.fail(f'{block}: {error!r}')
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_in_sentences_exist(page):
-    for command in re.findall(r'`((?:mmlape(?= [a-z])|tools/\w+\.py) [^`]+)`', page.read_text()):
-        program, *words = command.split()
-        name = words.pop(0) if program == 'mmlape' else Path(program).stem.replace('_', '-')
-        known = options_of(parser_of(name))
-        unknown = [word for word in words if word.startswith('--') and word.partition('=')[0] not in known]
-        assert not unknown, f'`{command}`: there is no {unknown}'
+def test_commands_in_sentences_exist():
+    for page in each(PAGES):
+        for command in re.findall(r'`((?:mmlape(?= [a-z])|tools/\w+\.py) [^`]+)`', page.read_text()):
+            program, *words = command.split()
+            name = words.pop(0) if program == 'mmlape' else Path(program).stem.replace('_', '-')
+            known = options_of(parser_of(name))
+            unknown = [word for word in words if word.startswith('--') and word.partition('=')[0] not in known]
+            assert not unknown, f'`{command}`: there is no {unknown}'
 
 
 def options_of(parser):

@@ -5,9 +5,15 @@ import re
 
 import pytest
 import tiny
-from doc_blocks import ROOT, blocks, script
+from doc_blocks import ROOT, blocks, script, write_programs
 
-PAGES = [page for page in sorted((ROOT / 'docs').rglob('*.md')) if any(block.runs for block in blocks(page))]
+BUILT = re.compile(r'^(<!-- (output|image)\b|file_format: mystnb$)', re.M)
+"""A page that the build of the site runs, for its outputs."""
+PAGES = [
+    page
+    for page in sorted((ROOT / 'docs').rglob('*.md'))
+    if not BUILT.search(page.read_text()) and any(block.runs for block in blocks(page))
+]
 RUN = 'work_dirs/tiny'
 STAND_INS = {
     'CONFIG': 'tiny.py', 'CHECKPOINT': f'{RUN}/iter_6.pth', 'FILE': f'{RUN}/iter_6.pth', 'NAME': 'tiny',
@@ -21,9 +27,7 @@ def programs(tmp_path):
     """A folder with `mmlape` and `python`, whose calls are forks."""
     folder = tmp_path / 'bin'
     folder.mkdir()
-    for name, call in (('python', ''), ('mmlape', ' -m mmlape')):
-        (folder / name).write_text(f'#!/bin/sh\nexec {tiny.environment()["PYTHON"]}{call} "$@"\n')
-        (folder / name).chmod(0o755)
+    write_programs(folder)
     return folder
 
 

@@ -6,7 +6,8 @@ import re
 import pytest
 import tiny
 import torch
-from config_helpers import CONFIGS, load, short
+from config_helpers import CONFIGS, load
+from each import each
 from mmengine.config import Config
 from mmengine.optim import LinearLR, MultiStepLR, PolyLR
 
@@ -57,42 +58,42 @@ def points(cfg):
     return found
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_every_schedule_is_scaled_in_its_order(path):
-    cfg = load(path)
-    if not cfg.get('train_cfg'):
-        pytest.skip('a config of tests only')
-    parts = {key: cfg.get(key) for key in ('train_cfg', 'param_scheduler', 'default_hooks', 'custom_hooks')}
-    assert set(counted_keys(parts)) <= KNOWN, 'a key that shorten() does not know'
-    before = points(cfg)
-    for share in SHARES:
-        scaled = copy.deepcopy(cfg)
-        shorten(scaled, share)
-        check_schedule(scaled)
-        if share == 1:
-            assert scaled._cfg_dict == cfg._cfg_dict
-            continue
-        length = scaled.train_cfg.get('max_iters') or scaled.train_cfg.get('max_epochs')
-        assert type(length) is int and length >= 1
-        if len(schedulers(scaled)) < len(schedulers(cfg)):  # only those that would begin at the end
-            assert length <= 3 or share < 0.01
-            assert schedulers(scaled)[0][1].get('begin', 0) == 0
-            continue
-        after = points(scaled)
-        assert after.keys() == before.keys()
-        for key, value in after.items():
-            old = before[key]
-            assert value == old if old < 1 else value == pytest.approx(max(1, old * share), abs=0.5 + 1e-9), key
-        for one in before:
-            for other in before:
-                assert before[one] > before[other] or after[one] <= after[other], (one, other)
-        for (_, old), (_, new) in zip(schedulers(cfg), schedulers(scaled)):
-            others = {'begin', 'end', 'T_max', 'milestones', 'warmup', 'gamma'}
-            assert {k: v for k, v in old.items() if k not in others} == {
-                k: v for k, v in new.items() if k not in others
-            }
-            if old.get('warmup'):
-                assert 0 <= new['warmup'] < (new.get('end') or length)
+def test_every_schedule_is_scaled_in_its_order():
+    for path in each(CONFIGS):
+        cfg = load(path)
+        if not cfg.get('train_cfg'):
+            continue  # a config of tests only
+        parts = {key: cfg.get(key) for key in ('train_cfg', 'param_scheduler', 'default_hooks', 'custom_hooks')}
+        assert set(counted_keys(parts)) <= KNOWN, 'a key that shorten() does not know'
+        before = points(cfg)
+        for share in SHARES:
+            scaled = copy.deepcopy(cfg)
+            shorten(scaled, share)
+            check_schedule(scaled)
+            if share == 1:
+                assert scaled._cfg_dict == cfg._cfg_dict
+                continue
+            length = scaled.train_cfg.get('max_iters') or scaled.train_cfg.get('max_epochs')
+            assert type(length) is int and length >= 1
+            if len(schedulers(scaled)) < len(schedulers(cfg)):  # only those that would begin at the end
+                assert length <= 3 or share < 0.01
+                assert schedulers(scaled)[0][1].get('begin', 0) == 0
+                continue
+            after = points(scaled)
+            assert after.keys() == before.keys()
+            for key, value in after.items():
+                old = before[key]
+                assert value == old if old < 1 else value == pytest.approx(max(1, old * share), abs=0.5 + 1e-9), key
+            for one in before:
+                for other in before:
+                    assert before[one] > before[other] or after[one] <= after[other], (one, other)
+            for (_, old), (_, new) in zip(schedulers(cfg), schedulers(scaled)):
+                others = {'begin', 'end', 'T_max', 'milestones', 'warmup', 'gamma'}
+                assert {k: v for k, v in old.items() if k not in others} == {
+                    k: v for k, v in new.items() if k not in others
+                }
+                if old.get('warmup'):
+                    assert 0 <= new['warmup'] < (new.get('end') or length)
 
 
 BUILD = dict(LinearLR=LinearLR, MultiStepLR=MultiStepLR, PolyLR=PolyLR, WarmupCosineLR=WarmupCosineLR)

@@ -402,7 +402,7 @@ def mini(tmp_path_factory):
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=2, val=3, digits=0, size=(96, 96), objects=(2, 3), digit_size=(20, 40)))
+    make_mini_data(root, MiniOptions(train=2, val=3, digits=0, size=(96, 96), per_scene=(2, 3), digit_size=(20, 40)))
     return root
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from benchmarks import agreement, disturbance, floor, memory, report, timing
 from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.measure import measure
-from benchmarks.suites import SUITES, comparisons, recipes
+from benchmarks.suites import SUITES, comparisons, recipes, startup
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 
@@ -228,10 +228,20 @@ def test_recipes_build_over_public_backbones_and_train_on_the_same_batches(prist
         assert one[0].shape == (3, 64, 64) and all(map(torch.equal, one, other))
 
 
-def test_startup_runs_the_commands():
+def test_startup_measures_the_processor_time_of_a_process():
     sides = {side.name: side for side in comparisons('startup', Settings())[0].sides}
     assert set(sides) >= {'python', 'import mmlape', 'mmlape --help', 'mmlape train --help'}
-    assert b'usage: mmlape train' in sides['mmlape train --help'].build()().stdout
+    assert 0 < sides['python'].build()() < sides['mmlape train --help'].build()()
+    with pytest.raises(RuntimeError, match='ended with 1: no such thing'):
+        startup.processor_seconds([sys.executable, '-c', 'raise SystemExit("no such thing")'])
+
+
+@pytest.mark.parametrize('name', startup.CONFIGS)
+def test_startup_ends_at_the_first_iteration(name, pristine):
+    """The training process reaches its first iteration: it ends with an error where it does not."""
+    training = comparisons('startup', Settings(data=str(pristine)))[1]
+    (side,) = (side for side in training.sides if side.name.startswith(name))
+    assert side.build()() > 0
 
 
 def test_swin_peers_compute_the_same_with_our_weights():

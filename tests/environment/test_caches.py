@@ -34,7 +34,7 @@ CACHES = {
     'engine/keys.py _find_classes': 'test_classes_that_are_registered_later',
     'engine/keys.py runner_keys': OF_PROCESS,
     'engine/plan.py identity': OF_ARGUMENTS,
-    'studies/study_file.py _parse': 'test_studies',
+    'studies/parsing.py _parse': 'test_studies',
     'environment/lock.py locked': OF_PROCESS,
     'experiments/report/paper.py read_metafiles': OF_PROCESS,
     'mmcv_ext.py _kernel': OF_PROCESS,

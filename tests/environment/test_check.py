@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from check import Deadline, changed_files, select
+from check import Deadline, changed_files, changed_lines, select
 
 FILES = {
     'tests/tiny.py': 'import os',
@@ -62,6 +62,21 @@ def test_changed_are_commits_edits_and_new_files(root, monkeypatch):
     (root / 'new.py').touch()
     assert changed_files() == ['new.py', 'tests/runs/test_resume.py', 'tests/tiny.py']
     assert changed_files('HEAD') == ['new.py', 'tests/runs/test_resume.py']
+
+
+def test_changed_lines_are_the_new_ones_of_the_package(root, monkeypatch):
+    monkeypatch.setattr('check.ROOT', root)
+    package = root / 'mmlape' / 'runs'
+    package.mkdir(parents=True)
+    (package / 'run.py').write_text('a = 1\nb = 2\nc = 3\nd = 4\n')
+    (package / 'gone.py').write_text('a = 1\n')
+    for words in (('init', '-q', '-b', 'main'), ('add', '.'), ('commit', '-q', '-m', 'first')):
+        subprocess.run(['git', '-c', 'user.name=a', '-c', 'user.email=a@b.c', *words], cwd=root, check=True)
+    (package / 'run.py').write_text('a = 1\nb = 3\nd = 4\ne = 5\nf = 6\n')
+    (package / 'gone.py').unlink()
+    (package / 'new.py').write_text('x = 1\ny = 2\n')
+    (root / 'tests' / 'tiny.py').write_text('import sys')
+    assert changed_lines() == {'mmlape/runs/run.py': {2, 4, 5}, 'mmlape/runs/new.py': {1, 2}}
 
 
 def test_the_run_stops_in_time():

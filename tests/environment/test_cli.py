@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from each import each
 from mmengine.logging import MMLogger
 
 import mmlape
@@ -69,12 +70,12 @@ def test_unknown_command_without_close_ones_lists_all(capsys):
     assert all(name in error for name in COMMANDS)
 
 
-@pytest.mark.parametrize('name', COMMANDS)
-def test_every_command_has_a_module_and_help(name, capsys):
-    module = module_of(name)
-    assert callable(module.run)
-    assert main([name, '--help']) == 0
-    assert f'usage: mmlape {name}' in capsys.readouterr().out
+def test_every_command_has_a_module_and_help(capsys):
+    for name in each(COMMANDS):
+        module = module_of(name)
+        assert callable(module.run)
+        assert main([name, '--help']) == 0
+        assert f'usage: mmlape {name}' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py')))
@@ -138,20 +139,20 @@ def _actions(parser):
             yield action
 
 
-@pytest.mark.parametrize('name', COMMANDS)
-def test_options_mean_the_same_in_every_command(name):
-    for action in _actions(fill_parser(argparse.ArgumentParser(), name)):
-        text, option = action.help or '', action.dest
-        shown = action.default not in (None, False, (), [], argparse.SUPPRESS)
-        assert not shown or re.search(r'(^|; )default: \S', text), (option, text)
-        assert not re.search(r'by default|(?<!%)\(default|\(%\(default', text), (option, text)
-        if option == 'seeds':
-            assert action.nargs == '+', 'a list; a number of seeds is --num-seeds'
-        if option == 'size':
-            assert action.nargs == '+' and text.startswith('side, or height and width, of ')
-        if action.metavar == 'CONFIG' and not action.option_strings:
-            assert 'studies/' in text and 'yml:ARM' in text
-    assert '--quiet' in fill_parser(argparse.ArgumentParser(), name)._option_string_actions
+def test_options_mean_the_same_in_every_command():
+    for name in each(COMMANDS):
+        for action in _actions(fill_parser(argparse.ArgumentParser(), name)):
+            text, option = action.help or '', action.dest
+            shown = action.default not in (None, False, (), [], argparse.SUPPRESS)
+            assert not shown or re.search(r'(^|; )default: \S', text), (option, text)
+            assert not re.search(r'by default|(?<!%)\(default|\(%\(default', text), (option, text)
+            if option == 'seeds':
+                assert action.nargs == '+', 'a list; a number of seeds is --num-seeds'
+            if option == 'size':
+                assert action.nargs == '+' and text.startswith('side, or height and width, of ')
+            if action.metavar == 'CONFIG' and not action.option_strings:
+                assert 'studies/' in text and 'yml:ARM' in text
+        assert '--quiet' in fill_parser(argparse.ArgumentParser(), name)._option_string_actions
 
 
 def test_quiet_prints_warnings_only_to_stderr(monkeypatch, capfd):

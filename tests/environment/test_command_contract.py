@@ -205,7 +205,12 @@ CONTRACTS = {
             '--fractions': [
                 (
                     '--fractions 1/2 1',
-                    {'Study.arms': [Arm('a+1of2', 'a.py', ('data_fraction=1/2',)), *arms('a')]},
+                    {
+                        'Study.arms': [
+                            Arm('a+1of2', 'a.py', ('data_fraction=1/2',)),
+                            Arm('a', 'a.py', ('data_fraction=1',)),
+                        ]
+                    },
                     '--arms a',
                 )
             ],
@@ -503,7 +508,12 @@ CONTRACTS = {
         | simple('--digits 9', f'{MINI}.digits', 9)
         | simple('--vtab 9', f'{MINI}.vtab', 9)
         | simple('--crop 20', f'{MINI}.crop', 20)
-        | simple('--objects 8 9', f'{MINI}.objects', [8, 9])
+        | simple('--per-scene 8 9', f'{MINI}.per_scene', [8, 9])
+        | {
+            '--density': [('--density 8 9', {f'{MINI}.density': [8, 9]}, '--objects')],
+            '--object-size': [('--object-size 20 30', {f'{MINI}.object_size': [20, 30]}, '--objects')],
+            '--objects': [('--objects s', {f'{MINI}.stamps': 's'}, '--objects')],
+        }
         | simple('--digit-size 20 30', f'{MINI}.digit_size', [20, 30])
         | simple('--masks rle', f'{MINI}.masks', 'rle')
         | simple('--overwrite', 'make_mini_data.overwrite', True),

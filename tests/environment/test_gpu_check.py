@@ -39,42 +39,28 @@ def fails(section, name: str) -> bool:
     return line['status'] == FAIL and bool(line.get('values'))
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-    """A real quick run: its folder, its results and what it printed."""
-    out = tmp_path_factory.mktemp('gpu-check')
-    command = (
-        sys.executable,
-        '-m',
-        'benchmarks.gpu_check',
-        '--device',
-        'cpu',
-        '--quick',
-        '--minutes',
-        '60',
-        '--out',
-        out,
-    )
-    printed = tiny.run(*command, cwd=ROOT, **tiny.REAL)
-    return out, json.loads((out / 'results.json').read_text()), printed
-
-
-def test_a_quick_run_passes_every_line(run):
-    _, results, printed = run
+@pytest.mark.parametrize(
+    'sections',
+    [
+        pytest.param(['training'], id='training'),
+        pytest.param(list(SECTIONS), marks=pytest.mark.release, id='all'),
+    ],
+)
+def test_a_quick_run_passes_every_line_and_writes_a_page(sections, tmp_path):
+    command = (sys.executable, '-m', 'benchmarks.gpu_check', '--device', 'cpu', '--quick')
+    options = ('--minutes', '60', '--out', tmp_path, '--only', *sections)
+    printed = tiny.run(*command, *options, cwd=ROOT, **tiny.REAL)
+    results = json.loads((tmp_path / 'results.json').read_text())
     lines = results['lines']
-    assert {line['section'] for line in lines} == set(SECTIONS)
+    assert {line['section'] for line in lines} == set(sections)
     assert [line for line in lines if line['status'] != PASS] == []
     assert results['finished'] and results['machine']['gpu'] is None and results['versions']['torch']
     assert all(line['seconds'] >= 0 and line['figure'] for line in lines)
     assert f'{len(lines)} PASS, 0 FAIL, 0 NOT RUN' in printed
-
-
-def test_the_page_has_a_row_a_line(run):
-    out, results, _ = run
-    page = (out / 'results.md').read_text()
+    page = (tmp_path / 'results.md').read_text()
     rows = [row for row in page.splitlines() if row.startswith('| ') and not row.startswith(('| check', '| ---'))]
-    assert len(rows) == len(results['lines'])
-    assert all(f'## {name}: {about}' in page for name, about in SECTIONS.items())
+    assert len(rows) == len(lines)
+    assert all(f'## {name}: {SECTIONS[name]}' in page for name in sections)
 
 
 def test_every_backbone_kind_and_joining_has_a_line():
@@ -359,6 +345,7 @@ def bare_check(site: tuple, *words: str) -> dict:
     return json.loads((out / 'results.json').read_text())
 
 
+@pytest.mark.release
 def test_a_bundle_is_small_and_runs_where_torch_and_timm_are_alone(site):
     """Recipes are trained there; what calls OpenCV is not run, and says so."""
     folder, _ = site
@@ -371,6 +358,7 @@ def test_a_bundle_is_small_and_runs_where_torch_and_timm_are_alone(site):
     assert 'onedl-mmcv' not in results['versions'] and results['versions']['timm']
 
 
+@pytest.mark.release
 def test_without_a_bundle_lines_name_what_they_need(site):
     results = bare_check(site, '--only', 'training')
     assert not [line for line in results['lines'] if line['status'] == FAIL]

@@ -14,6 +14,7 @@ TEXTS = (
     (UserWarning, '`reduce_zero_label` will be deprecated, if you would like to ignore the zero label'),
     (UserWarning, 'Default ``avg_non_ignore`` is False, if you would like to ignore the certain label'),
     (UserWarning, 'faster_coco_eval is not installed, metrics will not be computed.'),
+    (SyntaxWarning, r"invalid escape sequence '\d'"),
     (FutureWarning, 'Importing from timm.models.layers is deprecated, please import via timm.layers'),
     (
         FutureWarning,

@@ -248,6 +248,7 @@ def short(iters: int) -> tuple[str, ...]:
     return '--cfg-options', *lengths, 'model.backbone.init_cfg=None'
 
 
+@pytest.mark.release
 @pytest.mark.parametrize('name', [MASK_RCNN, SEGMENTER], ids=['detection', 'segmentation'])
 def test_an_empty_environment_trains_with_what_the_wheel_asks_for(stack: Path, name: str):
     """From an empty folder, by the name of a config, on mmcv without compiled ops."""
@@ -264,6 +265,7 @@ INFERENCE = (
 )
 
 
+@pytest.mark.release
 def test_tools_that_import_mmdet_first_run_after_install_ops(stack: Path):
     """MMDetection's own training script, and the inferencers of the three packages."""
     python, folder = stack / 'bin' / 'python', stack.parent

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 import synthetic
 import tiny
-from config_helpers import CONFIGS, DETR, ROOT, load, parts, short
+from config_helpers import CONFIGS, DETR, ROOT, load, parts
+from each import each
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 from synthetic import settings, write_log, write_run, write_study
@@ -598,39 +599,38 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
         assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
 
 
-@pytest.mark.parametrize(
-    ('options', 'words'),
-    [
-        (dict(type='mmlape.SwinTransformer', arch='tiny'), ('Swin-T', 'RPE')),
-        (dict(type='mmlape.SwinTransformer', arch='small', pe_type='learnable'), ('Swin-S', 'Default')),
-        (
-            dict(type='mmlape.SwinTransformer', arch='tiny', pe_type=['learnable', 'rpe'], pe_joining='lape'),
-            ('Swin-T', 'LaPE + RPE'),
-        ),
-        (
-            dict(type='mmlape.VisionTransformer', arch='deit-tiny', pe_type=['learnable', dict(type='irpe')]),
-            ('DeiT-Ti', 'Default + iRPE'),
-        ),
-        (dict(type='mmlape.T2TViT', arch='t2t-vit-7', pe_joining='lape'), ('T2T-ViT-7', 'LaPE')),
-        (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
-        (dict(type='mmlape.CeiT', arch='small', pe_type='sincos2d'), ('CeiT-S', 'Default, sincos2d')),
-        (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='rope'), ('DeiT-S', 'RoPE')),
-        (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='alibi2d'), ('DeiT-S', 'ALiBi')),
-        (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),
-        (dict(type='mmlape.CompactTransformer', arch='cct-7/3x1', pe_type='none'), ('CCT-7/3x1', 'None')),
-        (
-            dict(
-                type='mmlape.CompactTransformer',
-                arch=dict(num_layers=2, embed_dims=64, tokenizer=dict(type='patch'), pooling='sequence_pool'),
+def test_other_backbones_have_the_papers_names():
+    for options, words in each(
+        [
+            (dict(type='mmlape.SwinTransformer', arch='tiny'), ('Swin-T', 'RPE')),
+            (dict(type='mmlape.SwinTransformer', arch='small', pe_type='learnable'), ('Swin-S', 'Default')),
+            (
+                dict(type='mmlape.SwinTransformer', arch='tiny', pe_type=['learnable', 'rpe'], pe_joining='lape'),
+                ('Swin-T', 'LaPE + RPE'),
             ),
-            ('CVT-2x64', 'Default'),
-        ),
-    ],
-)
-def test_other_backbones_have_the_papers_names(options, words):
-    model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=options)}})
-    assert (model.name, model.method) == words
-    assert model.plain == (model.method == 'Default')
+            (
+                dict(type='mmlape.VisionTransformer', arch='deit-tiny', pe_type=['learnable', dict(type='irpe')]),
+                ('DeiT-Ti', 'Default + iRPE'),
+            ),
+            (dict(type='mmlape.T2TViT', arch='t2t-vit-7', pe_joining='lape'), ('T2T-ViT-7', 'LaPE')),
+            (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
+            (dict(type='mmlape.CeiT', arch='small', pe_type='sincos2d'), ('CeiT-S', 'Default, sincos2d')),
+            (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='rope'), ('DeiT-S', 'RoPE')),
+            (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='alibi2d'), ('DeiT-S', 'ALiBi')),
+            (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),
+            (dict(type='mmlape.CompactTransformer', arch='cct-7/3x1', pe_type='none'), ('CCT-7/3x1', 'None')),
+            (
+                dict(
+                    type='mmlape.CompactTransformer',
+                    arch=dict(num_layers=2, embed_dims=64, tokenizer=dict(type='patch'), pooling='sequence_pool'),
+                ),
+                ('CVT-2x64', 'Default'),
+            ),
+        ]
+    ):
+        model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=options)}})
+        assert (model.name, model.method) == words
+        assert model.plain == (model.method == 'Default')
 
 
 @pytest.mark.parametrize('kind', ['mmlape.MyConvNet', 'MyConvNet', 'my_models.MyConvNet'])
@@ -663,47 +663,49 @@ def test_names_are_those_that_the_run_recorded(tmp_path):
     assert (second.model.name, second.model.method) == ('Seg-T-Mask/16', 'LaPE'), 'an older record'
 
 
-@pytest.mark.parametrize(
-    ('config', 'words'),
-    [
-        ('studies/lape-dpn.yml:segmenter-small-dpn', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
-        ('segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
-        ('detection/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
-        (
-            'segmentation/linear_vit-base-p16-dpn_4xb4-161664i_ade20k',
-            ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
-        ),
-        ('classification/imagenet/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
-        ('classification/imagenet/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
-        ('detection/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
-        ('studies/irpe-detr.yml:none', ('DETR ResNet-50', 'ResNet-50', 'None')),
-        ('studies/irpe-detr.yml:none-product-k', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
-        ('detection/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
-        ('segmentation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
-        ('segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
-    ],
-)
-def test_arms_have_the_papers_names(config, words):
-    model = paper_model('x', collect(load_config(f'mmlape::{config}'), 1, 1, 8, 'recipe'))
-    assert (model.name, model.pretrained, model.method) == words
-    assert model.plain == (model.method == 'Default')
-    assert paper_model('x', None).name == 'x'
+def test_arms_have_the_papers_names():
+    for config, words in each(
+        [
+            ('studies/lape-dpn.yml:segmenter-small-dpn', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
+            ('segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
+            ('detection/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
+            (
+                'segmentation/linear_vit-base-p16-dpn_4xb4-161664i_ade20k',
+                ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
+            ),
+            ('classification/imagenet/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
+            ('classification/imagenet/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
+            ('detection/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
+            ('studies/irpe-detr.yml:none', ('DETR ResNet-50', 'ResNet-50', 'None')),
+            ('studies/irpe-detr.yml:none-product-k', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
+            (
+                'detection/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco',
+                ('DETR ResNet-18', 'none', 'Default + iRPE'),
+            ),
+            ('segmentation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
+            ('segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
+        ]
+    ):
+        model = paper_model('x', collect(load_config(f'mmlape::{config}'), 1, 1, 8, 'recipe'))
+        assert (model.name, model.pretrained, model.method) == words
+        assert model.plain == (model.method == 'Default')
+        assert paper_model('x', None).name == 'x'
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_every_config_has_a_name_in_the_report(path):
-    cfg = load(path)
-    identity = collect(cfg, 1, 1, 8, 'recipe')
-    model = paper_model(path.stem, identity)
-    named = 'timm' not in str(cfg.model.backbone.type).lower()
-    assert model.named == named and (model.name == path.stem) == (not named)
-    name = parts(path)
-    if named:
-        assert model.method.startswith('LaPE') == (name['joining'] == 'lape'), model
-        assert ('DPN' in model.method) == (name['dpn'] is not None and name['part'] is None), model
-        ours = any(key != 'model.teacher_checkpoint' for key, _ in checkpoint_keys(cfg))
-        assert (model.pretrained != 'none') == ours
-        assert model.pretrained.endswith('*') == (ours and name['joining'] == 'lape' and path not in DETR)
+def test_every_config_has_a_name_in_the_report():
+    for path in each(CONFIGS):
+        cfg = load(path)
+        identity = collect(cfg, 1, 1, 8, 'recipe')
+        model = paper_model(path.stem, identity)
+        named = 'timm' not in str(cfg.model.backbone.type).lower()
+        assert model.named == named and (model.name == path.stem) == (not named)
+        name = parts(path)
+        if named:
+            assert model.method.startswith('LaPE') == (name['joining'] == 'lape'), model
+            assert ('DPN' in model.method) == (name['dpn'] is not None and name['part'] is None), model
+            ours = any(key != 'model.teacher_checkpoint' for key, _ in checkpoint_keys(cfg))
+            assert (model.pretrained != 'none') == ours
+            assert model.pretrained.endswith('*') == (ours and name['joining'] == 'lape' and path not in DETR)
 
 
 def test_models_without_a_name_of_the_papers_are_compared(tmp_path):

@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from properties import examples
 from scipy import stats
 
 from mmlape.errors import ConfigError
@@ -47,47 +50,80 @@ def test_paired_is_rs_paired_t_test_of_the_sleep_data():
     assert result.p == pytest.approx(0.002833, abs=5e-7)
 
 
-def test_one_arms_interval_is_the_tables_quantile_times_the_standard_error():
-    values = [36.1, 36.9, 36.4, 37.2, 36.0]
-    result = estimate(values)
-    half = 2.7764 * np.std(values, ddof=1) / math.sqrt(5)  # Student's t, 4 degrees of freedom, 97.5 %: any table
-    assert (result.low, result.high) == pytest.approx((np.mean(values) - half, np.mean(values) + half), abs=1e-4)
-    assert (result.n, result.note) == (5, None)
-    assert result.std == pytest.approx(np.std(values, ddof=1), rel=1e-12)
+VALUES = st.lists(st.floats(0, 100, width=32), min_size=3, max_size=8)
 
 
-@pytest.mark.parametrize('sizes', [(3, 3), (3, 5), (5, 4), (12, 3)])
-def test_random_arms_agree_with_scipy(sizes):
-    random = np.random.default_rng(sum(sizes))
-    first, second = (random.normal(40, scale, n) for scale, n in zip((0.3, 1.5), sizes))
+def _by_scipy(values):
+    """Return mean, deviation and Student's interval."""
+    mean, error = np.mean(values), stats.sem(values)
+    return mean, np.std(values, ddof=1), *stats.t.interval(0.95, len(values) - 1, mean, error)
+
+
+def _spread(values):
+    return np.std(values, ddof=1) > 1e-3 * max(1.0, *np.abs(values))
+
+
+@examples(max_examples=60)
+@given(first=VALUES, second=VALUES, order=st.randoms(use_true_random=False))
+def test_arms_agree_with_scipy(first, second, order):
+    """One arm, two arms, and two arms paired by their seeds, in whatever order these are given."""
+    assume(_spread(first) and _spread(second))
+    found = estimate(first)
+    assert (found.mean, found.std, found.low, found.high) == pytest.approx(_by_scipy(first), rel=1e-7)
     result, oracle = welch(first, second), stats.ttest_ind(first, second, equal_var=False)
-    interval = oracle.confidence_interval(0.95)
-    assert (result.low, result.high, result.p) == pytest.approx((*interval, oracle.pvalue), rel=1e-10)
-    common = min(sizes)
-    oracle = stats.ttest_rel(first[:common], second[:common])
-    result = paired(_by_seed(first), _by_seed(second))
-    assert (result.low, result.high) == pytest.approx(tuple(oracle.confidence_interval(0.95)), rel=1e-10)
-    assert result.p == pytest.approx(oracle.pvalue, rel=1e-10)
-    assert result.n == (common, common)
+    expected = (*oracle.confidence_interval(0.95), oracle.pvalue, np.mean(first) - np.mean(second))
+    assert (result.low, result.high, result.p, result.mean) == pytest.approx(expected, rel=1e-7, abs=1e-12)
+    assert result.n == (len(first), len(second)) and result.note is None
+    freedom = [len(values) - 1 for values in (first, second)]
+    variances = [np.var(values, ddof=1) for values in (first, second)]
+    spread = pooled([first, [7.0], second, []])
+    assert spread.freedom == sum(freedom) and spread.std**2 == pytest.approx(np.average(variances, weights=freedom))
+    low, high = spread.interval()
+    tails = stats.chi2.sf([spread.freedom * spread.std**2 / end**2 for end in (low, high)], spread.freedom)
+    assert tails == pytest.approx([0.025, 0.975])
+
+    seeds = list(range(121, 121 + len(first)))
+    one, two = dict(zip(seeds, first)), dict(zip(seeds, second))
+    shuffled = list(two)
+    order.shuffle(shuffled)
+    result = paired(one, {seed: two[seed] for seed in shuffled} | {7: 1e6})
+    common = [(one[seed], two[seed]) for seed in seeds if seed in two]
+    assert result.n == (len(common), len(common))
+    differences = np.subtract(*np.transpose(common))
+    if _spread(differences):
+        oracle = stats.ttest_rel(*np.transpose(common))
+        expected = (*oracle.confidence_interval(0.95), oracle.pvalue, differences.mean())
+        assert (result.low, result.high, result.p, result.mean) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        assert of_differences(one, two) == Spread(pytest.approx(np.std(differences, ddof=1)), len(common) - 1)
 
 
-def test_differences_turn_round_and_do_not_feel_a_shift():
-    there, back = welch(FIRST, SECOND), welch(SECOND, FIRST)
-    assert (there.low, there.high, there.p) == pytest.approx((-back.high, -back.low, back.p))
-    shifted = welch(np.add(FIRST, 40), np.add(SECOND, 40))
-    assert (shifted.low, shifted.high, shifted.p) == pytest.approx((there.low, there.high, there.p), rel=1e-9)
-    scaled = paired(_by_seed(np.multiply(FIRST, 100)), _by_seed(np.multiply(SECOND, 100)))
-    whole = paired(_by_seed(FIRST), _by_seed(SECOND))
-    assert (scaled.low / 100, scaled.high / 100, scaled.p) == pytest.approx((whole.low, whole.high, whole.p))
+@examples(max_examples=60)
+@given(st.lists(st.none() | st.floats(0, 1), max_size=7))
+def test_holm_is_its_definition(family):
+    """The k-th smallest p is the largest (m - j + 1) p_j of those up to it, at most 1; what has no p is left out."""
+    found = [one.holm for one in holm([Difference(0.0, (3, 3), p=p) for p in family])]
+    tested = sorted(p for p in family if p is not None)
+    scaled = [min(1.0, (len(tested) - place) * p) for place, p in enumerate(tested)]
+    expected = [None if p is None else max(scaled[: tested.index(p) + 1]) for p in family]
+    assert found == pytest.approx(expected)
 
 
-def test_pairs_are_made_by_the_seed_and_not_by_the_place():
-    first = {121: 1.0, 122: 2.0, 123: 4.0, 125: 9.0}
-    second = {125: 8.0, 123: 2.5, 122: 1.5, 121: 0.25, 124: 100.0}
-    result = paired(first, second)
-    assert result.n == (4, 4)
-    assert result.mean == pytest.approx(np.mean([0.75, 0.5, 1.5, 1.0]))
-    assert result.low > 0
+@examples(max_examples=40)
+@given(
+    difference=st.floats(0.2, 3) | st.floats(-3, -0.2),
+    std=st.floats(0.1, 2),
+    wanted=st.sampled_from((0.5, 0.8, 0.95)),
+    pairs=st.booleans(),
+)
+def test_seeds_are_the_least_that_scipys_non_central_t_needs(difference, std, wanted, pairs):
+    def by_scipy(seeds):
+        freedom = seeds - 1 if pairs else 2 * seeds - 2
+        shift, bound = abs(difference) / std * np.sqrt(seeds if pairs else seeds / 2), stats.t.ppf(0.975, freedom)
+        return stats.nct.sf(bound, freedom, shift) + np.nan_to_num(stats.nct.cdf(-bound, freedom, shift))
+
+    needed = seeds_needed(difference, std, wanted, pairs)
+    assert power(difference, std, needed, pairs) == pytest.approx(by_scipy(needed), abs=1e-6)
+    assert by_scipy(needed) >= wanted - 1e-6 and (needed == 3 or by_scipy(needed - 1) < wanted + 1e-6)
 
 
 @pytest.mark.parametrize('n', [0, 1, 2])
@@ -121,15 +157,6 @@ def test_values_without_spread_give_neither_interval_nor_p():
     assert (small.std, small.note) == (pytest.approx(1e-6, rel=1e-6), None)
 
 
-def test_holm_steps_down_and_leaves_out_what_has_no_p():
-    """By hand: sorted p times 4, 3, 2, 1, never decreasing, at most 1."""
-    family = [Difference(0.0, (3, 3), p=p) for p in (0.01, 0.04, None, 0.03, 0.005)]
-    corrected = [one.holm for one in holm(family)]
-    assert corrected == pytest.approx([0.03, 0.06, None, 0.06, 0.02])
-    assert [one.holm for one in holm([Difference(0.0, (3, 3), p=p) for p in (0.7, 0.6)])] == [1.0, 1.0]
-    assert holm([]) == [] and holm(family[2:3]) == family[2:3]
-
-
 def test_intervals_cover_the_truth_in_95_of_100_experiments():
     random = np.random.default_rng(7)
     trials, hits = 2000, np.zeros(2)
@@ -158,37 +185,10 @@ def test_power_is_what_a_simulation_finds(difference, seeds, pairs):
     assert power(difference, std, seeds, pairs) == pytest.approx((p < 0.05).mean(), abs=0.01)
 
 
-@pytest.mark.parametrize('pairs', [False, True])
-def test_the_seeds_needed_are_the_least_that_do(pairs):
-    previous = 10**9
-    for difference in (0.05, 0.4, 0.8, 1.4, 2.0):
-        needed = seeds_needed(difference, 0.6, 0.8, pairs)
-        assert power(difference, 0.6, needed, pairs) >= 0.8
-        if needed > 3:
-            assert power(difference, 0.6, needed - 1, pairs) < 0.8
-        assert needed <= previous
-        previous = needed
-    assert seeds_needed(0.4, 0.6) == seeds_needed(-0.4, 0.6) == 37
-    assert seeds_needed(1e6, 0.6, paired=pairs) == 3
-    assert seeds_needed(1e-9, 0.6, paired=pairs) is None
-
-
-def test_a_pilots_deviation_has_the_chi_square_interval_of_the_tables():
-    """Chi-square with 4 degrees of freedom: 2.5 % 0.4844, 97.5 % 11.1433."""
-    low, high = Spread(1.0, 4).interval()
-    assert (low, high) == pytest.approx((math.sqrt(4 / 11.1433), math.sqrt(4 / 0.4844)), rel=1e-4)
-    assert Spread(1.0).interval() is None
-
-
-def test_the_pooled_deviation_weighs_arms_by_their_degrees_of_freedom():
-    spread = pooled([[1.0, 3.0], [10.0, 10.0, 13.0, 11.0], [5.0]])
-    assert spread.freedom == 4
-    assert spread.std == pytest.approx(math.sqrt((2.0 + 6.0) / 4))
-    assert pooled([[1.0], []]) is None
-    # A seed's luck that both arms share is no spread of their differences.
-    luck = np.array([0.0, 2.0, -1.0, 5.0])
-    own = np.array([0.1, -0.1, 0.1, -0.1])
-    assert of_differences(_by_seed(luck + own), _by_seed(luck)).std == pytest.approx(np.std(own, ddof=1))
+def test_seeds_at_the_ends():
+    assert seeds_needed(1e6, 0.6) == 3 and seeds_needed(1e-9, 0.6) is None
+    assert Spread(1.0).interval() is None and pooled([[1.0], []]) is None
+    assert holm([]) == []
 
 
 @pytest.mark.parametrize(

@@ -48,16 +48,25 @@ def work_dir(tmp_path):
         os.close(lock)
 
 
-def test_every_state_is_told_from_the_disk(work_dir):
+def at(monkeypatch, work_dir, seconds):
+    """Set the clock to so many seconds after the first run's last news."""
+    updated = json.loads((work_dir / 'arm' / 'seed_1' / 'run.json').read_text())['updated']
+    monkeypatch.setattr(time, 'time', lambda: updated + seconds)
+
+
+def test_every_state_is_told_from_the_disk(work_dir, monkeypatch):
+    at(monkeypatch, work_dir, 40)
     found = {row.seed: row for row in rows(work_dir)}
     states = ['running', 'running', 'broken', 'failed', 'finished', 'starting', 'queued', 'missing']
     assert [found[seed].state for seed in range(1, 9)] == states
-    assert found[1].eta in (59, 60) and found[1].metric == ('mIoU', 43.21, 20) and found[1].reason is None
+    assert found[1].eta == 60 and found[1].metric == ('mIoU', 43.21, 20) and found[1].reason is None
     assert found[1].images_per_second == 24 and found[2].images_per_second is None, 'of an iteration, not of a step'
     assert found[1].host == os.uname().nodename and found[6].host == os.uname().nodename
-    assert found[2].eta == 0 and found[2].reason.startswith('no news for 1:00:0')
+    assert found[2].eta == 0 and found[2].reason.startswith('no news for 1:00:00')
     assert 'resumes it' in found[3].reason and found[4].reason.startswith('[/gloo')
     assert found[5].metric == ('aAcc', 10.0, 20), 'the metric that best is by'
+    at(monkeypatch, work_dir, -1000)  # the clock of the machine that trains is ahead
+    assert (rows(work_dir)[0].eta, rows(work_dir)[0].reason) == (100, None)
     assert found[7].reason == 'job 12: PENDING'
     assert rows(work_dir / 'arm') == rows(work_dir)
 

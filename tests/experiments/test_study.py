@@ -197,11 +197,12 @@ def test_a_record_of_another_seed_is_never_read_as_this_one(config, tmp_path):
 def test_arms_on_fractions(config):
     arm = Arm.of(config, ('train_cfg.max_iters=3',))
     found = on_fractions([arm], ['1/16', '0.25', '1'])
-    assert [one.name for one in found] == ['tiny+1of16', 'tiny+1of4', 'tiny'] and found[-1] is arm
+    assert [one.name for one in found] == ['tiny+1of16', 'tiny+1of4', 'tiny']
     study = Study(found, (4,))
-    assert [one.get('data_fraction') for one in study.configs.values()] == ['1/16', '1/4', None]
+    assert [one.get('data_fraction') for one in study.configs.values()] == ['1/16', '1/4', 1]
     assert study.plan()[0].train_args[-2:] == ('train_cfg.max_iters=3', 'data_fraction=1/16')
     assert len({study._identity(one, 4)['settings_sha256'] for one in found}) == 3
+    assert study._identity(found[-1], 4) == Study([arm], (4,))._identity(arm, 4)
     with pytest.raises(ConfigError, match='data_fraction=2: give a number above 0'):
         on_fractions([arm], ['1', '2'])
     with pytest.raises(ConfigError, match=r'arms: tiny\+1of4 given twice'):

@@ -4,9 +4,12 @@ Models are built on the CPU and moved. So a tensor fails that a forward makes or
 that an operation does not take.
 """
 
+from itertools import product
+
 import pytest
 import torch
 from config_helpers import MINI, build, load, method_of, short
+from each import each
 from fake_cuda import fake_cuda, to_fake_cuda
 from mmdet.structures import DetDataSample
 from mmengine.model import revert_sync_batchnorm
@@ -32,7 +35,7 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import joinings
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
-AMP = pytest.mark.parametrize('amp', [None, torch.bfloat16, torch.float16], ids=['fp32', 'bf16', 'fp16'])
+DTYPES = (None, torch.bfloat16, torch.float16)
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 PARTS = dict(conv_inplane=4, deform_num_heads=3, vit_feature_source='last')
 TWO = dict(interaction_indexes=[[0, 0], [1, 1]])
@@ -105,12 +108,12 @@ def check(out: object, amp: torch.dtype | None) -> None:
     assert tensors and all(one.device.type == 'cuda' and one.dtype in (torch.float32, amp) for one in tensors)
 
 
-@AMP
 @pytest.mark.parametrize('name', MODELS)
-def test_models(name, amp):
-    if 'adapter' in name:
-        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
-    run(MODELS[name](), amp)
+def test_models(name):
+    for amp in each(DTYPES):
+        if 'adapter' in name:
+            pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+        run(MODELS[name](), amp)
 
 
 def test_every_backbone_is_among_them():
@@ -121,61 +124,60 @@ def test_every_backbone_is_among_them():
     }
 
 
-@AMP
-@pytest.mark.parametrize('kind', [*POSITION_ENCODINGS.module_dict, *IRPE])
-def test_position_encodings(kind, amp):
-    pe_type = dict(type='irpe', **IRPE[kind]) if kind in IRPE else kind
-    run(vit(1 + (kind == 'cpe'), pe_type=pe_type), amp)
+def test_position_encodings():
+    for amp, kind in each(product(DTYPES[:2], [*POSITION_ENCODINGS.module_dict, *IRPE])):
+        pe_type = dict(type='irpe', **IRPE[kind]) if kind in IRPE else kind
+        run(vit(1 + (kind == 'cpe'), pe_type=pe_type), amp)
 
 
-@AMP
-@pytest.mark.parametrize('joining', JOININGS.module_dict)
-def test_joinings(joining, amp):
-    pooled = dict(with_cls_token=False) if joinings()[joining].patches_only else {}
-    run(vit(pe_joining=joining, **pooled), amp)
+def test_joinings():
+    for amp, joining in each(product(DTYPES[:2], JOININGS.module_dict)):
+        pooled = dict(with_cls_token=False) if joinings()[joining].patches_only else {}
+        run(vit(pe_joining=joining, **pooled), amp)
 
 
-@AMP
 @pytest.mark.parametrize('path', COMPLETE, ids=short)
-def test_complete_models(path, amp):
+def test_complete_models(path):
     """Mask R-CNN as far as its heads: what it proposes depends on values."""
-    pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
-    model = revert_sync_batchnorm(build(load(path))).train()
-    with fake_cuda(amp):
-        images = torch.randn(2, 3, 64, 64, device='cuda')
-        if hasattr(to_fake_cuda(model), 'roi_head'):
-            heads = model.roi_head.bbox_head, model.roi_head.mask_head
-            inputs = [
-                torch.randn(4, head.in_channels, side, side, device='cuda') for head, side in zip(heads, (7, 14))
-            ]
-            out = [model.rpn_head(model.extract_feat(images)), *(head(one) for head, one in zip(heads, inputs))]
-        elif hasattr(model, 'decode_head'):
-            labels = torch.zeros(2, 1, 64, 64, dtype=torch.int64, device='cuda')
-            out = model(images, [SegDataSample(gt_sem_seg=PixelData(data=one)) for one in labels], mode='loss')
-        else:
-            out = model(images, [DataSample(gt_score=one) for one in torch.rand(2, 10, device='cuda')], mode='loss')
-    check(out, amp)
+    for amp in each(DTYPES):
+        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+        model = revert_sync_batchnorm(build(load(path))).train()
+        with fake_cuda(amp):
+            images = torch.randn(2, 3, 64, 64, device='cuda')
+            if hasattr(to_fake_cuda(model), 'roi_head'):
+                heads = model.roi_head.bbox_head, model.roi_head.mask_head
+                inputs = [
+                    torch.randn(4, head.in_channels, side, side, device='cuda') for head, side in zip(heads, (7, 14))
+                ]
+                out = [model.rpn_head(model.extract_feat(images)), *(head(one) for head, one in zip(heads, inputs))]
+            elif hasattr(model, 'decode_head'):
+                labels = torch.zeros(2, 1, 64, 64, dtype=torch.int64, device='cuda')
+                out = model(images, [SegDataSample(gt_sem_seg=PixelData(data=one)) for one in labels], mode='loss')
+            else:
+                out = model(
+                    images, [DataSample(gt_score=one) for one in torch.rand(2, 10, device='cuda')], mode='loss'
+                )
+        check(out, amp)
 
 
-@AMP
-@pytest.mark.parametrize('joining', ['default', 'lape'])
-def test_detr(joining, amp):
+def test_detr():
     """Without the loss: what it matches depends on values."""
-    model = tiny_detr(pe_type=['sine', 'irpe', 'rope-mixed'], pe_joining=joining)
-    sizes = ((48, 80), (40, 64))
-    samples = [DetDataSample(metainfo=dict(batch_input_shape=sizes[0], img_shape=size)) for size in sizes]
-    run(model, amp, samples, mode='tensor')
+    for amp, joining in each(product(DTYPES, ['default', 'lape'])):
+        model = tiny_detr(pe_type=['sine', 'irpe', 'rope-mixed'], pe_joining=joining)
+        sizes = ((48, 80), (40, 64))
+        samples = [DetDataSample(metainfo=dict(batch_input_shape=sizes[0], img_shape=size)) for size in sizes]
+        run(model, amp, samples, mode='tensor')
 
 
 @pytest.mark.parametrize('backend', ['deformops', 'pytorch'])
-@AMP
-def test_deformable_attention_takes_values_of_every_dtype(amp, backend):
+def test_deformable_attention_takes_values_of_every_dtype(backend):
     """Places are float32 whatever the values are; under autocast the weights are."""
-    if backend == 'deformops':
-        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
-        assert available_backends('cuda')[0] == backend
-    with fake_cuda(amp):
-        value = torch.randn(2, 20, 3, 8, device='cuda', dtype=amp)
-        places, weights = torch.rand(2, 5, 3, 2, 4, 2, device='cuda'), torch.rand(2, 5, 3, 2, 4, device='cuda')
-        out = multi_scale_deformable_attention(value, ((4, 4), (2, 2)), places, weights, backend)
-    assert (out.shape, out.dtype, out.device.type) == ((2, 5, 24), value.dtype, 'cuda')
+    for amp in each(DTYPES):
+        if backend == 'deformops':
+            pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+            assert available_backends('cuda')[0] == backend
+        with fake_cuda(amp):
+            value = torch.randn(2, 20, 3, 8, device='cuda', dtype=amp)
+            places, weights = torch.rand(2, 5, 3, 2, 4, 2, device='cuda'), torch.rand(2, 5, 3, 2, 4, device='cuda')
+            out = multi_scale_deformable_attention(value, ((4, 4), (2, 2)), places, weights, backend)
+        assert (out.shape, out.dtype, out.device.type) == ((2, 5, 24), value.dtype, 'cuda')

@@ -4,13 +4,15 @@
 element of a tensor where that is above one.
 """
 
+from itertools import product
+
 import pytest
 import torch
+from each import each
 from golden_models import FOLDER, MODEL_CLASSES, TOLERANCE, TOLERANCES, assert_close, build, cases, load, state_dict
 from torch import Tensor
 
 SOURCES = sorted(path.stem for path in FOLDER.glob('*.npz'))
-ALL = [(source, name, key) for source in SOURCES for name, case in cases(source).items() for key in case['inputs']]
 FIXED = [(source, name) for source in SOURCES for name, case in cases(source).items() if case['fixed']]
 
 
@@ -19,41 +21,44 @@ def project(outputs: list[Tensor]) -> Tensor:
     return sum((out.flatten() * torch.arange(1, out.numel() + 1, dtype=out.dtype).cos()).sum() for out in outputs)
 
 
-@pytest.mark.parametrize(('source', 'name'), FIXED)
-def test_a_new_model_has_the_public_codes_tables(source, name):
+def test_a_new_model_has_the_public_codes_tables():
     """Sinusoids and the index of relative positions, which a checkpoint would overwrite."""
-    case = cases(source)[name]
-    tables = MODEL_CLASSES[case['model']](**case['kwargs']).state_dict()
-    for key in case['fixed']:
-        stored = state_dict(source, case)[key]
-        torch.testing.assert_close(tables[key].view_as(stored), stored, atol=1e-6, rtol=0)
+    for source, name in each(FIXED):
+        case = cases(source)[name]
+        tables = MODEL_CLASSES[case['model']](**case['kwargs']).state_dict()
+        for key in case['fixed']:
+            stored = state_dict(source, case)[key]
+            torch.testing.assert_close(tables[key].view_as(stored), stored, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize('dtype', [torch.float64, torch.float32], ids=['float64', 'float32'])
-@pytest.mark.parametrize(('source', 'name', 'key'), ALL)
-def test_outputs_and_gradients_are_the_public_codes(source, name, key, dtype):
-    data, case, prefix = load(source), cases(source)[name], f'{name}/{key}'
-    tolerance = TOLERANCES.get(case['model'], TOLERANCE)[dtype]
-    model, x = build(source, case, dtype), torch.from_numpy(data[f'inputs/{key}']).to(dtype)
-    outputs = model(x)
-    label = str(dtype).removeprefix('torch.')
-    stored = [data[path] for path in sorted(data) if path.startswith(f'{prefix}/{label}/')]
-    for i, (ours, golden) in enumerate(zip(outputs, stored, strict=True)):
-        assert_close(ours, torch.from_numpy(golden), tolerance, f'output {i}')
-    if not case['training']:
-        with torch.no_grad():  # with what is computed beforehand
-            for ours, golden in zip(model(x), stored, strict=True):
-                assert_close(ours, torch.from_numpy(golden), tolerance, 'output in inference')
-    else:
-        state, learned = model.state_dict(), set(case['parameters'])
-        buffers = [state[path].flatten().double() for path in case['state'] if path not in learned]
-        assert_close(torch.cat(buffers), torch.from_numpy(data[f'{prefix}/buffers']), tolerance, 'batch statistics')
-    if key not in case['gradients']:
-        return
-    project(outputs).backward()
-    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    assert set(parameters) == set(case['parameters'])
-    sizes = [parameters[path].numel() for path in case['parameters']]
-    gradients = torch.from_numpy(data[f'{prefix}/gradients']).split(sizes)
-    for path, golden in zip(case['parameters'], gradients, strict=True):
-        assert_close(parameters[path].grad.flatten(), golden, tolerance, f'gradient of {path}')
+@pytest.mark.parametrize('source', SOURCES)
+def test_outputs_and_gradients_are_the_public_codes(source):
+    found = [(name, key) for name, case in cases(source).items() for key in case['inputs']]
+    for (name, key), dtype in each(product(found, (torch.float64, torch.float32))):
+        data, case, prefix = load(source), cases(source)[name], f'{name}/{key}'
+        tolerance = TOLERANCES.get(case['model'], TOLERANCE)[dtype]
+        model, x = build(source, case, dtype), torch.from_numpy(data[f'inputs/{key}']).to(dtype)
+        outputs = model(x)
+        label = str(dtype).removeprefix('torch.')
+        stored = [data[path] for path in sorted(data) if path.startswith(f'{prefix}/{label}/')]
+        for i, (ours, golden) in enumerate(zip(outputs, stored, strict=True)):
+            assert_close(ours, torch.from_numpy(golden), tolerance, f'output {i}')
+        if not case['training']:
+            with torch.no_grad():  # with what is computed beforehand
+                for ours, golden in zip(model(x), stored, strict=True):
+                    assert_close(ours, torch.from_numpy(golden), tolerance, 'output in inference')
+        else:
+            state, learned = model.state_dict(), set(case['parameters'])
+            buffers = [state[path].flatten().double() for path in case['state'] if path not in learned]
+            assert_close(
+                torch.cat(buffers), torch.from_numpy(data[f'{prefix}/buffers']), tolerance, 'batch statistics'
+            )
+        if key not in case['gradients']:
+            continue
+        project(outputs).backward()
+        parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        assert set(parameters) == set(case['parameters'])
+        sizes = [parameters[path].numel() for path in case['parameters']]
+        gradients = torch.from_numpy(data[f'{prefix}/gradients']).split(sizes)
+        for path, golden in zip(case['parameters'], gradients, strict=True):
+            assert_close(parameters[path].grad.flatten(), golden, tolerance, f'gradient of {path}')

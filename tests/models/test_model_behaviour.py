@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from config_helpers import ROOT, find, load
+from each import each
 from mmengine.optim import build_optim_wrapper
 from model_helpers import DEEP_ARCH, is_normal, is_uniform, meta_device, new_vit, randomise
 from model_helpers import new_adapter as adapter
@@ -66,15 +67,15 @@ NAMED = {  # width, layers, heads in the public code
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(('cls', 'name'), [(cls, name) for cls, names in NAMED.items() for name in names])
-def test_heads_of_a_named_arch(cls, name):
+def test_heads_of_a_named_arch():
     """They leave no trace in parameters and their count."""
-    dims, depth, heads = NAMED[cls][name]
-    with meta_device():
-        model = cls(name)
-    assert (model.embed_dims, model.num_layers) == (dims, depth)
-    found = [layer.attention.num_heads for layer in model.all_layers]
-    assert found == (heads if isinstance(heads, list) else [heads] * depth)
+    for cls, name in each([(cls, name) for cls, names in NAMED.items() for name in names]):
+        dims, depth, heads = NAMED[cls][name]
+        with meta_device():
+            model = cls(name)
+        assert (model.embed_dims, model.num_layers) == (dims, depth)
+        found = [layer.attention.num_heads for layer in model.all_layers]
+        assert found == (heads if isinstance(heads, list) else [heads] * depth)
 
 
 # dropouts

@@ -1,9 +1,11 @@
 """Norms, activations and stochastic depth against MMCV's; registries and messages against MMEngine's."""
 
 import logging
+from itertools import product
 
 import pytest
 import torch
+from each import each
 from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmcv.cnn.bricks import DropPath as TheirDropPath
 from mmengine.logging import MMLogger
@@ -22,20 +24,19 @@ from mmlape.registry import MODELS
 OPTIONS = ({}, dict(eps=1e-3), dict(requires_grad=False))
 
 
-@pytest.mark.parametrize('options', OPTIONS, ids=['default', 'eps', 'fixed'])
-@pytest.mark.parametrize('kind', [*NORMS, 'IN', nn.LayerNorm])
-def test_norms_are_mmcvs(kind, options):
-    cfg = dict(type=kind, **options, **(dict(num_groups=2) if kind == 'GN' else {}))
-    ours, theirs = build_norm(cfg, 6), build_norm_layer(cfg, 6)[1]
-    assert isinstance(theirs, type(ours)) and repr(ours) == repr(theirs) and ours.eps == theirs.eps
-    assert [(name, p.requires_grad) for name, p in ours.named_parameters()] == [
-        (name, p.requires_grad) for name, p in theirs.named_parameters()
-    ]
+def test_norms_are_mmcvs():
+    for options, kind in each(product(OPTIONS, [*NORMS, 'IN', nn.LayerNorm])):
+        cfg = dict(type=kind, **options, **(dict(num_groups=2) if kind == 'GN' else {}))
+        ours, theirs = build_norm(cfg, 6), build_norm_layer(cfg, 6)[1]
+        assert isinstance(theirs, type(ours)) and repr(ours) == repr(theirs) and ours.eps == theirs.eps
+        assert [(name, p.requires_grad) for name, p in ours.named_parameters()] == [
+            (name, p.requires_grad) for name, p in theirs.named_parameters()
+        ]
 
 
-@pytest.mark.parametrize('kind', [*ACTIVATIONS, 'HSwish'])
-def test_activations_are_mmcvs(kind):
-    assert repr(build_activation(dict(type=kind))) == repr(build_activation_layer(dict(type=kind)))
+def test_activations_are_mmcvs():
+    for kind in each([*ACTIVATIONS, 'HSwish']):
+        assert repr(build_activation(dict(type=kind))) == repr(build_activation_layer(dict(type=kind)))
 
 
 @pytest.mark.parametrize(('build', 'cfg'), [(lambda c: build_norm(c, 4), dict(eps=1)), (build_activation, 'GELU')])

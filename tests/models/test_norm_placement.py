@@ -3,10 +3,12 @@
 import itertools
 import math
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
+from each import each
 from mmengine.optim import build_optim_wrapper
 from model_helpers import ARCH, vit
 from optimizer_helpers import RATE, WRAPPER, expected
@@ -124,21 +126,19 @@ def test_there_are_nine_pairs_on_the_sum_and_on_the_branch_and_the_two_methods()
     assert all(one != other for one, other in itertools.combinations(names, 2)), 'a file does not tell all apart'
 
 
-@pytest.mark.parametrize('joining', ['default', 'lape'])
-@pytest.mark.parametrize('patch_norm', ['none', 'dual'])
-@pytest.mark.parametrize('placement', ALL, ids=str)
-def test_a_placement_is_its_equation(placement, patch_norm, joining):
+def test_a_placement_is_its_equation():
     """Outputs, and gradients of every parameter, with both stems and both joinings."""
-    model = vit(norm_placement=placement, patch_norm=patch_norm, pe_joining=joining).double()
-    weights = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
-    image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
-    found, wanted = model(image)[0], reference(weights, image, placement, joining == 'lape')
-    torch.testing.assert_close(found, wanted, atol=1e-11, rtol=0)
-    weighting = torch.randn_like(found)
-    (found * weighting).sum().backward()
-    (wanted * weighting).sum().backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, weights[name].grad, atol=1e-9, rtol=1e-9, msg=name)
+    for joining, patch_norm, placement in each(product(['default', 'lape'], ['none', 'dual'], ALL)):
+        model = vit(norm_placement=placement, patch_norm=patch_norm, pe_joining=joining).double()
+        weights = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
+        image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+        found, wanted = model(image)[0], reference(weights, image, placement, joining == 'lape')
+        torch.testing.assert_close(found, wanted, atol=1e-11, rtol=0)
+        weighting = torch.randn_like(found)
+        (found * weighting).sum().backward()
+        (wanted * weighting).sum().backward()
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(parameter.grad, weights[name].grad, atol=1e-9, rtol=1e-9, msg=name)
 
 
 def test_sub_lns_initial_weights_are_scaled():
@@ -226,16 +226,16 @@ def test_the_exported_graph_computes_the_same(tmp_path, placement):
     assert export_backbone(model, (24, 40), tmp_path / 'a.onnx') <= 1e-4
 
 
-@pytest.mark.parametrize('placement', ALL, ids=str)
-def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
-    source = vit(norm_placement=placement)
-    torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
-    found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
-    assert resolve_norm_placement(found) == resolve_norm_placement(placement)
-    load_backbone(model := vit(norm_placement=placement), path)
-    assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())
-    with pytest.raises(CheckpointError, match='does not fit the model'):
-        load_backbone(vit(norm_placement='pre' if placement != 'pre' else 'post'), path)
+def test_a_file_tells_the_placement_and_loads_strictly(tmp_path):
+    for placement in each(ALL):
+        source = vit(norm_placement=placement)
+        torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
+        found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
+        assert resolve_norm_placement(found) == resolve_norm_placement(placement)
+        load_backbone(model := vit(norm_placement=placement), path)
+        assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())
+        with pytest.raises(CheckpointError, match='does not fit the model'):
+            load_backbone(vit(norm_placement='pre' if placement != 'pre' else 'post'), path)
 
 
 @pytest.mark.parametrize('placement', SOME, ids=str)

@@ -37,7 +37,7 @@ def timms() -> TimmViT:
 @pytest.mark.parametrize('build', [adapter, lambda: Segmentor(adapter()), timms], ids=['adapter', 'segmentor', 'timm'])
 def test_groups_are_those_of_the_constructor(build, layer_decay):
     model, lr, weight_decay = build(), RECIPE.optimizer.lr, RECIPE.optimizer.weight_decay
-    ours = torch.optim.AdamW(mmlape.param_groups(model, lr, weight_decay, layer_decay), lr, weight_decay=weight_decay)
+    ours = torch.optim.AdamW(mmlape.param_groups(model, lr, weight_decay, layer_decay))
     cfg = RECIPE.to_dict()
     cfg['paramwise_cfg'] |= {} if layer_decay is None else dict(layer_decay_rate=layer_decay)
     theirs = build_optim_wrapper(model, cfg).optimizer
@@ -56,7 +56,7 @@ def test_other_rules_replace_the_recipes():
     groups = mmlape.param_groups(
         nn.Linear(2, 2), 1.0, 0.1, paramwise_cfg=dict(custom_keys=dict(bias=dict(lr_mult=2.0)))
     )
-    assert [group.get('lr') for group in groups] == [None, 2.0] and not any('weight_decay' in g for g in groups)
+    assert [group['lr'] for group in groups] == [1.0, 2.0] and all(group['weight_decay'] == 0.1 for group in groups)
 
 
 def test_wrong_rules_are_errors():

@@ -43,7 +43,7 @@ def test_cells_are_centres_in_reading_order():
     cells = FeatureLevels.of([(2, 3), (1, 1)], torch.device('cpu'))
     expected = [(x / 6, y / 4) for y in (1, 3) for x in (1, 3, 5)] + [(0.5, 0.5)]
     torch.testing.assert_close(cells.reference_points, torch.tensor(expected))
-    assert cells.scale.tolist() == [[3, 2], [1, 1]]
+    assert cells.offset_normalizer.tolist() == [[3, 2], [1, 1]]
 
 
 def test_zero_injectors_leave_the_vit_alone():

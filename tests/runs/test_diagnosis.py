@@ -1,7 +1,6 @@
 """The failure of a run that could not record it: from exit status and log."""
 
 import json
-import time
 
 import pytest
 
@@ -60,18 +59,17 @@ def test_only_the_last_attempt_counts(tmp_path):
 
 def test_a_run_that_says_why_keeps_its_reason_and_an_older_reason_does_not_stay(tmp_path):
     failure, run = dict(kind='error', reason='from outside'), tmp_path / 'arm' / 'seed_3'
-    since = time.time() - 1
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).outcome == 'failed: from outside'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', {}).outcome == 'failed: from outside'
     written = json.loads((run / 'run.json').read_text())
     assert (written['seed'], written['failure'], written['config']) == (3, failure, 'config.py')
 
     own = dict(seed=3, state='failed', reason='its own', iter=4, max_iters=9)
     write_json(run / 'run.json', own)
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).reason == 'its own'
-    later = record_diagnosis(read_run(run, 3), failure, 'config.py', time.time() + 5)
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', written).reason == 'its own'
+    later = record_diagnosis(read_run(run, 3), failure, 'config.py', read_run(run, 3).record)
     assert later.outcome == 'failed at iteration 4 of 9: from outside'
 
     write_json(run / 'run.json', dict(own, state='running'))  # and nobody holds its lock
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).state == 'failed'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', {}).state == 'failed'
     write_json(run / 'run.json', dict(own, state='finished', reason=None))
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).state == 'finished'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', {}).state == 'finished'

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from each import each
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
@@ -144,23 +145,23 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize('key', [*COUNTS, *COUNTS_NOT])
-def test_which_keys_are_part_of_what_a_run_is(key):
+def test_which_keys_are_part_of_what_a_run_is():
     """Each by itself: another value is another run, or it is not."""
-    cfg, other = _everything(), _everything()
-    *path, last = key.split('.')
-    node = other
-    for part in path:
-        node = node[int(part) if part.isdecimal() else part]
-    value = node[int(last) if last.isdecimal() else last]
-    changed = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else 'another'
-    node[int(last) if last.isdecimal() else last] = OTHERS.get(key, changed)
-    mine, theirs = settings(cfg), settings(other)
-    assert (digest(mine) != digest(theirs)) == (key in COUNTS)
-    if key in COUNTS:
-        assert any(
-            line.startswith(key.split('.')[0].removesuffix('_seed')) for line in named_differences(mine, theirs)
-        )
+    for key in each([*COUNTS, *COUNTS_NOT]):
+        cfg, other = _everything(), _everything()
+        *path, last = key.split('.')
+        node = other
+        for part in path:
+            node = node[int(part) if part.isdecimal() else part]
+        value = node[int(last) if last.isdecimal() else last]
+        changed = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else 'another'
+        node[int(last) if last.isdecimal() else last] = OTHERS.get(key, changed)
+        mine, theirs = settings(cfg), settings(other)
+        assert (digest(mine) != digest(theirs)) == (key in COUNTS)
+        if key in COUNTS:
+            assert any(
+                line.startswith(key.split('.')[0].removesuffix('_seed')) for line in named_differences(mine, theirs)
+            )
 
 
 def test_no_key_of_a_configuration_is_forgotten():

@@ -38,7 +38,7 @@ arms:
   rms:
     title: RMSNorm
     overrides: {model.backbone.patch_norm: rms, optim_wrapper.optimizer.lr: 1e-4, train_cfg.max_iters: 5}
-    figure: {deep: 80.50, flat: -0.1}
+    figure: {deep: '80.50', flat: '-0.1'}
   irpe:
     bases: [flat]
     overrides: {model.backbone.pe_type: [learnable, {type: irpe, on: k}]}
@@ -96,8 +96,8 @@ def test_an_arm_is_a_config(grid):
 def test_further_figures_and_tuples(config):
     path = config.with_name('further.yml')
     path.write_text(
-        'base: tiny.py\npaper: P (V 1)\nmetric: box AP\narms:\n  a:\n    figure: 52.10\n'
-        '    also: {mask AP: 46.0, mIoU ms: 3}\n    overrides: {model.backbone.img_size: !tuple [32, 32]}\n'
+        'base: tiny.py\npaper: P (V 1)\nmetric: box AP\narms:\n  a:\n    figure: "52.10"\n'
+        '    also: {mask AP: "46.0", mIoU ms: 3}\n    overrides: {model.backbone.img_size: !tuple [32, 32]}\n'
     )
     arm = read_study(path).arms[0]
     assert arm.also == {'mask AP': '46.0', 'mIoU ms': '3'}
@@ -108,19 +108,20 @@ def test_further_figures_and_tuples(config):
 def test_values_and_names_are_read_as_they_are_written(config):
     path = config.with_name('plain.yml')
     path.write_text(
-        'title: true positives only\nbases: {16: tiny.py, 1e-3: {base: tiny.py, title: 1e-3 with warm-up}}\npaper: P\n'
-        'arms: {8: {overrides: {a: False, b: TRUE, c: on, d: 1e-3}, figure: {16: 3.0, 1e-3: 4.10}},\n'
-        '  2e1: {bases: [16]}}'
+        'title: true positives only\npaper: P\n'
+        'bases: {16: tiny.py, "1e-3": {base: tiny.py, title: 1e-3 with warm-up}}\n'
+        'arms: {8: {overrides: {a: False, b: TRUE, c: on, d: 1e-3}, figure: {16: 3, "1e-3": "4.10"}},\n'
+        '  "2e1": {bases: [16]}}'
     )
     study = read_study(path)
     assert study.title == 'true positives only'
     assert [(arm.name, arm.base_title, arm.figure) for arm in study.arms] == [
-        ('8', '16', '3.0'), ('8-1e-3', '1e-3 with warm-up', '4.10'), ('2e1', '16', None),
+        ('8', '16', '3'), ('8-1e-3', '1e-3 with warm-up', '4.10'), ('2e1', '16', None),
     ]  # fmt: skip
     assert study.arms[0].overrides == {'a': False, 'b': True, 'c': 'on', 'd': 0.001}
     path.write_text(
-        'base: tiny.py\npaper: P\nrelative_to: 1e-3\n'
-        'arms: {1e-3: {overrides: {model.x: {bases: [4]}}}, 2e-3: {figure: 3}}'
+        'base: tiny.py\npaper: P\nrelative_to: "1e-3"\n'
+        'arms: {"1e-3": {overrides: {model.x: {bases: [4]}}}, "2e-3": {figure: 3}}'
     )
     first, second = read_study(path).arms
     assert second.relative_to == '1e-3' and first.overrides == {'model.x': {'bases': [4]}}
@@ -163,7 +164,11 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
         ('bases: {x: tiny.py}\npaper: P\narms: {a: {figure: {z: 3}}}', "arm a: figure: unknown 'z'"),
         ('base: tiny.py\npaper: P\nrelative_to: b\narms: {a: {figure: 3}}', "relative_to: unknown 'b'; there are: a"),
         ('base: tiny.py\nseeds: [1, -1]\narms: {a: }', 'bad.yml: seeds: [1, -1] is no list of numbers'),
-        ('base: tiny.py\narms: {<<: {a: {}}, b: {}}', 'bad.yml: arms: << merges inside of an entry'),
+        ('base: tiny.py\narms: {1e-3: {}}', 'bad.yml: arms: 0.001 is no name: quote it'),
+        ('base: tiny.py\npaper: P\nrelative_to: 1e-3\narms: {a: {}}', 'bad.yml: relative_to: 0.001 is no name'),
+        ('base: tiny.py\npaper: P\narms: {a: {figure: 80.50}}',
+         "arm a: figure: 80.5 may have lost digits: quote it as it is printed, such as '80.50'"),
+        ('base: tiny.py\npaper: P\narms: {a: {figure: true}}', 'arm a: figure: True is no number'),
         ('base: tiny.py\narms: [{a: 1}]', 'bad.yml: arms is no mapping of keys to values'),
         ('base: tiny.py\narms: {a/b: }', "arm a/b: a name consists of letters"),
         ('base: tiny.py\narms: [', 'bad.yml:3 does not parse'),
@@ -415,7 +420,14 @@ LAPE = {  # the papers' tables, as they print them
         'ceit-tiny-mpvg': '77.20',
         't2t-vit-7-pvg': '71.91',
     },
-    'mpvg-table2': {'vit-lite': '74.90', 'vit-lite-lape': '75.52', 'vit-lite-mpvg': '76.87'},
+    'mpvg-table2': {
+        'vit-lite': '74.90',
+        'vit-lite-lape': '75.52',
+        'vit-lite-mpvg': '76.87',
+        't2t-vit-7': '83.22',
+        't2t-vit-7-lape': '83.41',
+        't2t-vit-7-mpvg': '83.51',
+    },
     'mpvg-table4': {'tiny': '40.55', 'tiny-lape': '41.42', 'tiny-pvg': '41.07', 'tiny-mpvg': '41.69'},
 }
 

@@ -5,8 +5,7 @@ In tests sides are stretched to multiples of 32, as in ViT-Adapter's public code
 `data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
-default_scope = 'mmseg'
-visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'segmentation.py'
 
 data_root = 'data/ade/ADEChallengeData2016/'
 crop_size = (640, 640)
@@ -32,9 +31,6 @@ test_pipeline = [
 ]
 train_dataloader = dict(
     batch_size=2,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='ADE20KDataset',
         data_root=data_root,
@@ -44,19 +40,12 @@ train_dataloader = dict(
     ),
 )
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='ADE20KDataset',
         data_root=data_root,
         reduce_zero_label=True,
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        test_mode=True,
         pipeline=test_pipeline,
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='mmlape.IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator

@@ -3,8 +3,7 @@
 `data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
-default_scope = 'mmseg'
-visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'segmentation.py'
 
 data_root = 'data/cityscapes/'
 crop_size = (896, 896)
@@ -29,9 +28,6 @@ test_pipeline = [
 ]
 train_dataloader = dict(
     batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         type='CityscapesDataset',
         data_root=data_root,
@@ -40,18 +36,11 @@ train_dataloader = dict(
     ),
 )
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CityscapesDataset',
         data_root=data_root,
         data_prefix=dict(img_path='leftImg8bit/val', seg_map_path='gtFine/val'),
-        test_mode=True,
         pipeline=test_pipeline,
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='mmlape.IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator

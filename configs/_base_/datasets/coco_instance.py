@@ -3,12 +3,8 @@
 `data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
-default_scope = 'mmdet'
-visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'coco.py'
 
-data_root = 'data/coco/'
-train_ann_file = 'annotations/instances_train2017.json'
-val_ann_file = 'annotations/instances_val2017.json'
 crop_size = (1024, 1024)
 longest_side = 1333
 scales = [(side, longest_side) for side in range(480, 801, 32)]
@@ -42,35 +38,8 @@ test_pipeline = [
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
-train_dataloader = dict(
-    batch_size=2,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    batch_sampler=dict(type='AspectRatioBatchSampler'),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        ann_file=train_ann_file,
-        data_prefix=dict(img='train2017/'),
-        filter_cfg=dict(filter_empty_gt=True, min_size=32),
-        pipeline=train_pipeline,
-    ),
-)
-val_dataloader = dict(
-    batch_size=1,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        ann_file=val_ann_file,
-        data_prefix=dict(img='val2017/'),
-        test_mode=True,
-        pipeline=test_pipeline,
-    ),
-)
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='mmlape.CocoMetric', ann_file=data_root + val_ann_file, metric=['bbox', 'segm'])
+val_evaluator = dict(metric=['bbox', 'segm'])
 test_evaluator = val_evaluator

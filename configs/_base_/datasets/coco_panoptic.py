@@ -3,8 +3,7 @@
 `data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
-default_scope = 'mmdet'
-visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'coco.py'
 
 data_root = 'data/coco/'
 train_ann_file = 'annotations/panoptic_train2017.json'
@@ -42,30 +41,18 @@ test_pipeline = [
 ]
 train_dataloader = dict(
     batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    batch_sampler=dict(type='AspectRatioBatchSampler'),
     dataset=dict(
         type='CocoPanopticDataset',
-        data_root=data_root,
         ann_file=train_ann_file,
-        data_prefix=dict(img='train2017/', seg='annotations/panoptic_train2017/'),
-        filter_cfg=dict(filter_empty_gt=True, min_size=32),
+        data_prefix=dict(seg='annotations/panoptic_train2017/'),
         pipeline=train_pipeline,
     ),
 )
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='CocoPanopticDataset',
-        data_root=data_root,
         ann_file=val_ann_file,
-        data_prefix=dict(img='val2017/', seg='annotations/panoptic_val2017/'),
-        test_mode=True,
+        data_prefix=dict(seg='annotations/panoptic_val2017/'),
         pipeline=test_pipeline,
     ),
 )

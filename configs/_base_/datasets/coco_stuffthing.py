@@ -5,12 +5,8 @@ InstaBoost needs `pip install --no-deps instaboostfast`; `train_dataloader.datas
 `data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
-default_scope = 'mmdet'
-visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'coco.py'
 
-data_root = 'data/coco/'
-train_ann_file = 'annotations/instances_train2017.json'
-val_ann_file = 'annotations/instances_val2017.json'
 crop_size = (1024, 1024)  # what costs are counted for; nothing is cropped
 
 train_pipeline = [
@@ -40,33 +36,9 @@ test_pipeline = [
 ]
 train_dataloader = dict(
     batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    batch_sampler=dict(type='AspectRatioBatchSampler'),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        ann_file=train_ann_file,
-        data_prefix=dict(img='train2017/', seg='stuffthingmaps/train2017/'),
-        filter_cfg=dict(filter_empty_gt=True, min_size=32),
-        pipeline=train_pipeline,
-    ),
+    dataset=dict(data_prefix=dict(seg='stuffthingmaps/train2017/'), pipeline=train_pipeline),
 )
-val_dataloader = dict(
-    batch_size=1,
-    num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        ann_file=val_ann_file,
-        data_prefix=dict(img='val2017/'),
-        test_mode=True,
-        pipeline=test_pipeline,
-    ),
-)
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='mmlape.CocoMetric', ann_file=data_root + val_ann_file, metric=['bbox', 'segm'])
+val_evaluator = dict(metric=['bbox', 'segm'])
 test_evaluator = val_evaluator

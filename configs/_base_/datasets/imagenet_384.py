@@ -1,66 +1,22 @@
-"""ImageNet-1K at 384 with DeiT's augmentation, to fine-tune: RandAugment, random erasing, each image three times.
+"""ImageNet-1K at 384, to fine-tune: the augmentation and the two crop ratios of 224, in steps of 64 images a GPU."""
 
-Mixup and CutMix are in the configs, as `model.train_cfg`. `data_root` is the only path; it holds `train` and `val`.
-"""
+_base_ = 'imagenet.py'
 
-default_scope = 'mmpretrain'
-visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
-
-data_root = 'data/imagenet/'
 img_size = 384
-bgr_mean = [103.53, 116.28, 123.675]
-bgr_std = [57.375, 57.12, 58.395]
-resize = dict(backend='pillow', interpolation='bicubic')
-
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='RandomResizedCrop', scale=img_size, **resize),
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(
-        type='RandAugment',
-        policies='timm_increasing',
-        num_policies=2,
-        magnitude_level=9,
-        magnitude_std=0.5,
-        total_level=10,
-        hparams=dict(pad_val=[104, 116, 124], interpolation='bicubic'),
-    ),
-    dict(
-        type='RandomErasing',
-        erase_prob=0.25,
-        mode='rand',
-        min_area_ratio=0.02,
-        max_area_ratio=1 / 3,
-        fill_color=bgr_mean,
-        fill_std=bgr_std,
-    ),
-    dict(type='PackInputs'),
+    dict(type='RandomResizedCrop', scale=img_size, **_base_.resize),
+    *_base_.train_pipeline[2:],  # what follows the crop has no size
 ]
-# the two crop ratios of `imagenet.py`
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=int(img_size / 0.875), edge='short', **resize),
+    dict(type='ResizeEdge', scale=int(img_size / 0.875), edge='short', **_base_.resize),
     dict(type='CenterCrop', crop_size=img_size),
     dict(type='PackInputs'),
 ]
-train_dataloader = dict(
-    batch_size=64,
-    num_workers=10,
-    persistent_workers=True,
-    drop_last=True,
-    sampler=dict(type='RepeatAugSampler', num_repeats=3),
-    dataset=dict(type='ImageNet', data_root=data_root, split='train', pipeline=train_pipeline),
-)
-val_dataloader = dict(
-    batch_size=64,
-    num_workers=10,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(type='ImageNet', data_root=data_root, split='val', pipeline=test_pipeline),
-)
+train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(batch_size=64, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 custom_hooks = [
     dict(type='mmlape.SecondEvaluationHook', name='crop_1.0', changes=dict(ResizeEdge=dict(scale=img_size)))
 ]
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator

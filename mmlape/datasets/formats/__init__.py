@@ -1,6 +1,7 @@
-"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, CIFAR's and others.
+"""The dataset formats that can be checked and re-rooted.
 
-A format of your own is a subclass of `DataSource`, which the module of its dataset puts into `FORMATS`.
+COCO's, ADE20K's, ImageNet's, CIFAR's and others. A format of your own is a subclass of
+`DataSource`, which the module of its dataset puts into `FORMATS`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,8 @@ FORMATS: dict[str, type[DataSource]] = {
     'SUN397': SunSource,
     'CIFAR10': CifarSource,
 }
-"""The format of the dataset classes of these names, and of their subclasses that read the same files."""
+"""The format of the dataset classes of these names, and of their subclasses that read the same
+files."""
 READERS = ('load_data_list', 'parse_data_info')
 """A subclass that overrides one of these reads files of its own, as panoptic ones and LVIS's do."""
 
@@ -29,7 +31,9 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
     """Yield the datasets of known format of a config's data loaders, without wrappers such as RepeatDataset."""
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
-        for dataset in iter_unwrapped(loader['dataset']) if loader and loader.get('dataset') else ():
+        for dataset in (
+            iter_unwrapped(loader['dataset']) if loader and loader.get('dataset') else ()
+        ):
             cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
             source_class = _format_of(cls) if cls else None
             if source_class:

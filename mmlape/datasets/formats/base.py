@@ -1,7 +1,7 @@
 """A dataset of a config: the paths and classes that it reads, and the check of what is there.
 
-`check_structure` comes first, then the images one by one. Both yield issues and never stop at one: the quick check
-raises the first error, the full check collects all.
+`check_structure` comes first, then the images one by one. Both yield issues and never stop at one:
+the quick check raises the first error, the full check collects all.
 """
 
 import os
@@ -29,7 +29,8 @@ def open_image(path: str) -> Image.Image:
     """Decode a complete image.
 
     Raises:
-        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the message names it.
+        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the
+            message names it.
     """
     try:
         if os.path.getsize(path) == 0:
@@ -39,7 +40,9 @@ def open_image(path: str) -> Image.Image:
     except FileNotFoundError as error:
         raise DataError(f'Image {path} does not exist. {_AGAIN}') from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error).partition(':')[0] if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        reason = str(error)
+        if isinstance(error, Image.UnidentifiedImageError):
+            reason = reason.partition(':')[0]
         raise DataError(f'Image {path} cannot be read: {reason}. {_AGAIN}') from error
     if image.mode == 'F':
         raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
@@ -52,7 +55,10 @@ def below_here(path: str) -> str:
 
 
 def looks_truncated(path: str) -> bool:
-    """Return whether a local JPEG or PNG file lacks its end marker; cheap, to be confirmed with `open_image`."""
+    """Return whether a local JPEG or PNG file lacks its end marker.
+
+    Cheap, to be confirmed with `open_image`.
+    """
     marker = END_MARKERS.get(os.path.splitext(path)[1].lower())
     if marker is None or not os.path.isfile(path):
         return False
@@ -65,8 +71,8 @@ def require_size(path: str, width: int, height: int, smallest: int) -> None:
     """Raise DataError if a side of an image is below ``smallest``, the side of a model's patch."""
     if min(width, height) < smallest:
         raise DataError(
-            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} patch. '
-            'Enlarge it, or remove it from the dataset.'
+            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} '
+            'patch. Enlarge it, or remove it from the dataset.'
         )
 
 
@@ -91,7 +97,9 @@ class IssueGroup:
     examples: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        others = (
+            f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        )
         return f'{self.topic}: {self.examples[0]}{others}'
 
 
@@ -134,7 +142,8 @@ class DataSummary:
     seen: set[int] = field(default_factory=set)
     sampled: bool = True
     classes: tuple[str, ...] = ()
-    labels: Counter = field(default_factory=Counter)  # how often each label occurs: in instances, pixels, or images
+    # how often each label occurs: in instances, pixels, or images
+    labels: Counter = field(default_factory=Counter)
     facts: Counter = field(default_factory=Counter)  # further counts, by what they count
 
     def __str__(self) -> str:
@@ -148,7 +157,8 @@ class ImageEntry:
     """An image to check."""
 
     path: str  # the image's file
-    annotation: Any = None  # what the dataset has for it: a COCO record, the path of a label map, a label, or None
+    # what the dataset has for it: a COCO record, the path of a label map, a label, or None
+    annotation: Any = None
 
 
 @dataclass
@@ -160,11 +170,12 @@ class ImageFacts:
 
 
 class DataSource:
-    """One dataset of a config, with its paths resolved. A subclass describes a format and checks it.
+    """One dataset of a config, with its paths resolved.
 
-    A format overrides the class attributes and `check_structure` and, where its files need it, `check_annotation`,
-    `read_classes`, `set_classes` and `guarded_transforms`. The two checks may raise `DataError` where nothing further
-    can be checked.
+    A subclass describes a format and checks it. A format overrides the class attributes and
+    `check_structure` and, where its files need it, `check_annotation`, `read_classes`,
+    `set_classes` and `guarded_transforms`. The two checks may raise `DataError` where nothing
+    further can be checked.
 
     Args:
         split: 'train', 'val' or 'test'.
@@ -176,12 +187,15 @@ class DataSource:
     mini_folder = ''  # of the mini data of this format; '' for none
     pack_transform = ''  # packs a sample of this format
     classes_optional = False  # whether data of this format may lack a list of its classes
-    layout_keys: tuple[str, ...] = ()  # of the dataset, by which data laid out otherwise can be read
-    selects_classes = False  # whether the dataset class skips annotations of classes that the config does not name
+    # of the dataset, by which data laid out otherwise can be read
+    layout_keys: tuple[str, ...] = ()
+    # whether the dataset class skips annotations of classes that the config does not name
+    selects_classes = False
 
     def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
         self.split, self.cfg, self.dataset_class = split, cfg, dataset_class
-        self.root = os.path.expanduser(cfg.get('data_root') or '')  # this and the other paths are '' for none
+        # this and the other paths are '' for none
+        self.root = os.path.expanduser(cfg.get('data_root') or '')
         prefix = cfg.get('data_prefix') or {}
         if not isinstance(prefix, dict):
             prefix = dict(img_path=prefix)
@@ -193,10 +207,13 @@ class DataSource:
         classes = given or self.class_metainfo
         if isinstance(classes, str):  # MMEngine takes a path to a list too
             classes = read_lines(classes) if os.path.isfile(classes) else [classes]
-        self.classes = tuple(classes) if classes else None  # in label order; None where only the data has them
+        # in label order; None where only the data has them
+        self.classes = tuple(classes) if classes else None
         self.explicit = bool(given)  # the config, not the class, names the classes
         classes = self.classes or ()
-        self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
+        self.summary = DataSummary(
+            split, self.ann_file or self.image_dir, None, len(classes), classes=classes
+        )
         self.entries: list[ImageEntry] = []  # the images that exist, found by `check_structure`
 
     @property
@@ -216,19 +233,28 @@ class DataSource:
     def has_transform(self, **options: Any) -> bool:
         """Return whether a transform of its pipeline is given all these options."""
         pipeline = self.cfg.get('pipeline') or ()
-        return any(all(step.get(key) == value for key, value in options.items()) for step in pipeline)
+        return any(
+            all(step.get(key) == value for key, value in options.items()) for step in pipeline
+        )
 
     def read_classes(self) -> tuple[str, ...] | None:
         """Read the class names from the data; None where it is missing or lists none."""
         return None
 
     def check_unlisted_classes(self) -> None:
-        """Check that data which lists no classes may be taken to have the config's; a format may refuse or warn."""
+        """Check that data which lists no classes may be taken to have the config's.
+
+        A format may refuse or warn.
+        """
 
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names and colours into ``cfg``."""
         palette = class_palette(len(classes))
-        self.cfg['metainfo'] = {**(self.cfg.get('metainfo') or {}), 'classes': classes, 'palette': palette}
+        self.cfg['metainfo'] = {
+            **(self.cfg.get('metainfo') or {}),
+            'classes': classes,
+            'palette': palette,
+        }
 
     def guarded_transforms(self) -> dict[str, dict]:
         """Return the options that replace transforms of these names by ones whose errors name the file."""
@@ -242,8 +268,9 @@ class DataSource:
         if self.layout_keys and os.path.isdir(self.root) and os.listdir(self.root):
             keys = ', '.join(f'{self.split}_dataloader.dataset.{key}' for key in self.layout_keys)
             return (
-                f'If {self.root} has another layout, set {keys}, as paths below it, and the same of the other splits '
-                f'and ann_file of their evaluators where they have one. {self._instructions()}'
+                f'If {self.root} has another layout, set {keys}, as paths below it, and the same '
+                'of the other splits and ann_file of their evaluators where they have one. '
+                f'{self._instructions()}'
             )
         return self._instructions()
 
@@ -262,11 +289,17 @@ class DataSource:
         return f'{self.instructions}; {elsewhere}' + mini * bool(folder)
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Check paths, class names and annotations, all or some; fill in ``entries`` and ``summary``."""
+        """Check paths, class names and annotations, all or some.
+
+        Fill in ``entries`` and ``summary``.
+        """
         yield from ()
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
-        """Check an entry's annotation against its image of ``size`` (width, height); may run in a thread."""
+        """Check an entry's annotation against its image of ``size`` (width, height).
+
+        May run in a thread.
+        """
 
     def structure_issues(self, complete: bool) -> Iterator[DataIssue]:
         """Run `check_structure`, with its `DataError` as a last issue."""
@@ -276,7 +309,10 @@ class DataSource:
             yield DataIssue(ERROR, 'cannot be read', str(error))
 
     def check_image(self, entry: ImageEntry, smallest: int) -> ImageFacts:
-        """Decode an image, with sides of ``smallest`` or more, and check its annotation; may run in a thread."""
+        """Decode an image, with sides of ``smallest`` or more, and check its annotation.
+
+        May run in a thread.
+        """
         try:
             image = open_image(entry.path)
         except DataError as error:
@@ -303,7 +339,10 @@ class DataSource:
     def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
         """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):
-            raise DataError(f'{what} {path} of the {self.split} data does not exist{below_here(path)}. {self.hint()}')
+            raise DataError(
+                f'{what} {path} of the {self.split} data does not exist{below_here(path)}. '
+                f'{self.hint()}'
+            )
 
     def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
         """Compare the class names of the data with the config's, which may be a selection in some formats."""
@@ -313,7 +352,9 @@ class DataSource:
         missing = [name for name in self.classes if name not in names]
         selection = self.selects_classes and self.explicit and not missing
         if selection and [name for name in names if name in self.classes] == list(self.classes):
-            print_log(f'{where}: not in the config, so not used: {shorten(extra)}', logger='current')
+            print_log(
+                f'{where}: not in the config, so not used: {shorten(extra)}', logger='current'
+            )
             return
         if extra or missing:
             parts = [f'only in the data: {shorten(extra)}'] * bool(extra)
@@ -325,16 +366,21 @@ class DataSource:
         yield DataIssue(
             ERROR,
             'class names differ',
-            f'{where} do not match the classes of the config ({difference}). Pass --cfg-options data_root={root} to '
-            f'take classes and num_classes from the data, or set metainfo=dict(classes=...) of the {self.split} '
-            'dataset.',
+            f'{where} do not match the classes of the config ({difference}). Pass --cfg-options '
+            f'data_root={root} to take classes and num_classes from the data, or set '
+            f'metainfo=dict(classes=...) of the {self.split} dataset.',
         )
 
 
-def files_below(root: str, suffix: str | tuple[str, ...], keep_suffix: bool = False) -> Iterator[str]:
-    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted; links are followed.
+def files_below(
+    root: str,
+    suffix: str | tuple[str, ...],
+    keep_suffix: bool = False,
+) -> Iterator[str]:
+    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted.
 
-    Paths lose the suffix; with ``keep_suffix`` they keep it, and its upper-case spelling counts too.
+    Links are followed. Paths lose the suffix; with ``keep_suffix`` they keep it, and its upper-case
+    spelling counts too.
     """
     for folder, _, names in os.walk(root, followlinks=True):
         for name in names:

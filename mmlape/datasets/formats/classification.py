@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry, files_below
+from mmlape.datasets.formats.base import (
+    ERROR,
+    QUICKLY_FOUND,
+    DataIssue,
+    DataSource,
+    ImageEntry,
+    files_below,
+)
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
@@ -14,13 +21,16 @@ from mmlape.errors import DataError
 class FolderSource(DataSource):
     """ImageNet's format: one folder of images for each class, or a list of images and labels."""
 
-    instructions = 'ImageNet: one sub-folder of images for each class, below train/ and val/ of the data root'
+    instructions = (
+        'ImageNet: one sub-folder of images for each class, below train/ and val/ of the data root'
+    )
     mini_folder = 'digits'
     pack_transform = 'PackInputs'
 
     def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
         super().__init__(split, cfg, dataset_class)
-        name = cfg.get('split')  # of MMPretrain's ImageNet: a folder, and a list in meta/ if there is one
+        # of MMPretrain's ImageNet: a folder, and a list in meta/ if there is one
+        name = cfg.get('split')
         if name:
             listed = os.path.join(self.root, 'meta', f'{name}.txt')
             self.ann_file = self.ann_file or (listed if os.path.isfile(listed) else '')
@@ -28,7 +38,10 @@ class FolderSource(DataSource):
                 self.image_dir = os.path.join(self.root, name)
 
     def read_classes(self) -> tuple[str, ...] | None:
-        """Read the names of the folders; the class's own names stay, as ImageNet's folders are codes."""
+        """Read the names of the folders.
+
+        The class's own names stay, as ImageNet's folders are codes.
+        """
         if self.ann_file or not os.path.isdir(self.image_dir):
             return None
         names = tuple(self._class_folders())
@@ -41,7 +54,10 @@ class FolderSource(DataSource):
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Check class names against folders, and every line of a list; one image of each class unless ``complete``."""
+        """Check class names against folders, and every line of a list.
+
+        One image of each class unless ``complete``.
+        """
         self.require(self.root or self.image_dir, 'Data root')
         self.require(self.image_dir, 'Image directory')
         self.summary.path = self.image_dir
@@ -68,15 +84,21 @@ class FolderSource(DataSource):
     def _check_folders(self, complete: bool) -> Iterator[DataIssue]:
         names = self._class_folders()
         if not names:
-            raise DataError(f'{self.image_dir} has no sub-folders, one for each class. {self.hint()}')
+            raise DataError(
+                f'{self.image_dir} has no sub-folders, one for each class. {self.hint()}'
+            )
         if self.explicit or len(names) != len(self.classes or names):
             yield from self.match_classes(names, f'The sub-folders of {self.image_dir}')
         self.summary.num_classes = len(names)
-        self.summary.classes = self.classes if len(self.classes or ()) == len(names) else tuple(names)
+        self.summary.classes = (
+            self.classes if len(self.classes or ()) == len(names) else tuple(names)
+        )
         for label, name in enumerate(names):
             folder = os.path.join(self.image_dir, name)
             files = self._images(folder)
-            images = sorted(files) if complete else [image for image in [next(files, None)] if image]
+            images = (
+                sorted(files) if complete else [image for image in [next(files, None)] if image]
+            )
             if not images:
                 message = f'{folder} has no images, so this class cannot be learnt. {self.hint()}'
                 yield DataIssue(ERROR, 'class without images', message)
@@ -85,7 +107,10 @@ class FolderSource(DataSource):
             self.summary.images = len(self.entries)
 
     def _check_list(self, complete: bool) -> Iterator[DataIssue]:
-        """Check each line 'path label' or 'path'; whether the files exist only if they are few, or if ``complete``."""
+        """Check each line 'path label' or 'path'.
+
+        Whether the files exist only if they are few, or if ``complete``.
+        """
         num_classes, labelled = len(self.classes or ()), self.option('with_label') is not False
         for number, line in enumerate(read_lines(self.ann_file), 1):
             if not labelled:
@@ -98,8 +123,8 @@ class FolderSource(DataSource):
                 continue
             if self.classes and int(label) >= num_classes:
                 message = (
-                    f'{self.ann_file}, line {number}: label {label} is outside the {num_classes} classes, '
-                    f'0 to {num_classes - 1} are allowed.'
+                    f'{self.ann_file}, line {number}: label {label} is outside the {num_classes} '
+                    f'classes, 0 to {num_classes - 1} are allowed.'
                 )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(self.image_dir, name), int(label)))
@@ -122,8 +147,9 @@ class SunSource(FolderSource):
     """Sun397's: images in folders of their classes below one for each letter, and lists of ten partitions."""
 
     instructions = (
-        'Sun397: unpack SUN397.tar.gz and Partitions.zip of https://vision.princeton.edu/projects/2010/SUN so that '
-        'the data root holds SUN397/ (a/abbey/*.jpg, ...) and Partitions/Training_01.txt, Testing_01.txt'
+        'Sun397: unpack SUN397.tar.gz and Partitions.zip of '
+        'https://vision.princeton.edu/projects/2010/SUN so that the data root holds SUN397/ '
+        '(a/abbey/*.jpg, ...) and Partitions/Training_01.txt, Testing_01.txt'
     )
     mini_folder = ''
 
@@ -143,7 +169,9 @@ class SunSource(FolderSource):
             label = labels.get('_'.join(line.split('/')[2:-1]))
             path = os.path.join(self.image_dir, line.lstrip('/'))
             if label is None:
-                message = f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
+                message = (
+                    f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
+                )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             else:
                 self.entries.append(ImageEntry(path, label))
@@ -151,7 +179,10 @@ class SunSource(FolderSource):
 
 
 class CifarSource(DataSource):
-    """CIFAR's files, packed for Python, whose checksums are known; with ``download=True``, MMPretrain fetches them."""
+    """CIFAR's files, packed for Python, whose checksums are known.
+
+    With ``download=True``, MMPretrain fetches them.
+    """
 
     pack_transform = 'PackInputs'
 
@@ -159,8 +190,8 @@ class CifarSource(DataSource):
         super().__init__(split, cfg, dataset_class)
         self.summary.path = self.image_dir = os.path.join(self.root, dataset_class.base_folder)
         self.instructions = (
-            f'{dataset_class.__name__}: unpack {dataset_class.url} there, so that {self.root.rstrip("/")} holds '
-            f'{dataset_class.base_folder}/'
+            f'{dataset_class.__name__}: unpack {dataset_class.url} there, so that '
+            f'{self.root.rstrip("/")} holds {dataset_class.base_folder}/'
         )
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
@@ -175,8 +206,8 @@ class CifarSource(DataSource):
                 md5 = hashlib.md5(file.read(), usedforsecurity=False).hexdigest()
             if md5 != published:
                 raise DataError(
-                    f'{path} ({os.path.getsize(path):,} bytes) is truncated or another file: its MD5 sum is {md5}, '
-                    f'that of the published one {published}. {self.hint()}'
+                    f'{path} ({os.path.getsize(path):,} bytes) is truncated or another file: its '
+                    f'MD5 sum is {md5}, that of the published one {published}. {self.hint()}'
                 )
         self.summary.seen, self.summary.sampled = set(range(self.summary.num_classes)), False
         yield from ()

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mmlape.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
+from mmlape.datasets.formats.base import (
+    ERROR,
+    WARNING,
+    DataIssue,
+    DataSource,
+    ImageEntry,
+    ImageFacts,
+    shorten,
+)
 from mmlape.errors import DataError
 from mmlape.files import file_version, parse_json
 
@@ -26,7 +34,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
 def read_coco(path: str) -> dict[str, Any]:
     """Read an annotation file.
 
-    COCO's train2017, 450 MB, takes 10 s and 2.5 GB of memory, which MMDetection takes again and in every process.
+    COCO's train2017, 450 MB, takes 10 s and 2.5 GB of memory, which MMDetection takes again and in
+    every process.
 
     Returns:
         Its content, with ``annotations`` in any case: a list of test images has none.
@@ -43,7 +52,10 @@ def read_coco(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
     if not isinstance(content, dict):
-        raise DataError(f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.')
+        raise DataError(
+            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an '
+            'object.'
+        )
     content.setdefault('annotations', [])
     for key, fields in _FIELDS.items():
         if not isinstance(content.get(key), list):
@@ -51,10 +63,14 @@ def read_coco(path: str) -> dict[str, Any]:
         for entry in content[key]:
             defect = _find_defect(entry, fields)
             if defect is not None:
-                raise DataError(f'Annotation file {path} has an entry {defect} in "{key}": {str(entry)[:120]}')
+                raise DataError(
+                    f'Annotation file {path} has an entry {defect} in "{key}": {str(entry)[:120]}'
+                )
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
-        raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
+        raise DataError(
+            f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.'
+        )
     return content
 
 
@@ -78,12 +94,19 @@ def _find_defect(entry: Any, fields: dict[str, type | tuple[type, ...]]) -> str 
             return f'without "{name}"'
         if not isinstance(entry[name], types):
             return f'with an invalid "{name}"'
-    invalid = [name for name in ('id', 'image_id', 'category_id') if isinstance(entry.get(name), list | dict)]
+    invalid = [
+        name
+        for name in ('id', 'image_id', 'category_id')
+        if isinstance(entry.get(name), list | dict)
+    ]
     return f'with an invalid "{invalid[0]}"' if invalid else None
 
 
 class Defect(NamedTuple):
-    """What is wrong with an annotation: the issue, with a predicate as its message, and whether it is still used."""
+    """What is wrong with an annotation.
+
+    The issue, with a predicate as its message, and whether it is still used.
+    """
 
     severity: str
     topic: str
@@ -104,8 +127,12 @@ class AnnotationRules:
         """Return the worst defect of an annotation; None without any."""
         category = annotation.get('category_id')
         if category not in self.labels:
-            description = f'has category_id {category}, but the categories have ids {shorten(self.labels)}'
-            return Defect(ERROR, 'unknown category', f'of image {annotation.get("image_id")} {description}')
+            description = (
+                f'has category_id {category}, but the categories have ids {shorten(self.labels)}'
+            )
+            return Defect(
+                ERROR, 'unknown category', f'of image {annotation.get("image_id")} {description}'
+            )
         missing = [key for key in ('bbox', 'area', 'image_id') if key not in annotation]
         if self.needs_mask and not annotation.get('segmentation'):
             missing.append('segmentation')
@@ -118,7 +145,11 @@ class AnnotationRules:
             return Defect(ERROR, 'invalid area', f'has the area {annotation["area"]}, not a number')
         if self.with_mask and not _is_mask(annotation.get('segmentation')):
             mask = str(annotation['segmentation'])[:60]
-            return Defect(ERROR, 'invalid mask', f'has a segmentation that is neither polygons nor a mask: {mask}')
+            return Defect(
+                ERROR,
+                'invalid mask',
+                f'has a segmentation that is neither polygons nor a mask: {mask}',
+            )
         record = self.images.get(annotation['image_id'])
         if record is None:
             description = f'is of image {annotation["image_id"]}, which is not listed'
@@ -127,7 +158,11 @@ class AnnotationRules:
 
     def _find_misfit(self, annotation: dict, width: int, height: int) -> Defect | None:
         """Return what does not fit an image of this size."""
-        (x, y, w, h), area, mask = annotation['bbox'], annotation['area'], annotation.get('segmentation')
+        (x, y, w, h), area, mask = (
+            annotation['bbox'],
+            annotation['area'],
+            annotation.get('segmentation'),
+        )
         box = f'has the box {annotation["bbox"]} in an image of {width} x {height} pixels'
         if w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0):
             return Defect(ERROR, 'box outside its image', f'{box}, so completely outside')
@@ -135,9 +170,13 @@ class AnnotationRules:
             sizes = f'{mask.get("size")} in an image of {height} x {width}'
             return Defect(ERROR, 'mask of another size', f'has a mask of (height, width) {sizes}')
         if w < 1 or h < 1 or (_is_finite(area) and area <= 0):
-            return Defect(WARNING, 'box without area', f'{box}, and the area {area}: it will not be used')
+            return Defect(
+                WARNING, 'box without area', f'{box}, and the area {area}: it will not be used'
+            )
         if self.with_mask and isinstance(mask, list) and not any(map(_is_polygon, mask)):
-            return Defect(WARNING, 'mask without area', 'has no polygon of three points or more', usable=True)
+            return Defect(
+                WARNING, 'mask without area', 'has no polygon of three points or more', usable=True
+            )
         if min(x, y) < -MARGIN or x + w > width + MARGIN or y + h > height + MARGIN:
             return Defect(WARNING, 'box partly outside', f'{box}, so partly outside', usable=True)
         return None
@@ -162,8 +201,9 @@ class CocoSource(DataSource):
     """COCO's format: a directory of images, and one JSON file of annotations."""
 
     instructions = (
-        'COCO: unpack train2017.zip, val2017.zip and annotations_trainval2017.zip from https://cocodataset.org '
-        'so that the data root holds train2017/, val2017/ and annotations/instances_{train,val}2017.json'
+        'COCO: unpack train2017.zip, val2017.zip and annotations_trainval2017.zip from '
+        'https://cocodataset.org so that the data root holds train2017/, val2017/ and '
+        'annotations/instances_{train,val}2017.json'
     )
     mini_folder = 'coco'
     pack_transform = 'PackDetInputs'
@@ -186,7 +226,10 @@ class CocoSource(DataSource):
             raise DataError(f'Annotation file {self.ann_file} lists no images. {self.hint()}')
         self.summary.classes = class_names(coco)
         yield from self.match_classes(self.summary.classes, f'The categories of {self.ann_file}')
-        self.summary.num_classes, self.summary.images = len(self.summary.classes), len(coco['images'])
+        self.summary.num_classes, self.summary.images = (
+            len(self.summary.classes),
+            len(coco['images']),
+        )
         self.summary.sampled = False
         yield from self._check_annotations(coco)
         yield from self._find_duplicates(coco)
@@ -204,8 +247,8 @@ class CocoSource(DataSource):
                 missing.append(name)
         if missing:
             message = (
-                f'{len(missing)} of {len(coco["images"])} images of {self.ann_file} are not in {folder}; the first '
-                f'is {missing[0]}. {self.hint()}'
+                f'{len(missing)} of {len(coco["images"])} images of {self.ann_file} are not in '
+                f'{folder}; the first is {missing[0]}. {self.hint()}'
             )
             yield DataIssue(ERROR, 'image missing', message, len(missing))
 
@@ -215,13 +258,18 @@ class CocoSource(DataSource):
         with_mask, usable = self.has_transform(with_mask=True), set()
         rules = AnnotationRules(labels, images, with_mask, with_mask and self.split == 'train')
         if not coco['annotations'] and self.split == 'train':
-            raise DataError(f'Annotation file {self.ann_file} has no annotations to train on. {self.hint()}')
+            raise DataError(
+                f'Annotation file {self.ann_file} has no annotations to train on. {self.hint()}'
+            )
         for annotation in coco['annotations']:
             defect = rules.find_defect(annotation)
             if defect is not None:
                 message = f'Annotation file {self.ann_file}: annotation {annotation.get("id")} {defect.description}.'
                 yield DataIssue(defect.severity, defect.topic, message)
-            label, crowd = labels.get(annotation.get('category_id')), bool(annotation.get('iscrowd'))
+            label, crowd = (
+                labels.get(annotation.get('category_id')),
+                bool(annotation.get('iscrowd')),
+            )
             self.summary.facts['crowds'] += crowd
             if label is not None:
                 self.summary.labels[label] += 1
@@ -229,11 +277,12 @@ class CocoSource(DataSource):
                 usable.add(annotation['image_id'])
         self.summary.seen = set(self.summary.labels)
         empty = [record['file_name'] for record in coco['images'] if record['id'] not in usable]
-        self.summary.facts.update({'annotations': len(coco['annotations']), 'images without objects': len(empty)})
+        self.summary.facts.update(
+            {'annotations': len(coco['annotations']), 'images without objects': len(empty)}
+        )
         if empty:
-            message = (
-                f'{len(empty)} of {len(images)} images of {self.ann_file} have no object to learn: {shorten(empty)}.'
-            )
+            count = f'{len(empty)} of {len(images)} images'
+            message = f'{count} of {self.ann_file} have no object to learn: {shorten(empty)}.'
             yield DataIssue(WARNING, 'image without objects', message, len(empty))
 
     def _find_duplicates(self, coco: dict[str, Any]) -> Iterator[DataIssue]:
@@ -251,7 +300,8 @@ class CocoSource(DataSource):
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Compare the size of an image with its record's."""
         record = entry.annotation
-        if sorted(size) != sorted((record['width'], record['height'])):  # a camera's rotation tag swaps them
+        # a camera's rotation tag swaps them
+        if sorted(size) != sorted((record['width'], record['height'])):
             stored = f'{record["width"]} x {record["height"]}'
             message = f'Image {entry.path} is {size[0]} x {size[1]} pixels, but {self.ann_file} has {stored}.'
             facts.issues.append(DataIssue(ERROR, 'image of another size', message))

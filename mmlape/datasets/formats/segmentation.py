@@ -24,11 +24,15 @@ from mmlape.errors import DataError
 
 
 class SegmentationSource(DataSource):
-    """ADE20K's format: images, and label maps of the same names; `classes.txt` may list the classes."""
+    """ADE20K's format: images, and label maps of the same names.
+
+    `classes.txt` may list the classes.
+    """
 
     instructions = (
-        'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so that the data root '
-        'holds images/{training,validation}/*.jpg and annotations/{training,validation}/*.png'
+        'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so '
+        'that the data root holds images/{training,validation}/*.jpg and '
+        'annotations/{training,validation}/*.png'
     )
     mini_folder = 'ade'
     pack_transform = 'PackSegInputs'
@@ -45,26 +49,36 @@ class SegmentationSource(DataSource):
         return tuple(read_lines(self.class_list)) if os.path.isfile(self.class_list) else None
 
     def check_unlisted_classes(self) -> None:
-        """Warn if the classes are those of a public dataset, which has no list; refuse any others."""
+        """Warn if the classes are those of a public dataset, which has no list.
+
+        Refuse any others.
+        """
         names = f'{len(self.classes or ())} classes of the config, {shorten(self.classes or ())}'
         fix = f'write your classes into {self.class_list}, a name a line in the order of the ids'
         if self.class_metainfo:
             message = f'{self.class_list} does not exist, so the data are taken to have the {names}; else {fix}.'
             print_log(message, logger='current', level=logging.WARNING)
         elif self.classes:
-            raise DataError(f'{self.class_list} does not exist, and the data need not have the {names}: {fix}.')
+            raise DataError(
+                f'{self.class_list} does not exist, and the data need not have the {names}: {fix}.'
+            )
 
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names; a dataset class with names of its own, which takes no others, becomes BaseSegDataset."""
         if self.class_metainfo:
-            options = {name: self.option(name) for name in ('img_suffix', 'seg_map_suffix', 'reduce_zero_label')}
+            options = {
+                name: self.option(name)
+                for name in ('img_suffix', 'seg_map_suffix', 'reduce_zero_label')
+            }
             scope = str(self.cfg['type']).rpartition('.')[0]
             self.cfg.update(options, type=f'{scope}.BaseSegDataset' if scope else 'BaseSegDataset')
         super().set_classes(classes)
 
     def guarded_transforms(self) -> dict[str, dict]:
         """Check label ids while loading."""
-        ids = dict(num_classes=len(self.classes or ()) or 255, ignore_index=self.option('ignore_index'))
+        ids = dict(
+            num_classes=len(self.classes or ()) or 255, ignore_index=self.option('ignore_index')
+        )
         guard = dict(type='mmlape.LoadSegAnnotations', **ids)
         return {'LoadAnnotations': guard, 'mmseg.LoadAnnotations': guard}
 
@@ -77,24 +91,33 @@ class SegmentationSource(DataSource):
         if known and not set(self.classes) <= set(known):
             unknown = shorten([name for name in self.classes if name not in known])
             raise DataError(
-                f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it does not have: '
+                f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it '
+                'does not have: '
                 "use type='BaseSegDataset' with reduce_zero_label=True."
             )
         listed = self.read_classes()
         if listed is not None:
             yield from self.match_classes(listed, self.class_list)
         if not self.classes:
-            raise DataError(f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).')
+            raise DataError(
+                f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).'
+            )
         if self.ann_file:
             self.require(self.ann_file, 'List of images', os.path.isfile)
             stems = read_lines(self.ann_file)
         else:
             stems = sorted(files_below(self.image_dir, self.option('img_suffix')))
         if not stems:
-            raise DataError(f'{self.image_dir} has no {self.option("img_suffix")} images. {self.hint()}')
+            raise DataError(
+                f'{self.image_dir} has no {self.option("img_suffix")} images. {self.hint()}'
+            )
         self.summary.path, self.summary.images = self.image_dir, len(stems)
-        self.summary.classes = known or self.classes  # ids refer to all of them where a dataset selects some
-        self.num_ids, self.first = len(self.summary.classes), int(bool(self.option('reduce_zero_label')))
+        # ids refer to all of them where a dataset selects some
+        self.summary.classes = known or self.classes
+        self.num_ids, self.first = (
+            len(self.summary.classes),
+            int(bool(self.option('reduce_zero_label'))),
+        )
         yield from self._pair_files(stems)
 
     def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
@@ -130,7 +153,9 @@ class SegmentationSource(DataSource):
             facts.issues.append(DataIssue(ERROR, 'unreadable label map', str(error)))
             return
         if labels.ndim != 2:
-            message = f'Label map {path} has {labels.shape[-1]} channels; it must have one, of label ids.'
+            message = (
+                f'Label map {path} has {labels.shape[-1]} channels; it must have one, of label ids.'
+            )
             facts.issues.append(DataIssue(ERROR, 'label map with colours', message))
             return
         if labels.shape[::-1] != size:
@@ -139,19 +164,28 @@ class SegmentationSource(DataSource):
         own = self.option('ignore_index')
         ignored = ignored_ids(255 if own is None else own, bool(self.first))
         ids, counts = np.unique(labels, return_counts=True)
-        pixels = Counter({int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored})
-        unknown = sorted(label for label in pixels if not self.first <= label < self.first + self.num_ids)
+        pixels = Counter(
+            {int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored}
+        )
+        unknown = sorted(
+            label for label in pixels if not self.first <= label < self.first + self.num_ids
+        )
         if unknown:
             message = unknown_labels_message(path, unknown, self.num_ids, bool(self.first), ignored)
             facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
         elif not pixels:
             message = f'Label map {path} has no labelled pixel.'
             facts.issues.append(DataIssue(WARNING, 'image without labels', message))
-        facts.labels = Counter({label - self.first: count for label, count in pixels.items() if label not in unknown})
+        facts.labels = Counter(
+            {label - self.first: count for label, count in pixels.items() if label not in unknown}
+        )
 
 
 def ignored_ids(ignore_index: int, reduce_zero_label: bool) -> set[int]:
-    """Return the ids, as stored in the file, of unlabelled pixels; ``ignore_index`` is after ``reduce_zero_label``."""
+    """Return the ids, as stored in the file, of unlabelled pixels.
+
+    ``ignore_index`` is after ``reduce_zero_label``.
+    """
     return {255, 0, ignore_index + 1} if reduce_zero_label else {255, ignore_index}
 
 

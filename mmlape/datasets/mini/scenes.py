@@ -1,7 +1,8 @@
 """Scenes of handwriting: scanned digits on tiles, tinted and rotated, on crops of photographs.
 
-Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels with 17 grey levels (UCI Optical
-Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and validation share no scan.
+Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels with 17 grey levels
+(UCI Optical Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and
+validation share no scan.
 """
 
 import math
@@ -13,13 +14,19 @@ import numpy as np
 
 DIGIT_NAMES = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 PHOTOGRAPHS = ('china', 'flower')
+CREDITS = {
+    'china': 'danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035, CC BY 2.0',
+    'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
+}
 SHOWN = ('a temple', 'a flower')  # what the photographs show, for captions
 SPLITS = ('train', 'val')
 VAL_EVERY = 5  # of each digit's scans, every fifth is for validation
 INK_RANGE = (0.2, 0.7)  # of the enlarged scan's full ink: no ink below, full ink above
-DRAWN_SIDE = 100  # pixels of a tile at least as it is drawn, at twice its size or more; then averaged down
+# pixels of a tile at least as it is drawn, at twice its size or more; then averaged down
+DRAWN_SIDE = 100
 CELL = 1.14  # side of a scene's cells, in largest tiles; a cell holds at most one
-OFFSET = 0.08  # largest distance of a tile from its cell's centre, in sides: a model has few positions to learn
+# largest distance of a tile from its cell's centre, in sides: a model has few positions to learn
+OFFSET = 0.08
 MAX_ROTATION = 8.0  # degrees
 DARK = (10, 60)  # range of each channel of a tile, without the upper end
 LIGHT = (180, 256)  # and of a digit
@@ -87,7 +94,9 @@ class Backgrounds:
         self.share = share
         self.photographs = []
         for name in PHOTOGRAPHS:
-            self.photographs.append(np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1]))
+            self.photographs.append(
+                np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1])
+            )
 
     def crop(self, height: int, width: int) -> tuple[int, np.ndarray]:
         """Return the index of a photograph, and a crop (height, width, 3) from a random position."""
@@ -117,7 +126,9 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
     large = cv2.warpAffine(scan, matrix, (side, side), flags=cv2.INTER_CUBIC)
     middle = (side - 1) / 2
     corners = cv2.boxPoints(((middle, middle), (size * factor,) * 2, -degrees))
-    square = cv2.fillConvexPoly(np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1)
+    square = cv2.fillConvexPoly(
+        np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1
+    )
     ink = np.clip((large - INK_RANGE[0]) / (INK_RANGE[1] - INK_RANGE[0]), 0, 1) * square
     small = (side // factor, side // factor)
     tile, ink = (cv2.resize(layer, small, interpolation=cv2.INTER_AREA) for layer in (square, ink))
@@ -126,7 +137,14 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
     return tile[inside], ink[inside]
 
 
-def paint(image: np.ndarray, tile: np.ndarray, ink: np.ndarray, top: int, left: int, rng: np.random.Generator) -> None:
+def paint(
+    image: np.ndarray,
+    tile: np.ndarray,
+    ink: np.ndarray,
+    top: int,
+    left: int,
+    rng: np.random.Generator,
+) -> None:
     """Blend a dark tile and a light digit, each in a random tint, into ``image``, in place."""
     patch = image[top : top + tile.shape[0], left : left + tile.shape[1]]
     blended = patch.astype(np.float64)
@@ -167,7 +185,8 @@ def compose(
         corner = [int(index * have) for index, have in zip(divmod(int(cell), columns), cell_size)]
         offsets = rng.uniform(-OFFSET, OFFSET, 2) * side
         top, left = (
-            start + int(np.clip(free / 2 + offset, 0, free)) for start, free, offset in zip(corner, slack, offsets)
+            start + int(np.clip(free / 2 + offset, 0, free))
+            for start, free, offset in zip(corner, slack, offsets)
         )
         mask = np.zeros(size, bool)
         mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5

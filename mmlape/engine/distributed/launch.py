@@ -1,10 +1,10 @@
 """Start the processes of a run on this machine by torchrun, and print errors as one line, not as a traceback.
 
-Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` with torchrun's arguments.
+Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` with torchrun's
+arguments.
 """
 
 import errno
-import functools
 import logging
 import os
 import signal
@@ -22,58 +22,83 @@ from mmlape.quiet import debugging
 PATIENCE = 60
 """Seconds that processes have to save and to end after SIGTERM, before they are killed."""
 
+_close = PContext.close
+
 
 def main(argv: Sequence[str]) -> int:
     """Run torchrun.
 
     Returns:
-        The exit status: 0; that of the process which failed first; 1 if PORT cannot be used, or the other machines did
-        not join; the shell's status for a signal that stopped the launcher.
+        The exit status: 0; that of the process which failed first; 1 if PORT cannot be used, or the
+        other machines did not join; the shell's status for a signal that stopped the launcher.
     """
     env = os.environ
     if '--standalone' not in argv and env.get('NODE_RANK', '0') == '0':
         problem = _port_problem(env.get('PORT') or '0')
         if problem:
             several = int(env.get('NNODES', '1')) > 1
-            fix = 'the same on every machine' if several else 'or leave it out, so that a free one is chosen'
+            fix = 'or leave it out, so that a free one is chosen'
+            if several:
+                fix = 'the same on every machine'
             print(f'mmlape: error: {problem}: set PORT to a free one, {fix}', file=sys.stderr)
             return 1
-    PContext.close = functools.partialmethod(PContext.close, timeout=PATIENCE)
+    PContext.close = _close_patiently
     dynamic_rendezvous.get_method_name = _method_name
-    if not debugging():  # it repeats, after a worker's own error, which process failed, and that it stops the others
-        logging.getLogger('torch.distributed.elastic.multiprocessing.api').setLevel(logging.CRITICAL)
+    # it repeats, after a worker's own error, which process failed, and that it stops the others
+    if not debugging():
+        logging.getLogger('torch.distributed.elastic.multiprocessing.api').setLevel(
+            logging.CRITICAL
+        )
     try:
         torchrun(list(argv))
     except RendezvousError as error:
         nodes, place = env.get('NNODES', '1'), f'{env.get("MASTER_ADDR")}:{env.get("PORT")}'
         print(
-            f'mmlape: error: not all {nodes} machines of this run joined at {place} in time ({type(error).__name__}). '
-            'Start the same command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, '
-            'MASTER_ADDR and PORT; RDZV_TIMEOUT=SECONDS waits longer',
+            f'mmlape: error: not all {nodes} machines of this run joined at {place} in time '
+            f'({type(error).__name__}). Start the same command on each, with NODE_RANK 0 on the '
+            'one that MASTER_ADDR names and the same NNODES, MASTER_ADDR and PORT; '
+            'RDZV_TIMEOUT=SECONDS waits longer',
             file=sys.stderr,
         )
         return 1
     except ChildFailedError as error:
         rank, failure = _first_failure(error.failures)
-        print(f'mmlape: process {rank} failed first, with exit status {failure.exitcode}', file=sys.stderr)
+        print(
+            f'mmlape: process {rank} failed first, with exit status {failure.exitcode}',
+            file=sys.stderr,
+        )
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + int(error.sigval)
     return 0
 
 
+def _close_patiently(
+    context: PContext,
+    death_sig: signal.Signals | None = None,
+    timeout: int = 0,
+) -> None:
+    """End the processes; torchrun gives them 30 seconds, by itself or, from torch 2.12 on, by its argument."""
+    _close(context, death_sig, max(timeout, PATIENCE))
+
+
 def _first_failure(failures: dict[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
     """Return the first failure; in the same second, one by a signal other than SIGTERM, torchrun's own, goes first.
 
-    torchrun's times are whole seconds, and the others lose their connection to a killed process at once.
+    torchrun's times are whole seconds, and the others lose their connection to a killed process at
+    once.
     """
     return min(
-        failures.items(), key=lambda item: (item[1].timestamp, item[1].exitcode in (*range(1, 256), -signal.SIGTERM))
+        failures.items(),
+        key=lambda item: (item[1].timestamp, item[1].exitcode in (*range(1, 256), -signal.SIGTERM)),
     )
 
 
 def _method_name(depth: int = 2) -> str:
-    """Return the name of a calling function; torch's own reads the files of all callers, which takes a second."""
+    """Return the name of a calling function.
+
+    Torch's own reads the files of all callers, which takes a second.
+    """
     return sys._getframe(depth).f_code.co_name
 
 

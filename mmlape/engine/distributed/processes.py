@@ -14,7 +14,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import all_gather_object, all_reduce_params, get_rank, get_world_size, init_dist, is_distributed
+from mmengine.dist import (
+    all_gather_object,
+    all_reduce_params,
+    get_rank,
+    get_world_size,
+    init_dist,
+    is_distributed,
+)
 from mmengine.logging import print_log
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
 from mmengine.model import revert_sync_batchnorm
@@ -37,8 +44,8 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
 
     Args:
         launcher: 'none' for a single process, 'pytorch' under torchrun, 'slurm' under srun.
-        dist_cfg: May set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and ``timeout`` (seconds
-            that a collective call may take).
+        dist_cfg: May set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and
+            ``timeout`` (seconds that a collective call may take).
 
     Raises:
         TrainingError: The launcher's variables are missing, or a process has no GPU of its own.
@@ -54,8 +61,8 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
     missing = [name for name in _VARIABLES if name not in os.environ]
     if missing:
         raise TrainingError(
-            f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} missing): '
-            'start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
+            f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} '
+            'missing): start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
         )
     dist_cfg = dist_cfg or {}
     timeout = dist_cfg.get('timeout', TIMEOUT)
@@ -79,15 +86,20 @@ def check_device_count(local_rank: int, count: int) -> None:
     """Raise TrainingError if process ``local_rank`` of this machine has no GPU among ``count``."""
     if local_rank >= count:
         raise TrainingError(
-            f'process {local_rank} of this machine has no GPU: {count} visible, {local_rank + 1} needed. '
-            'Start fewer processes, or make more GPUs visible (CUDA_VISIBLE_DEVICES)'
+            f'process {local_rank} of this machine has no GPU: {count} visible, {local_rank + 1} '
+            'needed. Start fewer processes, or make more GPUs visible (CUDA_VISIBLE_DEVICES)'
         )
 
 
 def _adopt_slurm_variables() -> None:
-    """Set torchrun's variables from srun's; the port follows job and step, which may share a machine."""
+    """Set torchrun's variables from srun's.
+
+    The port follows job and step, which may share a machine.
+    """
     if 'SLURM_PROCID' not in os.environ:
-        raise TrainingError('--launcher slurm runs under srun only: start with tools/slurm_train.sh')
+        raise TrainingError(
+            '--launcher slurm runs under srun only: start with tools/slurm_train.sh'
+        )
     env = os.environ
     if 'MASTER_ADDR' not in env:
         nodes = env.get('SLURM_STEP_NODELIST') or env.get('SLURM_NODELIST') or '127.0.0.1'
@@ -95,24 +107,35 @@ def _adopt_slurm_variables() -> None:
     if 'MASTER_PORT' not in env:
         job, step = (int(env.get(name, '0')) for name in ('SLURM_JOB_ID', 'SLURM_STEP_ID'))
         # a large prime keeps steps of a job apart from each other and from the next jobs' steps
-        env['MASTER_PORT'] = str(20000 + (job + 7919 * step) % 12000)  # below the ports that Linux gives to clients
+        # below the ports that Linux gives to clients
+        env['MASTER_PORT'] = str(20000 + (job + 7919 * step) % 12000)
     env['RANK'], env['WORLD_SIZE'] = env['SLURM_PROCID'], env['SLURM_NTASKS']
-    own_gpu = 'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1  # each task sees only its own
+    # each task sees only its own
+    own_gpu = 'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1
     env['LOCAL_RANK'] = '0' if own_gpu else env.get('SLURM_LOCALID', '0')
 
 
 def _first_host(nodes: str) -> str:
     """Return the first name of a list such as ``node[01-04]``, which scontrol can expand."""
     if shutil.which('scontrol'):
-        shown = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=False)
+        shown = subprocess.run(
+            ['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=False
+        )
         if shown.stdout.split():
             return shown.stdout.split()[0]
     return nodes.split(',')[0]
 
 
 def on_main_process(function: Callable[[], Any]) -> Any:
-    """Run ``function`` on rank 0 and return its result on every rank; its error ends every rank, as below."""
-    answer = [on_every_process(lambda: function() if get_rank() == 0 else None)]
+    """Run ``function`` on rank 0 and return its result on every rank.
+
+    Its error ends every rank, as below.
+    """
+
+    def on_first() -> Any:
+        return function() if get_rank() == 0 else None
+
+    answer = [on_every_process(on_first)]
     if is_distributed():
         dist.broadcast_object_list(answer, src=0)
     return answer[0]
@@ -122,7 +145,8 @@ def on_every_process(function: Callable[[], Any]) -> Any:
     """Run ``function`` on every rank; its error ends every rank and is raised on one.
 
     Raises:
-        MMLaPEError: On the first rank where ``function`` raised it. The other ranks exit silently with status 1.
+        MMLaPEError: On the first rank where ``function`` raised it. The other ranks exit silently
+            with status 1.
     """
     result = error = None
     try:
@@ -140,8 +164,8 @@ def on_every_process(function: Callable[[], Any]) -> Any:
 def leave_processes(status: int) -> None:
     """End this process with ``status`` if it is in a process group, else do nothing.
 
-    The interpreter is not torn down: gloo's threads may still hold tensors, and to release one while Python finalizes
-    aborts the process, now and then (pytorch/pytorch#38228, #190489).
+    The interpreter is not torn down: gloo's threads may still hold tensors, and to release one
+    while Python finalizes aborts the process, now and then (pytorch/pytorch#38228, #190489).
     """
     if not is_distributed():
         return
@@ -179,13 +203,20 @@ class MMDistributedDataParallel(_MMDistributedDataParallel):
 
 
 def average_statistics(module: nn.Module) -> None:
-    """Average the running statistics of batch norms over the processes, on the CPU; on GPUs, SyncBN has the same ones.
+    """Average the running statistics of batch norms over the processes, on the CPU.
 
-    Without this an evaluation in several processes would not be that of the checkpoint, which process 0 writes.
+    On GPUs, SyncBN has the same ones. Without this an evaluation in several processes would not be
+    that of the checkpoint, which process 0 writes.
     """
     if device_type(module) == 'cpu':
-        norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
-        all_reduce_params((value for part in norms for value in (part.running_mean, part.running_var)), op='mean')
+        norms = [
+            part
+            for part in module.modules()
+            if isinstance(part, _BatchNorm) and part.track_running_stats
+        ]
+        all_reduce_params(
+            (value for part in norms for value in (part.running_mean, part.running_var)), op='mean'
+        )
 
 
 def device_type(module: nn.Module) -> str:
@@ -196,5 +227,9 @@ def device_type(module: nn.Module) -> str:
 def runnable_on_cpu(module: nn.Module) -> nn.Module:
     """Replace SyncBatchNorm layers, which take GPU tensors only, by batch norms over a process's own images."""
     if any(isinstance(part, nn.SyncBatchNorm) for part in module.modules()):
-        print_log('on the CPU, SyncBN takes the statistics of each process alone', 'current', logging.WARNING)
+        print_log(
+            'on the CPU, SyncBN takes the statistics of each process alone',
+            'current',
+            logging.WARNING,
+        )
     return revert_sync_batchnorm(module)

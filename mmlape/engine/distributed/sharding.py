@@ -1,11 +1,12 @@
 """Training with parameters, gradients and the optimiser's state divided among the processes: ``distributed='fsdp'``.
 
-The model is built, initialised, loaded and resumed unsharded, as for ``'ddp'``; then torch's FSDP2 shards it, layer
-by layer of a ViT, and the optimiser continues with the shards. Neither results nor checkpoints change: a checkpoint
-holds full tensors under the same names, so that either of the two, or one process, can resume from it.
+The model is built, initialised, loaded and resumed unsharded, as for ``'ddp'``; then torch's FSDP2
+shards it, layer by layer of a ViT, and the optimiser continues with the shards. Neither results nor
+checkpoints change: a checkpoint holds full tensors under the same names, so that either of the two,
+or one process, can resume from it.
 
-While a model evaluates, every process holds all of it: how often its layers run then follows from the sizes of the
-images, and a collective call in each would deadlock.
+While a model evaluates, every process holds all of it: how often its layers run then follows from
+the sizes of the images, and a collective call in each would deadlock.
 """
 
 import contextlib
@@ -46,7 +47,9 @@ def distribution(cfg: dict) -> str:
     reasons += [key for key in keys if cfg.get(key)]
     reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
     if strategy == 'fsdp' and reasons:
-        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
+        raise ConfigError(
+            f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp'
+        )
     return strategy
 
 
@@ -59,7 +62,9 @@ def set_model_wrapper(cfg: Config, distributed: str) -> None:
     else:
         unused = bool(cfg.get('find_unused_parameters', False))
         cfg.model_wrapper_cfg = dict(
-            type='mmlape.MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused
+            type='mmlape.MMDistributedDataParallel',
+            broadcast_buffers=False,
+            find_unused_parameters=unused,
         )
 
 
@@ -96,11 +101,16 @@ class ShardedModel(nn.Module):
             ConfigError: The model has several optimisers, or a parameter without dimensions.
         """
         if isinstance(optim_wrapper, OptimWrapperDict):
-            raise ConfigError(f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}')
+            raise ConfigError(
+                'distributed=fsdp needs a model with one optimiser, not '
+                f'{type(optim_wrapper).__name__}'
+            )
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
         if scalars:
-            raise ConfigError(f'distributed=fsdp cannot shard {scalars[0]}, a parameter without dimensions')
+            raise ConfigError(
+                f'distributed=fsdp cannot shard {scalars[0]}, a parameter without dimensions'
+            )
         _fully_shard(self.module)
         self.sharded = True
         after = dict(self.module.named_parameters())
@@ -138,7 +148,10 @@ class ShardedModel(nn.Module):
 
 
 def _units(module: nn.Module) -> list[nn.Module]:
-    """Return the modules that are gathered as one: the backbone's, then the model with everything else."""
+    """Return the modules that are gathered as one.
+
+    The backbone's, then the model with everything else.
+    """
     backbone = getattr(module, 'backbone', None)
     return [*(backbone.shard_units() if isinstance(backbone, BaseBackbone) else ()), module]
 
@@ -147,8 +160,8 @@ def _fully_shard(module: nn.Module) -> None:
     device = device_type(module)
     if device == 'cpu' and not hasattr(FSDPModule, 'set_force_sum_reduction_for_comms'):
         raise ConfigError(
-            f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it should average; install '
-            'torch 2.9 or newer, or use distributed=ddp'
+            f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it '
+            'should average; install torch 2.9 or newer, or use distributed=ddp'
         )
     mesh = init_device_mesh(device, (dist.get_world_size(),))
     for unit in _units(module):
@@ -162,14 +175,18 @@ def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
     for group in optimizer.param_groups:
         group['params'] = [new[parameter] for parameter in group['params']]
     state = {
-        new[old]: {key: _like(value, new[old]) for key, value in of.items()} for old, of in optimizer.state.items()
+        new[old]: {key: _like(value, new[old]) for key, value in of.items()}
+        for old, of in optimizer.state.items()
     }
     optimizer.state.clear()
     optimizer.state.update(state)
 
 
 def _like(value, new: DTensor):
-    """Shard a state of the parameter's shape as the parameter is; every process has all of it already."""
+    """Shard a state of the parameter's shape as the parameter is.
+
+    Every process has all of it already.
+    """
     if not isinstance(value, Tensor) or value.shape != new.shape:
         return value
     return distribute_tensor(value, new.device_mesh, new.placements, src_data_rank=None)
@@ -177,7 +194,10 @@ def _like(value, new: DTensor):
 
 @contextlib.contextmanager
 def full_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterator[None]:
-    """Make ``state_dict()`` of both return full tensors on rank 0; a collective call if the model is sharded."""
+    """Make ``state_dict()`` of both return full tensors on rank 0.
+
+    A collective call if the model is sharded.
+    """
     parts = [part for part in (getattr(model, 'module', None), optim_wrapper) if part is not None]
     parts = parts if isinstance(model, ShardedModel) and model.sharded else []
     for part in parts:
@@ -192,6 +212,9 @@ def full_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterato
 
 
 def _gathered(tensor: DTensor) -> Tensor:
-    """Gather a tensor on rank 0's CPU; other processes get nothing, so that none holds a second model."""
+    """Gather a tensor on rank 0's CPU.
+
+    Other processes get nothing, so that none holds a second model.
+    """
     full = tensor.full_tensor()
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0)

@@ -1,7 +1,8 @@
 """Complete models as ONNX graphs: what is exported of a model of each task, and a model that runs such a graph.
 
-A graph takes ``image``, one RGB image (1, 3, H, W) of float32 in 0..255 (grey: one channel) at one size, and holds the
-normalisation. Padding, sliding windows and the resizing to the original image stay outside.
+A graph takes ``image``, one RGB image (1, 3, H, W) of float32 in 0..255 (grey: one channel) at one
+size, and holds the normalisation. Padding, sliding windows and the resizing to the original image
+stay outside.
 """
 
 from collections.abc import Sequence
@@ -32,12 +33,14 @@ def exported_class(model: nn.Module) -> type[ExportedModel]:
             exported.check(model)
             return exported
     raise ExportError(
-        f'{type(model).__name__} cannot be exported: segmentors, Mask R-CNN, Faster R-CNN and classifiers can; '
-        '--backbone exports the backbone of any model'
+        f'{type(model).__name__} cannot be exported: segmentors, Mask R-CNN, Faster R-CNN and '
+        'classifiers can; --backbone exports the backbone of any model'
     )
 
 
-def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence[str] | None) -> None:
+def install_graph(
+    model: nn.Module, graph: Graph, cfg: Config, classes: Sequence[str] | None
+) -> None:
     """Make the model of a configuration predict by a graph of it.
 
     Args:
@@ -52,13 +55,24 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
     exported = exported_class(model)
     if graph.task != exported.task:
         what = f'a model for {graph.task}' if graph.task else 'a backbone, or of another tool'
-        raise CheckpointError(f'{graph.path} is the graph of {what}, and the config has a model for {exported.task}')
+        raise CheckpointError(
+            f'{graph.path} is the graph of {what}, and the config has a model for {exported.task}'
+        )
     if classes is not None and graph.classes != list(classes):
         raise CheckpointError(
-            f'{graph.path} has {len(graph.classes)} classes, {listed(graph.classes, 3)}, and the test set '
-            f'{len(classes)}, {listed(list(classes), 3)}: export with the config of these data'
+            f'{graph.path} has {len(graph.classes)} classes, {listed(graph.classes, 3)}, and the '
+            f'test set {len(classes)}, {listed(list(classes), 3)}: export with the config of these '
+            'data'
         )
     exported.install(model, graph, Input.of(model, cfg))
 
 
-__all__ = ['MODULES', 'SUFFIX', 'ExportedModel', 'Graph', 'Input', 'exported_class', 'install_graph']
+__all__ = [
+    'MODULES',
+    'SUFFIX',
+    'ExportedModel',
+    'Graph',
+    'Input',
+    'exported_class',
+    'install_graph',
+]

@@ -65,4 +65,7 @@ class ExportedModel(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
-        """Make a model predict by a graph instead of its own network; all around the network stays."""
+        """Make a model predict by a graph instead of its own network.
+
+        All around the network stays.
+        """

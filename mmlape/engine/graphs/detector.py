@@ -1,7 +1,8 @@
-"""Detectors with two stages as graphs: boxes, scores, labels and masks of a fixed number of objects.
+"""Detectors with two stages as graphs.
 
-Every shape depends on the image's size alone. Where a model has fewer boxes, the rest are empty ones: zeros of score
--1, whose regions are pooled from no sample at all.
+Boxes, scores, labels and masks of a fixed number of objects. Every shape depends on the image's
+size alone. Where a model has fewer boxes, the rest are empty ones: zeros of score -1, whose regions
+are pooled from no sample at all.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,10 @@ from mmlape.models.grid import Grid
 class ExportedDetector(ExportedModel):
     """Mask R-CNN or Faster R-CNN of MMDetection, with suppression of overlapping boxes.
 
-    The outputs of N = ``test_cfg.rcnn.max_per_img`` objects, by falling score, are ``boxes`` (N, 4), left, top, right,
-    bottom in pixels of the image, ``scores`` (N,), ``labels`` (N,), int64, and of a model with masks ``masks``
-    (N, 28, 28): how likely the object covers a place of its box.
+    The outputs of N = ``test_cfg.rcnn.max_per_img`` objects, by falling score, are ``boxes`` (N,
+    4), left, top, right, bottom in pixels of the image, ``scores`` (N,), ``labels`` (N,), int64,
+    and of a model with masks ``masks`` (N, 28, 28): how likely the object covers a place of its
+    box.
     """
 
     task = 'detection'
@@ -51,30 +53,42 @@ class ExportedDetector(ExportedModel):
     def check(model: nn.Module) -> None:
         """Check that each part is one whose steps are written here."""
         name, roi_head = type(model).__name__, model.roi_head
-        parts = [('rpn_head', getattr(model, 'rpn_head', None), RPNHead), ('roi_head', roi_head, StandardRoIHead)]
+        parts = [
+            ('rpn_head', getattr(model, 'rpn_head', None), RPNHead),
+            ('roi_head', roi_head, StandardRoIHead),
+        ]
         if type(roi_head) is StandardRoIHead:
-            parts.append(('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor))
+            parts.append(
+                ('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor)
+            )
             if roi_head.with_mask:
-                parts.append(('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor))
+                parts.append(
+                    ('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor)
+                )
                 parts.append(('roi_head.mask_head', roi_head.mask_head, FCNMaskHead))
         for key, part, known in parts:
             if type(part) is not known:
                 raise ExportError(
-                    f'{name} cannot be exported: its {key} is {type(part).__name__}, and the graph knows '
-                    f'{known.__name__}; --backbone exports the backbone'
+                    f'{name} cannot be exported: its {key} is {type(part).__name__}, and the graph '
+                    f'knows {known.__name__}; --backbone exports the backbone'
                 )
         layers = [*roi_head.bbox_roi_extractor.roi_layers]
         if roi_head.with_mask:
             layers += roi_head.mask_roi_extractor.roi_layers
         if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
-            raise ExportError(f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg')
+            raise ExportError(
+                f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg'
+            )
         if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
-            raise ExportError(f'{name} cannot be exported: its roi_head has a shared head or activations of its own')
+            raise ExportError(
+                f'{name} cannot be exported: its roi_head has a shared head or activations of its own'
+            )
         for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
             other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
             if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
                 raise ExportError(
-                    f'{name} cannot be exported: test_cfg.{key}.nms={dict(nms)}, and the graph knows '
+                    f'{name} cannot be exported: test_cfg.{key}.nms={dict(nms)}, and the graph '
+                    'knows '
                     "dict(type='nms', iou_threshold=...)"
                 )
 
@@ -97,12 +111,18 @@ class ExportedDetector(ExportedModel):
         )
         levels = [self._level(*level, size) for level in zip(scores, deltas, anchors)]
         most = max(len(boxes) for boxes, _ in levels)
-        boxes = torch.stack([nn.functional.pad(boxes, (0, 0, 0, most - len(boxes))) for boxes, _ in levels])
-        certain = torch.stack([nn.functional.pad(row, (0, most - len(row)), value=-1.0) for _, row in levels])
+        boxes = torch.stack(
+            [nn.functional.pad(boxes, (0, 0, 0, most - len(boxes))) for boxes, _ in levels]
+        )
+        certain = torch.stack(
+            [nn.functional.pad(row, (0, most - len(row)), value=-1.0) for _, row in levels]
+        )
         place, best = best_boxes(boxes, certain, cfg.nms.iou_threshold, 0.0, cfg.max_per_img)
         return boxes.flatten(0, 1)[place] * (best > 0)[:, None], best
 
-    def _level(self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Grid) -> tuple[Tensor, Tensor]:
+    def _level(
+        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Grid
+    ) -> tuple[Tensor, Tensor]:
         """Return the boxes of the best anchors of a level, (n, 4), and their scores (n,), -1 for a box too small."""
         head = self.model.rpn_head
         rows = scores[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
@@ -130,7 +150,9 @@ class ExportedDetector(ExportedModel):
         starts = proposals.repeat_interleave(each, dim=0)
         boxes = head.bbox_coder.decode(starts, deltas.reshape(-1, 4), max_shape=size)
         boxes = boxes.view(-1, each, 4).transpose(0, 1).expand(len(scores), -1, -1).contiguous()
-        place, best = best_boxes(boxes, scores.contiguous(), cfg.nms.iou_threshold, cfg.score_thr, cfg.max_per_img)
+        place, best = best_boxes(
+            boxes, scores.contiguous(), cfg.nms.iou_threshold, cfg.score_thr, cfg.max_per_img
+        )
         found = best > 0
         boxes = boxes.flatten(0, 1)[place] * found[:, None]
         return boxes, best, torch.where(found, place // len(proposals), 0)
@@ -138,7 +160,9 @@ class ExportedDetector(ExportedModel):
     def _masks(self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
         """Return the mask of each object in its box, (N, 28, 28)."""
         roi_head = self.model.roi_head
-        logits = roi_head.mask_head(pool(roi_head.mask_roi_extractor, maps, boxes))  # (N, classes or 1, 28, 28)
+        logits = roi_head.mask_head(
+            pool(roi_head.mask_roi_extractor, maps, boxes)
+        )  # (N, classes or 1, 28, 28)
         chosen = torch.zeros_like(labels) if roi_head.mask_head.class_agnostic else labels
         places = chosen[:, None, None, None].expand(-1, 1, *logits.shape[2:])
         return logits.gather(1, places)[:, 0].sigmoid()
@@ -181,7 +205,10 @@ EXPORTED = ExportedDetector
 
 
 def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
-    """Pool regions, (n, 4), as the extractor does: on every level, empty boxes in place of those of other levels."""
+    """Pool regions, (n, 4), as the extractor does.
+
+    On every level, empty boxes in place of those of other levels.
+    """
     maps = maps[: extractor.num_inputs]
     regions = nn.functional.pad(boxes, (1, 0))
     level = extractor.map_roi_levels(regions, len(maps))
@@ -225,7 +252,10 @@ def _unmatched(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], least: 
     for place in np.flatnonzero(scores > 0):
         apart = [float(scores[place]) - lowest]
         for other in np.flatnonzero((other_labels == labels[place]) & (other_scores > 0)):
-            parts = [(boxes[place] / side, other_boxes[other] / side), (scores[place], other_scores[other])]
+            parts = [
+                (boxes[place] / side, other_boxes[other] / side),
+                (scores[place], other_scores[other]),
+            ]
             parts += [(mine[place], their[other]) for mine, their in zip(masks, other_masks)]
             apart.append(max(float(np.abs(one - two).max()) for one, two in parts))
         largest = max(largest, min(apart))

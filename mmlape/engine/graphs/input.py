@@ -11,13 +11,18 @@ from torch import Tensor, nn
 class Input(NamedTuple):
     """How a model normalises an image."""
 
-    mean: Tensor | None  # (C, 1, 1), in the order of the network's channels; None for no normalisation
+    mean: (
+        Tensor | None
+    )  # (C, 1, 1), in the order of the network's channels; None for no normalisation
     std: Tensor | None
     reversed: bool  # whether the network's channels are BGR
 
     @classmethod
     def of(cls, model: nn.Module, cfg: Config) -> 'Input':
-        """Read it from a model's data preprocessor; the pipeline of the config's test says which order it gets."""
+        """Read it from a model's data preprocessor.
+
+        The pipeline of the config's test says which order it gets.
+        """
         preprocessor = model.data_preprocessor
         enabled = getattr(preprocessor, '_enable_normalize', False)
         mean, std = (preprocessor.mean, preprocessor.std) if enabled else (None, None)
@@ -36,9 +41,18 @@ class Input(NamedTuple):
     def notes(self) -> dict[str, str]:
         """Return it as metadata: values in the order of an RGB image."""
         values = {} if self.mean is None else dict(mean=self.mean, std=self.std)
-        ordered = {key: value.flatten().flip(0) if self.reversed else value for key, value in values.items()}
-        listed = {key: json.dumps([round(v, 6) for v in value.flatten().tolist()]) for key, value in ordered.items()}
-        return dict(input='RGB 0..255' if self.channels == 3 else 'grey 0..255', normalised='inside') | listed
+        ordered = {
+            key: value.flatten().flip(0) if self.reversed else value
+            for key, value in values.items()
+        }
+        listed = {
+            key: json.dumps([round(v, 6) for v in value.flatten().tolist()])
+            for key, value in ordered.items()
+        }
+        return (
+            dict(input='RGB 0..255' if self.channels == 3 else 'grey 0..255', normalised='inside')
+            | listed
+        )
 
     def normalise(self, image: Tensor) -> Tensor:
         """Convert (1, C, H, W), RGB in 0..255, to what the network takes."""

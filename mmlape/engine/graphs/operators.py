@@ -19,7 +19,9 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
-def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: int) -> tuple[Tensor, Tensor]:
+def best_boxes(
+    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int
+) -> tuple[Tensor, Tensor]:
     """Suppress overlapping boxes within each group, and return the best ones of all groups.
 
     Args:
@@ -30,7 +32,8 @@ def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: i
         count: How many boxes are returned.
 
     Returns:
-        Places in (G * N), (count,), by falling score, and the scores; behind the last box places are 0 and scores -1.
+        Places in (G * N), (count,), by falling score, and the scores; behind the last box places
+        are 0 and scores -1.
     """
     kept = []
     for group, (corners, row) in enumerate(zip(boxes, scores)):
@@ -38,7 +41,9 @@ def best_boxes(boxes: Tensor, scores: Tensor, iou: float, least: float, count: i
         # equal scores in their order: torchvision's own is another one
         places = places[row[places].argsort(descending=True, stable=True)]
         ranks = torch.arange(len(places), 0, -1, dtype=boxes.dtype, device=boxes.device)
-        kept.append(group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)])
+        kept.append(
+            group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)]
+        )
     places = torch.cat(kept)
     found = scores.flatten()[places]
     found, order = largest(torch.cat((found, found.new_full((count,), -1.0))), count)
@@ -66,7 +71,11 @@ def _best_boxes(boxes, scores, iou: float, least: float, count: int):
     length = boxes.shape[1]
     limit = op.Constant(value_ints=[length])
     kept = op.NonMaxSuppression(
-        boxes, op.Unsqueeze(scores, [1]), limit, op.Constant(value_floats=[iou]), op.Constant(value_floats=[least])
+        boxes,
+        op.Unsqueeze(scores, [1]),
+        limit,
+        op.Constant(value_floats=[iou]),
+        op.Constant(value_floats=[least]),
     )  # rows of group, 0, place in the group
     group, place = (op.Gather(kept, op.Constant(value_int=column), axis=1) for column in (0, 2))
     places = op.Add(op.Mul(group, limit), place)
@@ -85,7 +94,9 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
     from onnxscript import opset18 as op
 
     if (interpolation_mode, padding_mode, align_corners) != (0, 0, False):
-        raise NotImplementedError('grid_sample other than bilinear, with zeros outside and align_corners=False')
+        raise NotImplementedError(
+            'grid_sample other than bilinear, with zeros outside and align_corners=False'
+        )
     batch, channels, rows, columns = input.shape
     x, y = (op.Gather(grid, op.Constant(value_int=axis), axis=3) for axis in (0, 1))  # (B, P, Q)
     cells = op.Reshape(op.Transpose(input, perm=[0, 2, 3, 1]), [-1, channels])  # (B*H*W, C)
@@ -95,7 +106,10 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
         return op.Constant(value_float=float(value))
 
     def axis(position, size: int):
-        """Return weight and clamped index of the two cells around each position; weights outside are 0."""
+        """Return weight and clamped index of the two cells around each position.
+
+        Weights outside are 0.
+        """
         at = op.Sub(op.Mul(op.Add(position, number(1)), number(size / 2)), number(0.5))
         low = op.Floor(at)
         share = op.Sub(at, low)

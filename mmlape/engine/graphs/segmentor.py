@@ -12,7 +12,8 @@ from mmlape.engine.graphs.session import Graph
 class ExportedSegmentor(ExportedModel):
     """A segmentor of MMSegmentation up to its ``encode_decode``: what one sliding window goes through.
 
-    ``labels`` chooses the class of each pixel, (1, H, W), int64; else the outputs are ``logits``, (1, classes, H, W).
+    ``labels`` chooses the class of each pixel, (1, H, W), int64; else the outputs are ``logits``,
+    (1, classes, H, W).
     """
 
     task = 'segmentation'

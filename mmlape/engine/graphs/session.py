@@ -48,10 +48,14 @@ class Graph:
         options.log_severity_level = 3
         options.intra_op_num_threads = torch.get_num_threads()
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=['CPUExecutionProvider']
+            )
         except Exception as error:  # onnxruntime has types of its own for each fault
             reason = str(error).strip().splitlines()[0]
-            raise CheckpointError(f'{path} is no graph that onnxruntime can run: {reason}') from error
+            raise CheckpointError(
+                f'{path} is no graph that onnxruntime can run: {reason}'
+            ) from error
         self.path = Path(path)
         self.notes: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.outputs = tuple(output.name for output in self._session.get_outputs())
@@ -75,7 +79,9 @@ class Graph:
 
     def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
         """Return each output for a batch of a network's inputs, as `of_image` does for one."""
-        return [torch.cat(parts) for parts in zip(*(self.of_image(image, given) for image in inputs))]
+        return [
+            torch.cat(parts) for parts in zip(*(self.of_image(image, given) for image in inputs))
+        ]
 
     def of_image(self, inputs: Tensor, given: Input) -> list[Tensor]:
         """Return the outputs for a network's input, (C, h, w), which is padded to the size of the graph.
@@ -87,8 +93,9 @@ class Graph:
         right, below = self.size[1] - width, self.size[0] - height
         if min(right, below) < 0:
             raise DataError(
-                f'{self.path} takes images of {self.size[0]} x {self.size[1]}, and the test pipeline gives one of '
-                f'{height} x {width}: export with --size {height} {width}, or test with a smaller scale'
+                f'{self.path} takes images of {self.size[0]} x {self.size[1]}, and the test '
+                f'pipeline gives one of {height} x {width}: export with --size {height} {width}, '
+                'or test with a smaller scale'
             )
         padded = F.pad(inputs[None], (0, right, 0, below)).float()
         return [value.to(inputs.device) for value in self(given.restore(padded).cpu().contiguous())]

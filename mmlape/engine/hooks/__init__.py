@@ -1,7 +1,7 @@
 """Hooks of this package.
 
-One that only observes, seeds or stops has ``changes_results = False``: it is no part of a run's identity (see
-:func:`mmlape.runs.identity.settings`).
+One that only observes, seeds or stops has ``changes_results = False``: it is no part of a run's
+identity (see :func:`mmlape.runs.identity.settings`).
 """
 
 from mmlape.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook

@@ -18,8 +18,8 @@ from mmlape.registry import HOOKS
 class CheckpointHook(_CheckpointHook):
     """Save, then delete the old checkpoint; refuse weights that are not finite.
 
-    A checkpoint holds no gradients. One that is due between two accumulated iterations is saved after the step of the
-    optimiser that they lead to.
+    A checkpoint holds no gradients. One that is due between two accumulated iterations is saved
+    after the step of the optimiser that they lead to.
     """
 
     changes_results = False
@@ -32,19 +32,27 @@ class CheckpointHook(_CheckpointHook):
         on_main_process(lambda: self._require_space(runner))
 
     def _require_space(self, runner) -> None:
-        free, size, count = shutil.disk_usage(self.out_dir).free, checkpoint_bytes(runner), self._to_come(runner)
+        free, size, count = (
+            shutil.disk_usage(self.out_dir).free,
+            checkpoint_bytes(runner),
+            self._to_come(runner),
+        )
         if free < size * count:
             raise DiskSpaceError(
-                f'{self.out_dir} has {free / 2**30:.3g} GiB left, but {count} checkpoints of {size / 2**30:.3g} GiB '
-                'are to come: free some space, give another --work-dir, or keep fewer by --cfg-options '
-                'default_hooks.checkpoint.max_keep_ckpts=1'
+                f'{self.out_dir} has {free / 2**30:.3g} GiB left, but {count} checkpoints of '
+                f'{size / 2**30:.3g} GiB are to come: free some space, give another --work-dir, or '
+                'keep fewer by --cfg-options default_hooks.checkpoint.max_keep_ckpts=1'
             )
 
     def _to_come(self, runner) -> int:
         """Return how many more checkpoints there will be at a time, one that replaces another included."""
-        done, end = (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
+        done, end = (
+            (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
+        )
         steps = range(max(done + 1, self.save_begin), end + 1)
-        due = [self.interval > 0 and (step - self.save_begin) % self.interval == 0 for step in steps]
+        due = [
+            self.interval > 0 and (step - self.save_begin) % self.interval == 0 for step in steps
+        ]
         count = sum(due) + bool(self.save_last and due and not due[-1])
         if self.max_keep_ckpts > 0:
             count = min(count, self.max_keep_ckpts + 1 - len(self.keep_ckpt_ids))
@@ -57,10 +65,19 @@ class CheckpointHook(_CheckpointHook):
             self._save_checkpoint(runner)
 
     def save_now(self, runner, epoch: int, done: int) -> None:
-        """Save when no checkpoint is due, unless that was done; ``epoch`` and ``done`` iterations are complete."""
+        """Save when no checkpoint is due, unless that was done.
+
+        ``epoch`` and ``done`` iterations are complete.
+        """
         if self.saved == done:
             return
-        step = done if not self.by_epoch else f'{epoch}_iter_{done}' if done % len(runner.train_dataloader) else epoch
+        step: int | str
+        if not self.by_epoch:
+            step = done
+        elif done % len(runner.train_dataloader):
+            step = f'{epoch}_iter_{done}'
+        else:
+            step = epoch
         self._save_checkpoint_with_step(runner, step, dict(epoch=epoch, iter=done))
 
     def _save_checkpoint_with_step(self, runner, step: int | str, meta: dict) -> None:
@@ -82,7 +99,8 @@ class CheckpointHook(_CheckpointHook):
         finally:
             self.max_keep_ckpts = limit
             if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(step))):
-                runner.record.fields['iter'] = meta['iter']  # also if what is written behind it fails
+                # also if what is written behind it fails
+                runner.record.fields['iter'] = meta['iter']
         if is_main_process():
             for old in stale:
                 path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
@@ -97,7 +115,9 @@ def at_step(optim_wrapper: OptimWrapper) -> bool:
 
 def checkpoint_bytes(runner) -> int:
     """Return about how large a checkpoint is: weights, their average if there is one, and the optimiser's state."""
-    size = sum(value.numel() * value.element_size() for value in runner.bare_model.state_dict().values())
+    size = sum(
+        value.numel() * value.element_size() for value in runner.bare_model.state_dict().values()
+    )
     size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)
     wrapper = runner.optim_wrapper
     for part in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
@@ -117,7 +137,8 @@ def checkpoint_bytes(runner) -> int:
 class StopHook(Hook):
     """Save and end after the step of the optimiser in which SIGTERM or SIGINT came to any process.
 
-    While the weights are those of a checkpoint, in an evaluation above all, the signal ends a process at once.
+    While the weights are those of a checkpoint, in an evaluation above all, the signal ends a
+    process at once.
     """
 
     changes_results = False
@@ -125,14 +146,25 @@ class StopHook(Hook):
 
     def before_run(self, runner) -> None:
         """Find the hook that saves; a run with another one than this package's is not saved."""
-        self.saving = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+        self.saving = next(
+            (hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None
+        )
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         """Let the signal wait for the end of the step."""
         runner.stop.waits = self.saving is not None
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
-        """Stop if a process was sent the signal; after the last iteration of an epoch, when that has ended."""
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
+        """Stop if a process was sent the signal.
+
+        After the last iteration of an epoch, when that has ended.
+        """
         by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
         if not (by_epoch and (runner.iter + 1) % len(runner.train_dataloader) == 0):
             self._stop(runner, runner.epoch, runner.iter + 1)
@@ -161,7 +193,8 @@ class StopHook(Hook):
 class KeptEMAHook(EMAHook):
     """MMEngine's ``EMAHook`` for recipes that evaluate the plain weights, such as CeiT's.
 
-    Checkpoints have the plain weights as the model's, and the average under ``state_dict_ema``, timm's name.
+    Checkpoints have the plain weights as the model's, and the average under ``state_dict_ema``,
+    timm's name.
     """
 
     before_val_epoch, after_val_epoch = Hook.before_val_epoch, Hook.after_val_epoch

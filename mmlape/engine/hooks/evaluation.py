@@ -39,8 +39,8 @@ class PerClassHook(Hook):
 class SecondEvaluationHook(Hook):
     """Add the metrics of a second pass over the images to those of every test and of the last validation.
 
-    The validations before the last one cost a pass each and choose the best checkpoint, by the config's own pipeline.
-    The second pass sees the same weights, averaged ones too.
+    The validations before the last one cost a pass each and choose the best checkpoint, by the
+    config's own pipeline. The second pass sees the same weights, averaged ones too.
 
     Args:
         name: Put in front of the metrics: 'accuracy/top1' becomes '<name>/accuracy/top1'.
@@ -48,7 +48,8 @@ class SecondEvaluationHook(Hook):
     """
 
     changes_results = False
-    priority = 'HIGHEST'  # before the hooks that log and record the metrics, and before averaged weights are put back
+    # before the hooks that log and record the metrics, and before averaged weights are put back
+    priority = 'HIGHEST'
 
     def __init__(self, name: str, changes: dict[str, dict]) -> None:
         self.name, self.changes = name, changes
@@ -75,15 +76,18 @@ class SecondEvaluationHook(Hook):
             metrics.update(self._evaluate(runner, runner.test_loop, 'test'))
 
     def _changed(self, cfg: dict, key: str) -> dict:
-        """Return a data loader's configuration with the changed pipeline; its workers end with the pass."""
+        """Return a data loader's configuration with the changed pipeline.
+
+        Its workers end with the pass.
+        """
         loader = copy.deepcopy(cfg[key])
         steps = loader['dataset'].get('pipeline') or []
         for name, arguments in self.changes.items():
             matching = [step for step in steps if step['type'] == name]
             if not matching:
                 raise ConfigError(
-                    f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change the hook in "
-                    'custom_hooks together with the pipeline, or remove it'
+                    f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change "
+                    'the hook in custom_hooks together with the pipeline, or remove it'
                 )
             for step in matching:
                 step.update(arguments)
@@ -94,27 +98,35 @@ class SecondEvaluationHook(Hook):
     def _evaluate(self, runner, loop: BaseLoop, split: str) -> dict[str, float]:
         cfg = copy.deepcopy(runner.cfg)
         guard_loading(cfg)
-        loader = runner.build_dataloader(self._changed(cfg, f'{split}_dataloader'), seed=runner.seed)
+        loader = runner.build_dataloader(
+            self._changed(cfg, f'{split}_dataloader'), seed=runner.seed
+        )
         evaluator = runner.build_evaluator(copy.deepcopy(runner.cfg[f'{split}_evaluator']))
         evaluator.dataset_meta = getattr(loader.dataset, 'metainfo', None)
-        runner.logger.info(f'evaluating again: {self.name}, {len(loader)} batches x {get_world_size()}')
+        runner.logger.info(
+            f'evaluating again: {self.name}, {len(loader)} batches x {get_world_size()}'
+        )
         runner.model.eval()
         step = getattr(runner.model, f'{split}_step')
         for batch in loader:
             with autocast(enabled=loop.fp16):
                 outputs = step(batch)
             evaluator.process(data_samples=outputs, data_batch=batch)
-        return {f'{self.name}/{key}': value for key, value in evaluator.evaluate(len(loader.dataset)).items()}
+        return {
+            f'{self.name}/{key}': value
+            for key, value in evaluator.evaluate(len(loader.dataset)).items()
+        }
 
 
 @HOOKS.register_module()
 class SavePredictionsHook(Hook):
     """Write segmentations as PNGs, detections as one COCO JSON, classifications as one JSON.
 
-    - Segmentation: ``<image name>.png`` under the path that the image has in its folder, with the values of the
-      annotation files (classes from 1 where 0 means unlabelled); with a palette, or in 16 bits if 8 are too few.
-    - Detection: ``predictions.json``, a list of ``image_id, category_id, bbox`` (x, y, width, height), ``score`` and,
-      for models with masks, ``segmentation`` (RLE).
+    - Segmentation: ``<image name>.png`` under the path that the image has in its folder, with the
+      values of the annotation files (classes from 1 where 0 means unlabelled); with a palette, or
+      in 16 bits if 8 are too few.
+    - Detection: ``predictions.json``, a list of ``image_id, category_id, bbox`` (x, y, width,
+      height), ``score`` and, for models with masks, ``segmentation`` (RLE).
     - Classification: ``predictions.json``, a list of ``image, label, class, score``.
     """
 
@@ -137,7 +149,10 @@ class SavePredictionsHook(Hook):
             if 'pred_sem_seg' in sample:
                 self._save_map(sample, dataset)
             else:
-                rows = _instances(sample, dataset) if 'pred_instances' in sample else [_label(sample, dataset)]
+                if 'pred_instances' in sample:
+                    rows = _instances(sample, dataset)
+                else:
+                    rows = [_label(sample, dataset)]
                 self.rows.append(rows)
 
     def after_test(self, runner) -> None:
@@ -147,12 +162,16 @@ class SavePredictionsHook(Hook):
         size = len(runner.test_loop.dataloader.dataset)
         gathered = collect_results(self.rows, size, 'cpu', str(self.out_dir / '.gather'))
         if is_main_process():
-            write_rows(self.out_dir / 'predictions.json', [row for rows in gathered for row in rows])
+            write_rows(
+                self.out_dir / 'predictions.json', [row for rows in gathered for row in rows]
+            )
 
     def _save_map(self, sample, dataset) -> None:
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
-        source, root = Path(os.path.abspath(sample.img_path)), os.path.abspath(root) if root else ''
-        name = source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
+        source = Path(os.path.abspath(sample.img_path))
+        name = Path(source.name)
+        if root and source.is_relative_to(os.path.abspath(root)):
+            name = source.relative_to(os.path.abspath(root))
         save_label_map(
             (self.out_dir / name).with_suffix('.png'),
             sample.pred_sem_seg.data.squeeze(0),
@@ -171,4 +190,6 @@ def _label(sample, dataset) -> dict:
     label = int(scores.argmax())
     classes = dataset.metainfo.get('classes') or []
     name = classes[label] if label < len(classes) else str(label)
-    return dict(image=str(sample.img_path), label=label, score=float(scores[label]), **{'class': name})
+    return dict(
+        image=str(sample.img_path), label=label, score=float(scores[label]), **{'class': name}
+    )

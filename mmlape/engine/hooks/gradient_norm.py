@@ -19,8 +19,9 @@ TAG = 'grad_norm/'
 def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the trained parameters of a model by their part of the network, from input to output.
 
-    Parts are 'patch_embed', 'position' (PE table, class token), 'blocks.0' and so on, 'backbone' (its norms, and all
-    of an adapter) and 'heads' (everything else). A backbone of another package is one part.
+    Parts are 'patch_embed', 'position' (PE table, class token), 'blocks.0' and so on, 'backbone'
+    (its norms, and all of an adapter) and 'heads' (everything else). A backbone of another package
+    is one part.
     """
     backbone = getattr(model, 'backbone', None)
     part_of = backbone.part_of if isinstance(backbone, BaseBackbone) else lambda name: 'backbone'
@@ -34,16 +35,24 @@ def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     return {part: parts[part] for part in order if parts[part]}
 
 
-def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
-    """Return the L2 norm of each part's gradients, and of all as 'all'; synchronises with the device once.
+def gradient_norms(
+    parts: Mapping[str, Sequence[nn.Parameter]],
+    scale: float = 1.0,
+) -> dict[str, float]:
+    """Return the L2 norm of each part's gradients, and of all as 'all'.
 
-    A collective call if the parameters are sharded.
+    Synchronises with the device once. A collective call if the parameters are sharded.
 
     Args:
         parts: As :func:`parameter_parts` returns them; parameters without a gradient count as zero.
         scale: The loss scaler's factor in the gradients.
     """
-    owners = [part for part, parameters in parts.items() for parameter in parameters if parameter.grad is not None]
+    owners = [
+        part
+        for part, parameters in parts.items()
+        for parameter in parameters
+        if parameter.grad is not None
+    ]
     gradients = [parameter.grad for parameters in parts.values() for parameter in parameters]
     gradients = [gradient.detach() for gradient in gradients if gradient is not None]
     if not gradients:
@@ -51,7 +60,8 @@ def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1
     names = list(parts)
     index = torch.tensor([names.index(owner) for owner in owners], device=gradients[0].device)
     norms = torch._foreach_norm([local(gradient) for gradient in gradients], 2)
-    squares = torch.stack([norm.double() for norm in norms]).square()  # in float64, where no square overflows
+    # in float64, where no square overflows
+    squares = torch.stack([norm.double() for norm in norms]).square()
     sums = summed(squares.new_zeros(len(names)).index_add_(0, index, squares), gradients[0])
     totals = (torch.cat((sums, sums.sum()[None])).sqrt() / scale).tolist()
     return dict(zip([*names, 'all'], totals, strict=True))
@@ -61,12 +71,12 @@ def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1
 class GradientNormHook(Hook):
     """Write ``grad_norm/<part>`` to the visualiser's back ends (``scalars.json``, TensorBoard).
 
-    The norms are those of the gradients that an optimiser step starts from: averaged over processes, summed over
-    accumulated iterations, free of the loss scale, and not yet clipped.
+    The norms are those of the gradients that an optimiser step starts from: averaged over
+    processes, summed over accumulated iterations, free of the loss scale, and not yet clipped.
 
     Args:
-        interval: Iterations between two measurements; the first step is measured too. With accumulated gradients,
-            the next optimiser step is measured.
+        interval: Iterations between two measurements; the first step is measured too. With
+            accumulated gradients, the next optimiser step is measured.
 
     Raises:
         ConfigError: The interval is not positive, or the model has several optimisers.
@@ -84,8 +94,12 @@ class GradientNormHook(Hook):
         """Insert the measurement before the optimiser wrapper's step, the one place between backward and clip."""
         wrapper = runner.optim_wrapper
         if isinstance(wrapper, OptimWrapperDict):
-            raise ConfigError(f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}')
-        self.parts = parameter_parts(runner.model.module if is_model_wrapper(runner.model) else runner.model)
+            raise ConfigError(
+                f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}'
+            )
+        self.parts = parameter_parts(
+            runner.model.module if is_model_wrapper(runner.model) else runner.model
+        )
         self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
         step = wrapper.step
 
@@ -111,5 +125,8 @@ class GradientNormHook(Hook):
         norms = gradient_norms(self.parts, scaler.get_scale() if scaler is not None else 1.0)
         if runner.rank:
             return
-        if norms and all(norm < float('inf') for norm in norms.values()):  # a loss scaler skips the other steps
-            runner.visualizer.add_scalars({f'{TAG}{part}': norm for part, norm in norms.items()}, step=now)
+        # a loss scaler skips the other steps
+        if norms and all(norm < float('inf') for norm in norms.values()):
+            runner.visualizer.add_scalars(
+                {f'{TAG}{part}': norm for part, norm in norms.items()}, step=now
+            )

@@ -19,7 +19,8 @@ from mmlape.errors import ConfigError, NotFiniteError
 from mmlape.registry import HOOKS
 from mmlape.runs.record import checkpoints, cost
 
-_MODEL_STREAM = 1  # keeps these keys apart from those of the samples, which have three parts as well
+# keeps these keys apart from those of the samples, which have three parts as well
+_MODEL_STREAM = 1
 
 
 @HOOKS.register_module()
@@ -42,7 +43,8 @@ class ReseedHook(Hook):
 class AccumulationHook(Hook):
     """Let the last step of an epoch average over the iterations that are left.
 
-    So an epoch has the steps that larger batches would give it, and a checkpoint after it needs no gradients.
+    So an epoch has the steps that larger batches would give it, and a checkpoint after it needs no
+    gradients.
     """
 
     changes_results = False
@@ -53,22 +55,29 @@ class AccumulationHook(Hook):
         loop, wrapper = runner.train_loop, runner.optim_wrapper
         if isinstance(loop, EpochBasedTrainLoop):
             length, count = len(loop.dataloader), wrapper.initialize_count_status
-            wrapper.initialize_count_status = lambda model, done, total: count(model, done % length, length)
+
+            def count_in_epoch(model, done: int, total: int) -> None:
+                count(model, done % length, length)
+
+            wrapper.initialize_count_status = count_in_epoch
 
     def before_train_epoch(self, runner) -> None:
         """Start the count; of an epoch that is resumed in its middle, there."""
         if isinstance(runner.train_loop, EpochBasedTrainLoop):
-            with quiet_logger(logging.ERROR):  # a warning about batch norms comes once, at the start of the run
-                runner.optim_wrapper.initialize_count_status(runner.model, runner.iter, runner.max_iters)
+            # a warning about batch norms comes once, at the start of the run
+            with quiet_logger(logging.ERROR):
+                runner.optim_wrapper.initialize_count_status(
+                    runner.model, runner.iter, runner.max_iters
+                )
 
 
 @HOOKS.register_module()
 class CompileBackboneHook(Hook):
     """Apply the configuration's ``compile_backbone``: True, or options of ``torch.compile``.
 
-    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The module is compiled
-    in place, so no name in a checkpoint changes. Shapes are dynamic by default: the first two
-    or three image sizes compile, the others reuse that.
+    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The
+    module is compiled in place, so no name in a checkpoint changes. Shapes are dynamic by default:
+    the first two or three image sizes compile, the others reuse that.
     """
 
     changes_results = False
@@ -81,7 +90,9 @@ class CompileBackboneHook(Hook):
         options = {} if options is True else options
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         if not isinstance(options, dict):
-            raise ConfigError(f'compile_backbone={options!r}: give True, or a dict of options of torch.compile')
+            raise ConfigError(
+                f'compile_backbone={options!r}: give True, or a dict of options of torch.compile'
+            )
         if not hasattr(model, 'backbone'):
             raise ConfigError(f'compile_backbone: {type(model).__name__} has no backbone')
         model.backbone.compile(**{'dynamic': True, **options})
@@ -101,7 +112,8 @@ def banner(plan: RunPlan) -> tuple[str, str | None]:
         return f'{line} and is multiplied by {total / base:g}', None
     if plan.batch_policy == 'allow-batch-mismatch':
         return line, (
-            f'{total} images a step instead of {base}, with the learning rate for {base} (--allow-batch-mismatch): '
+            f'{total} images a step instead of {base}, with the learning rate for {base} '
+            '(--allow-batch-mismatch): '
             "results will differ from the recipe's"
         )
     return line, None
@@ -129,18 +141,34 @@ class NaNGuardHook(Hook):
     changes_results = False
     priority = 'HIGHEST'
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
         """Check the summed loss, which is finite only if every part is."""
         loss = (outputs or {}).get('loss')
-        if loss is None or not any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
+        if loss is None or not any_process(
+            not math.isfinite(float(outputs['loss'].detach())), loss.device
+        ):
             return
-        gathered = all_gather_object({key: float(value.detach()) for key, value in outputs.items() if 'loss' in key})
+        gathered = all_gather_object(
+            {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
+        )
         bad = []
         for rank, losses in enumerate(gathered):
             where = f' (process {rank})' if len(gathered) > 1 else ''
-            bad += [f'{key} = {value}{where}' for key, value in losses.items() if not math.isfinite(value)]
+            bad += [
+                f'{key} = {value}{where}'
+                for key, value in losses.items()
+                if not math.isfinite(value)
+            ]
         kept = checkpoints(runner.work_dir)
-        last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
+        last = (
+            f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
+        )
         raise NotFiniteError(
             f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
             'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
@@ -159,7 +187,8 @@ class RunRecordHook(Hook):
         self.updated = -math.inf
         self.earlier: dict = {}  # costs of earlier parts of the run
         self.times = [0.0, 0]  # seconds of iterations, and how many
-        self.iteration_end: float | None = None  # of the last iteration; None if something else came after it
+        # of the last iteration; None if something else came after it
+        self.iteration_end: float | None = None
 
     def before_train(self, runner) -> None:
         """Record the start, and evaluate resumed weights if the run was killed before that was done."""
@@ -168,8 +197,11 @@ class RunRecordHook(Hook):
         self.earlier = runner.record.fields.get('cost') or {}
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
         runner.record.update(**self._progress(runner))
-        if runner.iter and self._evaluation_is_due(runner) and not runner.record.has_evaluated(runner.iter):
-            runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
+        is_due = runner.iter and self._evaluation_is_due(runner)
+        if is_due and not runner.record.has_evaluated(runner.iter):
+            runner.logger.info(
+                f'the evaluation at iteration {runner.iter} is missing: evaluating now'
+            )
             runner.val_loop.run()
 
     def _evaluation_is_due(self, runner) -> bool:
@@ -183,7 +215,13 @@ class RunRecordHook(Hook):
             return False  # in the middle of an epoch
         return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
         """Record the progress every few seconds, and at the end."""
         now, done = time.monotonic(), runner.iter + 1
         runner.record.iteration = done + 1
@@ -200,7 +238,9 @@ class RunRecordHook(Hook):
 
     def _cost(self) -> dict:
         seconds, count = self.times
-        return cost(time.monotonic() - self.started, seconds / count if count else None, self.parameters, self.earlier)
+        elapsed = time.monotonic() - self.started
+        seconds_per_iter = seconds / count if count else None
+        return cost(elapsed, seconds_per_iter, self.parameters, self.earlier)
 
     def before_val(self, runner) -> None:
         """Leave the evaluation out of the time of an iteration."""
@@ -218,7 +258,8 @@ class RunRecordHook(Hook):
         key, greater = self._criterion(runner, scalars)
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         classes = {name: finite(row) for name, row in classes.items()}
-        epoch = {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
+        by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
+        epoch = {} if by_iter else dict(epoch=runner.epoch)
         runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
 
     @staticmethod
@@ -232,7 +273,8 @@ class RunRecordHook(Hook):
     def _progress(self, runner, done: int | None = None) -> dict:
         by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
         epochs = {} if by_iter else dict(epoch=runner.epoch, max_epochs=runner.max_epochs)
-        return dict(iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epochs)
+        done = runner.iter if done is None else done
+        return dict(iter=done, max_iters=runner.max_iters, **epochs)
 
     def after_train(self, runner) -> None:
         """Record that all iterations are done."""
@@ -240,7 +282,10 @@ class RunRecordHook(Hook):
 
 
 def finite(values: dict[str, Any]) -> dict[str, float | None]:
-    """Return the numbers among the values, NumPy's and torch's too, as JSON can hold them: None instead of NaN."""
+    """Return the numbers among the values, NumPy's and torch's too, as JSON can hold them.
+
+    None instead of NaN.
+    """
     plain = {key: _unwrapped(value) for key, value in values.items()}
     numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
     return {key: float(value) if math.isfinite(value) else None for key, value in numbers.items()}

@@ -1,7 +1,8 @@
 """The report of an experiment: averages, differences, curves, classes, cost and provenance, in every usual format.
 
-``index.html`` is one self-contained page, ``report.md`` Markdown beside its figures, ``tables.tex`` the tables of a
-paper (``report.tex`` is a document around them), ``report.json`` and three CSV tables hold the numbers.
+``index.html`` is one self-contained page, ``report.md`` Markdown beside its figures, ``tables.tex``
+the tables of a paper (``report.tex`` is a document around them), ``report.json`` and three CSV
+tables hold the numbers.
 """
 
 from mmlape.experiments.report.arms import ArmRuns

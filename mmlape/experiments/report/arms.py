@@ -10,7 +10,8 @@ from mmlape.experiments.averages import in_points, summarise
 from mmlape.experiments.report.paper import IndexEntry, index_entry
 from mmlape.runs.paper_model import PaperModel, recorded_model
 from mmlape.runs.run import Run
-from mmlape.studies.study_file import StudyArm, StudyFile, find_arm
+from mmlape.studies.study import StudyArm, StudyFile
+from mmlape.studies.study_file import find_arm
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class ArmRuns:
 
     name: str  # in tables, and in the legend of curves
     runs: Sequence[Run]  # from `runs.read_seeds` or `runs.read_arms`
-    task: str | None = None  # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
+    # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
+    task: str | None = None
     metrics: Sequence[str] | None = None  # which to compare; default: the task's
     # the same metrics before training, as the metric returned them, where they were measured
     untrained: dict[str, float | None] = field(default_factory=dict)
@@ -45,7 +47,8 @@ class ArmResult:
     metrics: tuple[str, ...]  # those to compare
     summary: dict  # as `averages.summarise` returns it, in points
     model: PaperModel  # the paper's name of its model
-    # the entry of its config in the metafiles; None if there is none, or if its model is another one
+    # the entry of its config in the metafiles; None if there is none, or if its model is another
+    # one
     known: IndexEntry | None
     title: str = ''  # what its study calls it; empty if that is its name, or it is of none
 
@@ -85,20 +88,27 @@ class ArmResult:
 
     def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
         """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
-        rows = self.summary[which]['metrics'] if name is None else self.summary[which]['per_class'].get(metric, {})
+        if name is None:
+            rows = self.summary[which]['metrics']
+        else:
+            rows = self.summary[which]['per_class'].get(metric, {})
         entry = rows.get(metric if name is None else name)
         return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
 
     @property
     def parameters(self) -> int | None:
         """The number of parameters: as a run counted them, else from the metafile."""
-        counted = next((run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None)
+        counted = next(
+            (run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None
+        )
         return counted or (self.known.parameters if self.known else None)
 
     @property
     def gpu_hours(self) -> float | None:
         """The GPU hours of all runs, including those that do not count."""
-        known = [run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None]
+        known = [
+            run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None
+        ]
         return sum(known) if known else None
 
     def mean_cost(self, key: str) -> float | None:
@@ -124,5 +134,7 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     known = index_entry(config, first.cost.get('parameters') if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
     planned = arm.study[1].title if arm.study else arm.name
-    result = ArmResult(arm, task, tuple(metrics), summary, model, known, '' if planned == arm.name else planned)
+    result = ArmResult(
+        arm, task, tuple(metrics), summary, model, known, '' if planned == arm.name else planned
+    )
     return replace(result, known=known and known.at_fraction(result.fraction))

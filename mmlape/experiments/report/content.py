@@ -35,7 +35,10 @@ class Comparison:
     paired: Difference
 
 
-def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tuple[ArmResult, ArmResult]]:
+def pairs_of(
+    results: Sequence[ArmResult],
+    baseline: str | None,
+) -> Iterator[tuple[ArmResult, ArmResult]]:
     """Yield every arm that has a baseline, with its baseline."""
     for result in results:
         rivals = [other for other in results if set(other.metrics) & set(result.metrics)]
@@ -54,7 +57,10 @@ def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tup
 
 
 def compare(pairs: Sequence[tuple[ArmResult, ArmResult]], which: str) -> list[Comparison]:
-    """Compare the common metrics of pairs of arms at 'last' or at 'best': a family of Holm's correction."""
+    """Compare the common metrics of pairs of arms at 'last' or at 'best'.
+
+    They are a family of Holm's correction.
+    """
     return _corrected([
         _comparison(arm, other, which, metric)
         for arm, other in pairs
@@ -63,7 +69,13 @@ def compare(pairs: Sequence[tuple[ArmResult, ArmResult]], which: str) -> list[Co
     ])  # fmt: skip
 
 
-def _comparison(arm: ArmResult, other: ArmResult, which: str, metric: str, name: str | None = None) -> Comparison:
+def _comparison(
+    arm: ArmResult,
+    other: ArmResult,
+    which: str,
+    metric: str,
+    name: str | None = None,
+) -> Comparison:
     mine, theirs = (result.values(which, metric, name) for result in (arm, other))
     difference = welch(list(mine.values()), list(theirs.values()))
     return Comparison(arm.name, other.name, which, metric, name, difference, paired(mine, theirs))
@@ -87,7 +99,9 @@ def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
     corrected = (holm([getattr(pair, test) for pair in family]) for test in ('welch', 'paired'))
-    return [replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)]
+    return [
+        replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)
+    ]
 
 
 _MAX_LENGTH = 60
@@ -102,7 +116,8 @@ class Report:
 
     Attributes:
         pairs: The arms that are compared, each with its baseline.
-        comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction.
+        comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's
+            correction.
         classes: Of single classes at 'last'; a pair of arms and a metric is a family.
         warnings: Reasons to doubt a comparison.
         baseline: The baseline that was given; None if each arm's was chosen by default.
@@ -132,9 +147,14 @@ class Report:
 
     @property
     def baseline_line(self) -> str:
-        """Which baselines there are, and whether they were chosen by default; empty if there are none."""
+        """Which baselines there are, and whether they were chosen by default.
+
+        Empty if there are none.
+        """
         several = len(self.baselines) > 1
-        named = '; '.join(name + f' (of {", ".join(arms)})' * several for name, arms in self.baselines.items())
+        named = '; '.join(
+            name + f' (of {", ".join(arms)})' * several for name, arms in self.baselines.items()
+        )
         how = '' if self.baseline else ' Chosen by default; --baseline names another.'
         return f'Baseline{"s" * several}: {named}.{how}' if named else ''
 
@@ -173,17 +193,21 @@ def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
 
 
 def build(
-    arms: Sequence[ArmRuns], title: str, baseline: str | None = None, allow_software: bool = False, **more
+    arms: Sequence[ArmRuns],
+    title: str,
+    baseline: str | None = None,
+    allow_software: bool = False,
+    **more,
 ) -> Report:
     """Average arms and compare them.
 
     Args:
         arms: At least one.
         title: The heading.
-        baseline: The arm that all others of its task are compared with. By default every arm is compared with the
-            arm of the same model and fraction of the data that has the default PE, or the first of those if none
-            has; if settings are not recorded, or the model is none of the papers' (one of timm's), with the first
-            of its task.
+        baseline: The arm that all others of its task are compared with. By default every arm is
+            compared with the arm of the same model and fraction of the data that has the default
+            PE, or the first of those if none has; if settings are not recorded, or the model is
+            none of the papers' (one of timm's), with the first of its task.
         allow_software: Whether runs of one arm may differ in code and stack.
         **more: ``introduction``, ``notes`` and ``images`` of `Report`.
 
@@ -200,10 +224,22 @@ def build(
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
-    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), baseline, **more)
+    return Report(
+        title,
+        results,
+        pairs,
+        comparisons,
+        classes,
+        list(_warnings(results, pairs)),
+        baseline,
+        **more,
+    )
 
 
-def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:
+def _warnings(
+    results: Sequence[ArmResult],
+    pairs: Sequence[tuple[ArmResult, ArmResult]],
+) -> Iterator[str]:
     """Yield the warnings that readers need beside the numbers."""
     for result in results:
         if result.counted and not result.identity:

@@ -10,7 +10,12 @@ from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report import tables
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.figures import draw_curves, has_intervals, plot_classes, plot_differences
+from mmlape.experiments.report.figures import (
+    draw_curves,
+    has_intervals,
+    plot_classes,
+    plot_differences,
+)
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
@@ -19,47 +24,56 @@ from mmlape.runs.identity import named_differences
 from mmlape.tables import markdown_table, markdown_text
 
 RESULTS = (
-    'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked on the '
-    'images that it is measured on, so its mean is optimistic. The two are never mixed. The deviation is the '
-    f"sample standard deviation over seeds, n in brackets; the interval is Student's t, {CONFIDENCE:.0%}, of the "
-    f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in percent.'
+    'Last is the evaluation after the last iteration; best is the best evaluation of each run, '
+    'picked on the images that it is measured on, so its mean is optimistic. The two are never '
+    'mixed. The deviation is the '
+    "sample standard deviation over seeds, n in brackets; the interval is Student's t, "
+    f'{CONFIDENCE:.0%}, of the '
+    f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in '
+    'percent.'
 )
 FRACTIONS = (
-    'Of the last evaluation. A fraction is of the training images; the validation images are all the same. A '
-    'smaller fraction is a part of a larger one, and the same for all seeds and arms unless data_fraction_seed '
+    'Of the last evaluation. A fraction is of the training images; the validation images are all '
+    'the same. A smaller fraction is a part of a larger one, and the same for all seeds and arms '
+    'unless data_fraction_seed '
     "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
 )
 CURVES = 'Mean over the averaged runs; the band is one sample standard deviation to either side.'
 CLASSES = (
-    "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are three seeds. "
-    "Holm's correction is over the classes of one table."
+    "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are "
+    "three seeds. Holm's correction is over the classes of one table."
 )
 SEEDS = (
-    'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level (two-sided '
-    't-test). The unpaired test takes the deviation pooled over the two arms, as if it were equal; the paired one '
-    'that of the differences over common seeds. In brackets its chi-square interval, and the seeds for either '
-    'end: few seeds know their own spread badly.'
+    'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level '
+    '(two-sided t-test). The unpaired test takes the deviation pooled over the two arms, as if it '
+    'were equal; the paired one that of the differences over common seeds. In brackets its '
+    'chi-square interval, and the seeds for either end: few seeds know their own spread badly.'
 )
 COST = (
-    'Memory and times are means over the averaged runs, as they recorded them. GPU hours are '
-    'the sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as published; '
-    'the command mmlape model-cost counts those of any config.'
+    'Memory and times are means over the averaged runs, as they recorded them. GPU hours are the '
+    'sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as '
+    'published; the command mmlape model-cost counts those of any config.'
 )
 _CROP = (
-    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 for T2T-ViT, as in "
-    "its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's figure with both."
+    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 "
+    "for T2T-ViT, as in its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's "
+    'figure with both.'
 )
 
 
 def tests(report: Report, which: str) -> str:
     """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
     family = report.comparisons_at(which)
-    tested, pairs = (sum(getattr(pair, test).p is not None for pair in family) for test in ('welch', 'paired'))
+    tested, pairs = (
+        sum(getattr(pair, test).p is not None for pair in family) for test in ('welch', 'paired')
+    )
     return (
-        "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test those in common; "
-        "choose one of them before you read the results. Holm's correction is over the comparisons of this table that "
-        f'have a p: {tested} of {len(family)} by Welch, {pairs} by pairs, each test a family of its own. Fewer than '
-        f'{LEAST} seeds in an arm, or values without any spread, give neither interval nor p.'
+        "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test "
+        "those in common; choose one of them before you read the results. Holm's correction is "
+        'over the comparisons of this table that '
+        f'have a p: {tested} of {len(family)} by Welch, {pairs} by pairs, each test a family of '
+        f'its own. Fewer than {LEAST} seeds in an arm, or values without any spread, give neither '
+        'interval nor p.'
     )
 
 
@@ -70,7 +84,10 @@ def paper(report: Report) -> list[str]:
     if not quotations:
         return []
     lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
-    lines += [f'{note}.' for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)]
+    lines += [
+        f'{note}.'
+        for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)
+    ]
     if any(quotation.dataset == 'ImageNet-1K' for quotation in quotations):
         lines.append(_CROP)
     return lines + [line for result in results for line in _not_as_published(result)]
@@ -78,7 +95,11 @@ def paper(report: Report) -> list[str]:
 
 def sources(quotations: Iterable[Quotation]) -> list[str]:
     """Return each source once, such as 'LaPE (ICCV 2023) on COCO, mean of five seeds'."""
-    return list(dict.fromkeys(f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations))
+    return list(
+        dict.fromkeys(
+            f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations
+        )
+    )
 
 
 def _runs(runs: str) -> str:
@@ -107,9 +128,14 @@ def stacks(report: Report) -> list[str]:
     arms: dict[str, list[str]] = {}
     for result in report.results:
         if result.identity.get('stack'):
-            versions = ', '.join(f'{name} {version}' for name, version in result.identity['stack'].items())
+            versions = ', '.join(
+                f'{name} {version}' for name, version in result.identity['stack'].items()
+            )
             arms.setdefault(versions, []).append(result.name)
-    return [f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions for versions, names in arms.items()]
+    return [
+        f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions
+        for versions, names in arms.items()
+    ]
 
 
 def setting_lines(report: Report) -> list[str]:
@@ -128,7 +154,10 @@ OPEN = ('Results', 'Differences', 'Curves', 'Images')
 
 
 def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
-    """Draw the figures into a folder; return the parts of each section by its title, which the first one lacks."""
+    """Draw the figures into a folder.
+
+    Return the parts of each section by its title, which the first one lacks.
+    """
     parts = {
         '': [
             Part('text', report.introduction),
@@ -149,7 +178,8 @@ def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
             Part('list', [*stacks(report), *setting_lines(report)]),
         ],
         'All metrics': [
-            _details(result.name, Part('table', tables.metrics_table(result))) for result in report.results
+            _details(result.name, Part('table', tables.metrics_table(result)))
+            for result in report.results
         ],
     }
     kept = {title: _not_empty(content) for title, content in parts.items()}
@@ -172,7 +202,9 @@ def _results(report: Report, folder: Path) -> Iterator[Part]:
     for caption, file in plot_fractions(report, folder).items():
         yield Part('figure', str(file), caption)
     if len(fractions := fraction_table(report)):
-        yield _details('Fractions of the training images', Part('table', fractions), Part('text', FRACTIONS))
+        yield _details(
+            'Fractions of the training images', Part('table', fractions), Part('text', FRACTIONS)
+        )
 
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
@@ -198,7 +230,9 @@ def _classes(report: Report, folder: Path) -> Iterator[Part]:
         caption = f'{title}, {label(metric)}'
         file = plot_classes(group, title, folder / f'classes-{number}.svg')
         about = (Part('table', tables.class_table(group)), Part('text', CLASSES))
-        yield _details(f'{caption}: {len(group)} classes', Part('figure', str(file), caption), *about)
+        yield _details(
+            f'{caption}: {len(group)} classes', Part('figure', str(file), caption), *about
+        )
 
 
 def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:

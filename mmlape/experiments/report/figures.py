@@ -1,4 +1,7 @@
-"""The figures of a report, as SVG: curves with bands over seeds; differences with intervals, also of classes."""
+"""The figures of a report, as SVG: curves with bands over seeds.
+
+Differences with intervals, also of classes.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -18,7 +21,8 @@ _GREY = '#555555'
 _WIDTH, _TEXT = 9.6, 8.5
 """Inches of a figure, and points of its text."""
 _LABEL, _LEGEND, _LINE = 40, 56, 0.165
-"""Characters of a label at the left, a third of the width, and of one in the legend; inches of a line."""
+"""Characters of a label at the left, a third of the width, and of one in the legend; inches of a
+line."""
 _MARKS = 6
 """Markers on a long curve."""
 _MAX_CLASSES = 12
@@ -28,8 +32,12 @@ _MAX_CLASSES = 12
 def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
     """Draw the curves of the arms of each first metric; return the files by caption."""
     curves = {}
-    for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
-        chosen = [(place, one) for place, one in enumerate(report.results) if one.metrics[:1] == (metric,)]
+    for number, metric in enumerate(
+        dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)
+    ):
+        chosen = [
+            (place, one) for place, one in enumerate(report.results) if one.metrics[:1] == (metric,)
+        ]
         path = _plot_curves(chosen, metric, folder / f'curves-{number}.svg', report.baselines)
         if path:
             curves[label(metric)] = path
@@ -39,7 +47,10 @@ def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
 def _plot_curves(
     results: Sequence[tuple[int, ArmResult]], metric: str, path: Path, baselines: Collection[str]
 ) -> Path | None:
-    """Draw loss and metric of arms at their places: mean and one deviation over the runs; None if none was logged."""
+    """Draw loss and metric of arms at their places: mean and one deviation over the runs.
+
+    None if none was logged.
+    """
     figure = Figure(figsize=(_WIDTH, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
     handles = []
@@ -77,7 +88,10 @@ def _plot_curves(
 
 
 def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) -> None:
-    """Draw a mean, and its deviation if there is one; markers of several arms stand at different places."""
+    """Draw a mean, and its deviation if there is one.
+
+    Markers of several arms stand at different places.
+    """
     every = max(1, len(band.steps) // _MARKS)
     axes.plot(band.steps, band.mean, markevery=(place % every, every), **drawn)
     if band.std is not None:
@@ -86,24 +100,30 @@ def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) ->
 
 
 def plot_differences(report: Report, path: Path) -> Path | None:
-    """Draw the differences of the last evaluation with both intervals, a panel a metric; return None without any.
+    """Draw the differences of the last evaluation with both intervals, a panel a metric.
 
-    Where too few seeds give no interval at all, the differences stand alone.
+    Return None without any. Where too few seeds give no interval at all, the differences stand
+    alone.
     """
-    chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
+    chosen = [
+        compared for compared in report.comparisons_at('last') if compared.welch.mean is not None
+    ]
     if not chosen:
         return None
     pairs = list(dict.fromkeys((compared.arm, compared.baseline) for compared in reversed(chosen)))
     metrics = list(dict.fromkeys(compared.metric for compared in chosen))
     single = len({baseline for _, baseline in pairs}) == 1
-    figure, panels = _rows([pair[0] if single else report.title_of(*pair) for pair in pairs], 0.14, len(metrics))
+    figure, panels = _rows(
+        [pair[0] if single else report.title_of(*pair) for pair in pairs], 0.14, len(metrics)
+    )
     for axes, metric in zip(panels, metrics):
         axes.set_xlabel(label(metric))
         axes.locator_params(axis='x', nbins=max(2, 8 // len(metrics)))
     tests = [(f"Welch's {INTERVAL}", 'welch', 0.15, COLOURS[0], 'o-'),
              (f'paired {INTERVAL}', 'paired', -0.15, COLOURS[1], 's-')]  # fmt: skip
     if not has_intervals(chosen):
-        tests = [(f'difference, without an interval for fewer than {LEAST} seeds', 'welch', 0.0, COLOURS[0], 'o')]
+        title = f'difference, without an interval for fewer than {LEAST} seeds'
+        tests = [(title, 'welch', 0.0, COLOURS[0], 'o')]
     for name, test, shift, ink, marker in tests:
         panels[0].plot([], [], marker, color=ink, label=name)
         for compared in chosen:
@@ -120,13 +140,22 @@ def plot_differences(report: Report, path: Path) -> Path | None:
 
 def has_intervals(comparisons: Iterable[Comparison]) -> bool:
     """Check whether there are seeds enough for an interval of one of the differences."""
-    return any(test.low is not None for compared in comparisons for test in (compared.welch, compared.paired))
+    return any(
+        test.low is not None
+        for compared in comparisons
+        for test in (compared.welch, compared.paired)
+    )
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
-    """Draw the sorted differences of classes of a pair as bars with Welch's interval; of many, those at either end."""
+    """Draw the sorted differences of classes of a pair as bars with Welch's interval.
+
+    Of many, those at either end.
+    """
     many = len(comparisons) > 2 * _MAX_CLASSES
-    chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
+    chosen = (
+        [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
+    )
     figure, (axes,) = _rows([str(compared.name) for compared in reversed(chosen)], 0.08)
     for place, compared in enumerate(reversed(chosen)):
         gain = compared.welch

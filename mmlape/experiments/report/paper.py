@@ -9,7 +9,8 @@ import yaml
 
 from mmlape.files import parse_yaml
 from mmlape.mim import mim_root
-from mmlape.studies.study_file import StudyArm, StudyFile, find_arm
+from mmlape.studies.study import StudyArm, StudyFile
+from mmlape.studies.study_file import find_arm
 
 METRICS = {
     'box AP': 'coco/bbox_mAP',
@@ -41,11 +42,13 @@ class Quotation:
 class IndexEntry:
     """The entry of a config in the metafile of its folder, or of an arm in its study."""
 
-    # parameters, flops: exact numbers, for one image of ``size``, (height, width); None if not given
+    # parameters, flops: exact numbers, for one image of ``size``, (height, width); None if not
+    # given
     parameters: int | None = None
     flops: int | None = None
     size: tuple[int, ...] = ()
-    length: tuple[str, int] | None = None  # 'Iterations' or 'Epochs', and how many; None if not given
+    # 'Iterations' or 'Epochs', and how many; None if not given
+    length: tuple[str, int] | None = None
     batch: int | None = None  # the recipe's total batch
     quotations: tuple[Quotation, ...] = ()
     # the papers' figures for fractions of the training images
@@ -53,7 +56,10 @@ class IndexEntry:
 
     @property
     def results(self) -> dict[str, str]:
-        """The papers' final figures by metric; another paper than LaPE's is named, as in '80.00; 80.1 (DPN)'."""
+        """The papers' final figures by metric.
+
+        Another paper than LaPE's is named, as in '80.00; 80.1 (DPN)'.
+        """
         texts: dict[str, list[str]] = {}
         for quotation in self.quotations:
             source = '' if quotation.short == 'LaPE' else f' ({quotation.short})'
@@ -84,23 +90,27 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
 
     Args:
         config: Its name or its file, or ``STUDY.yml:ARM``.
-        parameters: The number that the trained model has, if it was counted. If it differs from the config's, the
-            model is another one (other classes, another position embedding), which has no entry.
+        parameters: The number that the trained model has, if it was counted. If it differs from the
+            config's, the model is another one (other classes, another position embedding), which
+            has no entry.
     """
     entry = read_metafiles('Models').get(Path(config).stem)
     if entry is None:
         return _arm_entry(config, parameters)
     facts = entry.get('Metadata', {})
-    counts = {key: int(facts[key]) for key in ('Parameters', 'FLOPs', 'Training Batch') if key in facts}
+    keys = ('Parameters', 'FLOPs', 'Training Batch')
+    counts = {key: int(facts[key]) for key in keys if key in facts}
+    lengths = [(unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts]
+    results = [result for result in entry.get('Paper Results', ()) if 'Epoch' not in result]
     if parameters and counts.get('Parameters') not in (None, parameters):
         return None
     return IndexEntry(
         counts.get('Parameters'),
         counts.get('FLOPs'),
         tuple(int(side) for side in facts.get('Input Size', ())),
-        next(((unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts), None),
+        lengths[0] if lengths else None,
         counts.get('Training Batch'),
-        tuple(_quotation(result) for result in entry.get('Paper Results', ()) if 'Epoch' not in result),
+        tuple(map(_quotation, results)),
         _fractions(entry['Paper Fractions']) if 'Paper Fractions' in entry else {},
     )
 
@@ -119,12 +129,17 @@ def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
 
 
 def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
-    """Return the entry of an arm of a study: the study's figure for it, and its base's length and batch."""
+    """Return the entry of an arm of a study.
+
+    The study's figure for it, and its base's length and batch.
+    """
     study, arm = find_arm(config) or (None, None)
     if arm is None or not arm.overrides:
         return index_entry(arm.base, parameters) if arm else None
     base = index_entry(arm.base)
-    kept = base and not any(key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides)
+    kept = base and not any(
+        key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides
+    )
     quotations: tuple[Quotation, ...] = ()
     if arm.figure is not None:
         figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
@@ -132,17 +147,25 @@ def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
         figures = {METRICS.get(study.metric, study.metric): figure}
         figures |= {METRICS[name]: text for name, text in arm.also.items() if name in METRICS}
         quotations = (Quotation(paper, study.runs, study.dataset, figures),)
-    return IndexEntry(length=base.length if kept else None, batch=base.batch if kept else None, quotations=quotations)
+    return IndexEntry(
+        length=base.length if kept else None,
+        batch=base.batch if kept else None,
+        quotations=quotations,
+    )
 
 
 def _quotation(result: dict) -> Quotation:
     figures = {METRICS[name]: value for name, value in result['Metrics'].items() if name in METRICS}
-    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''))
+    return Quotation(
+        result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', '')
+    )
 
 
 def _fractions(entry: dict) -> dict[Fraction, Quotation]:
     source, metric = (entry['Paper'], entry['Runs']), METRICS[entry['Metric']]
     return {
-        Fraction(share): Quotation(*source, f'{entry["Dataset"]}, {share} of the images', {metric: figure})
+        Fraction(share): Quotation(
+            *source, f'{entry["Dataset"]}, {share} of the images', {metric: figure}
+        )
         for share, figure in entry['Figures'].items()
     }

@@ -43,7 +43,10 @@ _COMPARED = ('arm', 'baseline', 'which', 'metric', 'class', 'test', 'n_arm', 'n_
 
 
 def write_data(report: Report, folder: Path) -> list[Path]:
-    """Write ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``; all values are in points."""
+    """Write ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``.
+
+    All values are in points.
+    """
     values, estimates = [], []
     for result in report.results:
         for which, metric, name, entry in _entries(result):
@@ -129,19 +132,25 @@ def report_work_dir(
     images: str | Path | None = None,
     allow_software: bool = False,
 ) -> tuple[Report, list[Path]]:
-    """Average and compare the arms below a work dir, and write the report; return it, and its files.
+    """Average and compare the arms below a work dir, and write the report.
 
-    ``names`` are those of the arms, in this order (default: all), ``metrics`` those to compare (default: the tasks'),
-    ``images`` is a folder of images to show, captioned by its sub-folders; see `build` for the others.
+    Return it, and its files. ``names`` are those of the arms, in this order (default: all),
+    ``metrics`` those to compare (default: the tasks'), ``images`` is a folder of images to show,
+    captioned by its sub-folders; see `build` for the others.
 
     Raises:
-        DataError: No run has finished, runs of an arm are not repeats of each other, or files cannot be written.
+        DataError: No run has finished, runs of an arm are not repeats of each other, or files
+            cannot be written.
         ConfigError: An arm or a metric does not exist.
     """
     arms = [ArmRuns(name, runs) for name, runs in read_arms(work_dir, names).items()]
     if not any(run.counts for arm in arms for run in arm.runs):
-        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs)
-        raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
+        states = '; '.join(
+            f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs
+        )
+        raise DataError(
+            f'no run in {work_dir} has finished, so there is nothing to report: {states}'
+        )
     folder = Path(work_dir)
     out = Path(out) if out else folder / 'report'
     report = build(
@@ -162,30 +171,42 @@ def _study_title(arms: Sequence[ArmRuns]) -> str | None:
 
 def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
     """Choose the metrics to compare, as far as each arm has them."""
-    known = {arm.name: {name for run in arm.runs if run.counts for name in run.last['metrics']} for arm in arms}
+    known = {
+        arm.name: {name for run in arm.runs if run.counts for name in run.last['metrics']}
+        for arm in arms
+    }
     every = sorted(set().union(*known.values()))
     unknown = [name for name in metrics if name not in every]
     if unknown:
-        raise ConfigError(f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}')
-    return [replace(arm, metrics=tuple(name for name in metrics if name in known[arm.name])) for arm in arms]
+        raise ConfigError(
+            f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}'
+        )
+    return [
+        replace(arm, metrics=tuple(name for name in metrics if name in known[arm.name]))
+        for arm in arms
+    ]
 
 
 def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
-    """Copy the images of a folder beside the report, so that this can be moved; return them by caption.
+    """Copy the images of a folder beside the report, so that this can be moved.
 
-    Those of an earlier report are left out, unless the folder is in it.
+    Return them by caption. Those of an earlier report are left out, unless the folder is in it.
 
     Raises:
-        DataError: There are none, or one is a link to a file elsewhere, which a report must not carry away.
+        DataError: There are none, or one is a link to a file elsewhere, which a report must not
+            carry away.
     """
     copies, report = {}, out.parent.resolve()
     within = folder.resolve().is_relative_to(report)
     for file in sorted(folder.rglob('*')):
-        if file.suffix.lower() not in IMAGE_SUFFIXES or (not within and file.resolve().is_relative_to(report)):
+        if file.suffix.lower() not in IMAGE_SUFFIXES or (
+            not within and file.resolve().is_relative_to(report)
+        ):
             continue
         if not file.resolve().is_relative_to(folder.resolve()):
             raise DataError(
-                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, or remove it'
+                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, '
+                'or remove it'
             )
         place = file.relative_to(folder)
         copy = out / place

@@ -2,8 +2,8 @@
 
     out(q) = W sum_l sum_k A_lk(q) value_l(centre(q) + offset_lk(q))
 
-in each head, with bilinear samples (zeros outside, pixel centres at half coordinates) and weights A that a softmax
-over all levels and points normalises.
+in each head, with bilinear samples (zeros outside, pixel centres at half coordinates) and weights A
+that a softmax over all levels and points normalises.
 """
 
 import contextlib
@@ -46,9 +46,11 @@ def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: 
     batch, _, heads, dims = value.shape
     queries = locations.shape[1]
     sizes = [rows * columns for rows, columns in shapes]
-    grid = 2 * locations.permute(3, 0, 2, 1, 4, 5).flatten(1, 2) - 1  # (L, B*heads, Q, P, 2) in [-1, 1]
+    # (L, B*heads, Q, P, 2) in [-1, 1]
+    grid = 2 * locations.permute(3, 0, 2, 1, 4, 5).flatten(1, 2) - 1
     weights = weights.permute(3, 0, 2, 1, 4).flatten(1, 2)  # (L, B*heads, Q, P)
-    maps = value.permute(0, 2, 3, 1).flatten(0, 1).split(sizes, dim=-1)  # (B*heads, d, rows*columns) a level
+    # (B*heads, d, rows*columns) a level
+    maps = value.permute(0, 2, 3, 1).flatten(0, 1).split(sizes, dim=-1)
     out = 0
     for level, shape in enumerate(shapes):
         image = maps[level].unflatten(-1, shape)
@@ -58,19 +60,25 @@ def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: 
 
 
 def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return weight and clamped index of the cells around each position on one axis; weights outside are 0."""
+    """Return weight and clamped index of the cells around each position on one axis.
+
+    Weights outside are 0.
+    """
     at = position * size - 0.5
     low = at.detach().floor()
     share = at - low
     low, last = low.int(), size.int() - 1
     cells = ((1 - share, low), (share, low + 1))
     return [
-        (weight * ((index >= 0) & (index <= last)), index.minimum(last).clamp(min=0))  # a product: NaN stays NaN
+        # a product: NaN stays NaN
+        (weight * ((index >= 0) & (index <= last)), index.minimum(last).clamp(min=0))
         for weight, index in cells
     ]
 
 
-def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+def _embedding_bag(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
+) -> Tensor:
     """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
     index, shares = _rows(value, shapes, locations, weights)
     out = row_sums(value.reshape(-1, value.shape[-1]), index, shares)
@@ -85,16 +93,23 @@ def _gather(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: T
     return out.view(len(value), locations.shape[1], -1)
 
 
-def _rows(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def _rows(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return for each sum which rows of ``value`` it has, (B * Q * heads, 4 * L * points), and with what weights."""
     batch, _, heads, _ = value.shape
     _, _, levels, points = locations.shape[1:5]
     columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
     x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
     across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
-    down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
+    down = [
+        (weight * weights, first + index * (columns * heads))
+        for weight, index in _axis(y, rows.to(y.dtype))
+    ]
     pairs = [(u * v, i + j) for v, j in down for u, i in across]
-    shares, index = (torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs))
+    shares, index = (
+        torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs)
+    )
     return index, shares
 
 
@@ -110,7 +125,10 @@ def _row_tables(
     rows, columns = (size.contiguous() for size in sizes.unbind(1))
     cells = rows * columns
     level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
-    image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
+    image = (
+        torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1)
+        * cells[:, 0].sum()
+    )
     head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
     return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
 
@@ -178,12 +196,16 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
 
 
 def multi_scale_deformable_attention(
-    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor, backend: str | None = None
+    value: Tensor,
+    shapes: Sequence[Grid],
+    locations: Tensor,
+    weights: Tensor,
+    backend: str | None = None,
 ) -> Tensor:
     """Sample a pyramid and sum the samples by weight.
 
-    Half-precision inputs stay in half precision where the backend can (deformops); elsewhere the sum is computed in
-    float32, inside autocast as well.
+    Half-precision inputs stay in half precision where the backend can (deformops); elsewhere the
+    sum is computed in float32, inside autocast as well.
 
     Args:
         value: The pyramid's cells, all levels one after the other, (B, S, heads, d).
@@ -200,7 +222,9 @@ def multi_scale_deformable_attention(
     if backend is None:
         backend = available_backends(value.device, dtype)[0]
         if backend == 'pytorch' and value.is_cuda:
-            reasons = '; '.join(filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv'))))
+            reasons = '; '.join(
+                filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv')))
+            )
             _warn_once(f'deformable attention runs in plain PyTorch, which is slow on a GPU ({reasons}); '
                        'with Python 3.12 or 3.13: pip install deformops')  # fmt: skip
     if backend == 'deformops':
@@ -209,11 +233,17 @@ def multi_scale_deformable_attention(
     half = dtype in (torch.float16, torch.bfloat16)
     with torch.autocast(value.device.type, enabled=False):
         precision = torch.float32 if half else dtype
-        value, locations, weights = value.to(precision), locations.to(precision), weights.to(precision)
+        value, locations, weights = (
+            value.to(precision),
+            locations.to(precision),
+            weights.to(precision),
+        )
         if backend == 'mmcv':
             table, starts = _level_table(tuple(shapes), value.device)
             step = math.gcd(len(value), 64)
-            out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
+            out = _load_backend(backend)[0](
+                value.contiguous(), table, starts, locations.contiguous(), weights, step
+            )
         else:
             out = _PLAIN[backend](value, shapes, locations, weights)
     return out.to(dtype)
@@ -224,9 +254,10 @@ _PLAIN = {'embedding_bag': _embedding_bag, 'gather': _gather, 'pytorch': _pytorc
 
 
 def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
-    """Return the weights (B, Q, heads, L, points) of logits (B, Q, heads * L * points): a softmax in each head.
+    """Return the weights (B, Q, heads, L, points) of logits (B, Q, heads * L * points).
 
-    On the CPU it runs over columns, since PyTorch's kernel for rows takes four times as long where these are short.
+    A softmax in each head. On the CPU it runs over columns, since PyTorch's kernel for rows takes
+    four times as long where these are short.
     """
     rows = logits.unflatten(-1, (samples[0], -1))
     if rows.device.type == 'cpu':
@@ -239,10 +270,18 @@ def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
 class MSDeformAttn(nn.Module):
     """Deformable attention from queries into a pyramid of ``n_levels``, with the official parameter names.
 
-    Each head samples ``n_points`` places a level; ``ratio`` is the width of the values relative to ``embed_dims``.
+    Each head samples ``n_points`` places a level; ``ratio`` is the width of the values relative to
+    ``embed_dims``.
     """
 
-    def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float = 1.0):
+    def __init__(
+        self,
+        embed_dims: int,
+        n_levels: int,
+        num_heads: int,
+        n_points: int,
+        ratio: float = 1.0,
+    ):
         super().__init__()
         value_dims = int(embed_dims * ratio)
         self.samples = (num_heads, n_levels, n_points)
@@ -253,7 +292,10 @@ class MSDeformAttn(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set initial values: head h samples in direction 2 pi h / heads, point p at p + 1 cells; equal weights."""
+        """Set initial values: head h samples in direction 2 pi h / heads, point p at p + 1 cells.
+
+        All weights are equal.
+        """
         heads, levels, points = self.samples
         angle = torch.arange(heads) * (2 * math.pi / heads)
         ray = torch.stack((angle.cos(), angle.sin()), dim=-1)
@@ -269,7 +311,13 @@ class MSDeformAttn(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, query: Tensor, query_levels: FeatureLevels, feat: Tensor, feat_levels: FeatureLevels) -> Tensor:
+    def forward(
+        self,
+        query: Tensor,
+        query_levels: FeatureLevels,
+        feat: Tensor,
+        feat_levels: FeatureLevels,
+    ) -> Tensor:
         """Attend with queries (B, Q, D) to features (B, S, D), each one per cell of its levels."""
         value = self.value_proj(feat).unflatten(-1, (self.samples[0], -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (*self.samples, 2))
@@ -285,8 +333,9 @@ def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
 
         out_i = sum_k w_ik v_[j_ik]        dL/dv_r = sum_{(i, k): j_ik = r} w_ik g_i        dL/dw_ik = <g_i, v_[j_ik]>
 
-    The gradient of the rows needs the pairs (i, k) in the order of their row: they are sorted once, and
-    ``F.embedding_bag`` sums them. PyTorch's own backward of ``F.embedding_bag`` adds one row at a time.
+    The gradient of the rows needs the pairs (i, k) in the order of their row: they are sorted once,
+    and ``F.embedding_bag`` sums them. PyTorch's own backward of ``F.embedding_bag`` adds one row at
+    a time.
 
     Args:
         rows: (R, d), float32 or float64.
@@ -324,7 +373,9 @@ def _gradient_of_rows(gradient: Tensor, index: Tensor, weights: Tensor, count: i
     row, pair = index.view(-1).sort(stable=True)  # so that sums have one order
     starts = torch.searchsorted(row, torch.arange(count, dtype=row.dtype))
     weights = weights.reshape(-1).index_select(0, pair)
-    return F.embedding_bag(pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights)
+    return F.embedding_bag(
+        pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights
+    )
 
 
 def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -336,5 +387,7 @@ def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tenso
     starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')
-        places = torch.sparse_csr_tensor(starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows)))
+        places = torch.sparse_csr_tensor(
+            starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows))
+        )
     return torch.sparse.sampled_addmm(places, gradient, rows.t(), beta=0).values().view(bags, size)

@@ -1,9 +1,11 @@
-"""ViT-Adapter (arXiv 2205.08534): a pyramid beside a plain ViT, with the names and numerics of the public checkpoints.
+"""ViT-Adapter (arXiv 2205.08534).
+
+A pyramid beside a plain ViT, with the names and numerics of the public checkpoints.
 
     x <- inject(x, c);  x <- layers(x);  c <- extract(c, x)
 
-x are the ViT's patch tokens, c the cells of a convolutional pyramid at strides 8, 16 and 32, in this order. Any ViT
-will do, see ``AdapterMixin``; over ours it is ``ViTAdapter``.
+x are the ViT's patch tokens, c the cells of a convolutional pyramid at strides 8, 16 and 32, in
+this order. Any ViT will do, see ``AdapterMixin``; over ours it is ``ViTAdapter``.
 """
 
 import math
@@ -35,7 +37,9 @@ from mmlape.models.vit.model import DEIT, VisionTransformer
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = dict(num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end')
+FIXED = dict(
+    num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end'
+)
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
@@ -49,9 +53,10 @@ DEFORM: dict[str, dict[str, Any]] = {
 class AdapterMixin(nn.Module):
     """The adapter's parts and its forward, for a module that is a ViT or holds one.
 
-    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``. Of it are asked
-    ``embed_dims``, ``num_layers``, ``patch_size`` and the methods ``embed``, ``run_layers`` and ``split_prefix`` of
-    ``IsotropicBackbone``, whose state is whatever the layers pass on beside the tokens.
+    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``.
+    Of it are asked ``embed_dims``, ``num_layers``, ``patch_size`` and the methods ``embed``,
+    ``run_layers`` and ``split_prefix`` of ``IsotropicBackbone``, whose state is whatever the layers
+    pass on beside the tokens.
     """
 
     strides = STRIDES
@@ -78,9 +83,10 @@ class AdapterMixin(nn.Module):
         with_cp: bool = False,
         with_injectors: bool = True,
     ) -> None:
-        """Add the adapter's parts, under their official names; see ``ViTAdapter`` for the arguments.
+        """Add the adapter's parts, under their official names.
 
-        Without injectors, the pyramid reads the ViT, which is left as it is.
+        See ``ViTAdapter`` for the arguments. Without injectors, the pyramid reads the ViT, which is
+        left as it is.
 
         Raises:
             ConfigError: If the arguments do not fit the ViT or one another.
@@ -89,20 +95,29 @@ class AdapterMixin(nn.Module):
         self.ranges = resolve_interactions(interaction_indexes, self.plain_vit.num_layers)
         value_dims = int(dims * deform_ratio)
         if vit_feature_source not in ('last', 'interaction', None):
-            raise ConfigError(f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, interaction')
-        if vit_feature_source == 'interaction' and len(self.ranges) != 4:
-            raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}")
-        if value_dims % deform_num_heads:
-            fitting = next(count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0)
             raise ConfigError(
-                f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={deform_num_heads}; '
-                f'set deform_num_heads={fitting}'
+                f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, '
+                'interaction'
+            )
+        if vit_feature_source == 'interaction' and len(self.ranges) != 4:
+            raise ConfigError(
+                f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}"
+            )
+        if value_dims % deform_num_heads:
+            fitting = next(
+                count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0
+            )
+            raise ConfigError(
+                f'embed_dims * deform_ratio = {value_dims} is not a multiple of '
+                f'deform_num_heads={deform_num_heads}; set deform_num_heads={fitting}'
             )
         self.vit_feature_source = vit_feature_source
         self.level_embed = nn.Parameter(torch.randn(3, dims))
         self.spm = SpatialPriorModule(conv_inplane, dims, in_channels)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        shared = dict(num_heads=deform_num_heads, n_points=n_points, ratio=deform_ratio, norm_cfg=norm_cfg)
+        shared = dict(
+            num_heads=deform_num_heads, n_points=n_points, ratio=deform_ratio, norm_cfg=norm_cfg
+        )
         ffn = dict(cffn_ratio=cffn_ratio, drop_path=drop_path_rate)
         last = len(self.ranges) - 1
         self.interactions = nn.ModuleList(
@@ -140,7 +155,8 @@ class AdapterMixin(nn.Module):
         """Map images (B, C, H, W) to the pyramid: (B, D, ceil(H / s), ceil(W / s)) at the strides s = 4, 8, 16, 32.
 
         Raises:
-            DataError: If a side of the images is smaller than a patch, or no multiple of 224 with patches of 14.
+            DataError: If a side of the images is smaller than a patch, or no multiple of 224 with
+                patches of 14.
         """
         height, width = x.shape[-2:]
         vit, side = self.plain_vit, self.plain_vit.patch_size
@@ -150,8 +166,13 @@ class AdapterMixin(nn.Module):
             require_multiple(x, multiple)
         x = pad_to_multiple(x, multiple)
         c1, *levels = self.spm(x)
-        c_levels = FeatureLevels.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
-        flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
+        c_levels = FeatureLevels.of(
+            [(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device
+        )
+        flat = [
+            level.flatten(2).transpose(1, 2) + embed
+            for level, embed in zip(levels, self.level_embed)
+        ]
         c = torch.cat(flat, dim=1)  # (B, S, D)
 
         x, state, hw = vit.embed(x)
@@ -175,7 +196,8 @@ class AdapterMixin(nn.Module):
         for norm, m, stride in zip((self.norm1, self.norm2, self.norm3, self.norm4), maps, STRIDES):
             out = norm(channels_last(m))
             if out.requires_grad and not torch.compiler.is_compiling():
-                out.register_hook(channels_last)  # gradients of another layout are ten times as slow there
+                # gradients of another layout are ten times as slow there
+                out.register_hook(channels_last)
             shape = ceil_div(height, stride), ceil_div(width, stride)
             out = out if out.shape[-2:] == shape else out[..., : shape[0], : shape[1]]
             outs.append(contiguous(out))  # not every op of a head knows channels last
@@ -192,7 +214,8 @@ class AdapterMixin(nn.Module):
         sources = features if self.vit_feature_source == 'interaction' else [features[-1]] * 4
         out = []
         for m, source in zip(maps, sources):
-            feature = channels_last(to_maps(source, hw))  # as the maps are: a sum of two layouts is slow
+            # as the maps are: a sum of two layouts is slow
+            feature = channels_last(to_maps(source, hw))
             if feature.shape[-2:] != m.shape[-2:]:
                 feature = F.interpolate(feature, m.shape[-2:], mode='bilinear', align_corners=False)
             out.append(m + feature)
@@ -201,15 +224,19 @@ class AdapterMixin(nn.Module):
 
 def _sizes(name: str, options: dict, *of: str) -> dict[str, dict[str, Any]]:
     """Return the arguments of an adapter over a base by name, with the deformable attention of its size."""
-    return {f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]] for key, own in sizes(name, options, *of).items()}
+    return {
+        f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]]
+        for key, own in sizes(name, options, *of).items()
+    }
 
 
 class ViTAdapter(AdapterMixin, VisionTransformer):
     """ViT-Adapter over the same ViT: any joining, position encoding and patch norm of ``VisionTransformer``.
 
-    Images of any size of at least one patch work: sides are padded with zeros on the right and the bottom to a
-    multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``. ``patch_size=14`` is DINOv2's own
-    adapter: the ViT keeps a grid of its own beside the pyramid's, and sides must be multiples of 224.
+    Images of any size of at least one patch work: sides are padded with zeros on the right and the
+    bottom to a multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``.
+    ``patch_size=14`` is DINOv2's own adapter: the ViT keeps a grid of its own beside the pyramid's,
+    and sides must be multiples of 224.
 
     Args:
         arch: As in ``VisionTransformer``.
@@ -218,31 +245,38 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         n_points: Places that deformable attention samples per head and level.
         deform_num_heads: Its heads.
         init_values: Initial gamma of the injectors.
-        interaction_indexes: First and last layer of each interaction; None splits the layers into four.
+        interaction_indexes: First and last layer of each interaction; None splits the layers into
+            four.
         with_cffn: Whether extractors have a ConvFFN.
         cffn_ratio: Its width relative to ``embed_dims``.
         deform_ratio: Width of the deformable attention's values relative to ``embed_dims``.
         add_vit_feature: Whether the ViT's own features are added to the maps.
         use_extra_extractor: Whether two more extractors follow the last one.
-        vit_feature_source: Which ViT features are added: 'last' (all four maps from the last layer, as in the public
-            detection code) or 'interaction' (map k from the tokens after interaction k, as in the segmentation code).
+        vit_feature_source: Which ViT features are added: 'last' (all four maps from the last layer,
+            as in the public detection code) or 'interaction' (map k from the tokens after
+            interaction k, as in the segmentation code).
         layer_scale_init_value: Initial LayerScale gammas.
-        with_cls_token: Whether a class token runs along, as in the public segmentation code over BEiT and DINOv2; the
-            pyramid does not read it. A PE table has the row that a checkpoint has for it in any case, but for
-            ``pe_joining='pvg'`` and 'mpvg', whose pretraining has no class token.
-        **kwargs: Of ``VisionTransformer``. There are no registers, no final norm and no other outputs than the four
-            maps; ``patch_size`` is 16 or 14, and images are padded at their end. Without a final norm, 'mpvg' joins
-            as 'pvg' does: weights that MPVG has pretrained are loaded without their last norm of the PE.
+        with_cls_token: Whether a class token runs along, as in the public segmentation code over
+            BEiT and DINOv2; the pyramid does not read it. A PE table has the row that a checkpoint
+            has for it in any case, but for ``pe_joining='pvg'`` and 'mpvg', whose pretraining has
+            no class token.
+        **kwargs: Of ``VisionTransformer``. There are no registers, no final norm and no other
+            outputs than the four maps; ``patch_size`` is 16 or 14, and images are padded at their
+            end. Without a final norm, 'mpvg' joins as 'pvg' does: weights that MPVG has pretrained
+            are loaded without their last norm of the PE.
 
     Raises:
-        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+        ConfigError: For unknown names and for combinations that cannot work; the message has the
+            valid choices.
     """
 
     checkpoint_adapter = ViTAdapterCheckpointAdapter()
     model_names = (
         name_models('{}-adapter', DEIT)
         | with_variants(_sizes('augreg', {}, 'tiny') | _sizes('augreg', AUGREG, 'base', 'large'))
-        | with_variants(_sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS)
+        | with_variants(
+            _sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS
+        )
         | _sizes('uni-perceiver', UNI_PERCEIVER, 'base', 'large')
     )
     paper_name = 'DeiT'
@@ -271,7 +305,9 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
         if kwargs.get('patch_size', PATCHES[0]) not in PATCHES:
-            raise ConfigError(f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}')
+            raise ConfigError(
+                f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}'
+            )
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(arch, img_size, **shared, **kwargs)
         self.add_encodings()  # drawn before the adapter's parts
@@ -292,11 +328,17 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
-        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}
+        has_row = self.with_prefix_pe and not self.position.joining.patches_only
+        return {'cls_token': 1} if has_row else {}
 
 
-def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:
-    """Return layer ranges [start, stop) from pairs of first and last layer; None splits the layers into four.
+def resolve_interactions(
+    indexes: Sequence[Sequence[int]] | None,
+    num_layers: int,
+) -> list[tuple[int, int]]:
+    """Return layer ranges [start, stop) from pairs of first and last layer.
+
+    None splits the layers into four.
 
     Raises:
         ConfigError: If the pairs do not cover the layers in order.
@@ -307,5 +349,8 @@ def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: in
     ranges = [(pair[0], pair[-1] + 1) for pair in indexes]
     starts, stops = [start for start, _ in ranges], [0, *(stop for _, stop in ranges)]
     if starts != stops[:-1] or stops[-1] != num_layers or any(a >= b for a, b in ranges):
-        raise ConfigError(f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps')
+        raise ConfigError(
+            f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without '
+            'gaps'
+        )
     return ranges

@@ -1,4 +1,6 @@
-"""What the layers do with the PE (MPVG, AAAI 2025, Figure 4): measured in a forward of the live model.
+"""What the layers do with the PE (MPVG, AAAI 2025, Figure 4).
+
+Measured in a forward of the live model.
 
 correlation of layer l    Pearson's, of LN(x) and w_l over tokens and channels; mean over the images
 last cosine               of each token before and after the last norm; mean over tokens and images
@@ -22,7 +24,8 @@ class Balance(NamedTuple):
     """What the layers of a model do with the PE; NaN where there is nothing to measure."""
 
     correlations: list[float]  # of the normed tokens with the PE that each layer joins
-    last_cosine: float  # of the patch tokens before and after the last norm, with the PE that it joins
+    # of the patch tokens before and after the last norm, with the PE that it joins
+    last_cosine: float
     prefix_cosine: float  # the same of the class token and other tokens before the patches
     last_beta: float  # the variance of the last norm's shift
 
@@ -37,7 +40,8 @@ class Balance(NamedTuple):
 def measure_balance(model: BaseBackbone, images: Tensor) -> Balance:
     """Run a model on images (B, C, H, W) and measure what its layers and its last norm do with the PE.
 
-    The model is in evaluation mode for that time, so that batch statistics and random numbers stay as they are.
+    The model is in evaluation mode for that time, so that batch statistics and random numbers stay
+    as they are.
     """
     correlations: list[float] = []
     last: list[tuple[Tensor, Tensor]] = []  # tokens before and after the last norm
@@ -70,7 +74,12 @@ def measure_balance(model: BaseBackbone, images: Tensor) -> Balance:
         patches = float(cosines[:, count:].mean())
         prefix = float(cosines[:, :count].mean()) if count else math.nan
     bias = getattr(norm, 'bias', None)
-    return Balance(correlations, patches, prefix, math.nan if bias is None else float(bias.double().var(correction=0)))
+    return Balance(
+        correlations,
+        patches,
+        prefix,
+        math.nan if bias is None else float(bias.double().var(correction=0)),
+    )
 
 
 def _correlation(tokens: Tensor, own: Tensor) -> float:

@@ -15,7 +15,12 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
+from mmlape.models.layers.transformer_layer import (
+    BaseTransformerLayer,
+    build_layers,
+    full_precision,
+    growing_rates,
+)
 from mmlape.models.position import AttentionSlot, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
@@ -24,8 +29,8 @@ OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 class IsotropicBackbone(BaseBackbone):
     """The parts and the outputs that such backbones share.
 
-    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``forward``; see
-    ``BaseBackbone`` for what else it must have.
+    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines
+    ``forward``; see ``BaseBackbone`` for what else it must have.
 
     Attributes:
         arch: Widths, depth and heads.
@@ -47,13 +52,23 @@ class IsotropicBackbone(BaseBackbone):
             ConfigError: If there is none.
         """
         if self.out_type == 'cls_token' and not with_cls_token:
-            raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
+            raise ConfigError(
+                "out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or "
+                "'avg_featmap'"
+            )
 
     def add_prefix_tokens(self, counts: dict[str, int]) -> None:
-        """Add trainable tokens before the patches; PE tables get the rows that ``table_tokens`` says."""
+        """Add trainable tokens before the patches.
+
+        PE tables get the rows that ``table_tokens`` says.
+        """
         self.prefix_tokens, self.num_prefix = tuple(counts), sum(counts.values())
         for name, count in counts.items():
-            setattr(self, name, nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)))
+            setattr(
+                self,
+                name,
+                nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)),
+            )
         self.pe_prefix = sum(self.table_tokens().values())
 
     def table_tokens(self) -> dict[str, int]:
@@ -61,7 +76,9 @@ class IsotropicBackbone(BaseBackbone):
         return {name: getattr(self, name).shape[1] for name in self.prefix_tokens}
 
     def build_norm_pre(self, patch_norm: str, eps: float) -> nn.Module | None:
-        """Build the norm of tokens + PE that a Dual PatchNorm's ablation has; None for the other kinds.
+        """Build the norm of tokens + PE that a Dual PatchNorm's ablation has.
+
+        None for the other kinds.
 
         Raises:
             ConfigError: If the PE does not join the tokens before the first layer.
@@ -73,8 +90,9 @@ class IsotropicBackbone(BaseBackbone):
         if position.absolute is None or not position.joining.at_input:
             given = position.options()
             raise ConfigError(
-                f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' and an absolute "
-                f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
+                f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' "
+                f'and an absolute pe_type, not pe_joining={given["pe_joining"]!r} with '
+                f'pe_type={given["pe_type"]!r}'
             )
         return build(self.embed_dims, eps=eps)
 
@@ -88,16 +106,20 @@ class IsotropicBackbone(BaseBackbone):
     ) -> nn.ModuleList:
         """Build the layers of ``arch``, with stochastic depth that grows linearly from 0.
 
-        ``attn`` are arguments of their attention beside widths and encodings, ``windows`` the side of each layer's
-        windows (None for global attention), ``options`` further arguments of all layers.
+        ``attn`` are arguments of their attention beside widths and encodings, ``windows`` the side
+        of each layer's windows (None for global attention), ``options`` further arguments of all
+        layers.
         """
         depth, dims = self.arch['num_layers'], self.embed_dims
         attn = dict(attn, embed_dims=dims, num_heads=self.arch['num_heads'])
         windows = windows or [None] * depth
+        attns = [
+            dict(attn, window_size=side, slot=self.slot(i, side)) for i, side in enumerate(windows)
+        ]
         return build_layers(
             layer,
             MultiheadAttention,
-            [dict(attn, window_size=side, slot=self.slot(i, side)) for i, side in enumerate(windows)],
+            attns,
             self.position,
             growing_rates(drop_path_rate, depth),
             embed_dims=dims,
@@ -106,7 +128,10 @@ class IsotropicBackbone(BaseBackbone):
         )
 
     def slot(self, layer: int, window: int | None = None) -> AttentionSlot:
-        """Return what a layer's encodings inside attention are attached to; ``window`` is the side of its windows."""
+        """Return what a layer's encodings inside attention are attached to.
+
+        ``window`` is the side of its windows.
+        """
         return AttentionSlot(
             layer=layer,
             grid=(window, window) if window else self.grid,
@@ -123,14 +148,22 @@ class IsotropicBackbone(BaseBackbone):
         """Put the prefix tokens before tokens (B, N, D), and let the PE enter.
 
         Returns:
-            Tokens (B, P + N, D), with the PE if its joining adds it at the input, and the PE for the first layer.
+            Tokens (B, P + N, D), with the PE if its joining adds it at the input, and the PE for
+            the first layer.
         """
         prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
         pe = self.position_stream(hw, self.num_prefix)
         return full_precision(self.position.joining.enter(x, pe)), pe
 
-    def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
+    def run_layers(
+        self,
+        x: Tensor,
+        pe: Stream,
+        hw: Grid,
+        start: int,
+        stop: int,
+    ) -> tuple[Tensor, Stream]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
         for layer in self.all_layers[start:stop]:
             x, pe = layer(x, pe, hw)
@@ -143,14 +176,18 @@ class IsotropicBackbone(BaseBackbone):
         return x[:, : self.num_prefix], x[:, self.num_prefix :]
 
     def output(self, x: Tensor, hw: Grid, number: int, pe: Any) -> Tensor | tuple[Tensor, ...]:
-        """Return the output of a layer with tokens (B, P + N, D): through the final norm behind the last one.
+        """Return the output of a layer with tokens (B, P + N, D).
 
-        ``pe`` is what the first layer received beside the tokens.
+        Through the final norm behind the last one. ``pe`` is what the first layer received beside
+        the tokens.
         """
         return self.format(self.normed(x, number + 1 == self.num_layers, pe), hw)
 
     def normed(self, x: Tensor, last: bool, pe: Any) -> Tensor:
-        """Return the tokens (B, P + N, D) of a layer that is returned; the final norm applies to the last layer."""
+        """Return the tokens (B, P + N, D) of a layer that is returned.
+
+        The final norm applies to the last layer.
+        """
         if not last or self.norm is None:
             return x
         return self.position.joining.finish(x, pe, self.norm, self.pe_norm)
@@ -162,7 +199,9 @@ class IsotropicBackbone(BaseBackbone):
         if self.out_type == 'cls_token':
             return x[:, 0]
         _, patches = self.split_prefix(x)  # (B, N, D)
-        return patches.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(patches, hw))
+        if self.out_type == 'avg_featmap':
+            return patches.mean(dim=1)
+        return contiguous(to_maps(patches, hw))
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the prefix tokens that do not run along, and the final norms if there are none."""

@@ -1,8 +1,11 @@
-"""Hard distillation of DeiT (arXiv 2012.12877, Eq. 3): the distillation token learns the label that a teacher gives.
+"""Hard distillation of DeiT (arXiv 2012.12877, Eq. 3).
+
+The distillation token learns the label that a teacher gives.
 
     loss = 1/2 CE(class head, label) + 1/2 CE(distillation head, argmax teacher)
 
-At test time the heads' scores are averaged. Needs mmpretrain; configs import it by ``custom_imports``.
+At test time the heads' scores are averaged. Needs mmpretrain; configs import it by
+``custom_imports``.
 """
 
 import torch
@@ -21,7 +24,12 @@ from mmlape.registry import MODELS
 class DistilledClsHead(DeiTClsHead):
     """A linear head on each of the two tokens; mmpretrain's, which only tests, made trainable."""
 
-    def loss(self, feats: tuple, data_samples: list[DataSample], teacher_score: Tensor) -> dict[str, Tensor]:
+    def loss(
+        self,
+        feats: tuple,
+        data_samples: list[DataSample],
+        teacher_score: Tensor,
+    ) -> dict[str, Tensor]:
         """Compute both halves of the loss from two tokens, 2 x (B, D), and the teacher's scores (B, classes)."""
         cls_token, dist_token = self.pre_logits(feats)
         by_label = self._get_loss(self.layers.head(cls_token), data_samples)['loss']
@@ -34,9 +42,10 @@ class DistilledImageClassifier(ImageClassifier):
     """mmpretrain's classifier with a frozen teacher that is neither trained nor saved.
 
     Args:
-        teacher: Config of a classifier of mmpretrain, or of timm through ``type='TimmClassifier'``; it sees the same
-            normalised and mixed images, and must know the same classes.
-        teacher_checkpoint: Its weights; None if ``teacher`` loads them itself (``pretrained=True``).
+        teacher: Config of a classifier of mmpretrain, or of timm through ``type='TimmClassifier'``;
+            it sees the same normalised and mixed images, and must know the same classes.
+        teacher_checkpoint: Its weights; None if ``teacher`` loads them itself
+            (``pretrained=True``).
 
     Raises:
         ConfigError: Without a teacher.
@@ -46,8 +55,11 @@ class DistilledImageClassifier(ImageClassifier):
     def __init__(self, *args, teacher: dict, teacher_checkpoint: str | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         if not teacher:
-            raise ConfigError('distillation needs model.teacher, the config of a trained classifier')
-        self._teacher = [MODELS.build(teacher).eval().requires_grad_(False)]  # a list keeps it out of the state dict
+            raise ConfigError(
+                'distillation needs model.teacher, the config of a trained classifier'
+            )
+        # a list keeps it out of the state dict
+        self._teacher = [MODELS.build(teacher).eval().requires_grad_(False)]
         self.teacher_checkpoint = teacher_checkpoint
 
     def init_weights(self) -> None:

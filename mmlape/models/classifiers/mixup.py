@@ -20,11 +20,13 @@ BATCH_AUGMENTS = Registry('batch augment', parent=MMPRETRAIN_AUGMENTS, scope=SCO
 class RolledMixup(Mixup):
     """mmpretrain's ``Mixup`` with a factor of at least 1/2 and the batch rolled by one instead of shuffled.
 
-    A factor is that of a process's batch: with several GPUs or accumulation, a step has several, big_vision's one.
+    A factor is that of a process's batch: with several GPUs or accumulation, a step has several,
+    big_vision's one.
     """
 
     def mix(self, batch_inputs: Tensor, batch_scores: Tensor) -> tuple[Tensor, Tensor]:
         """Mix images (B, C, H, W) and their labels (B, classes)."""
         factor = np.random.beta(self.alpha, self.alpha)
         factor = max(factor, 1 - factor)
-        return tuple(factor * each + (1 - factor) * each.roll(1, dims=0) for each in (batch_inputs, batch_scores))
+        both = (batch_inputs, batch_scores)
+        return tuple(factor * each + (1 - factor) * each.roll(1, dims=0) for each in both)

@@ -22,24 +22,28 @@ WINDOW_PADDINGS = ('after-qkv', 'before-qkv')
 class MultiheadAttention(nn.Module):
     """Self-attention with a fused qkv.
 
-    A windowed grid is padded on the right and the bottom, and the padding is not masked, which is how the public
-    ViT-Adapter checkpoints were trained.
+    A windowed grid is padded on the right and the bottom, and the padding is not masked, which is
+    how the public ViT-Adapter checkpoints were trained.
 
     Args:
         embed_dims: Width D of the tokens.
         num_heads: Heads, each of width d = D / heads.
-        qkv_bias: Whether the qkv projection has a bias; 'qv' gives queries and values one, ``q_bias`` and ``v_bias``.
+        qkv_bias: Whether the qkv projection has a bias; 'qv' gives queries and values one,
+            ``q_bias`` and ``v_bias``.
         attn_drop_rate: Dropout of the attention weights.
         proj_drop_rate: Dropout of the output.
         window_size: Side of a window in tokens, or None for global attention.
-        window_padding: With which zeros a grid is filled to complete windows: queries, keys and values, 'after-qkv'
-            (ViT), or tokens, 'before-qkv' (BEiT and Uni-Perceiver), whose queries, keys and values are the biases.
+        window_padding: With which zeros a grid is filled to complete windows: queries, keys and
+            values, 'after-qkv' (ViT), or tokens, 'before-qkv' (BEiT and Uni-Perceiver), whose
+            queries, keys and values are the biases.
         encodings: Position encodings inside this attention.
         slot: What they are attached to; it may be None only without encodings.
 
     Attributes:
-        head_scale: Scales the heads' outputs, side by side (B, N, D). It is the identity unless a layer sets another.
-        norm: Norms what the output projection reads. It is the identity unless a layer sets another.
+        head_scale: Scales the heads' outputs, side by side (B, N, D). It is the identity unless a
+            layer sets another.
+        norm: Norms what the output projection reads. It is the identity unless a layer sets
+            another.
     """
 
     def __init__(
@@ -63,7 +67,9 @@ class MultiheadAttention(nn.Module):
         self.attn_drop_rate = attn_drop_rate
         self.qkv = Linear(embed_dims, 3 * embed_dims, bias=bool(qkv_bias) and qkv_bias != 'qv')
         for name in ('q_bias', 'v_bias'):
-            self.register_parameter(name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None)
+            self.register_parameter(
+                name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None
+            )
         self.proj = Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
         self.head_scale: nn.Module = nn.Identity()
@@ -74,7 +80,10 @@ class MultiheadAttention(nn.Module):
                 encoding.attach(self, slot)
 
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
-        """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D); ``hw`` is the patches' grid."""
+        """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D).
+
+        ``hw`` is the patches' grid.
+        """
         qkv = self._project(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, heads, d)
         out = self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)
         return self.proj_drop(self.proj(self.norm(self.head_scale(out))))
@@ -83,7 +92,9 @@ class MultiheadAttention(nn.Module):
         if isinstance(x, Tensor):
             qkv = self.qkv(x)
         else:
-            qkv = torch.cat([self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1)
+            qkv = torch.cat(
+                [self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1
+            )
         return qkv if self.q_bias is None else qkv + self._bias().to(qkv.dtype)
 
     def _bias(self) -> Tensor | None:
@@ -92,10 +103,18 @@ class MultiheadAttention(nn.Module):
             return self.qkv.bias
         return torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, hw: Grid, apart: Tensor | None = None) -> Tensor:
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        hw: Grid,
+        apart: Tensor | None = None,
+    ) -> Tensor:
         """Attend with (B, heads, N, d) each.
 
-        ``apart`` says which keys a query must not see, (W, N, N) bool; B then counts each image's W windows in turn.
+        ``apart`` says which keys a query must not see, (W, N, N) bool; B then counts each image's W
+        windows in turn.
         """
         terms = [encoding.logits(self, q, k, hw) for encoding in self.encodings]
         terms = [term for term in terms if term is not None]

@@ -1,9 +1,12 @@
-"""Attention whose bias on the logits is trained, on the CPU: one head after the other in the backward.
+"""Attention whose bias on the logits is trained, on the CPU.
+
+One head after the other in the backward.
 
     S = q k^T / sqrt(d) + bias,  P = softmax(S),  O = P v,  dS = P * (dO v^T - sum(dO * O))
 
-PyTorch's fused attention has no gradient of a mask on the CPU, and keeps all maps where one is wanted. Here the
-forward is fused, and the backward computes the map of a head again, which then is small enough for the caches.
+PyTorch's fused attention has no gradient of a mask on the CPU, and keeps all maps where one is
+wanted. Here the forward is fused, and the backward computes the map of a head again, which then is
+small enough for the caches.
 """
 
 import torch
@@ -19,7 +22,10 @@ SMALLEST = 512
 
 
 def biased_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, dropout: float = 0.0) -> Tensor:
-    """Attend with (B, heads, N, d) each and a bias on the scaled logits, (1 or B, heads, N, N); scaled by sqrt(d)."""
+    """Attend with (B, heads, N, d) each and a bias on the scaled logits, (1 or B, heads, N, N).
+
+    They are scaled by sqrt(d).
+    """
     if (
         torch.is_grad_enabled()
         and bias.requires_grad
@@ -38,7 +44,9 @@ class _BiasedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         # the fused kernel refuses a mask that requires a gradient
-        out = F.scaled_dot_product_attention(q.detach(), k.detach(), v.detach(), attn_mask=bias.detach())
+        out = F.scaled_dot_product_attention(
+            q.detach(), k.detach(), v.detach(), attn_mask=bias.detach()
+        )
         ctx.save_for_backward(q, k, v, bias, out)
         return out
 
@@ -50,14 +58,17 @@ class _BiasedAttention(torch.autograd.Function):
         sums = (gradient * out).sum(-1, keepdim=True)
         gradient, k, v = gradient.contiguous(), k.contiguous(), v.contiguous()
         q = (q * scale).contiguous()
-        dq, dk, dv, dbias = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, bias))
+        dq, dk, dv, dbias = (
+            torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, bias)
+        )
         for image in range(len(q)):
             shared = image % len(bias)  # 0 where all images have one bias
             for head in range(q.shape[1]):
                 at = image, head
                 weights = linear(q[at], k[at]).add_(bias[shared, head]).softmax(-1)
                 torch.mm(weights.mT, gradient[at], out=dv[at])
-                slopes = linear(gradient[at], v[at]).sub_(sums[at])  # of the weights; then of the logits
+                # of the weights; then of the logits
+                slopes = linear(gradient[at], v[at]).sub_(sums[at])
                 if image < len(bias):
                     slopes = torch.mul(slopes, weights, out=dbias[shared, head])
                 else:

@@ -1,11 +1,17 @@
-"""Stochastic depth (arXiv 1603.09382): a branch is left out for whole images, and scaled where it stays."""
+"""Stochastic depth (arXiv 1603.09382).
+
+A branch is left out for whole images, and scaled where it stays.
+"""
 
 import torch
 from torch import Tensor, nn
 
 
 class DropPath(nn.Module):
-    """Set images of a batch to zero with a probability in training; the others are divided by that of staying."""
+    """Set images of a batch to zero with a probability in training.
+
+    The others are divided by that of staying.
+    """
 
     def __init__(self, drop_prob: float):
         super().__init__()

@@ -1,9 +1,10 @@
 """Linear maps on processors where oneDNN's matrix products are faster than those of PyTorch's BLAS.
 
-MKL, the BLAS of PyTorch's packages, has no AVX-512 kernels for processors that are not Intel's; oneDNN, which PyTorch
-uses for convolutions, has. There a float32 product takes about half the time on Zen 5, whose units are 512 bits wide,
-and about nine tenths on Zen 4, which computes 512 bits in two halves. Small products are left to the BLAS: a call of
-oneDNN from here costs a tenth of a millisecond. So are the gradients of small weights on Zen 4.
+MKL, the BLAS of PyTorch's packages, has no AVX-512 kernels for processors that are not Intel's;
+oneDNN, which PyTorch uses for convolutions, has. There a float32 product takes about half the time
+on Zen 5, whose units are 512 bits wide, and about nine tenths on Zen 4, which computes 512 bits in
+two halves. Small products are left to the BLAS: a call of oneDNN from here costs a tenth of a
+millisecond. So are the gradients of small weights on Zen 4.
 """
 
 import re
@@ -28,8 +29,8 @@ class Linear(nn.Linear):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute ``F.linear``, by oneDNN where that is faster.
 
-    Where operations are recorded (compilers, exports, counters of FLOPs), transformed (``torch.func``) or cast
-    (autocast), it is ``F.linear`` itself.
+    Where operations are recorded (compilers, exports, counters of FLOPs), transformed
+    (``torch.func``) or cast (autocast), it is ``F.linear`` itself.
     """
     if not (_is_plain(x, weight) and x.numel() * len(weight) >= _break_even()[0]):
         return F.linear(x, weight, bias)

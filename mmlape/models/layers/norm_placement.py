@@ -7,7 +7,8 @@ With a branch f, which is attention or the FFN:
     post    LN(x + f(x))       x + LN(f(x))
     both    LN(x + f(LN x))    x + LN(f(LN x))
 
-NormFormer (arXiv 2110.09456) and Sub-LN (arXiv 2210.06423) also norm what the last linear map of a branch reads.
+NormFormer (arXiv 2110.09456) and Sub-LN (arXiv 2210.06423) also norm what the last linear map of a
+branch reads.
 """
 
 import math
@@ -26,7 +27,8 @@ class BranchNorms:
     """Where one branch has norms."""
 
     before: bool = True  # on its input
-    inside: bool = False  # on what its last linear map reads: attention's heads side by side, the FFN's hidden units
+    # on what its last linear map reads: attention's heads side by side, the FFN's hidden units
+    inside: bool = False
     branch: bool = False  # on its output
     sum: bool = False  # on the sum of the tokens and its output
 
@@ -40,8 +42,8 @@ class NormPlacement:
     head_scale: bool = False  # whether a trainable scale multiplies each head's output
     # whether a trainable scale for each channel multiplies the tokens that the FFN is added to
     residual_scale: bool = False
-    # whether the initial weights of values, attention's output and the FFN are multiplied by sqrt(ln 2N) in a model of
-    # N layers
+    # whether the initial weights of values, attention's output and the FFN are multiplied by
+    # sqrt(ln 2N) in a model of N layers
     scaled_init: bool = field(default=False, compare=False)
 
     def scaled(self, layers: Sequence[nn.Module]) -> list[Tensor]:
@@ -49,7 +51,8 @@ class NormPlacement:
         scaled = []
         for layer in layers if self.scaled_init else ():
             values = layer.attn.qkv.weight.data.chunk(3)[2]
-            scaled += [values, layer.attn.proj.weight.data, layer.mlp.fc1.weight.data, layer.mlp.fc2.weight.data]
+            scaled += [values, layer.attn.proj.weight.data]
+            scaled += [layer.mlp.fc1.weight.data, layer.mlp.fc2.weight.data]
         return scaled
 
     def scale_initial(self, layers: Sequence[nn.Module], before: Sequence[Tensor] = ()) -> None:
@@ -57,7 +60,8 @@ class NormPlacement:
 
         Args:
             layers: The model's layers.
-            before: Earlier values of these weights, already scaled: weights that still have them stay as they are.
+            before: Earlier values of these weights, already scaled: weights that still have them
+                stay as they are.
         """
         for weight, earlier in zip_longest(self.scaled(layers), before):
             if earlier is None or not torch.equal(weight, earlier):
@@ -80,7 +84,8 @@ def _pair(attn: str = 'pre', ffn: str = 'pre', on: str = 'sum') -> NormPlacement
 
 
 def _normformer(head_scale: bool = False, residual_scale: bool = False) -> NormPlacement:
-    return NormPlacement(BranchNorms(branch=True), BranchNorms(inside=True), head_scale, residual_scale)
+    attn, ffn = BranchNorms(branch=True), BranchNorms(inside=True)
+    return NormPlacement(attn, ffn, head_scale, residual_scale)
 
 
 def _sub_ln() -> NormPlacement:
@@ -94,8 +99,9 @@ def resolve_norm_placement(given: str | dict) -> NormPlacement:
     """Look a placement up.
 
     Args:
-        given: 'pre', 'post' or 'both', for both branches and on the sum; 'normformer' or 'sub-ln'; or a dict:
-            ``dict(attn='post', ffn='pre', on='branch')``, ``dict(type='normformer', head_scale=True)``.
+        given: 'pre', 'post' or 'both', for both branches and on the sum; 'normformer' or 'sub-ln';
+            or a dict: ``dict(attn='post', ffn='pre', on='branch')``, ``dict(type='normformer',
+            head_scale=True)``.
 
     Raises:
         ConfigError: If there is no such placement; the message has those that there are.
@@ -108,8 +114,9 @@ def resolve_norm_placement(given: str | dict) -> NormPlacement:
         return (_pair if method is None else METHODS[method])(**options)
     except (ConfigError, KeyError, TypeError) as error:
         raise ConfigError(
-            f'norm_placement={given!r} does not exist; choose one of: {", ".join((*PLACES, *METHODS))}, '
-            f'dict(attn=A, ffn=F, on=O) with A and F one of {", ".join(PLACES)} and O one of {", ".join(ON)}, '
+            f'norm_placement={given!r} does not exist; choose one of: '
+            f'{", ".join((*PLACES, *METHODS))}, dict(attn=A, ffn=F, on=O) with A and F one of '
+            f'{", ".join(PLACES)} and O one of {", ".join(ON)}, '
             "dict(type='normformer', head_scale=True, residual_scale=True)"
         ) from error
 

@@ -68,7 +68,8 @@ def norms_around(patch_norm: str) -> tuple:
     names = [name for name, (_, _, behind) in PATCH_NORMS.items() if behind is None]
     if patch_norm not in names:
         raise ConfigError(
-            f'patch_norm={patch_norm!r} norms tokens + PE, which this stem does not; choose one of: {", ".join(names)}'
+            f'patch_norm={patch_norm!r} norms tokens + PE, which this stem does not; choose one '
+            f'of: {", ".join(names)}'
         )
     return PATCH_NORMS[patch_norm][:2]
 
@@ -86,13 +87,17 @@ def complete_patches(x: Tensor, size: int, center: bool = False) -> Tensor:
 def project_normed(x: Tensor, norm: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Map the complete patches of images (B, C, H, W) to tokens (B, N, D), each patch through a norm first.
 
-    ``weight`` (D, C, P, Q) and ``bias`` are those of a convolution whose stride is its kernel; the norm sees the
-    values of a patch in the order (channel, row, column).
+    ``weight`` (D, C, P, Q) and ``bias`` are those of a convolution whose stride is its kernel; the
+    norm sees the values of a patch in the order (channel, row, column).
     """
     batch, channels, height, width = x.shape
     p, q = weight.shape[-2:]
     rows, columns = height // p, width // q
-    x = x[..., : rows * p, : columns * q].reshape(batch, channels, rows, p, columns, q).permute(0, 2, 4, 1, 3, 5)
+    x = (
+        x[..., : rows * p, : columns * q]
+        .reshape(batch, channels, rows, p, columns, q)
+        .permute(0, 2, 4, 1, 3, 5)
+    )
     x = norm(x.reshape(batch, rows * columns, channels * p * q))
     # the convolution itself takes three times as long on patches that are cut already
     return linear(x, weight.flatten(1), bias)
@@ -101,7 +106,8 @@ def project_normed(x: Tensor, norm: nn.Module, weight: Tensor, bias: Tensor | No
 class PatchEmbed(nn.Module):
     """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
-    ``patch_norm`` is a key of ``PATCH_NORMS``, whose norms all have ``eps``; with ``center`` all sides are padded.
+    ``patch_norm`` is a key of ``PATCH_NORMS``, whose norms all have ``eps``; with ``center`` all
+    sides are padded.
 
     Attributes:
         post_name: The name of the norm after the linear map.
@@ -139,7 +145,8 @@ class PatchEmbed(nn.Module):
         x = complete_patches(x, p, self.center)
         rows, columns = x.shape[2] // p, x.shape[3] // p
         if self.norm0 is None:
-            x = self.proj(x).flatten(2).transpose(1, 2).contiguous()  # sums keep the memory layout of their first term
+            # sums keep the memory layout of their first term
+            x = self.proj(x).flatten(2).transpose(1, 2).contiguous()
         else:
             x = project_normed(x, self.norm0, self.proj.weight, self.proj.bias)  # (B, N, D)
         norm = getattr(self, self.post_name)

@@ -20,13 +20,22 @@ from mmlape.models.layers.drop_path import DropPath
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
 from mmlape.models.named_layers import build_activation, build_norm
-from mmlape.models.position import AttentionInput, Joining, LayerPosition, Position, Stream, attaching, build_pe_norm
+from mmlape.models.position import (
+    AttentionInput,
+    Joining,
+    LayerPosition,
+    Position,
+    Stream,
+    attaching,
+    build_pe_norm,
+)
 
 
 def full_precision(x: Tensor) -> Tensor:
     """Return tokens in float32 under autocast, where a stem or a merging has made them half.
 
-    A PE that is added at the input does this by itself; without it the complete residual stream would be half.
+    A PE that is added at the input does this by itself; without it the complete residual stream
+    would be half.
     """
     return x.float() if torch.is_autocast_enabled(x.device.type) else x
 
@@ -40,11 +49,16 @@ class FFN(nn.Module):
     """Two linear maps with an activation between them, by default the exact GELU.
 
     Attributes:
-        norm: Norms the hidden units after the activation. It is the identity unless a layer sets another.
+        norm: Norms the hidden units after the activation. It is the identity unless a layer sets
+            another.
     """
 
     def __init__(
-        self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
+        self,
+        embed_dims: int,
+        feedforward_channels: int,
+        drop_rate: float = 0.0,
+        act_cfg: dict | None = None,
     ):
         super().__init__()
         self.fc1 = Linear(embed_dims, feedforward_channels)
@@ -69,11 +83,17 @@ class SwiGLU(nn.Module):
     """
 
     def __init__(
-        self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
+        self,
+        embed_dims: int,
+        feedforward_channels: int,
+        drop_rate: float = 0.0,
+        act_cfg: dict | None = None,
     ):
         super().__init__()
         if act_cfg is not None:
-            raise ConfigError(f"ffn_type='swiglu' has the activation SiLU, and takes no act_cfg={act_cfg!r}")
+            raise ConfigError(
+                f"ffn_type='swiglu' has the activation SiLU, and takes no act_cfg={act_cfg!r}"
+            )
         self.w1 = Linear(embed_dims, feedforward_channels)
         self.w2 = Linear(embed_dims, feedforward_channels)
         self.norm: nn.Module = nn.Identity()
@@ -147,7 +167,9 @@ class BaseTransformerLayer(nn.Module):
             Tokens (B, N, D), and the PE for the next layer.
         """
         if self.with_cp and torch.is_grad_enabled():
-            x, pe = checkpoint(self.run, x, pe, hw, use_reentrant=False, **self.checkpoint_options())
+            x, pe = checkpoint(
+                self.run, x, pe, hw, use_reentrant=False, **self.checkpoint_options()
+            )
         else:
             x, pe = self.run(x, pe, hw)
         for encoding in self.encodings:
@@ -169,7 +191,8 @@ class BaseTransformerLayer(nn.Module):
     def join_position(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor, Stream]:
         """Return the PE in the stream, in attention's queries, and for the next layer, beside tokens that are zero.
 
-        Where tokens and PE have norms of their own the tokens' norm is left out, since its bias is no part of the PE.
+        Where tokens and PE have norms of their own the tokens' norm is left out, since its bias is
+        no part of the PE.
         """
         norm = getattr(self, self.norm_name) if self.joining.shares_norm else torch.zeros_like
         x, seen, pe = self.joining.join(x, pe, norm, self.pe_norm)
@@ -185,9 +208,10 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
         act_cfg: Activation of the FFN; None for the exact GELU.
         ffn_type: A key of ``FFN_TYPES``.
-        norm_placement: Where the norms are. Those before the branches are ``norm1`` and ``norm2``, those of their
-            outputs ``branch_norm1`` and ``branch_norm2``, those of the sums ``sum_norm1`` and ``sum_norm2``, those
-            inside ``attn.norm`` and ``mlp.norm``. Without ``norm1``, the joining has the tokens as they are.
+        norm_placement: Where the norms are. Those before the branches are ``norm1`` and ``norm2``,
+            those of their outputs ``branch_norm1`` and ``branch_norm2``, those of the sums
+            ``sum_norm1`` and ``sum_norm2``, those inside ``attn.norm`` and ``mlp.norm``. Without
+            ``norm1``, the joining has the tokens as they are.
     """
 
     def __init__(
@@ -220,7 +244,9 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         if norm_placement.head_scale:
             self.attn.head_scale = GroupScale(self.attn.num_heads)
         self.mlp.norm = self._norm(second.inside, feedforward_channels)
-        self.residual_scale = GroupScale(embed_dims) if norm_placement.residual_scale else nn.Identity()
+        self.residual_scale = (
+            GroupScale(embed_dims) if norm_placement.residual_scale else nn.Identity()
+        )
 
     def _norm(self, wanted: bool, dims: int) -> nn.Module:
         return build_norm(self.norm_cfg, dims) if wanted else nn.Identity()
@@ -235,7 +261,10 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         return x, pe
 
     def join_position(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor, Stream]:
-        """Return what ``BaseTransformerLayer`` does; norms of the sums also norm a PE in the stream."""
+        """Return what ``BaseTransformerLayer`` does.
+
+        Norms of the sums also norm a PE in the stream.
+        """
         x, seen, pe = super().join_position(x, pe)
         return self.sum_norm2(self.residual_scale(self.sum_norm1(x))), seen, pe
 
@@ -255,9 +284,8 @@ def build_layers(
 ) -> nn.ModuleList:
     """Build the layers of a model, or of one of its stages, each with its attention.
 
-    ``attn_options`` are the arguments of each layer's attention but for ``encodings``, ``slot`` among them;
-    ``options``
-    are those of all layers.
+    ``attn_options`` are the arguments of each layer's attention but for ``encodings``, ``slot``
+    among them; ``options`` are those of all layers.
     """
     # seeded initial values depend on the order: each layer's attention, then the rest of that layer
     return nn.ModuleList(

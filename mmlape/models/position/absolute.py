@@ -18,7 +18,10 @@ from mmlape.models.position.base import AbsolutePosition
 
 
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
-    """Build sinusoids over the token index, float32 (num_tokens, embed_dims): even channels sine, odd ones cosine."""
+    """Build sinusoids over the token index, float32 (num_tokens, embed_dims).
+
+    Even channels sine, odd ones cosine.
+    """
     return _waves(torch.arange(num_tokens, dtype=torch.float64), embed_dims)
 
 
@@ -34,7 +37,9 @@ def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     The table is float32, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4:
-        raise ConfigError(f"pe_type='sincos2d' needs embed_dims to be a multiple of 4, not {embed_dims}")
+        raise ConfigError(
+            f"pe_type='sincos2d' needs embed_dims to be a multiple of 4, not {embed_dims}"
+        )
     rows, columns = grid
     half = embed_dims // 2
     by_column = sincos_1d(columns, half).expand(rows, columns, half)
@@ -49,10 +54,13 @@ def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     The table is float32, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4 or embed_dims < 8:
-        raise ConfigError(f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}")
+        raise ConfigError(
+            f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}"
+        )
     quarter = embed_dims // 4
     frequency = 10000 ** (-torch.arange(quarter, dtype=torch.float64) / (quarter - 1))
-    cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))  # (N, 2): row, column
+    # (N, 2): row, column
+    cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))
     y, x = (index[:, None] * frequency for index in cells.unbind(-1))
     table = torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=-1).float()  # (N, D)
     return F.pad(table, (0, 0, num_prefix, 0))
@@ -63,7 +71,8 @@ class Learnable(AbsolutePosition):
     """A trainable table, truncated normal.
 
     Args:
-        std: Standard deviation of the initial values; by default that of the backbone, 0.02 for most.
+        std: Standard deviation of the initial values; by default that of the backbone, 0.02 for
+            most.
     """
 
     paper_name = 'learnable'
@@ -110,8 +119,13 @@ class Sine(AbsolutePosition):
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table, zero for prefix tokens."""
         if embed_dims % 4:
-            raise ConfigError(f"pe_type='sine' needs embed_dims to be a multiple of 4, not {embed_dims}")
-        angles = (2 * math.pi * torch.arange(1, side + 1, dtype=torch.float64) / (side + 1e-6) for side in grid)
+            raise ConfigError(
+                f"pe_type='sine' needs embed_dims to be a multiple of 4, not {embed_dims}"
+            )
+        angles = (
+            2 * math.pi * torch.arange(1, side + 1, dtype=torch.float64) / (side + 1e-6)
+            for side in grid
+        )
         rows, columns = (_waves(angle, embed_dims // 2) for angle in angles)
         by_row, by_column = rows[:, None].expand(*grid, -1), columns.expand(*grid, -1)
         table = torch.cat((by_row, by_column), dim=-1).flatten(0, 1)  # (N, D)

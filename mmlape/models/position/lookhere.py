@@ -3,18 +3,20 @@
 lookhere   logits(i, j) -= slope s_l s_h |p_i - p_j|  if j lies in the view of head h from i      (NeurIPS 2024)
            j is left out                               otherwise
 
-with the Euclidean distance of the patches, and a slope s_l of the layer that falls linearly over the depth. The views
-are those of the public code (GreenCUBIC/lookhere), which all contain the patch itself:
+with the Euclidean distance of the patches, and a slope s_l of the layer that falls linearly over
+the depth. The views are those of the public code (GreenCUBIC/lookhere), which all contain the patch
+itself:
 
     halves      180 degrees: up, down, left, right
     corners     90 degrees: up and left, up and right, down and left, down and right
     triangles   90 degrees around up, down, left, right
     eighths     45 degrees beside an axis
 
-Of 6, 12 and 16 heads 4, 8 and 8 have a direction, as there, and the others see everything. s_h is 1/2 for each
-direction's first head and halves with each further one; heads that see everything have 1/4, 1/16, 1/64 and 1/256.
-Where a layer has fewer directed heads than there are directions, the next layer continues with the next direction;
-this, and the number of directed heads among others, is our choice.
+Of 6, 12 and 16 heads 4, 8 and 8 have a direction, as there, and the others see everything. s_h is
+1/2 for each direction's first head and halves with each further one; heads that see everything have
+1/4, 1/16, 1/64 and 1/256. Where a layer has fewer directed heads than there are directions, the
+next layer continues with the next direction; this, and the number of directed heads among others,
+is our choice.
 
 Nothing is trained or interpolated: a larger grid has more of the same offsets.
 """
@@ -44,7 +46,8 @@ VIEWS = {
         (RIGHT, UP_LEFT), (RIGHT, DOWN_LEFT), (DOWN, UP_LEFT), (DOWN, UP_RIGHT),
     ),
 }  # fmt: skip
-"""The directions of each view: a key is seen at the offset o = query - key if o . v >= 0 for all of their v."""
+"""The directions of each view: a key is seen at the offset o = query - key if o . v >= 0 for all of
+their v."""
 OUTSIDE = -1e4
 """What keys outside the view get, finite for queries that padding leaves no other key (DETR)."""
 
@@ -63,18 +66,23 @@ def _table(heads: _Heads, grid: Grid, device: torch.device | None) -> Tensor:
     table = -torch.tensor(heads.slopes, device=device)[:, None] * offset.norm(dim=-1)
     for head, direction in enumerate(heads.directions):
         towards = torch.tensor(direction, device=device)  # (vectors, 2)
-        seen = ((offset[:, None] * towards).sum(-1) >= 0).all(-1)  # no matmul, which autocast would round
+        # no matmul, which autocast would round
+        seen = ((offset[:, None] * towards).sum(-1) >= 0).all(-1)
         table[head].masked_fill_(~seen, OUTSIDE)
     return table
 
 
 @POSITION_ENCODINGS.register_module('lookhere')
 class LookHere(OffsetBias):
-    """Heads that see one direction each, with linear biases; prefix tokens see, and are seen, without one.
+    """Heads that see one direction each, with linear biases.
+
+    Prefix tokens see, and are seen, without one.
 
     Args:
-        view: How much a directed head sees: 'halves', 'corners', 'triangles', 'eighths', or several of these in turn.
-        directed: Number of directed heads, the first ones; by default two thirds, in complete fours from 6 heads on.
+        view: How much a directed head sees: 'halves', 'corners', 'triangles', 'eighths', or several
+            of these in turn.
+        directed: Number of directed heads, the first ones; by default two thirds, in complete fours
+            from 6 heads on.
         slope: Factor of all slopes, which a test at other sizes may change.
         layer_slopes: Factors of the first and the last layer.
 
@@ -100,7 +108,10 @@ class LookHere(OffsetBias):
         if not slope > 0:
             raise ConfigError(f'lookhere: slope={slope} must be positive, such as 1.0')
         if len(layer_slopes) != 2 or not min(layer_slopes) >= 0:
-            raise ConfigError(f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, 0.5)')
+            raise ConfigError(
+                f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, '
+                '0.5)'
+            )
         self.directed, self.slope, self.layer_slopes = directed, float(slope), tuple(layer_slopes)
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
@@ -109,18 +120,22 @@ class LookHere(OffsetBias):
         count, layer, layers = attn.num_heads, slot.layer, slot.num_layers
         if layer >= layers:
             raise ConfigError(
-                f"pe_type='lookhere' has slopes by depth, but layer {layer} was attached as one of {layers}: give "
-                'AttentionSlot the number of layers, num_layers'
+                f"pe_type='lookhere' has slopes by depth, but layer {layer} was attached as one of "
+                f'{layers}: give AttentionSlot the number of layers, num_layers'
             )
         directed = _directed(count) if self.directed is None else self.directed
         if not 0 <= directed <= count:
-            raise ConfigError(f'lookhere: directed={directed} must be between 0 and the number of heads, {count}')
+            raise ConfigError(
+                f'lookhere: directed={directed} must be between 0 and the number of heads, {count}'
+            )
         around, free = len(self.directions), count - directed
         slopes = [2.0 ** -(1 + head // around) for head in range(directed)]
         slopes += [4.0 ** -(1 + head // ceil_div(free, 4)) for head in range(free)]
         first, last = self.layer_slopes
         factor = self.slope * (first + (last - first) * layer / max(layers - 1, 1))
-        turned = tuple(self.directions[(layer * directed + head) % around] for head in range(directed))
+        turned = tuple(
+            self.directions[(layer * directed + head) % around] for head in range(directed)
+        )
         self.heads = _Heads(turned, tuple(factor * slope for slope in slopes))
 
     def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:

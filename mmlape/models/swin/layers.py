@@ -1,12 +1,12 @@
-"""The layers of a Swin Transformer (ICCV 2021): attention in shifted windows, and the merging of patches.
+"""The layers of a Swin Transformer (ICCV 2021).
 
-Every second layer shifts its windows (section 3.2). Tokens that are neighbours only because the grid was rolled do not
-see each other:
+Attention in shifted windows, and the merging of patches. Every second layer shifts its windows
+(section 3.2). Tokens that are neighbours only because the grid was rolled do not see each other:
 
     out = unroll(merge(Attention(windows(roll(x)))))
 
-From stage to stage, four neighbouring tokens become one of twice the width. The PE of a layer-adaptive joining goes
-the same way, through a norm of its own and the shared linear map:
+From stage to stage, four neighbouring tokens become one of twice the width. The PE of a
+layer-adaptive joining goes the same way, through a norm of its own and the shared linear map:
 
     x' = Linear(LN(concat(x_00, x_10, x_01, x_11)))
 """
@@ -40,7 +40,8 @@ def apart_in(grid: Grid, window: int, shift: int, device: torch.device) -> Tenso
     """
     # whether a row, or a column, has come around the border
     rows, columns = ((torch.arange(side, device=device) >= side - shift).int() for side in grid)
-    parts = partition((2 * rows[:, None] + columns)[None, ..., None], window)[..., 0]  # (windows, N)
+    # (windows, N)
+    parts = partition((2 * rows[:, None] + columns)[None, ..., None], window)[..., 0]
     return parts[:, :, None] != parts[:, None]
 
 
@@ -55,16 +56,17 @@ def _windows(x: Tensor, hw: Grid, grid: Grid, side: int, shift: int) -> Tensor:
 class ShiftedWindowAttention(MultiheadAttention):
     """Swin's attention, for maps of any size.
 
-    Maps are padded to complete windows on the right and the bottom, with zeros before the qkv projection, and the
-    padding is not masked.
+    Maps are padded to complete windows on the right and the bottom, with zeros before the qkv
+    projection, and the padding is not masked.
 
     Args:
         *args: Of ``MultiheadAttention``, whose ``window_size`` is needed.
         shift: By how many tokens windows are shifted.
-        pad_small_map: What happens to a map whose short side is at most a window. True pads and shifts it like any
-            other, as mmdetection, mmsegmentation and mmpretrain's option of this name do. False shrinks the windows to
-            its short side and does not shift them, as Microsoft's classifier does; tables of the encodings are
-            resized where they are made for other windows.
+        pad_small_map: What happens to a map whose short side is at most a window. True pads and
+            shifts it like any other, as mmdetection, mmsegmentation and mmpretrain's option of this
+            name do. False shrinks the windows to its short side and does not shift them, as
+            Microsoft's classifier does; tables of the encodings are resized where they are made for
+            other windows.
         **kwargs: Of ``MultiheadAttention``.
     """
 
@@ -81,11 +83,17 @@ class ShiftedWindowAttention(MultiheadAttention):
         return min(hw), 0
 
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
-        """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D); ``hw`` is their grid."""
+        """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D).
+
+        ``hw`` is their grid.
+        """
         (height, width), (side, shift) = hw, self.windows_of(hw)
-        # padded before the projection, whose bias the padding then has as keys and values: so is the public code's
+        # padded before the projection, whose bias the padding then has as keys and values: so is
+        # the public code's
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
-        parts = [_windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
+        parts = [
+            _windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)
+        ]
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
         q, k, v = self._project(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         apart = apart_in(grid, side, shift, q.device) if shift else None
@@ -112,7 +120,10 @@ def merge_cells(x: Tensor, grid: Grid) -> Tensor:
 
 
 class PatchMerging(nn.Module):
-    """The step from one stage to the next, from C to 2C channels; with ``pe_norm``, the PE has a norm of its own."""
+    """The step from one stage to the next, from C to 2C channels.
+
+    With ``pe_norm``, the PE has a norm of its own.
+    """
 
     def __init__(self, embed_dims: int, norm_cfg: dict, pe_norm: str | None = None):
         super().__init__()

@@ -1,6 +1,7 @@
 """Swin Transformer (ICCV 2021) with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
 
-attention input of layer l: LN(x) + w_l;  from stage to stage: x <- merge(x), w <- merge(w) or a table of its own
+attention input of layer l:  LN(x) + w_l
+from stage to stage:         x <- merge(x), w <- merge(w) or a table of its own
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,12 @@ from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import norms_around
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
+from mmlape.models.layers.transformer_layer import (
+    TransformerEncoderLayer,
+    build_layers,
+    full_precision,
+    growing_rates,
+)
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import (
@@ -36,7 +42,11 @@ from mmlape.models.swin.layers import (
 
 
 def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
-    return dict(embed_dims=embed_dims, depths=(2, 2, third, 2), num_heads=tuple(num_heads * 2**i for i in range(4)))
+    return dict(
+        embed_dims=embed_dims,
+        depths=(2, 2, third, 2),
+        num_heads=tuple(num_heads * 2**i for i in range(4)),
+    )
 
 
 ARCHS = {'tiny': _arch(96, 6, 3), 'small': _arch(96, 18, 3), 'base': _arch(128, 18, 4)}
@@ -46,38 +56,47 @@ HIERARCHIES = ('merge', 'stage')
 class SwinTransformer(BaseBackbone):
     """Swin; the default arguments are those of Swin-T, ``pe_type='learnable', pe_joining='lape'`` makes it LaPE's.
 
-    Images of any size of at least one patch work: images are padded to complete patches, maps to complete windows and
-    to even sides before merging, always with zeros on the right and the bottom, and cropped again. An absolute PE is
-    resized to the grid once per forward. Parameter names are the official ones, with ``pe_norm`` beside each
-    ``norm1`` and, where a PE is merged, beside ``downsample.norm``.
+    Images of any size of at least one patch work: images are padded to complete patches, maps to
+    complete windows and to even sides before merging, always with zeros on the right and the
+    bottom, and cropped again. An absolute PE is resized to the grid once per forward. Parameter
+    names are the official ones, with ``pe_norm`` beside each ``norm1`` and, where a PE is merged,
+    beside ``downsample.norm``.
 
     Arguments that are not listed are those of ``VisionTransformer``.
 
     Args:
-        arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths`` and ``num_heads`` of the stages.
+        arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths`` and ``num_heads``
+            of the stages.
         img_size: Side in pixels, or (height, width), that the PE tables are made for.
         patch_size: Side of a patch in pixels.
         window_size: Side of a window in tokens; one value, or one for each stage.
-        pad_small_map: What happens to maps whose short side is at most a window: True pads and shifts them, as
-            mmdetection and mmsegmentation do; False shrinks the windows to that side and does not shift them, as
-            Microsoft's classifier does. Bias tables are made for the windows of ``img_size``.
-        out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
-        out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
-            (B, D, rows, columns).
-        pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or another kind in
-            ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and arguments; or a list of those with
-            at most one absolute kind, such as ['learnable', 'rpe'].
-        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'lape', 'lape-shared', 'pvg' or 'mpvg';
-            the last norm of 'mpvg' is that of the last stage, and its PE the one that this stage received.
+        pad_small_map: What happens to maps whose short side is at most a window: True pads and
+            shifts them, as mmdetection and mmsegmentation do; False shrinks the windows to that
+            side and does not shift them, as Microsoft's classifier does. Bias tables are made for
+            the windows of ``img_size``.
+        out_indices: Stages to return, each through a norm of its own; negative ones count from the
+            end.
+        out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D);
+            'featmap' (B, D, rows, columns).
+        pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or
+            another kind in ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and
+            arguments; or a list of those with at most one absolute kind, such as ['learnable',
+            'rpe'].
+        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'lape',
+            'lape-shared', 'pvg' or 'mpvg'; the last norm of 'mpvg' is that of the last stage, and
+            its PE the one that this stage received.
         pe_norm: What norms the PE in 'lape', 'lape-shared', 'pvg' and 'mpvg' (LaPE, Table 8).
-        pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before, merged as the
-            tokens are, with a norm of its own in 'lape' and 'lape-shared'; 'stage', a table of each stage.
-        patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of DPN's Table 6.
+        pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before,
+            merged as the tokens are, with a norm of its own in 'lape' and 'lape-shared'; 'stage', a
+            table of each stage.
+        patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of
+            DPN's Table 6.
         norm_cfg: Of the norms; LayerNorm with eps 1e-5 by default.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k stages too.
 
     Raises:
-        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+        ConfigError: For unknown names and for combinations that cannot work; the message has the
+            valid choices.
     """
 
     archs = ARCHS
@@ -85,7 +104,9 @@ class SwinTransformer(BaseBackbone):
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)
-    model_names = name_models('swin-{}', ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')})
+    model_names = name_models(
+        'swin-{}', ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
+    )
     paper_name = 'Swin'
     paper_sizes = {'tiny': 'T'}
 
@@ -123,20 +144,31 @@ class SwinTransformer(BaseBackbone):
         _check_sizes(size, patch_size, patch_norm)
         self.grid: Grid = self.grid_of(size)
         self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
-        self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
-        self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = interpolate_mode, frozen_stages, pe_hierarchy
+        self.strides = (
+            tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
+        )
+        self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = (
+            interpolate_mode,
+            frozen_stages,
+            pe_hierarchy,
+        )
         self.norm_cfg = norm_cfg or dict(type='LN')
         self.position = _resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
 
         eps = self.norm_cfg.get('eps', 1e-5)
         norm_cfg = {**self.norm_cfg, 'eps': eps}
-        self.recorded_arguments = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
+        self.recorded_arguments = dict(
+            patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map
+        )
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
         self.table_windows = table_windows(self.window_sizes, self.grid, pad_small_map)
         attn = dict(
-            qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate, pad_small_map=pad_small_map
+            qkv_bias=qkv_bias,
+            attn_drop_rate=attn_drop_rate,
+            proj_drop_rate=drop_rate,
+            pad_small_map=pad_small_map,
         )
         options = dict(drop_rate=drop_rate, norm_cfg=self.norm_cfg, with_cp=with_cp)
         self.layers = nn.ModuleList(self._build_stages(attn, drop_path_rate, options))
@@ -150,13 +182,22 @@ class SwinTransformer(BaseBackbone):
         """Return the width of a stage's tokens."""
         return self.embed_dims * 2**stage
 
-    def _build_stages(self, attn: dict, drop_path_rate: float, options: dict) -> Iterator[SwinStage]:
+    def _build_stages(
+        self,
+        attn: dict,
+        drop_path_rate: float,
+        options: dict,
+    ) -> Iterator[SwinStage]:
         """Build the stages; ``attn`` are arguments of every attention, ``options`` of every layer."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
         rates = growing_rates(drop_path_rate, sum(depths))
         first = 0  # the number of the stage's first layer, counted over all stages
         for stage, depth in enumerate(depths):
-            dims, window, side = self.dims_of(stage), self.window_sizes[stage], self.table_windows[stage]
+            dims, window, side = (
+                self.dims_of(stage),
+                self.window_sizes[stage],
+                self.table_windows[stage],
+            )
             slots = [
                 AttentionSlot(
                     layer=first + i,
@@ -169,10 +210,14 @@ class SwinTransformer(BaseBackbone):
                 for i in range(depth)
             ]
             attn = dict(attn, embed_dims=dims, num_heads=heads[stage], window_size=window)
+            attns = [
+                dict(attn, shift=window // 2 if i % 2 else 0, slot=slot)
+                for i, slot in enumerate(slots)
+            ]
             blocks = build_layers(
                 TransformerEncoderLayer,
                 ShiftedWindowAttention,
-                [dict(attn, shift=window // 2 if i % 2 else 0, slot=slot) for i, slot in enumerate(slots)],
+                attns,
                 self.position,
                 rates[first : first + depth],
                 embed_dims=dims,
@@ -200,8 +245,9 @@ class SwinTransformer(BaseBackbone):
         """Return a stage's own PE on a grid, (1, N, D); None without an absolute PE."""
         if self.position.absolute is None:
             return None
-        name, kind = self.pe_names[stage], self.position.absolute
-        return kind.resize(getattr(self, name), self.table_grid(name, self.grid), grid, 0, self.interpolate_mode)
+        name = self.pe_names[stage]
+        table, made_for = getattr(self, name), self.table_grid(name, self.grid)
+        return self.position.absolute.resize(table, made_for, grid, 0, self.interpolate_mode)
 
     def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Resize the first stage's PE to a grid; there are no prefix tokens."""
@@ -214,7 +260,11 @@ class SwinTransformer(BaseBackbone):
         """
         if self.pe_hierarchy == 'merge':
             merging = self.layers[stage - 1].downsample
-            return x, self.position.joining.change_grid(pe, lambda table: merging.merge_position(table, grid))
+
+            def merge(table: Tensor) -> Tensor:
+                return merging.merge_position(table, grid)
+
+            return x, self.position.joining.change_grid(pe, merge)
         pe = self._table(stage, merged_grid(grid))
         return self.position.joining.enter(x, pe), pe
 
@@ -225,7 +275,9 @@ class SwinTransformer(BaseBackbone):
             grids += [grid] * depth
             grid = merged_grid(grid)
         if inside:
-            return [(layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)]
+            return [
+                (layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)
+            ]
         return grids
 
     @torch.no_grad()
@@ -249,7 +301,9 @@ class SwinTransformer(BaseBackbone):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the norms of the stages whose output is not asked for."""
-        norms = tuple(f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices)
+        norms = tuple(
+            f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices
+        )
         return norms + (('pe_norm.',) if self.last_norm is None else ())
 
     # running
@@ -272,7 +326,10 @@ class SwinTransformer(BaseBackbone):
         return tuple(outs[index] for index in self.out_indices)
 
     def normed(self, x: Tensor, stage: int, pe: Stream) -> Tensor:
-        """Return a stage's tokens (B, N, D) through the norm of its output; ``pe`` is what the stage received."""
+        """Return a stage's tokens (B, N, D) through the norm of its output.
+
+        ``pe`` is what the stage received.
+        """
         norm = getattr(self, f'norm{stage}')
         if norm is not self.last_norm:
             return norm(x)
@@ -293,7 +350,8 @@ class SwinTransformer(BaseBackbone):
 
     def norm_places(self) -> NormPlaces:
         """Return where there are norms of the PE, with those of the merging."""
-        merges = self.pe_hierarchy == 'merge' and self.position.absolute is not None and len(self.layers) > 1
+        has_table = self.position.absolute is not None
+        merges = self.pe_hierarchy == 'merge' and has_table and len(self.layers) > 1
         merging = self.layers[0].downsample.pe_norm is not None if merges else None
         return super().norm_places()._replace(merging=merging)
 
@@ -306,10 +364,17 @@ class SwinTransformer(BaseBackbone):
     def layer_names(self) -> list[str]:
         """What the parameter names of each layer begin with."""
         depths = self.arch['depths']
-        return [f'layers.{stage}.blocks.{i}.' for stage, depth in enumerate(depths) for i in range(depth)]
+        return [
+            f'layers.{stage}.blocks.{i}.'
+            for stage, depth in enumerate(depths)
+            for i in range(depth)
+        ]
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Return the depth of a parameter for layer-wise learning rates; a merging has that of the layer before it."""
+        """Return the depth of a parameter for layer-wise learning rates.
+
+        A merging has that of the layer before it.
+        """
         stage, _, rest = param_name.removeprefix(prefix).removeprefix('layers.').partition('.')
         if rest.startswith('downsample.'):
             return sum(self.arch['depths'][: int(stage) + 1]), self.num_layers + 2
@@ -319,7 +384,11 @@ class SwinTransformer(BaseBackbone):
         """Return the embeddings, and the first ``frozen_stages`` stages with the norms of their outputs."""
         if self.frozen_stages < 0:
             return []
-        norms = [getattr(self, f'norm{stage}') for stage in self.out_indices if stage < self.frozen_stages]
+        norms = [
+            getattr(self, f'norm{stage}')
+            for stage in self.out_indices
+            if stage < self.frozen_stages
+        ]
         if self.pe_norm is not None and self.frozen_stages == len(self.layers):
             norms.append(self.pe_norm)
         return [self.patch_embed, self.pos_drop, *self.layers[: self.frozen_stages], *norms]
@@ -336,30 +405,40 @@ def _resolve_arch(arch: str | dict) -> dict:
     for stage, count in enumerate(heads):
         dims = arch['embed_dims'] * 2**stage
         if dims % count:
-            raise ConfigError(f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads')
+            raise ConfigError(
+                f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads'
+            )
     return dict(embed_dims=arch['embed_dims'], depths=depths, num_heads=heads)
 
 
-def _resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str, pe_hierarchy: str) -> Position:
+def _resolve_swin_position(
+    pe_type: PositionType,
+    pe_joining: str,
+    pe_norm: str,
+    pe_hierarchy: str,
+) -> Position:
     """Look position encodings and their joining up; they must fit windows and stages."""
     position = resolve_position(pe_type, pe_joining, pe_norm, staged=True)
     if position.joining.table_per_layer:
+        one_table = {name: other for name, other in joinings().items() if not other.table_per_layer}
+        absolute = position.absolute
         fitting = [
-            name
-            for name, other in joinings().items()
-            if not other.table_per_layer and (position.absolute is None or other.fits(position.absolute))
+            name for name, other in one_table.items() if absolute is None or other.fits(absolute)
         ]
         raise ConfigError(
-            f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to stage; choose '
-            f'pe_joining from: {", ".join(fitting)}'
+            f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to '
+            f'stage; choose pe_joining from: {", ".join(fitting)}'
         )
     unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
     if unfit:
-        raise ConfigError(f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out')
+        raise ConfigError(
+            f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out'
+        )
     require_choice('pe_hierarchy', pe_hierarchy, HIERARCHIES)
     if pe_hierarchy != 'merge' and position.absolute is None:
         raise ConfigError(
-            f'pe_hierarchy={pe_hierarchy!r} would have no effect without an absolute kind in pe_type={pe_type!r}; '
+            f'pe_hierarchy={pe_hierarchy!r} would have no effect without an absolute kind in '
+            f'pe_type={pe_type!r}; '
             "leave it at its default, 'merge'"
         )
     return position

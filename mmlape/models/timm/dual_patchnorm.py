@@ -17,21 +17,22 @@ from mmlape.models.timm.subclassing import Proxy, Subclassed, subclass
 def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
     """Put the norms of Dual PatchNorm, or of one of its ablations, around the patch embedding of a ViT of timm.
 
-    All start with scale 1 and shift 0, and have the eps of the layers' norms. ``patch_embed.norm0`` norms the C*P*P
-    values of a patch in the order (channel, row, column), ``patch_embed.norm`` its token; 'post-posemb' and
-    'pre-post-posemb' norm tokens + PE by ``norm_pre``. Load pretrained weights before, and build the optimiser and
-    compile afterwards.
+    All start with scale 1 and shift 0, and have the eps of the layers' norms. ``patch_embed.norm0``
+    norms the C*P*P values of a patch in the order (channel, row, column), ``patch_embed.norm`` its
+    token; 'post-posemb' and 'pre-post-posemb' norm tokens + PE by ``norm_pre``. Load pretrained
+    weights before, and build the optimiser and compile afterwards.
 
     Args:
         model: A ``VisionTransformer`` or ``Eva`` of timm whose stem is timm's ``PatchEmbed``.
-        patch_norm: 'dual', 'pre', 'post', 'post-posemb', 'pre-post-posemb', 'learnable-only', 'no-learnable' or 'rms'.
+        patch_norm: 'dual', 'pre', 'post', 'post-posemb', 'pre-post-posemb', 'learnable-only',
+            'no-learnable' or 'rms'.
 
     Returns:
         The model.
 
     Raises:
-        ConfigError: For another stem, one that has such norms already, a compiled model, and an unknown name. The
-            model is then as it was.
+        ConfigError: For another stem, one that has such norms already, a compiled model, and an
+            unknown name. The model is then as it was.
         StackError: If timm is missing or too old.
     """
     names = [name for name in PATCH_NORMS if name != 'none']
@@ -41,7 +42,10 @@ def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
     embed, weight = model.patch_embed, model.patch_embed.proj.weight
     eps = getattr(getattr(model.blocks[0], 'norm1', None), 'eps', 1e-6)
     dims = (weight[0].numel(), model.embed_dim, model.embed_dim)
-    norms = [build and build(size, eps=eps).to(weight).train(model.training) for build, size in zip(builders, dims)]
+    norms = [
+        build and build(size, eps=eps).to(weight).train(model.training)
+        for build, size in zip(builders, dims)
+    ]
     # nothing below can fail
     embed.patch_norm, embed.norms_position, embed.norm0 = patch_norm, norms[2] is not None, norms[0]
     if norms[1] is not None:
@@ -72,8 +76,8 @@ class PatchNormed(Subclassed):
         sides = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
         if self.norm0 is not None and sides not in (None, tuple(self.patch_size)):
             raise ConfigError(
-                f'patch_norm={self.patch_norm!r} norms patches of {self.patch_size}: change the patch size before '
-                'add_dual_patchnorm'
+                f'patch_norm={self.patch_norm!r} norms patches of {self.patch_size}: change the '
+                'patch size before add_dual_patchnorm'
             )
         super().set_input_size(img_size=img_size, patch_size=patch_size)
 
@@ -96,16 +100,26 @@ def _check(model: nn.Module, patch_norm: str) -> None:
     _, after, behind = PATCH_NORMS[patch_norm]
     embed = model.patch_embed
     if isinstance(embed, PatchNormed):
-        raise ConfigError(f'add_dual_patchnorm: the model has patch_norm={embed.patch_norm!r} already')
+        raise ConfigError(
+            f'add_dual_patchnorm: the model has patch_norm={embed.patch_norm!r} already'
+        )
     if type(embed) is not PatchEmbed:
-        raise ConfigError(f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of patches')
+        raise ConfigError(
+            f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of '
+            'patches'
+        )
     if after and not isinstance(embed.norm, nn.Identity):
-        raise ConfigError(f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so already')
+        raise ConfigError(
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so '
+            'already'
+        )
     if behind and not isinstance(model.norm_pre, nn.Identity):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and norm_pre does so already'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and norm_pre does '
+            'so already'
         )
     if behind and (isinstance(model, Joined) or getattr(model, 'pos_embed', None) is None):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and this model adds no PE to its tokens'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and this model adds '
+            'no PE to its tokens'
         )

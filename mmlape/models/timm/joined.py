@@ -1,7 +1,8 @@
 """What a ViT of timm and its layers become when the PE is joined in every layer.
 
-timm's own methods run, on proxies for one forward (``Proxy``). The PE of a forward is in an object of that
-forward, never in the model: forwards of several sizes, recomputed activations and copies do not meet.
+timm's own methods run, on proxies for one forward (``Proxy``). The PE of a forward is in an object
+of that forward, never in the model: forwards of several sizes, recomputed activations and copies do
+not meet.
 """
 
 from functools import partial
@@ -28,7 +29,8 @@ class JoinedForward(Proxy):
     """One forward of a changed model: timm's methods find here the PE, and layers that join it.
 
     Attributes:
-        pos_embed: What timm adds to the tokens: the table if the joining is at the input, else zeros of its shape.
+        pos_embed: What timm adds to the tokens: the table if the joining is at the input, else
+            zeros of its shape.
         stream: The PE as each layer receives it, by the layer's number.
         kept: Indices (B, K, 1) of the tokens that patch dropout has kept; None if all are.
         count: Tokens before the dropout.
@@ -38,14 +40,19 @@ class JoinedForward(Proxy):
     def __init__(self, model: nn.Module):
         super().__init__(model)
         table = getattr(model, table_names(model)[0])
-        self.pos_embed = table if model.joining.at_input else table.new_zeros(()).expand(table.shape)
+        self.pos_embed = (
+            table if model.joining.at_input else table.new_zeros(()).expand(table.shape)
+        )
         self.stream: dict[int, Stream] = {}
         self.kept: Tensor | None = None
         self.count = 0
         self.with_gradients = torch.is_grad_enabled()
 
     def _pos_embed(self, x: Tensor):
-        """Return what timm's method returns, without the PE in the tokens (B, N, D); x is (B, rows, columns, D)."""
+        """Return what timm's method returns, without the PE in the tokens (B, N, D).
+
+        ``x`` is (B, rows, columns, D).
+        """
         model = self.module
         tables = [getattr(model, name) for name in table_names(model)]
         if model.dynamic_img_size:
@@ -54,14 +61,18 @@ class JoinedForward(Proxy):
             prefix = 0 if model.no_embed_class else model.num_prefix_tokens
             src, dst = model.patch_embed.grid_size, x.shape[1:3]
             tables = [
-                resample_abs_pos_embed(table, new_size=dst, old_size=src, num_prefix_tokens=prefix) for table in tables
+                resample_abs_pos_embed(table, new_size=dst, old_size=src, num_prefix_tokens=prefix)
+                for table in tables
             ]
         self.stream[0] = tuple(tables) if model.joining.table_per_layer else tables[0]
         return model.plain._pos_embed(self, x)
 
     @property
     def patch_drop(self):
-        """The model's patch dropout, which notes here what it keeps; None or the identity without one."""
+        """The model's patch dropout, which notes here what it keeps.
+
+        None or the identity without one.
+        """
         drop = self.module.patch_drop
         return drop if drop is None or isinstance(drop, nn.Identity) else self._drop
 
@@ -69,7 +80,8 @@ class JoinedForward(Proxy):
         """Return what patch dropout returns of tokens (B, N, D)."""
         every = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)[..., None]  # (B, N, 1)
         out = self.module.patch_drop(every)
-        kept, *rest = out if isinstance(out, tuple) else (out,)  # Eva's also returns indices of patches
+        # Eva's also returns indices of patches
+        kept, *rest = out if isinstance(out, tuple) else (out,)
         if kept.shape[1] < x.shape[1]:
             self.kept, self.count = kept, x.shape[1]
             x = x.gather(1, kept.expand(-1, -1, x.shape[2]))
@@ -133,7 +145,9 @@ class Joined(Subclassed):
         for name in tables:
             table = getattr(self, name)
             size = dict(new_size=self.patch_embed.grid_size, old_size=src, num_prefix_tokens=prefix)
-            setattr(self, name, nn.Parameter(resample_abs_pos_embed(table, **size), table.requires_grad))
+            setattr(
+                self, name, nn.Parameter(resample_abs_pos_embed(table, **size), table.requires_grad)
+            )
 
     def prune_intermediate_layers(self, *args, **kwargs):
         """Leave out layers as timm does, and their tables."""
@@ -160,13 +174,14 @@ class JoinedPre(Subclassed):
         """Run timm's layer on tokens (B, N, D) in one forward of the model.
 
         Raises:
-            ConfigError: If it is called by itself, where the PE would be lost, or under reentrant recomputation,
-                where the gradients of the PE would be.
+            ConfigError: If it is called by itself, where the PE would be lost, or under reentrant
+                recomputation, where the gradients of the PE would be.
         """
         if run is None:
             raise ConfigError(
-                f'layer {self.number} joins the position embedding, which the model passes on: call the model, its '
-                'forward_features or its forward_intermediates instead of the layer'
+                f'layer {self.number} joins the position embedding, which the model passes on: '
+                'call the model, its forward_features or its forward_intermediates instead of the '
+                'layer'
             )
         pe = run.stream[self.number]
         own, passed = self.joining.advance(pe, self.pe_norm)
@@ -176,14 +191,18 @@ class JoinedPre(Subclassed):
         return self.run(x, run.rows(own), *args, **kwargs)
 
     def _check_kept(self, pe: Stream, passed: Stream) -> None:
-        """Refuse to pass a PE on without its gradients: reentrant recomputation connects the tokens only."""
+        """Refuse to pass a PE on without its gradients.
+
+        Reentrant recomputation connects the tokens only.
+        """
         trained = [*_tensors(pe), *([] if self.pe_norm is None else self.pe_norm.parameters())]
         made_here = {*map(id, _tensors(passed))} - {*map(id, _tensors(pe))}
         if made_here and any(value.requires_grad for value in trained):
             raise ConfigError(
-                f'layer {self.number} runs without gradients in a forward that began with them, as reentrant '
-                'recomputation does, and the position embedding would lose its gradients: call '
-                'timm.layers.set_reentrant_ckpt(False), or wrap layers with CheckpointImpl.NO_REENTRANT'
+                f'layer {self.number} runs without gradients in a forward that began with them, as '
+                'reentrant recomputation does, and the position embedding would lose its '
+                'gradients: call timm.layers.set_reentrant_ckpt(False), or wrap layers with '
+                'CheckpointImpl.NO_REENTRANT'
             )
 
     def run(self, x: Tensor, own: Tensor | None, *args, **kwargs) -> Tensor:

@@ -1,7 +1,8 @@
-"""LaPE in a ViT of timm, in place: the PE is joined in every layer instead of at the input (LaPE, ICCV 2023).
+"""LaPE in a ViT of timm, in place.
 
-timm adds the table once, x0 = tokens + w. A changed model runs timm's own methods, but w goes along beside the tokens,
-and the attention of layer l sees LN(x) + w_l with w_l = LN_l(w_{l-1}), or what another joining says
+The PE is joined in every layer instead of at the input (LaPE, ICCV 2023). timm adds the table once,
+x0 = tokens + w. A changed model runs timm's own methods, but w goes along beside the tokens, and
+the attention of layer l sees LN(x) + w_l with w_l = LN_l(w_{l-1}), or what another joining says
 (``mmlape.models.position.joining``); a joining that is at the input too leaves timm's sum as it is.
 """
 
@@ -21,24 +22,27 @@ from mmlape.models.timm.subclassing import subclass
 def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:
     """Join the position embedding of a ViT of timm in every layer, in place.
 
-    The model keeps timm's names, and each layer gets ``blocks.N.pe_norm``, a norm of the type and eps of the layer's
-    own norm that starts with scale 1 and shift 0, the paper's start; 'shared' has no new parameter, and 'unshared' a
-    table for each layer, ``pos_embed0`` and so on, which start as copies of the model's. Tokens without a row of the
-    table (``no_embed_class``) get nothing, in any layer. Load pretrained weights before, and build the optimiser and
-    compile afterwards.
+    The model keeps timm's names, and each layer gets ``blocks.N.pe_norm``, a norm of the type and
+    eps of the layer's own norm that starts with scale 1 and shift 0, the paper's start; 'shared'
+    has no new parameter, and 'unshared' a table for each layer, ``pos_embed0`` and so on, which
+    start as copies of the model's. Tokens without a row of the table (``no_embed_class``) get
+    nothing, in any layer. Load pretrained weights before, and build the optimiser and compile
+    afterwards.
 
     Args:
-        model: A ``VisionTransformer`` or ``Eva`` of timm with a position embedding; rotary ones stay beside it.
-        joining: 'lape', 'lape-shared', 'shared', 'unshared', 'pvg', 'mpvg', or another name in ``JOININGS`` whose
-            class has ``advance`` and ``combine``. 'pvg' and 'mpvg' take a model without class token and registers;
-            'mpvg' adds ``pe_norm`` beside ``norm``, which must come before the pooling (``fc_norm=False``).
+        model: A ``VisionTransformer`` or ``Eva`` of timm with a position embedding; rotary ones
+            stay beside it.
+        joining: 'lape', 'lape-shared', 'shared', 'unshared', 'pvg', 'mpvg', or another name in
+            ``JOININGS`` whose class has ``advance`` and ``combine``. 'pvg' and 'mpvg' take a model
+            without class token and registers; 'mpvg' adds ``pe_norm`` beside ``norm``, which must
+            come before the pooling (``fc_norm=False``).
 
     Returns:
         The model.
 
     Raises:
-        ConfigError: For a model without such a table, one that has been changed or compiled before, one that the
-            joining is not for, and an unknown joining. The model is then as it was.
+        ConfigError: For a model without such a table, one that has been changed or compiled before,
+            one that the joining is not for, and an unknown joining. The model is then as it was.
         StackError: If timm is missing or too old.
     """
     chosen = _resolve(joining)
@@ -74,16 +78,23 @@ def check_model(model: nn.Module, function: str) -> None:
 
     name = type(model).__name__
     if hasattr(model, '_orig_mod') or getattr(model, '_compiled_call_impl', None) is not None:
-        raise ConfigError(f'{function}: the model is compiled; call {function} before torch.compile')
+        raise ConfigError(
+            f'{function}: the model is compiled; call {function} before torch.compile'
+        )
     if not isinstance(model, VisionTransformer | Eva):
         ours = '; mmlape.SwinTransformer has both methods' if name.startswith('Swin') else ''
         raise ConfigError(f"{function} takes timm's VisionTransformer and Eva, not {name}{ours}")
 
 
 def _resolve(name: str) -> Joining:
-    """Return a joining that layers of timm can do: they receive the PE, and it gives attention one tensor."""
+    """Return a joining that layers of timm can do.
+
+    They receive the PE, and it gives attention one tensor.
+    """
     known = joinings()
-    fitting = [other for other, one in known.items() if one.travels and type(one).join is Joining.join]
+    fitting = [
+        other for other, one in known.items() if one.travels and type(one).join is Joining.join
+    ]
     if name not in fitting:
         raise ConfigError(f'add_lape: joining={name!r} is none of these: {", ".join(fitting)}')
     return known[name]
@@ -94,15 +105,19 @@ def _table_of(model: nn.Module) -> nn.Parameter:
     check_model(model, 'add_lape')
     name = type(model).__name__
     if isinstance(model, Joined):
-        raise ConfigError(f'add_lape: the model has been changed before, to joining={model.joining.name!r}')
+        raise ConfigError(
+            f'add_lape: the model has been changed before, to joining={model.joining.name!r}'
+        )
     table = getattr(model, TABLE, None)
     if table is None:
         rotary = ', its PE is rotary only' if getattr(model, 'rope', None) is not None else ''
-        raise ConfigError(f'add_lape: this {name} has no position embedding to join: pos_embed is None{rotary}')
+        raise ConfigError(
+            f'add_lape: this {name} has no position embedding to join: pos_embed is None{rotary}'
+        )
     if getattr(model.patch_embed, 'norms_position', False):
         raise ConfigError(
-            f'add_lape: patch_norm={model.patch_embed.patch_norm!r} norms tokens + PE, which LaPE does not add: '
-            'take another patch_norm'
+            f'add_lape: patch_norm={model.patch_embed.patch_norm!r} norms tokens + PE, which LaPE '
+            'does not add: take another patch_norm'
         )
     return table
 
@@ -113,13 +128,16 @@ def _check_tokens(model: nn.Module, joining: Joining) -> None:
     count = model.num_prefix_tokens
     if joining.patches_only and count:
         raise ConfigError(
-            f'{name} is for pooled patch tokens, and this model has {count} before them: build it with '
-            "class_token=False, global_pool='avg', fc_norm=False and no registers (mmlape.TimmViT: with_prefix=False)"
+            f'{name} is for pooled patch tokens, and this model has {count} before them: build it '
+            'with '
+            "class_token=False, global_pool='avg', fc_norm=False and no registers (mmlape.TimmViT: "
+            'with_prefix=False)'
         )
     behind = getattr(model, 'fc_norm', None)
     if joining.at_last_norm and behind is not None and not isinstance(behind, nn.Identity):
         raise ConfigError(
-            f'{name} joins at the last norm, which comes behind the pooling here: build the model with fc_norm=False'
+            f'{name} joins at the last norm, which comes behind the pooling here: build the model '
+            'with fc_norm=False'
         )
 
 
@@ -133,8 +151,8 @@ def _change_of(block: nn.Module, number: int) -> type:
     if isinstance(block, ResPostBlock | EvaBlockPostNorm):
         return JoinedPost
     raise ConfigError(
-        f'add_lape: layer {number} is a {type(block).__name__}; layers can be Block, ResPostBlock, EvaBlock and '
-        'EvaBlockPostNorm, whose one attention comes before their FFN'
+        f'add_lape: layer {number} is a {type(block).__name__}; layers can be Block, ResPostBlock, '
+        'EvaBlock and EvaBlockPostNorm, whose one attention comes before their FFN'
     )
 
 

@@ -36,29 +36,36 @@ class ForwardState(NamedTuple):
 class TimmViT(IsotropicBackbone):
     """Any plain ViT of timm's registry: its classes ``VisionTransformer`` and ``Eva``.
 
-    timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
-    last one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right
-    and the bottom to complete patches, and timm resizes its PE to the grid. Attention, position encodings and
-    LayerScale are timm's. Arguments not listed here are ``VisionTransformer``'s.
+    timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and
+    layers behind the last one that is asked for. Images of any size of at least one patch work:
+    sides are padded with zeros on the right and the bottom to complete patches, and timm resizes
+    its PE to the grid. Attention, position encodings and LayerScale are timm's. Arguments not
+    listed here are ``VisionTransformer``'s.
 
     Args:
         model_name: timm's name, with or without the tag of weights, or 'hf-hub:REPOSITORY'.
-        pretrained: Load the weights that timm knows for the name: from the Hugging Face cache, else downloaded.
-        checkpoint: A file or address of timm's or the authors' weights instead; short for ``init_cfg``.
-        img_size: Side in pixels, or (height, width), that the PE table is made for; by default timm's.
-        patch_size: Another side of a patch, to which the stem's kernel is resampled; by default timm's.
-        final_norm: Whether every returned layer goes through the model's own final norm, as ``norm=True`` in timm;
-            models whose norm comes after the pooling (EVA-02) have none.
+        pretrained: Load the weights that timm knows for the name: from the Hugging Face cache, else
+            downloaded.
+        checkpoint: A file or address of timm's or the authors' weights instead; short for
+            ``init_cfg``.
+        img_size: Side in pixels, or (height, width), that the PE table is made for; by default
+            timm's.
+        patch_size: Another side of a patch, to which the stem's kernel is resampled; by default
+            timm's.
+        final_norm: Whether every returned layer goes through the model's own final norm, as
+            ``norm=True`` in timm; models whose norm comes after the pooling (EVA-02) have none.
         with_prefix: Whether class token and registers run along.
-        frozen: Whether the ViT is not trained: in evaluation mode, without gradients, activations and optimiser state.
+        frozen: Whether the ViT is not trained: in evaluation mode, without gradients, activations
+            and optimiser state.
         frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast.
-        pe_joining: 'default' is timm's own; any other as in ``mmlape.add_lape``. 'pvg' and 'mpvg' need
-            ``with_prefix=False``; without a final norm, 'mpvg' joins as 'pvg' does.
+        pe_joining: 'default' is timm's own; any other as in ``mmlape.add_lape``. 'pvg' and 'mpvg'
+            need ``with_prefix=False``; without a final norm, 'mpvg' joins as 'pvg' does.
         patch_norm: 'none', or a value that ``mmlape.add_dual_patchnorm`` takes.
         model_args: Further arguments of timm's class.
 
     Raises:
-        ConfigError: For a model that is no plain ViT, unknown names, and combinations that cannot work.
+        ConfigError: For a model that is no plain ViT, unknown names, and combinations that cannot
+            work.
         StackError: If timm is missing or too old.
     """
 
@@ -93,8 +100,16 @@ class TimmViT(IsotropicBackbone):
         source = find_model(model_name)
         super().__init__(_init_cfg(source, pretrained, checkpoint, init_cfg))
         if frozen_dtype is not None and (not frozen or frozen_dtype not in DTYPES):
-            raise ConfigError(f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True')
-        self.source, self.frozen, self.frozen_dtype, self.with_cp = source, frozen, frozen_dtype, with_cp
+            raise ConfigError(
+                f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with '
+                'frozen=True'
+            )
+        self.source, self.frozen, self.frozen_dtype, self.with_cp = (
+            source,
+            frozen,
+            frozen_dtype,
+            with_cp,
+        )
         options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
         change = partial(_change, pe_joining=pe_joining, patch_norm=patch_norm)
         self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {}, change)
@@ -107,7 +122,9 @@ class TimmViT(IsotropicBackbone):
         self.prefix_tokens = tuple(VIT + name for name in names)
         self.set_outputs(out_type, out_indices, len(self.vit.blocks))
         if out_type == 'cls_token' and 'cls_token' not in names:
-            raise ConfigError(f"{model_name} has no class token for out_type='cls_token': choose another out_type")
+            raise ConfigError(
+                f"{model_name} has no class token for out_type='cls_token': choose another out_type"
+            )
         self.keep_layers(max(self.out_indices) + 1)
         self.vit.requires_grad_(not frozen)
 
@@ -138,7 +155,10 @@ class TimmViT(IsotropicBackbone):
         return [self.vit] if self.frozen else []
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Return a parameter's depth, as timm's ``group_matcher`` has it: the final norm is the last layer's."""
+        """Return a parameter's depth, as timm's ``group_matcher`` has it.
+
+        The final norm is the last layer's.
+        """
         depth, depths = super().get_layer_depth(param_name, prefix)
         norms = tuple(f'{prefix}{VIT}{name}.' for name in ('norm', 'pe_norm'))
         return (self.num_layers if param_name.startswith(norms) else depth), depths
@@ -177,7 +197,8 @@ class TimmViT(IsotropicBackbone):
             hw = int(maps.shape[1]), int(maps.shape[2])
             run = JoinedForward(self.vit) if isinstance(self.vit, Joined) else self.vit
             tokens = run._pos_embed(maps)
-            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
+            # Eva returns both
+            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)
             return self.vit.norm_pre(tokens), ForwardState(run.blocks, rope, run.norm), hw
 
     def run_layers(
@@ -185,7 +206,8 @@ class TimmViT(IsotropicBackbone):
     ) -> tuple[Tensor, ForwardState]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D)."""
         rope = state.rope
-        per_layer = getattr(self.vit, 'rope_mixed', False)  # trained frequencies, other ones in each layer
+        # trained frequencies, other ones in each layer
+        per_layer = getattr(self.vit, 'rope_mixed', False)
         with self.vit_mode(x):
             for number in range(start, stop):
                 layer = state.layers[number]
@@ -197,10 +219,14 @@ class TimmViT(IsotropicBackbone):
         return x, state
 
     def normed(self, x: Tensor, last: bool, state: ForwardState) -> Tensor:
-        """Return the tokens (B, P + N, D) of a layer that is returned: through the final norm, in full precision."""
+        """Return the tokens (B, P + N, D) of a layer that is returned.
+
+        Through the final norm, in full precision.
+        """
         with self.vit_mode(x):
             x = state.norm(x)
-        return x.float() if self.frozen_dtype else x  # what follows is trained, in its own precision
+        # what follows is trained, in its own precision
+        return x.float() if self.frozen_dtype else x
 
 
 def _change(vit: nn.Module, pe_joining: str, patch_norm: str) -> None:
@@ -210,9 +236,16 @@ def _change(vit: nn.Module, pe_joining: str, patch_norm: str) -> None:
         add_lape(vit, pe_joining)
 
 
-def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:
+def _init_cfg(
+    source,
+    pretrained: bool,
+    checkpoint: str | None,
+    init_cfg,
+) -> dict | list[dict] | None:
     if sum(bool(given) for given in (pretrained, checkpoint, init_cfg)) > 1:
-        raise ConfigError('TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them')
+        raise ConfigError(
+            'TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them'
+        )
     if pretrained or checkpoint:
         return dict(type='Pretrained', checkpoint=checkpoint or source.checkpoint)
     return init_cfg

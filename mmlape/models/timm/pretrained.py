@@ -70,19 +70,26 @@ class TimmSource(NamedTuple):
         if url:
             return url
         tagged = timm_package().list_models(f'{self.architecture}.*', pretrained=True)
-        choices = f'choose one of: {", ".join(tagged)}' if tagged else 'name a file with checkpoint=FILE'
+        choices = (
+            f'choose one of: {", ".join(tagged)}' if tagged else 'name a file with checkpoint=FILE'
+        )
         raise ConfigError(f'timm has no weights for {self.name}: {choices}')
 
     @property
     def normalisation(self) -> Normalisation | None:
         """What the weights want of images; None if a name without tag leaves it open."""
         timm = timm_package()
-        names = [self.name] if '.' in self.name else timm.list_models(f'{self.architecture}.*', pretrained=True)
+        if '.' in self.name:
+            names = [self.name]
+        else:
+            names = timm.list_models(f'{self.architecture}.*', pretrained=True)
         cfgs = [timm.get_pretrained_cfg(name) for name in names]
         if len({(cfg.mean, cfg.std) for cfg in cfgs}) != 1:
             return None
         # timm's images are in [0, 1], mmlape's in [0, 255]
-        values = (tuple(round(255 * value, 4) for value in part) for part in (cfgs[0].mean, cfgs[0].std))
+        values = (
+            tuple(round(255 * value, 4) for value in part) for part in (cfgs[0].mean, cfgs[0].std)
+        )
         return Normalisation(*values, f"timm's pretrained_cfg of {names[0]}")
 
 
@@ -97,7 +104,10 @@ def timm_package() -> ModuleType:
     except ImportError as error:
         raise StackError(f"mmlape.TimmViT needs timm: pip install 'timm>={OLDEST}'") from error
     if tuple(int(part) for part in timm.__version__.split('.')[:3] if part.isdigit()) < (1, 0, 20):
-        raise StackError(f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U timm')
+        raise StackError(
+            f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U '
+            'timm'
+        )
     return timm
 
 
@@ -105,7 +115,8 @@ def find_model(name: str) -> TimmSource:
     """Look a model up.
 
     Args:
-        name: 'vit_small_patch14_reg4_dinov2', with a tag of weights ('.lvd142m'), or 'hf-hub:REPOSITORY'.
+        name: 'vit_small_patch14_reg4_dinov2', with a tag of weights ('.lvd142m'), or
+            'hf-hub:REPOSITORY'.
 
     Raises:
         ConfigError: If timm does not know it.
@@ -120,13 +131,17 @@ def find_model(name: str) -> TimmSource:
     if not timm.is_model(name):
         names = timm.list_models(pretrained='.' in name)
         close = difflib.get_close_matches(name, names, 4, 0.5)
-        raise ConfigError(f'timm {timm.__version__} has no model {name!r}; the closest names: {", ".join(close)}')
+        raise ConfigError(
+            f'timm {timm.__version__} has no model {name!r}; the closest names: {", ".join(close)}'
+        )
     architecture, _, tag = name.partition('.')
     try:
         cfg = timm.get_pretrained_cfg(name)
     except RuntimeError as error:
         tagged = ', '.join(timm.list_models(f'{architecture}.*', pretrained=True))
-        raise ConfigError(f'timm has no weights {tag!r} of {architecture}; choose one of: {tagged}') from error
+        raise ConfigError(
+            f'timm has no weights {tag!r} of {architecture}; choose one of: {tagged}'
+        ) from error
     return TimmSource(name, cfg.to_dict() if cfg else {})
 
 
@@ -137,12 +152,18 @@ def _hub_model(repository: str) -> TimmSource:
     if values is None:
         raise ConfigError(f'{HUB}{repository}: its config.json cannot be read')
     if not timm_package().is_model(values.get('architecture', '')):
-        raise ConfigError(f'{HUB}{repository}: its architecture {values.get("architecture")!r} is none of timm')
-    return TimmSource(values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository))
+        raise ConfigError(
+            f'{HUB}{repository}: its architecture {values.get("architecture")!r} is none of timm'
+        )
+    return TimmSource(
+        values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository)
+    )
 
 
 def skeleton(source: TimmSource) -> nn.Module:
-    """Build a model without data, and check that it is a plain ViT: one grid, square patches, layers of tokens alone.
+    """Build a model without data, and check that it is a plain ViT.
+
+    One grid, square patches, layers of tokens alone.
 
     Raises:
         ConfigError: If it is none.
@@ -159,13 +180,18 @@ def skeleton(source: TimmSource) -> nn.Module:
         raise ConfigError(f'timm cannot build {name}: {error}') from error
     if not isinstance(model, VisionTransformer | Eva):
         raise ConfigError(
-            f'{name} is no plain ViT but a {type(model).__name__}: mmlape.TimmViT takes the models of timm whose '
-            'class is VisionTransformer or Eva, such as DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, AugReg'
+            f'{name} is no plain ViT but a {type(model).__name__}: mmlape.TimmViT takes the models '
+            'of timm whose class is VisionTransformer or Eva, such as DINOv2, DINOv3, MAE, CLIP, '
+            'SigLIP, EVA-02, AugReg'
         )
     if type(model.patch_embed) is not PatchEmbed:
-        raise ConfigError(f'{name} has a stem of its own ({type(model.patch_embed).__name__}), not one of patches')
+        raise ConfigError(
+            f'{name} has a stem of its own ({type(model.patch_embed).__name__}), not one of patches'
+        )
     if len(set(model.patch_embed.patch_size)) > 1:
-        raise ConfigError(f'{name} has patches of {model.patch_embed.patch_size}, which are not square')
+        raise ConfigError(
+            f'{name} has patches of {model.patch_embed.patch_size}, which are not square'
+        )
     return model
 
 
@@ -177,10 +203,11 @@ def build_vit(
     model_args: dict,
     change: Callable[[nn.Module], None] = lambda vit: None,
 ) -> nn.Module:
-    """Build a plain ViT without head and pooling; without class token and registers, or the final norm, if not wanted.
+    """Build a plain ViT without head and pooling.
 
-    ``options`` are arguments of timm's, of which None values are left out, ``model_args`` those of the user, and
-    ``change`` changes the model in place.
+    Without class token and registers, or the final norm, if not wanted. ``options`` are arguments
+    of timm's, of which None values are left out, ``model_args`` those of the user, and ``change``
+    changes the model in place.
 
     Raises:
         ConfigError: If timm does not take the arguments.
@@ -188,21 +215,35 @@ def build_vit(
     plain = skeleton(source)
     options = {key: value for key, value in options.items() if value is not None}
     if not with_prefix:
-        registers, norm = ('num_reg_tokens', 'use_fc_norm') if hasattr(plain, 'rope') else ('reg_tokens', 'fc_norm')
-        # without a class token timm pools by the mean, which would move a final norm behind the pooling
+        registers, norm = 'reg_tokens', 'fc_norm'
+        if hasattr(plain, 'rope'):
+            registers, norm = 'num_reg_tokens', 'use_fc_norm'
+        # without a class token timm pools by the mean, which would move a final norm behind the
+        # pooling
         moved = isinstance(plain.norm, nn.Identity)
         options |= {'class_token': False, registers: 0, 'global_pool': 'avg', norm: moved}
     options |= dict(num_classes=0, dynamic_img_size=True, dynamic_img_pad=True)
     if model_args.get('patch_drop_rate'):
-        raise ConfigError('model_args: patch_drop_rate drops patches, and a dense task needs the complete grid')
+        raise ConfigError(
+            'model_args: patch_drop_rate drops patches, and a dense task needs the complete grid'
+        )
     try:
         vit = timm_package().create_model(source.architecture, **options, **model_args)
     except (TypeError, AssertionError, ValueError) as error:
-        raise ConfigError(f'timm cannot build {source.architecture} with {model_args or options}: {error}') from error
-    vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = nn.Identity(), nn.Identity(), nn.Identity(), None
+        raise ConfigError(
+            f'timm cannot build {source.architecture} with {model_args or options}: {error}'
+        ) from error
+    vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = (
+        nn.Identity(),
+        nn.Identity(),
+        nn.Identity(),
+        None,
+    )
     if not keep_norm:
         vit.norm = nn.Identity()
     change(vit)
     # the optimiser asks every module for the names of its position encodings, which do not decay
-    vit.pe_names = [name for name, _ in vit.named_parameters() if name.startswith(('pos_embed', 'rope.'))]
+    vit.pe_names = [
+        name for name, _ in vit.named_parameters() if name.startswith(('pos_embed', 'rope.'))
+    ]
     return vit

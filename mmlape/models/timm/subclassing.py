@@ -1,4 +1,7 @@
-"""Modules of timm that are changed in place: they get a subclass of their own class, and keep their parameters."""
+"""Modules of timm that are changed in place.
+
+They get a subclass of their own class, and keep their parameters.
+"""
 
 from functools import cache
 
@@ -6,7 +9,10 @@ from torch import nn
 
 
 class Subclassed:
-    """What such a subclass derives from first; copies, pickles and averages of weights are of the subclass too."""
+    """What such a subclass derives from first.
+
+    Copies, pickles and averages of weights are of the subclass too.
+    """
 
     plain: type  # the module's own class, whose methods still do the work
     change: type  # the class that was put before it
@@ -17,7 +23,10 @@ class Subclassed:
 
 
 class Proxy:
-    """A module for the time of one forward: timm's methods get it as ``self``; what it lacks is the module's own."""
+    """A module for the time of one forward: timm's methods get it as ``self``.
+
+    What it lacks is the module's own.
+    """
 
     def __init__(self, module: nn.Module):
         self.module = module
@@ -29,7 +38,12 @@ class Proxy:
 @cache
 def subclass(change: type, plain: type) -> type:
     """Return the class that has the methods of ``change`` before those of ``plain``."""
-    attributes = {'plain': plain, 'change': change, '__module__': plain.__module__, '__doc__': change.__doc__}
+    attributes = {
+        'plain': plain,
+        'change': change,
+        '__module__': plain.__module__,
+        '__doc__': change.__doc__,
+    }
     return type(f'{change.__name__}{plain.__name__}', (change, plain), attributes)
 
 

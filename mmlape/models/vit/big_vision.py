@@ -1,8 +1,9 @@
 """Names and shapes of big_vision's and AugReg's plain ViTs (JAX, ``.npz``), and of Dual PatchNorm's own listing.
 
-Kernels are (in, out), attention is split by head, patches are (row, column, channel). Of the stem with Dual PatchNorm
-only the names ``ln0``, ``dense`` and ``ln1`` are public (DPN, appendix A), so any module may enclose them. LiT's and
-SigLIP's files have two towers, of which the one of images is read; a pooling by attention (MAP) belongs to the head.
+Kernels are (in, out), attention is split by head, patches are (row, column, channel). Of the stem
+with Dual PatchNorm only the names ``ln0``, ``dense`` and ``ln1`` are public (DPN, appendix A), so
+any module may enclose them. LiT's and SigLIP's files have two towers, of which the one of images is
+read; a pooling by attention (MAP) belongs to the head.
 """
 
 import re
@@ -29,10 +30,15 @@ SIGN = r'(params/|opt/target/)?(img/)?(Transformer/)?encoderblock(_0)?/'
 def from_jax(tensors: Tensors) -> Tensors:
     """Translate a file; the tower of texts, states of an optimiser and a MAP head are marked as another part's."""
     tower = next(prefix for prefix in _TOWERS if any(name.startswith(prefix) for name in tensors))
-    image = {name.removeprefix(tower): value for name, value in tensors.items() if name.startswith(tower)}
-    out: Tensors = {f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)}
+    image = {
+        name.removeprefix(tower): value for name, value in tensors.items() if name.startswith(tower)
+    }
+    out: Tensors = {
+        f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)
+    }
     # a map behind MAP, or into the space that both towers share, reads no token of the ViT
-    others = _DENSE if tower.endswith('img/') or any(name.startswith(_MAP_HEAD) for name in image) else ()
+    has_map_head = any(name.startswith(_MAP_HEAD) for name in image)
+    others = _DENSE if tower.endswith('img/') or has_map_head else ()
     qkv: dict[str, Tensors] = {}
     for name, value in _unstacked(image).items():
         layer = re.match(r'(?:Transformer/)?encoderblock_(\d+)/(.*)', name)
@@ -51,7 +57,9 @@ def from_jax(tensors: Tensors) -> Tensors:
             value = stem_order(value) if module.endswith('ln0') else value
             out[f'patch_embed.norm{module[-1]}.{_LEAVES[leaf]}'] = value
         elif re.search(r'(^|/)(embedding|dense)$', module):
-            out[f'patch_embed.proj.{_LEAVES[leaf]}'] = _stem_kernel(value) if leaf == 'kernel' else value
+            out[f'patch_embed.proj.{_LEAVES[leaf]}'] = (
+                _stem_kernel(value) if leaf == 'kernel' else value
+            )
         elif module in _DENSE:
             out[f'{module}.{_LEAVES[leaf]}'] = value.t() if leaf == 'kernel' else value
         else:
@@ -85,15 +93,18 @@ def _layer(out: dict, qkv: dict, prefix: str, name: str, value: Tensor) -> None:
     elif module == 'out':  # (heads, d, D)
         out[f'{prefix}.attn.proj.{leaf}'] = value.flatten(0, 1).t() if leaf == 'weight' else value
     elif module.startswith('Dense_'):
-        out[f'{prefix}.mlp.fc{int(module[-1]) + 1}.{leaf}'] = value.t() if leaf == 'weight' else value
+        out[f'{prefix}.mlp.fc{int(module[-1]) + 1}.{leaf}'] = (
+            value.t() if leaf == 'weight' else value
+        )
     else:  # AugReg numbers the second norm 2, big_vision 1
         out[f'{prefix}.norm{1 if module.endswith("_0") else 2}.{leaf}'] = value
 
 
 def to_big_vision(tensors: Tensors) -> Tensors:
-    """Translate back, to big_vision's names; a PE with a class row goes where its loader looks for one.
+    """Translate back, to big_vision's names.
 
-    Attention is written with heads of 64 channels, as all of its models have; a file does not tell the number.
+    A PE with a class row goes where its loader looks for one. Attention is written with heads of 64
+    channels, as all of its models have; a file does not tell the number.
     """
     dual = any(name.startswith('patch_embed.norm') for name in tensors)
     out: Tensors = {}
@@ -112,7 +123,11 @@ def to_big_vision(tensors: Tensors) -> Tensors:
             out[f'Transformer/encoder_norm/{norm}'] = value
         elif module.startswith('patch_embed.norm'):
             if module.endswith('0'):  # of (channel, row, column), the order of a convolution
-                value = value.view(tensors['patch_embed.proj.weight'].shape[1:]).permute(1, 2, 0).flatten()
+                value = (
+                    value.view(tensors['patch_embed.proj.weight'].shape[1:])
+                    .permute(1, 2, 0)
+                    .flatten()
+                )
             out[f'embedding/ln{module[-1]}/{norm}'] = value
         elif module == 'patch_embed.proj':
             kernel = value.permute(2, 3, 1, 0) if leaf == 'weight' else value  # (P, P, C, D)
@@ -125,22 +140,28 @@ def to_big_vision(tensors: Tensors) -> Tensors:
 
 def _to_layer(prefix: str, module: str, leaf: str, value: Tensor) -> Tensors:
     is_weight = leaf == 'weight'
-    kernel, attention = 'kernel' if is_weight else 'bias', f'{prefix}/MultiHeadDotProductAttention_0'
+    kernel = 'kernel' if is_weight else 'bias'
+    attention = f'{prefix}/MultiHeadDotProductAttention_0'
     if module == 'attn.qkv':
-        parts = zip(('query', 'key', 'value'), value.chunk(3))
-        return {
-            f'{attention}/{part}/{kernel}': (piece.t() if is_weight else piece).unflatten(-1, (-1, HEAD_DIMS))
-            for part, piece in parts
-        }
+        out = {}
+        for part, piece in zip(('query', 'key', 'value'), value.chunk(3)):
+            piece = piece.t() if is_weight else piece
+            out[f'{attention}/{part}/{kernel}'] = piece.unflatten(-1, (-1, HEAD_DIMS))
+        return out
     if module == 'attn.proj':
-        return {f'{attention}/out/{kernel}': value.t().unflatten(0, (-1, HEAD_DIMS)) if is_weight else value}
+        value = value.t().unflatten(0, (-1, HEAD_DIMS)) if is_weight else value
+        return {f'{attention}/out/{kernel}': value}
+    number = int(module[-1]) - 1
     if module.startswith('mlp.fc'):
-        return {f'{prefix}/MlpBlock_0/Dense_{int(module[-1]) - 1}/{kernel}': value.t() if is_weight else value}
-    return {f'{prefix}/LayerNorm_{int(module[-1]) - 1}/{"scale" if is_weight else "bias"}': value}
+        return {f'{prefix}/MlpBlock_0/Dense_{number}/{kernel}': value.t() if is_weight else value}
+    return {f'{prefix}/LayerNorm_{number}/{"scale" if is_weight else "bias"}': value}
 
 
 def _to_table(table: Tensor) -> Tensors:
-    """Name a PE, (1, rows, D), without sinusoids; big_vision takes one row beside a square for the class token's."""
+    """Name a PE, (1, rows, D), without sinusoids.
+
+    In big_vision one row beside a square is the class token's.
+    """
     grid = square_grid(table.shape[1])
     name = 'pos_embedding' if grid else 'Transformer/posembed_input/pos_embedding'
     grid = grid or square_grid(table.shape[1] - 1)
@@ -153,14 +174,18 @@ def other_heads(weights: Weights) -> list[str]:
     dims = len(weights.tensors['patch_embed.proj.weight'])
     heads = weights.recorded.get('num_heads')
     wrong = dims % HEAD_DIMS or (isinstance(heads, int) and heads * HEAD_DIMS != dims)
-    return [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []
+    return (
+        [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []
+    )
 
 
 def patch_side(num_values: int) -> int:
     """Return the side of a square patch of three channels with this many values."""
     side = round((num_values / 3) ** 0.5)
     if 3 * side**2 != num_values:
-        raise CheckpointError(f'a stem over {num_values} values a patch is no square patch of three channels')
+        raise CheckpointError(
+            f'a stem over {num_values} values a patch is no square patch of three channels'
+        )
     return side
 
 

@@ -19,7 +19,12 @@ from mmlape.models.vit.layouts import TOKENS
 
 
 def _arch(embed_dims: int, num_heads: int, num_layers: int = 12) -> dict:
-    return dict(embed_dims=embed_dims, num_layers=num_layers, num_heads=num_heads, feedforward_channels=4 * embed_dims)
+    return dict(
+        embed_dims=embed_dims,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        feedforward_channels=4 * embed_dims,
+    )
 
 
 DEIT = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
@@ -58,60 +63,70 @@ def resolve_windows(
 class VisionTransformer(IsotropicBackbone):
     """Plain ViT; the default arguments are DeiT's, ``pe_joining='lape'`` makes it LaPE's.
 
-    Images of any size of at least one patch work: sides are padded with zeros on the right and the bottom to complete
-    patches, so a feature map has ``ceil(side / patch_size)`` cells a side, and an absolute PE is resized to that grid
-    once per forward. Parameter names are those of DeiT and timm, with LaPE's ``blocks.N.pe_norm`` (``pos_embed0`` ...
-    for 'unshared') and ViT-Adapter's ``gamma1`` / ``gamma2``. The arguments follow mmpretrain's ``VisionTransformer``.
+    Images of any size of at least one patch work: sides are padded with zeros on the right and the
+    bottom to complete patches, so a feature map has ``ceil(side / patch_size)`` cells a side, and
+    an absolute PE is resized to that grid once per forward. Parameter names are those of DeiT and
+    timm, with LaPE's ``blocks.N.pe_norm`` (``pos_embed0`` ... for 'unshared') and ViT-Adapter's
+    ``gamma1`` / ``gamma2``. The arguments follow mmpretrain's ``VisionTransformer``.
 
     Args:
-        arch: 'deit-tiny', 'deit-small', 'deit-base', 'vit-large', or a dict with ``embed_dims``, ``num_layers``,
-            ``num_heads`` and ``feedforward_channels``.
+        arch: 'deit-tiny', 'deit-small', 'deit-base', 'vit-large', or a dict with ``embed_dims``,
+            ``num_layers``, ``num_heads`` and ``feedforward_channels``.
         img_size: Side in pixels, or (height, width), that the PE tables are made for.
         patch_size: Side of a patch in pixels.
         in_channels: Channels of the images.
         out_indices: Layers to return; negative ones count from the end.
-        out_type: 'cls_token' (B, D); 'raw' all tokens (B, N, D); 'featmap' (B, D, rows, columns); 'avg_featmap', the
-            mean of the patch tokens (B, D).
+        out_type: 'cls_token' (B, D); 'raw' all tokens (B, N, D); 'featmap' (B, D, rows, columns);
+            'avg_featmap', the mean of the patch tokens (B, D).
         with_cls_token: Whether a class token runs along.
         num_registers: Trainable tokens after the class token (Darcet et al., ICLR 2024).
-        with_prefix_pe: Whether class token and registers have rows in the PE tables. big_vision's and DeiT III's have
-            none; a token without a row gets nothing, in any layer.
+        with_prefix_pe: Whether class token and registers have rows in the PE tables. big_vision's
+            and DeiT III's have none; a token without a row gets nothing, in any layer.
         qkv_bias: Whether the qkv projection has a bias; 'qv' is BEiT's, of queries and values.
-        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'beit', 'irpe', 'rope', 'none' or another kind in
-            ``POSITION_ENCODINGS`` (docs/reference/position.md lists them); a dict with ``type`` and arguments; or a
-            list of those with at most one absolute kind.
-        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape', 'lape-shared',
-            'pvg', 'mpvg' or another name in ``JOININGS``; see ``mmlape.models.position.joining``. 'pvg' and 'mpvg'
-            need ``with_cls_token=False`` and no registers; without ``final_norm``, 'mpvg' joins as 'pvg' does.
-        pe_norm: What norms the PE in 'lape', 'lape-shared', 'pvg' and 'mpvg' (LaPE, Table 8): 'identity', 'scalar',
-            'channel', 'affine', 'norm', 'scalar-norm', 'channel-norm' or 'layernorm'.
-        patch_norm: 'none', 'dual', or an ablation of DPN's Table 6: 'pre', 'post', 'post-posemb', 'learnable-only',
-            'no-learnable', 'rms'; 'pre-post-posemb' is open_clip's ``input_patchnorm``.
+        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'beit', 'irpe', 'rope', 'none' or
+            another kind in ``POSITION_ENCODINGS`` (docs/reference/position.md lists them); a dict
+            with ``type`` and arguments; or a list of those with at most one absolute kind.
+        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape',
+            'lape-shared', 'pvg', 'mpvg' or another name in ``JOININGS``; see
+            ``mmlape.models.position.joining``. 'pvg' and 'mpvg' need ``with_cls_token=False`` and
+            no registers; without ``final_norm``, 'mpvg' joins as 'pvg' does.
+        pe_norm: What norms the PE in 'lape', 'lape-shared', 'pvg' and 'mpvg' (LaPE, Table 8):
+            'identity', 'scalar', 'channel', 'affine', 'norm', 'scalar-norm', 'channel-norm' or
+            'layernorm'.
+        patch_norm: 'none', 'dual', or an ablation of DPN's Table 6: 'pre', 'post', 'post-posemb',
+            'learnable-only', 'no-learnable', 'rms'; 'pre-post-posemb' is open_clip's
+            ``input_patchnorm``.
         window_attn: Whether attention is windowed; one value or one per layer.
         window_size: Side of a window in tokens; one value or one per layer.
-        window_padding: What fills a grid to complete windows: zeros after the qkv projection, 'after-qkv', or before
-            it, 'before-qkv', as in the public adapters over BEiT and Uni-Perceiver.
+        window_padding: What fills a grid to complete windows: zeros after the qkv projection,
+            'after-qkv', or before it, 'before-qkv', as in the public adapters over BEiT and
+            Uni-Perceiver.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
         drop_rate: Dropout of embeddings, projections and FFN.
         attn_drop_rate: Dropout of attention weights.
         drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-        final_norm: Whether the last layer's output is normed; 'every' norms that of each returned layer, as DINOv2.
+        final_norm: Whether the last layer's output is normed; 'every' norms that of each returned
+            layer, as DINOv2.
         norm_cfg: Of the norms; LayerNorm with eps 1e-6 by default.
-        norm_placement: Where each layer has norms: 'pre', 'post' or 'both', on the sum; 'normformer', 'sub-ln'; or a
-            dict such as ``dict(attn='post', ffn='pre', on='branch')``; see ``mmlape.models.layers.norm_placement``.
+        norm_placement: Where each layer has norms: 'pre', 'post' or 'both', on the sum;
+            'normformer', 'sub-ln'; or a dict such as ``dict(attn='post', ffn='pre', on='branch')``;
+            see ``mmlape.models.layers.norm_placement``.
         act_cfg: Activation of the FFN; the exact GELU by default.
         ffn_type: 'mlp', or 'swiglu', DINOv2 giant's gated FFN.
-        patch_padding: Where images are padded to complete patches: at the 'end', or on all sides, 'center'.
-        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'bilinear-corners', with the
-            corners aligned, is big_vision's; 'bicubic-offset' is that of DINOv2 without registers, 'bicubic-antialias'
-            timm's; 'tile' repeats the PE, for windows as large as the grid that it was trained on (arXiv 2311.05613).
+        patch_padding: Where images are padded to complete patches: at the 'end', or on all sides,
+            'center'.
+        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``;
+            'bilinear-corners', with the corners aligned, is big_vision's; 'bicubic-offset' is that
+            of DINOv2 without registers, 'bicubic-antialias' timm's; 'tile' repeats the PE, for
+            windows as large as the grid that it was trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
-            further keys are passed on to it.
+        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through
+            ``mmlape.checkpoint.load_backbone``; further keys are passed on to it.
 
     Raises:
-        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+        ConfigError: For unknown names and for combinations that cannot work; the message has the
+            valid choices.
     """
 
     archs = ARCHS
@@ -123,7 +138,9 @@ class VisionTransformer(IsotropicBackbone):
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )
     paper_name = 'DeiT'
-    without_prefix = "set with_cls_token=False, num_registers=0 and out_type='avg_featmap' or 'featmap'"
+    without_prefix = (
+        "set with_cls_token=False, num_registers=0 and out_type='avg_featmap' or 'featmap'"
+    )
 
     def __init__(
         self,
@@ -190,7 +207,10 @@ class VisionTransformer(IsotropicBackbone):
         windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
         self.norm_placement = resolve_norm_placement(norm_placement)
         if ffn_type != 'mlp' and self.norm_placement.scaled_init:
-            raise ConfigError(f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' only")
+            raise ConfigError(
+                f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' "
+                'only'
+            )
         attn = dict(qkv_bias=qkv_bias, window_padding=window_padding)
         self.blocks = self.build_blocks(
             TransformerEncoderLayer,
@@ -220,7 +240,10 @@ class VisionTransformer(IsotropicBackbone):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
+        """Return one output per out index of images (B, C, H, W).
+
+        The final norm applies to the last layer.
+        """
         x, first_pe, hw = self.embed(x)
         outs, pe = {}, first_pe
         for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
@@ -238,14 +261,20 @@ class VisionTransformer(IsotropicBackbone):
         return self.pos_drop(x), pe, hw
 
     def init_weights(self) -> None:
-        """Initialise as ``init_cfg`` says; what it draws anew gets the gain of a placement of norms that has one."""
+        """Initialise as ``init_cfg`` says.
+
+        What it draws anew gets the gain of a placement of norms that has one.
+        """
         before = [weight.clone() for weight in self.norm_placement.scaled(self.blocks)]
         super().init_weights()
         if self.load_report is None:
             self.norm_placement.scale_initial(self.blocks, before)
 
     def frozen_modules(self) -> list[nn.Module]:
-        """Return the modules that ``frozen_stages`` freezes; with all layers, a final norm of every layer too."""
+        """Return the modules that ``frozen_stages`` freezes.
+
+        With all layers, a final norm of every layer too.
+        """
         every = self.norm_every and self.frozen_stages == self.num_layers
         norms = [norm for norm in (self.norm, self.pe_norm) if norm is not None]
         return super().frozen_modules() + (norms if every else [])
@@ -260,13 +289,16 @@ class VisionTransformer(IsotropicBackbone):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the tokens that do not run along, and the final norm if there is none."""
-        return super().absent_parts() + tuple(token for token in TOKENS if token not in self.prefix_tokens)
+        return super().absent_parts() + tuple(
+            token for token in TOKENS if token not in self.prefix_tokens
+        )
 
 
 class DistilledVisionTransformer(VisionTransformer):
     """DeiT with a class and a distillation token, each with a row of the PE.
 
-    Arguments are those of ``VisionTransformer``; ``out_type='cls_token'`` returns both tokens, 2 x (B, D).
+    Arguments are those of ``VisionTransformer``; ``out_type='cls_token'`` returns both tokens, 2 x
+    (B, D).
     """
 
     model_names = name_models('{}-distilled', DEIT)

@@ -24,7 +24,10 @@ STRIDE = 16
 
 
 class ConvStem(nn.Module):
-    """A convolution, batch norm and max pooling to stride 4; there is no activation, as in the public code."""
+    """A convolution, batch norm and max pooling to stride 4.
+
+    There is no activation, as in the public code.
+    """
 
     conv_norm_pairs: ClassVar = (('conv', 'bn'),)
 
@@ -40,9 +43,20 @@ class ConvStem(nn.Module):
 
 
 class ImageToTokens(PatchEmbed):
-    """Image to tokens at stride 16: patches of 4x4 cells of the map of a stem with ``channels``; padded as there."""
+    """Image to tokens at stride 16: patches of 4x4 cells of the map of a stem with ``channels``.
 
-    def __init__(self, in_channels: int, channels: int, embed_dims: int, patch_norm: str, eps: float, bn_cfg: dict):
+    Padded as there.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        embed_dims: int,
+        patch_norm: str,
+        eps: float,
+        bn_cfg: dict,
+    ):
         norms_around(patch_norm)
         super().__init__(channels, embed_dims, 4, patch_norm, eps)
         self.backbone = ConvStem(in_channels, channels, bn_cfg)
@@ -57,7 +71,10 @@ class ImageToTokens(PatchEmbed):
 
 
 class LocallyEnhancedFFN(nn.Module):
-    """An FFN with a depthwise convolution over the patches; tokens before them leave it as they came."""
+    """An FFN with a depthwise convolution over the patches.
+
+    Tokens before them leave it as they came.
+    """
 
     conv_norm_pairs: ClassVar = (('conv1', 'bn1'), ('conv2', 'bn2'), ('conv3', 'bn3'))
 
@@ -84,7 +101,9 @@ class LocallyEnhancedFFN(nn.Module):
 
 
 class LeFFLayer(BaseTransformerLayer):
-    """A transformer layer with ``LocallyEnhancedFFN``; other arguments are those of ``BaseTransformerLayer``.
+    """A transformer layer with ``LocallyEnhancedFFN``.
+
+    Other arguments are those of ``BaseTransformerLayer``.
 
         x <- x + Attention(join(x, pe));  x <- x + LeFF(LN(x))
 
@@ -92,7 +111,13 @@ class LeFFLayer(BaseTransformerLayer):
     """
 
     def __init__(
-        self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, bn_cfg: dict, **kwargs
+        self,
+        embed_dims: int,
+        attn: nn.Module,
+        joining: Joining,
+        feedforward_channels: int,
+        bn_cfg: dict,
+        **kwargs,
     ):
         super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm2 = build_norm(self.norm_cfg, embed_dims)
@@ -105,7 +130,10 @@ class LeFFLayer(BaseTransformerLayer):
         return x + self.drop_path(self.leff(self.norm2(x), hw)), pe
 
     def checkpoint_options(self) -> dict:
-        """Leave batch statistics as they are when activations are recomputed; compilers do that themselves."""
+        """Leave batch statistics as they are when activations are recomputed.
+
+        Compilers do that themselves.
+        """
         if torch.compiler.is_compiling():
             return {}
         return dict(context_fn=lambda: (contextlib.nullcontext(), _kept_statistics(self)))
@@ -114,12 +142,13 @@ class LeFFLayer(BaseTransformerLayer):
 @contextlib.contextmanager
 def _kept_statistics(module: nn.Module) -> Iterator[None]:
     norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
-    before = [
-        (norm.momentum, None if norm.num_batches_tracked is None else norm.num_batches_tracked.clone())
-        for norm in norms
-    ]
+    before = []
     for norm in norms:
-        norm.momentum = 0.0  # statistics as they are, but still saved for the backward as in the first pass
+        count = norm.num_batches_tracked
+        before.append((norm.momentum, None if count is None else count.clone()))
+    for norm in norms:
+        # statistics as they are, but still saved for the backward as in the first pass
+        norm.momentum = 0.0
     try:
         yield
     finally:
@@ -134,7 +163,8 @@ class LastTokenAttention(MultiheadAttention):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, L, D) to (B, 1, D)."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, heads, L, d) each
+        # (B, heads, L, d) each
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         out = self._attend(q[:, :, -1:], k, v, (1, 1))
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 
@@ -142,7 +172,14 @@ class LastTokenAttention(MultiheadAttention):
 class LayerClassAttention(nn.Module):
     """Layer-wise class attention: the last layer's class token attends to those of all layers."""
 
-    def __init__(self, embed_dims: int, num_heads: int, feedforward_channels: int, drop_rate: float, norm_cfg: dict):
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        feedforward_channels: int,
+        drop_rate: float,
+        norm_cfg: dict,
+    ):
         super().__init__()
         self.norm1 = build_norm(norm_cfg, embed_dims)
         self.attn = LastTokenAttention(embed_dims, num_heads, proj_drop_rate=drop_rate)

@@ -1,10 +1,11 @@
 """The tokenizers and the layer of ViT-Lite, CVT and CCT ('Escaping the Big Data Paradigm', arXiv 2104.05704).
 
-    patches: tokens = Conv(x), kernel = stride;  convolutions: x <- MaxPool(ReLU(Conv(x))), one or several times
-    layer:   x <- x + Attention(join(x, pe));  x <- norm1(x);  x <- x + MLP(x)
+    patches:       tokens = Conv(x), kernel = stride
+    convolutions:  x <- MaxPool(ReLU(Conv(x))), one or several times
+    layer:         x <- x + Attention(join(x, pe));  x <- norm1(x);  x <- x + MLP(x)
 
-The residual stream itself is normed before the MLP, so a PE added at the input is normed again in every layer.
-Parameter names are those of the public code.
+The residual stream itself is normed before the MLP, so a PE added at the input is normed again in
+every layer. Parameter names are those of the public code.
 """
 
 import torch.nn.functional as F
@@ -23,7 +24,12 @@ class PatchTokenizer(PatchEmbed):
     """``PatchEmbed`` under the public code's names."""
 
     def __init__(
-        self, in_channels: int, embed_dims: int, patch_size: int, patch_norm: str = 'none', eps: float = 1e-5
+        self,
+        in_channels: int,
+        embed_dims: int,
+        patch_size: int,
+        patch_norm: str = 'none',
+        eps: float = 1e-5,
     ):
         super().__init__(in_channels, embed_dims, patch_size, patch_norm, eps)
         self.conv_layers = nn.Sequential(nn.Sequential(self._modules.pop('proj')))
@@ -47,10 +53,10 @@ def patch_side(tokenizer: dict) -> int:
 
 
 class ConvTokenizer(nn.Module):
-    """Convolutions without bias, each followed by ReLU and a max pooling of 3x3 with stride 2; any image size.
+    """Convolutions without bias, each followed by ReLU and a max pooling of 3x3 with stride 2.
 
-    Stride and padding follow the kernel size K as in the public code, max(1, K // 2 - 1) and K // 2. A side of n
-    pixels then becomes ceil(n / patch_size) tokens.
+    Any image size. Stride and padding follow the kernel size K as in the public code, max(1, K // 2
+    - 1) and K // 2. A side of n pixels then becomes ceil(n / patch_size) tokens.
 
     Raises:
         ConfigError: If the kernels have no centre.
@@ -61,7 +67,9 @@ class ConvTokenizer(nn.Module):
     def __init__(self, in_channels: int, embed_dims: int, kernel_size: int = 3, num_convs: int = 1):
         super().__init__()
         if kernel_size < 3 or kernel_size % 2 == 0:
-            raise ConfigError(f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}")
+            raise ConfigError(
+                f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}"
+            )
         stride = conv_stride(kernel_size)
         self.patch_size = (2 * stride) ** num_convs
         channels = [in_channels, *[self.hidden_channels] * (num_convs - 1), embed_dims]
@@ -92,7 +100,14 @@ class CompactLayer(BaseTransformerLayer):
     norm_name = 'pre_norm'
     attn_name = 'self_attn'
 
-    def __init__(self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, **kwargs):
+    def __init__(
+        self,
+        embed_dims: int,
+        attn: nn.Module,
+        joining: Joining,
+        feedforward_channels: int,
+        **kwargs,
+    ):
         super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm1 = build_norm(self.norm_cfg, embed_dims)
         self.linear1 = Linear(embed_dims, feedforward_channels)
@@ -105,6 +120,9 @@ class CompactLayer(BaseTransformerLayer):
         return x + self.drop_path(self.linear2(F.gelu(self.linear1(x)))), pe
 
     def join_position(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor, Stream]:
-        """Return what ``BaseTransformerLayer`` does; the norm of the stream also norms a PE in it."""
+        """Return what ``BaseTransformerLayer`` does.
+
+        The norm of the stream also norms a PE in it.
+        """
         x, seen, pe = super().join_position(x, pe)
         return self.norm1(x), seen, pe

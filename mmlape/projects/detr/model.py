@@ -1,6 +1,7 @@
-"""DETR (ECCV 2020) with any position encodings in its encoder's self-attention; the rest is mmdetection's.
+"""DETR (ECCV 2020) with any position encodings in its encoder's self-attention.
 
-`type='mmlape.DETR'`; parameters have mmdetection's names, tables those of the public iRPE code.
+The rest is mmdetection's. `type='mmlape.DETR'`; parameters have mmdetection's names, tables those
+of the public iRPE code.
 """
 
 import copy
@@ -10,7 +11,11 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import MultiheadAttention as NamedAttention
 from mmdet.models.detectors import DETR as PlainDETR
-from mmdet.models.layers import DetrTransformerDecoder, DetrTransformerEncoderLayer, SinePositionalEncoding
+from mmdet.models.layers import (
+    DetrTransformerDecoder,
+    DetrTransformerEncoderLayer,
+    SinePositionalEncoding,
+)
 from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -39,7 +44,12 @@ class EncoderAttention(NamedAttention):
     _attend = MultiheadAttention._attend
 
     def __init__(
-        self, embed_dims: int, num_heads: int, encodings: tuple[AttentionPosition, ...], slot: AttentionSlot, **kwargs
+        self,
+        embed_dims: int,
+        num_heads: int,
+        encodings: tuple[AttentionPosition, ...],
+        slot: AttentionSlot,
+        **kwargs,
     ):
         super().__init__(embed_dims, num_heads, **kwargs)
         self.head_dims, self.attn_drop_rate = embed_dims // num_heads, self.attn.dropout
@@ -49,14 +59,18 @@ class EncoderAttention(NamedAttention):
                 encoding.attach(self, slot)
 
     def forward(self, x: Tensor, seen: Tensor, padding: Tensor | None, hw: Grid) -> Tensor:
-        """Attend, and add the tokens x (B, N, D), of which the values are projected; see ``Encoder.forward``.
+        """Attend, and add the tokens x (B, N, D), of which the values are projected.
 
-        Queries and keys are projected from ``seen``.
+        See ``Encoder.forward``. Queries and keys are projected from ``seen``.
         """
         dims = 2 * self.embed_dims
         weight, bias = self.attn.in_proj_weight, self.attn.in_proj_bias
-        parts = *F.linear(seen, weight[:dims], bias[:dims]).chunk(2, dim=-1), F.linear(x, weight[dims:], bias[dims:])
-        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)  # (B, heads, N, d)
+        parts = (
+            *F.linear(seen, weight[:dims], bias[:dims]).chunk(2, dim=-1),
+            F.linear(x, weight[dims:], bias[dims:]),
+        )
+        # (B, heads, N, d)
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
         out = self._attend(q, k, v, hw, None if padding is None else padding[:, None])
         out = self.attn.out_proj(out.transpose(1, 2).flatten(2))
         return x + self.dropout_layer(self.proj_drop(out))
@@ -73,18 +87,31 @@ class EncoderLayer(DetrTransformerEncoderLayer):
 
     def __init__(self, position: Position, slot: AttentionSlot, **kwargs):
         super().__init__(**kwargs)
-        self.self_attn = EncoderAttention(encodings=position.build_inside(), slot=slot, **self.self_attn_cfg)
+        self.self_attn = EncoderAttention(
+            encodings=position.build_inside(), slot=slot, **self.self_attn_cfg
+        )
         self.joining = position.joining
         norm_cfg = {'eps': 1e-5, **self.norm_cfg}
-        self.pe_norm = build_pe_norm(position.pe_norm, self.embed_dims, norm_cfg) if position.pe_norm else None
+        self.pe_norm = (
+            build_pe_norm(position.pe_norm, self.embed_dims, norm_cfg) if position.pe_norm else None
+        )
 
     @property
     def attention(self) -> nn.Module:
         """The attention module."""
         return self.self_attn
 
-    def forward(self, x: Tensor, pe: Tensor | None, padding: Tensor | None, hw: Grid) -> tuple[Tensor, Tensor | None]:
-        """Return the tokens (B, N, D), and the PE for the next layer; the arguments are those of ``Encoder``."""
+    def forward(
+        self,
+        x: Tensor,
+        pe: Tensor | None,
+        padding: Tensor | None,
+        hw: Grid,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the tokens (B, N, D), and the PE for the next layer.
+
+        The arguments are those of ``Encoder``.
+        """
         _, seen, following = self.joining.join(x, pe, nn.Identity(), self.pe_norm)
         if self.joining.at_input and pe is not None:
             seen = x + pe  # what others add at the input once, DETR adds in every layer
@@ -93,21 +120,30 @@ class EncoderLayer(DetrTransformerEncoderLayer):
 
 
 class Encoder(BaseModule):
-    """The encoder, in whose self-attention the PE joins; encodings of one grid are made for ``grid``.
+    """The encoder, in whose self-attention the PE joins.
 
-    With tokens x of the padded feature map and w_l the PE that layer l joins,
+    Encodings of one grid are made for ``grid``. With tokens x of the padded feature map and w_l the
+    PE that layer l joins,
 
         x <- norm(x + Attention(q = k = x + w_l, v = x));  x <- norm(x + FFN(x))
 
-    In DETR (ECCV 2020) w_l = w, sinusoids, in every layer. LaPE's chain w_l = LN_l(w_{l-1}) is no paper's, it is
-    ours. Terms inside attention (iRPE, ICCV 2021, section 4.4) see the grid of the padded map; padded keys are masked
-    after it.
+    In DETR (ECCV 2020) w_l = w, sinusoids, in every layer. LaPE's chain w_l = LN_l(w_{l-1}) is no
+    paper's, it is ours. Terms inside attention (iRPE, ICCV 2021, section 4.4) see the grid of the
+    padded map; padded keys are masked after it.
     """
 
-    def __init__(self, num_layers: int, layer_cfg: dict, position: Position, grid: Grid, with_cp: bool = False):
+    def __init__(
+        self,
+        num_layers: int,
+        layer_cfg: dict,
+        position: Position,
+        grid: Grid,
+        with_cp: bool = False,
+    ):
         super().__init__()
         slots = [
-            AttentionSlot(layer, grid, normed=position.normed, num_layers=num_layers) for layer in range(num_layers)
+            AttentionSlot(layer, grid, normed=position.normed, num_layers=num_layers)
+            for layer in range(num_layers)
         ]
         self.layers = ModuleList(EncoderLayer(position, slot, **layer_cfg) for slot in slots)
         self.embed_dims, self.with_cp = self.layers[0].embed_dims, with_cp
@@ -129,20 +165,22 @@ class Encoder(BaseModule):
 class DETR(PlainDETR):
     """mmdetection's detector with an encoder of ours.
 
-    The sinusoids know the padding of each image. The decoder's keys get them as they are, whatever the joining, and
-    nothing with a ``pe_type`` without 'sine'.
+    The sinusoids know the padding of each image. The decoder's keys get them as they are, whatever
+    the joining, and nothing with a ``pe_type`` without 'sine'.
 
     Args:
         encoder: ``num_layers`` and ``layer_cfg`` of mmdetection's, and ``with_cp``.
         pe_type: 'sine', 'none', a kind inside attention, or a list of 'sine' and such kinds.
-        pe_joining: 'default' adds the PE to queries and keys in every layer, as DETR does; 'lape' and 'lape-shared'
-            norm it before, which is our extension.
+        pe_joining: 'default' adds the PE to queries and keys in every layer, as DETR does; 'lape'
+            and 'lape-shared' norm it before, which is our extension.
         pe_norm: Which norm, a key of ``PE_NORMS``.
-        grid: Feature map that tables of one grid are made for; by default that of an 800 x 1333 image.
+        grid: Feature map that tables of one grid are made for; by default that of an 800 x 1333
+            image.
         **kwargs: Of mmdetection's DETR.
 
     Raises:
-        ConfigError: For another absolute kind or joining, a kind between layers, or what ``resolve_position`` refuses.
+        ConfigError: For another absolute kind or joining, a kind between layers, or what
+            ``resolve_position`` refuses.
     """
 
     checkpoint_adapter = DETRCheckpointAdapter()
@@ -164,18 +202,26 @@ class DETR(PlainDETR):
         position = resolve_position(pe_type, pe_joining, pe_norm)
         if position.absolute is not None and position.absolute.name != 'sine':
             raise ConfigError(
-                f"mmlape.DETR: the absolute PE of pe_type={pe_type!r} must be 'sine', not {position.absolute.name!r}, "
-                'whose table knows no padding'
+                f"mmlape.DETR: the absolute PE of pe_type={pe_type!r} must be 'sine', not "
+                f'{position.absolute.name!r}, whose table knows no padding'
             )
         if position.between:
             names = ', '.join(cfg['type'] for cfg in position.between)
-            raise ConfigError(f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out')
+            raise ConfigError(
+                f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave '
+                'it out'
+            )
         choices = fitting_joinings()
         if pe_joining not in choices:
-            raise ConfigError(f'mmlape.DETR: pe_joining={pe_joining!r}; choose one of: {", ".join(choices)}')
+            raise ConfigError(
+                f'mmlape.DETR: pe_joining={pe_joining!r}; choose one of: {", ".join(choices)}'
+            )
         grid = tuple(grid)
-        kwargs = copy.deepcopy(kwargs)  # mmdetection writes into them, and could not build a second model
-        super().__init__(encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs)
+        # mmdetection writes into them, and could not build a second model
+        kwargs = copy.deepcopy(kwargs)
+        super().__init__(
+            encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs
+        )
         self.position, self.grid = position, grid
         self.checkpoint_adapter.attach(self)
 
@@ -215,7 +261,11 @@ class DETR(PlainDETR):
         """What the parameter names of each layer of the encoder begin with."""
         return [f'encoder.layers.{number}.' for number in range(len(self.encoder.layers))]
 
-    def pre_transformer(self, img_feats: tuple[Tensor], batch_data_samples: list | None = None) -> tuple[dict, dict]:
+    def pre_transformer(
+        self,
+        img_feats: tuple[Tensor],
+        batch_data_samples: list | None = None,
+    ) -> tuple[dict, dict]:
         """Return the arguments of ``forward_encoder`` and some of ``forward_decoder``."""
         encoder, decoder = super().pre_transformer(img_feats, batch_data_samples)
         encoder['hw'] = tuple(img_feats[-1].shape[-2:])
@@ -223,10 +273,17 @@ class DETR(PlainDETR):
         pe = encoder['feat_pos'].to(self.query_embedding.weight.dtype)
         without = self.position.absolute is None
         encoder['feat_pos'] = None if without else pe
-        # mmcv's attention would take that of the queries for None, where there are as many of them as keys
+        # mmcv's attention would take that of the queries for None, where there are as many of them
+        # as keys
         decoder['memory_pos'] = torch.zeros_like(pe) if without else pe
         return encoder, decoder
 
-    def forward_encoder(self, feat: Tensor, feat_mask: Tensor | None, feat_pos: Tensor | None, hw: Grid) -> dict:
+    def forward_encoder(
+        self,
+        feat: Tensor,
+        feat_mask: Tensor | None,
+        feat_pos: Tensor | None,
+        hw: Grid,
+    ) -> dict:
         """Encode a map; see ``Encoder``."""
         return dict(memory=self.encoder(feat, feat_pos, feat_mask, hw))

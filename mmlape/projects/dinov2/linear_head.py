@@ -1,4 +1,6 @@
-"""The linear segmentation head of DINOv2 (arXiv 2304.07193, section 7.4) and DINOv3: a norm and a 1x1 convolution.
+"""The linear segmentation head of DINOv2 (arXiv 2304.07193, section 7.4) and DINOv3.
+
+A norm and a 1x1 convolution.
 
     logits = conv_seg(dropout(bn(x)))              DINOv2
     logits = conv_seg(bn(dropout(x)))              DINOv3
@@ -17,13 +19,20 @@ class BNHead(BaseDecodeHead):
 
     Args:
         in_channels: Channels of each map that is read.
-        in_index: Which maps of the backbone are read; by default as many as there are ``in_channels``, from the first.
-        dropout_first: Whether dropout precedes the batch norm, as in DINOv3's head, or the convolution.
-        **kwargs: Of mmsegmentation's ``BaseDecodeHead``: ``num_classes``, ``dropout_ratio``, ``loss_decode`` ...
+        in_index: Which maps of the backbone are read; by default as many as there are
+            ``in_channels``, from the first.
+        dropout_first: Whether dropout precedes the batch norm, as in DINOv3's head, or the
+            convolution.
+        **kwargs: Of mmsegmentation's ``BaseDecodeHead``: ``num_classes``, ``dropout_ratio``,
+            ``loss_decode`` ...
     """
 
     def __init__(
-        self, in_channels: Sequence[int], in_index: Sequence[int] | None = None, dropout_first: bool = False, **kwargs
+        self,
+        in_channels: Sequence[int],
+        in_index: Sequence[int] | None = None,
+        dropout_first: bool = False,
+        **kwargs,
     ):
         in_channels = list(in_channels)
         super().__init__(

@@ -1,6 +1,7 @@
-"""Fashion-MNIST from the IDX files as they are published, gzipped: a magic number, the sizes of the axes, the bytes.
+"""Fashion-MNIST from the IDX files as they are published, gzipped.
 
-Debian's package ``dataset-fashion-mnist`` installs them in /usr/share/datasets/fashion-mnist.
+A magic number, the sizes of the axes, the bytes. Debian's package ``dataset-fashion-mnist``
+installs them in /usr/share/datasets/fashion-mnist.
 """
 
 import gzip
@@ -20,7 +21,8 @@ from mmlape.registry import DATASETS
 
 HINT = (
     'Fashion-MNIST: "apt-get install dataset-fashion-mnist" puts its four files into '
-    '/usr/share/datasets/fashion-mnist; they are also at https://github.com/zalandoresearch/fashion-mnist'
+    '/usr/share/datasets/fashion-mnist; they are also at '
+    'https://github.com/zalandoresearch/fashion-mnist'
 )
 SIDE = 28
 STEMS = {'train': 'train', 'test': 't10k'}
@@ -47,7 +49,9 @@ def read_idx(path: str, axes: int) -> np.ndarray:
     expected, size = int(shape.prod(dtype=np.int64)), len(content) - header
     if size != expected:
         sizes = ' x '.join(str(side) for side in shape)
-        raise DataError(f'{path} has {size} bytes of data for an array of {sizes}, so it is incomplete. {HINT}.')
+        raise DataError(
+            f'{path} has {size} bytes of data for an array of {sizes}, so it is incomplete. {HINT}.'
+        )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
@@ -60,7 +64,8 @@ class GzippedFashionMNIST(BaseDataset):
     Args:
         data_root: The folder of the four ``.gz`` files.
         split: 'train' or 'test'.
-        **kwargs: Of ``mmengine.dataset.BaseDataset``, such as ``pipeline``; ``indices=10000`` takes the first 10,000.
+        **kwargs: Of ``mmengine.dataset.BaseDataset``, such as ``pipeline``; ``indices=10000`` takes
+            the first 10,000.
 
     Raises:
         DataError: A file is missing, truncated or of another shape.
@@ -87,7 +92,9 @@ def idx_files(data_root: str, split: str) -> tuple[str, str]:
     if split not in STEMS:
         raise DataError(f'Fashion-MNIST has no split {split!r}: choose train or test.')
     root, stem = os.path.expanduser(data_root), STEMS[split]
-    images, labels = (os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1'))
+    images, labels = (
+        os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1')
+    )
     return images, labels
 
 
@@ -95,17 +102,23 @@ def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]
     """Read images (N, 28, 28) and their labels (N,).
 
     Raises:
-        DataError: As `read_idx`; images of another size, or not as many labels, or of other classes.
+        DataError: As `read_idx`; images of another size, or not as many labels, or of other
+            classes.
     """
     images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
     if images.shape[1:] != (SIDE, SIDE):
         raise DataError(
-            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} x {SIDE}. {HINT}.'
+            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} '
+            f'x {SIDE}. {HINT}.'
         )
     if len(images) != len(labels):
-        raise DataError(f'{image_file} has {len(images)} images, but {label_file} {len(labels)} labels. {HINT}.')
+        raise DataError(
+            f'{image_file} has {len(images)} images, but {label_file} {len(labels)} labels. {HINT}.'
+        )
     if len(labels) and labels.max() > 9:
-        raise DataError(f'{label_file} has the label {labels.max()}, but there are the classes 0 to 9. {HINT}.')
+        raise DataError(
+            f'{label_file} has the label {labels.max()}, but there are the classes 0 to 9. {HINT}.'
+        )
     return images, labels
 
 

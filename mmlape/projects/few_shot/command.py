@@ -10,12 +10,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
-    add('--shots', type=positive, nargs='+', default=[25], metavar='K', help='images of each class; default: 25')
-    add('--num-seeds', type=positive, default=3, metavar='N', help='choices of images, averaged; default: %(default)s')
-    add('--l2', type=float, default=2.0**10, help='strength of the regularisation; default: %(default)g')
-    add('--data', metavar='CONFIG', help='another config, whose data are used; its classes may be others')
-    add('--work-dir', metavar='DIR', help="default: the checkpoint's run, else work_dirs/<name of the config>")
-    add('--out', metavar='FILE', help='file for the metrics; default: few_shot.json in the work dir')
+    add(
+        '--shots',
+        type=positive,
+        nargs='+',
+        default=[25],
+        metavar='K',
+        help='images of each class; default: 25',
+    )
+    add(
+        '--num-seeds',
+        type=positive,
+        default=3,
+        metavar='N',
+        help='choices of images, averaged; default: %(default)s',
+    )
+    add(
+        '--l2',
+        type=float,
+        default=2.0**10,
+        help='strength of the regularisation; default: %(default)g',
+    )
+    add(
+        '--data',
+        metavar='CONFIG',
+        help='another config, whose data are used; its classes may be others',
+    )
+    add(
+        '--work-dir',
+        metavar='DIR',
+        help="default: the checkpoint's run, else work_dirs/<name of the config>",
+    )
+    add(
+        '--out', metavar='FILE', help='file for the metrics; default: few_shot.json in the work dir'
+    )
     add_launcher(parser)
     add_trust(parser)
 

@@ -1,4 +1,7 @@
-"""Images for few-shot evaluation: a few of each class to fit a classifier to, and the queries that it labels."""
+"""Images for few-shot evaluation.
+
+A few of each class to fit a classifier to, and the queries that it labels.
+"""
 
 from collections.abc import Sequence
 
@@ -13,10 +16,11 @@ from mmlape.registry import DATASETS
 class FewShotDataset(ConcatDataset):
     """Support images, chosen by seed from the first dataset, followed by the queries, all images of the second.
 
-    For every seed each class's images are shuffled by NumPy's generator of that seed, as in big_vision; the first k
-    are its k shots, all of them where there are fewer. Only images that some seed chooses are kept. A sample's
-    metainfo has its ``label``, which may be none of the head's, and so is no ``gt_label``, and its ``ranks``: the
-    image's place in its class for every seed, or the largest number of shots where it is not chosen; None for a query.
+    For every seed each class's images are shuffled by NumPy's generator of that seed, as in
+    big_vision; the first k are its k shots, all of them where there are fewer. Only images that
+    some seed chooses are kept. A sample's metainfo has its ``label``, which may be none of the
+    head's, and so is no ``gt_label``, and its ``ranks``: the image's place in its class for every
+    seed, or the largest number of shots where it is not chosen; None for a query.
 
     Args:
         datasets: Configs of two datasets with the same classes, both with the pipeline of a test.
@@ -28,12 +32,22 @@ class FewShotDataset(ConcatDataset):
         DataError: Their classes differ.
     """
 
-    def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
+    def __init__(
+        self,
+        datasets: Sequence[dict],
+        shots: Sequence[int] = (1, 5, 10, 25),
+        seeds: int = 3,
+    ) -> None:
         self.shots, self.seeds = tuple(sorted(set(shots))), seeds
         if len(datasets) != 2:
-            raise ConfigError(f'FewShotDataset takes two datasets, support images and queries, not {len(datasets)}')
+            raise ConfigError(
+                'FewShotDataset takes two datasets, support images and queries, not '
+                f'{len(datasets)}'
+            )
         if not self.shots or self.shots[0] < 1 or seeds < 1:
-            raise ConfigError(f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive')
+            raise ConfigError(
+                f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive'
+            )
         super().__init__(datasets, ignore_keys='classes')
         self._metainfo = dict(self._metainfo, shots=self.shots)
 
@@ -53,10 +67,12 @@ class FewShotDataset(ConcatDataset):
         if classes != others:
             differing = sorted(set(classes or ()) ^ set(others or ())) or ['their order']
             raise DataError(
-                f'few-shot: the support images have {len(classes or ())} classes, the queries {len(others or ())}; '
-                f'they differ in {", ".join(differing[:5])}'
+                f'few-shot: the support images have {len(classes or ())} classes, the queries '
+                f'{len(others or ())}; they differ in {", ".join(differing[:5])}'
             )
-        labels = np.array([support.get_data_info(index)['gt_label'] for index in range(len(support))])
+        labels = np.array(
+            [support.get_data_info(index)['gt_label'] for index in range(len(support))]
+        )
         num_classes = len(classes) if classes else int(labels.max(initial=-1)) + 1
         ranks = choose_shots(labels, range(num_classes), self.shots[-1], self.seeds)
         chosen = np.flatnonzero((ranks < self.shots[-1]).any(axis=1))
@@ -83,7 +99,8 @@ def choose_shots(labels: np.ndarray, classes: Sequence, shots: int, seeds: int) 
         seeds: How many choices to make.
 
     Returns:
-        (N, seeds), each image's place among the chosen ones of its class; ``shots`` where it is not chosen.
+        (N, seeds), each image's place among the chosen ones of its class; ``shots`` where it is not
+        chosen.
     """
     counts = np.bincount(labels, minlength=len(classes))
     by_class = np.split(np.argsort(labels, kind='stable'), np.cumsum(counts)[:-1])

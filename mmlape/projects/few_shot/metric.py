@@ -1,9 +1,12 @@
-"""Few-shot accuracy of frozen features, by a linear classifier in closed form: ridge regression on the class labels.
+"""Few-shot accuracy of frozen features, by a linear classifier in closed form.
+
+Ridge regression on the class labels.
 
     W = (X^T X + l2 I)^-1 X^T Y,  label = argmax_c x W
 
-X: the chosen training images' features, standardised, and a constant 100; Y: 1 for the image's class, -1 for the
-others. It is how "How to train your ViT?" (TMLR 2022) and Dual PatchNorm (TMLR 2023) compare models of ImageNet-21k.
+X: the chosen training images' features, standardised, and a constant 100; Y: 1 for the image's
+class, -1 for the others. It is how "How to train your ViT?" (TMLR 2022) and Dual PatchNorm (TMLR
+2023) compare models of ImageNet-21k.
 """
 
 from collections.abc import Sequence
@@ -22,7 +25,13 @@ EPS = 1e-5
 CHUNK = 4096  # images whose scores are computed at a time
 
 
-def ridge_labels(support: Tensor, labels: Tensor, queries: Tensor, num_classes: int, l2: float) -> Tensor:
+def ridge_labels(
+    support: Tensor,
+    labels: Tensor,
+    queries: Tensor,
+    num_classes: int,
+    l2: float,
+) -> Tensor:
     """Fit the classifier to the support images and label the queries, in float64.
 
     Args:
@@ -44,7 +53,8 @@ def ridge_labels(support: Tensor, labels: Tensor, queries: Tensor, num_classes: 
     x = design(support)  # (N, D + 1)
     sums = x.new_zeros(num_classes, x.shape[1]).index_add_(0, labels, x)
     targets = 2 * sums - x.sum(dim=0)  # Y^T X: what is of a class counts once, the rest minus once
-    weights = torch.linalg.solve(x.T @ x + l2 * torch.eye(x.shape[1], dtype=x.dtype), targets.T)  # (D + 1, C)
+    # (D + 1, C)
+    weights = torch.linalg.solve(x.T @ x + l2 * torch.eye(x.shape[1], dtype=x.dtype), targets.T)
     return torch.cat([(design(part) @ weights).argmax(dim=1) for part in queries.split(CHUNK)])
 
 
@@ -53,8 +63,8 @@ class FewShotMetric(BaseMetric):
     """The accuracy of `ridge_labels` on the images of a `mmlape.FewShotDataset`, for each number of shots and seed.
 
     Features are what enters the head's last layer (mmpretrain's ``pre_logits``). Keys, in percent:
-    ``few-shot/25-shot``, the mean over the seeds, and ``few-shot/25-shot-seed-0`` and so on. The head's own classes do
-    not matter, so a model of ImageNet-21k is evaluated on ImageNet-1K.
+    ``few-shot/25-shot``, the mean over the seeds, and ``few-shot/25-shot-seed-0`` and so on. The
+    head's own classes do not matter, so a model of ImageNet-21k is evaluated on ImageNet-1K.
 
     Args:
         l2: Strength of the regularisation.
@@ -82,10 +92,15 @@ class FewShotMetric(BaseMetric):
         self._dataset_meta = meta
 
     def attach(self, model: nn.Module) -> None:
-        """Keep the features of each batch that the model is evaluated on; the runner calls this once."""
+        """Keep the features of each batch that the model is evaluated on.
+
+        The runner calls this once.
+        """
         head = getattr(model, 'head', None)
         if not hasattr(head, 'pre_logits'):
-            raise ConfigError(f'FewShotMetric needs a head with pre_logits, which {type(model).__name__} lacks')
+            raise ConfigError(
+                f'FewShotMetric needs a head with pre_logits, which {type(model).__name__} lacks'
+            )
 
         def keep(head: nn.Module, inputs: tuple, _) -> None:
             self.features = None if head.training else head.pre_logits(inputs[0])
@@ -106,7 +121,10 @@ class FewShotMetric(BaseMetric):
         is_query = torch.tensor([ranks is None for _, _, ranks in results])
         ranks = np.array([ranks for _, _, ranks in results if ranks is not None])  # (N, seeds)
         if not is_query.any() or not len(ranks):
-            raise DataError(f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were evaluated')
+            raise DataError(
+                f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were '
+                'evaluated'
+            )
         support, support_labels, truth = features[~is_query], labels[~is_query], labels[is_query]
         num_classes, values = int(labels.max()) + 1, {}
         for shots in self.dataset_meta['shots']:
@@ -114,8 +132,13 @@ class FewShotMetric(BaseMetric):
             for seed in range(ranks.shape[1]):
                 chosen = torch.from_numpy(ranks[:, seed] < shots)
                 predicted = ridge_labels(
-                    support[chosen], support_labels[chosen], features[is_query], num_classes, self.l2
+                    support[chosen],
+                    support_labels[chosen],
+                    features[is_query],
+                    num_classes,
+                    self.l2,
                 )
-                single[f'{shots}-shot-seed-{seed}'] = 100 * float((predicted == truth).double().mean())
+                share = float((predicted == truth).double().mean())
+                single[f'{shots}-shot-seed-{seed}'] = 100 * share
             values |= {f'{shots}-shot': float(np.mean(list(single.values()))), **single}
         return values

@@ -18,7 +18,11 @@ from mmlape.models.layers.linear import Linear
 class _FFN(nn.Module):
     def __init__(self, embed_dims: int, hidden: int):
         super().__init__()
-        self.fc1, self.act, self.fc2 = Linear(embed_dims, hidden), nn.GELU(), Linear(hidden, embed_dims)
+        self.fc1, self.act, self.fc2 = (
+            Linear(embed_dims, hidden),
+            nn.GELU(),
+            Linear(hidden, embed_dims),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(self.act(self.fc1(x)))
@@ -56,7 +60,9 @@ class ExtraAttention(BaseModule):
         self.in_channels, self.with_cp = list(in_channels), with_cp
         dims = self.in_channels[-1]
         if dims % num_head:
-            raise ConfigError(f'mmlape.ExtraAttention: num_head={num_head} does not divide the {dims} channels')
+            raise ConfigError(
+                f'mmlape.ExtraAttention: num_head={num_head} does not divide the {dims} channels'
+            )
         self.norm1 = nn.LayerNorm(dims)
         self.attn = MultiheadAttention(dims, num_head)
         self.norm2 = nn.LayerNorm(dims) if with_ffn else None

@@ -1,4 +1,7 @@
-"""InstaBoost (arXiv 1908.07801), which moves the objects of an image a little; its package is no part of the stack."""
+"""InstaBoost (arXiv 1908.07801), which moves the objects of an image a little.
+
+Its package is no part of the stack.
+"""
 
 from mmcv.transforms import BaseTransform
 
@@ -37,8 +40,9 @@ class InstaBoost(BaseTransform):
         if not step.get('aug_ratio', 0.5) or importable('instaboostfast'):
             return ''
         return (  # of what it requires all is in the stack, but for a second OpenCV
-            f'{place or "InstaBoost"} needs the package instaboostfast: pip install --no-deps instaboostfast; '
-            f'or train without InstaBoost: --cfg-options {place or "KEY"}.aug_ratio=0'
+            f'{place or "InstaBoost"} needs the package instaboostfast: pip install --no-deps '
+            'instaboostfast; or train without InstaBoost: --cfg-options '
+            f'{place or "KEY"}.aug_ratio=0'
         )
 
     def transform(self, results: dict) -> dict:

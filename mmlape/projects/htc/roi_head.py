@@ -1,10 +1,12 @@
-"""RoI head of Hybrid Task Cascade (CVPR 2019): mmdetection's, with the masks of all stages in a prediction.
+"""RoI head of Hybrid Task Cascade (CVPR 2019).
 
-With the features r of a box, stage t's mask head h_t and its convolution g_t,
+Mmdetection's, with the masks of all stages in a prediction. With the features r of a box, stage t's
+mask head h_t and its convolution g_t,
 
     f_t, m_t = h_t(r + g_t(f_{t-1})),    mask = mean_t sigmoid(m_t)
 
-The released models' figures are those of the mean (mmdetection 2); mmdetection 3 predicts sigmoid(m_3).
+The released models' figures are those of the mean (mmdetection 2); mmdetection 3 predicts
+sigmoid(m_3).
 """
 
 import torch.nn.functional as F

@@ -21,15 +21,17 @@ SUFFIXES = ('.tsv', '.jsonl', '.json', '.tar')
 
 @DATASETS.register_module()
 class CaptionDataset(BaseDataset):
-    """Images with all their captions, a list of texts in ``gt_caption``; `RandomCaption` chooses one to train on.
+    """Images with all their captions, a list of texts in ``gt_caption``.
 
-    The annotation file is one of four kinds, and an image may stand in it several times:
+    `RandomCaption` chooses one to train on. The annotation file is one of four kinds, and an image
+    may stand in it several times:
 
     - ``.tsv``: a line is the image, a tab, a caption;
     - ``.jsonl``: a line is ``{"image": ..., "caption": ...}``, with a text or a list of texts;
-    - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's ``COCOCaption`` reads;
-    - ``.tar``: WebDataset's shards, named by ``*``, with ``KEY.jpg`` beside ``KEY.txt`` or ``KEY.json``. Images are
-      read out of them.
+    - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's
+      ``COCOCaption`` reads;
+    - ``.tar``: WebDataset's shards, named by ``*``, with ``KEY.jpg`` beside ``KEY.txt`` or
+      ``KEY.json``. Images are read out of them.
 
     Args:
         ann_file: The annotation file.
@@ -38,14 +40,24 @@ class CaptionDataset(BaseDataset):
         **kwargs: Of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
 
     Raises:
-        DataError: The file is missing, of another format or broken, or has no caption; the message names the line.
+        DataError: The file is missing, of another format or broken, or has no caption; the message
+            names the line.
     """
 
     METAINFO = dict(task='captions')
 
-    def __init__(self, ann_file: str, data_root: str = '', data_prefix: dict | None = None, **kwargs) -> None:
+    def __init__(
+        self,
+        ann_file: str,
+        data_root: str = '',
+        data_prefix: dict | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(
-            ann_file=ann_file, data_root=data_root, data_prefix=data_prefix or dict(img_path=''), **kwargs
+            ann_file=ann_file,
+            data_root=data_root,
+            data_prefix=data_prefix or dict(img_path=''),
+            **kwargs,
         )
 
     def load_data_list(self) -> list[dict]:
@@ -54,7 +66,10 @@ class CaptionDataset(BaseDataset):
         for image, text in read_captions(self.ann_file):
             captions.setdefault(image, []).append(text)
         folder = self.data_prefix['img_path']
-        return [{'img_path': image_path(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
+        return [
+            {'img_path': image_path(folder, image), CAPTIONS: texts}
+            for image, texts in captions.items()
+        ]
 
 
 def image_path(folder: str, image: str) -> str:
@@ -70,16 +85,19 @@ def read_captions(path: str) -> list[tuple[str, str]]:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.')
+        raise DataError(
+            f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.'
+        )
     if not files_of(path):
-        raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
+        raise DataError(
+            f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.'
+        )
     try:
         text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
     except UnicodeDecodeError as error:
         raise DataError(f'Captions {path}: no text in UTF-8 ({error}).') from error
-    pairs = list(
-        read_shards(path) if suffix == '.tar' else {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text)
-    )
+    readers = {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}
+    pairs = list(read_shards(path) if suffix == '.tar' else readers[suffix](path, text))
     if not pairs:
         raise DataError(f'Captions {path} have no caption.')
     return pairs
@@ -91,7 +109,8 @@ def _tsv(path: str, text: str) -> Iterator[tuple[str, str]]:
             image, tab, caption = line.partition('\t')
             if not (tab and image.strip() and caption.strip()):
                 raise DataError(
-                    f'Captions {path}, line {number}: expected an image, a tab and a caption, not {line!r}.'
+                    f'Captions {path}, line {number}: expected an image, a tab and a caption, not '
+                    f'{line!r}.'
                 )
             yield image.strip(), caption.strip()
 
@@ -114,8 +133,8 @@ def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
         pairs = [(files[one['image_id']], one['caption'].strip()) for one in content['annotations']]
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"Captions {path} are neither COCO's captions (images and annotations with a caption each; missing or "
-            f'wrong: {error}) nor a list of images with captions.'
+            f"Captions {path} are neither COCO's captions (images and annotations with a caption "
+            f'each; missing or wrong: {error}) nor a list of images with captions.'
         ) from error
     yield from pairs
 
@@ -129,10 +148,15 @@ def _parsed(where: str, text: str):
 
 def _pairs_of(where: str, entry: object) -> Iterator[tuple[str, str]]:
     """Yield the pairs of ``{"image": ..., "caption": text or list of texts}``."""
-    image, texts = (entry.get('image'), entry.get('caption')) if isinstance(entry, Mapping) else (None, None)
+    image = texts = None
+    if isinstance(entry, Mapping):
+        image, texts = entry.get('image'), entry.get('caption')
     texts = [texts] if isinstance(texts, str) else texts
-    if not (isinstance(image, str) and isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-        raise DataError(f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.')
+    are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    if not isinstance(image, str) or not are_texts:
+        raise DataError(
+            f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.'
+        )
     yield from ((image, text.strip()) for text in texts)
 
 
@@ -162,13 +186,14 @@ class CaptionSource(DataSource):
         self.require(self.image_dir, 'Image directory')
         pairs = read_captions(self.ann_file)
         images = dict.fromkeys(image_path(self.image_dir, image) for image, _ in pairs)
-        paths = [path for path in images if not path.startswith(PREFIX)]  # what stands in an archive is there
+        # what stands in an archive is there
+        paths = [path for path in images if not path.startswith(PREFIX)]
         look_up = complete or len(paths) <= QUICKLY_FOUND
         missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
         if missing:
-            message = (
-                f'{len(missing)} of {len(paths)} images of {self.ann_file} do not exist, first {next(iter(missing))}.'
-            )
+            count = f'{len(missing)} of {len(paths)} images'
+            first = next(iter(missing))
+            message = f'{count} of {self.ann_file} do not exist, first {first}.'
             yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
         self.entries = [ImageEntry(path) for path in paths if path not in missing]
         self.summary.images = len(images)

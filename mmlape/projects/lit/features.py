@@ -39,7 +39,10 @@ class FeatureCache:
         self.values = np.load(file, mmap_mode='r+')
 
     def __call__(self, samples: Sequence, compute: Callable[[], Tensor]) -> Tensor:
-        """Return the features (B, width) of samples; compute, and keep, those of the whole batch if one is missing."""
+        """Return the features (B, width) of samples.
+
+        Compute, and keep, those of the whole batch if one is missing.
+        """
         rows = [self.rows[sample.img_path] for sample in samples]
         features = torch.from_numpy(self.values[rows])
         if features.isnan().any():
@@ -49,7 +52,10 @@ class FeatureCache:
 
 
 def _version(image: str) -> tuple[int, int] | None:
-    """Return size and time of an image's file, or of its archive; None where it is on no disk of this machine."""
+    """Return size and time of an image's file, or of its archive.
+
+    None where it is on no disk of this machine.
+    """
     try:
         return file_version(split_name(image)[0] if image.startswith(PREFIX) else image)
     except OSError:
@@ -60,14 +66,16 @@ def _version(image: str) -> tuple[int, int] | None:
 class ImageFeatureHook(Hook):
     """Have `mmlape.LiT` compute the frozen features of each training image once, in float32.
 
-    The file's name is a hash of the tower, its weights, the transforms and the images (path, size and time of their
-    files), so that a resumed run and other runs of the same tower continue with it, and nothing else does.
+    The file's name is a hash of the tower, its weights, the transforms and the images (path, size
+    and time of their files), so that a resumed run and other runs of the same tower continue with
+    it, and nothing else does.
 
     Args:
         folder: Where the file is; 4 bytes times width times images.
 
     Raises:
-        ConfigError: Before the first step, if the model has no frozen tower, or a transform could be random.
+        ConfigError: Before the first step, if the model has no frozen tower, or a transform could
+            be random.
     """
 
     changes_results = False
@@ -80,13 +88,16 @@ class ImageFeatureHook(Hook):
         model, cfg, dataset = runner.bare_model, runner.cfg, runner.train_dataloader.dataset
         if not hasattr(model, 'image_features'):
             raise ConfigError('ImageFeatureHook: only mmlape.LiT has a frozen image tower')
-        transforms = [type(one).__name__ for one in getattr(getattr(dataset, 'pipeline', None), 'transforms', ())]
+        transforms = [
+            type(one).__name__
+            for one in getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
+        ]
         refused = [name for name in transforms if name not in FIXED]
         if refused or not transforms:
             raise ConfigError(
                 'ImageFeatureHook: features of images that change cannot be kept, and '
-                f'{", ".join(refused) or "this dataset"} may change them: remove the transform or the hook; these '
-                f'change none: {", ".join(FIXED)}'
+                f'{", ".join(refused) or "this dataset"} may change them: remove the transform or '
+                f'the hook; these change none: {", ".join(FIXED)}'
             )
         images = [dataset.get_data_info(index)['img_path'] for index in range(len(dataset))]
         parts = [

@@ -3,9 +3,9 @@
     softmax (CLIP, LiT):  L = -1/2N sum_i [log softmax_j(l_ij)_i + log softmax_j(l_ji)_i]
     sigmoid (SigLIP):     L = -1/N sum_ij log sigmoid(z_ij (l_ij + b)),  z_ij = 1 where i = j, else -1
 
-with l_ij = exp(t) x_i . y_j of embeddings of length 1. Each process computes the rows of its own pairs against the
-pairs of all processes; the mean over the processes, which DDP takes of the gradients, is the loss of one process with
-all pairs.
+with l_ij = exp(t) x_i . y_j of embeddings of length 1. Each process computes the rows of its own
+pairs against the pairs of all processes; the mean over the processes, which DDP takes of the
+gradients, is the loss of one process with all pairs.
 """
 
 import torch
@@ -16,7 +16,10 @@ from torch.distributed.nn.functional import all_gather
 
 
 def gather(x: Tensor) -> Tensor:
-    """Gather the rows (N, D) of all processes into (W * N, D); gradients flow back to the process of each row."""
+    """Gather the rows (N, D) of all processes into (W * N, D).
+
+    Gradients flow back to the process of each row.
+    """
     return torch.cat(all_gather(x)) if get_world_size() > 1 else x
 
 
@@ -35,7 +38,9 @@ def softmax_loss(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
 
 
 def sigmoid_loss(images: Tensor, texts: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """Compute SigLIP's loss (arXiv 2303.15343, Eq. 1): summed over the texts, averaged over the images.
+    """Compute SigLIP's loss (arXiv 2303.15343, Eq. 1).
+
+    Summed over the texts, averaged over the images.
 
     Args:
         images: (N, D), embeddings of length 1 of this process's images.

@@ -1,8 +1,11 @@
-"""Locked-image text tuning, LiT (Zhai et al., CVPR 2022, arXiv 2111.07991): only the text tower learns.
+"""Locked-image text tuning, LiT (Zhai et al., CVPR 2022, arXiv 2111.07991).
+
+Only the text tower learns.
 
     x = f(image) / |f(image)|,  y = g(text) / |g(text)|,  l = exp(t) x . y
 
-f is frozen, g and t are trained; at test time the classes' names, put into templates, are the classifier:
+f is frozen, g and t are trained; at test time the classes' names, put into templates, are the
+classifier:
 
     label = argmax_c x . w_c,  w_c = mean_k y(template_k(c)), normed again
 """
@@ -10,7 +13,7 @@ f is frozen, g and t are trained; at test time the classes' names, put into temp
 import math
 import re
 import runpy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -41,31 +44,34 @@ TEMPLATES = ('openai_imagenet', 'openai_imagenet_sub', 'openai_cifar100')
 class LiT(BaseModel):
     """A frozen image tower, a text tower and a temperature.
 
-    In evaluation a data sample gets ``image_embedding`` (D,), ``text_embedding`` (captions, D) if it has captions,
-    and, if the model has ``classes``, ``pred_score`` and ``pred_label``, so that metrics of classifiers work. The
-    image tower stays in evaluation mode and gets no gradients; its weights come by its ``init_cfg``, or all come by
-    ``load_from``.
+    In evaluation a data sample gets ``image_embedding`` (D,), ``text_embedding`` (captions, D) if
+    it has captions, and, if the model has ``classes``, ``pred_score`` and ``pred_label``, so that
+    metrics of classifiers work. The image tower stays in evaluation mode and gets no gradients; its
+    weights come by its ``init_cfg``, or all come by ``load_from``.
 
     Args:
-        backbone: The image tower, whose last output is (B, width): ``out_type='cls_token'`` or 'avg_featmap'.
+        backbone: The image tower, whose last output is (B, width): ``out_type='cls_token'`` or
+            'avg_featmap'.
         text: The text tower, with `TextTransformer`'s two methods ``build`` and ``forward``.
-        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``; or, with ``name``,
-            of `TransformersTokenizer`.
+        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``;
+            or, with ``name``, of `TransformersTokenizer`.
         width: Width of the image tower's output.
-        embed_dims: None to compare in the image tower's own space; else the width of a common space, to which a
-            trained linear layer maps the images too.
+        embed_dims: None to compare in the image tower's own space; else the width of a common
+            space, to which a trained linear layer maps the images too.
         loss: 'softmax' or 'sigmoid'.
         temperature: Initial t, of exp(t).
         bias: Initial b of the sigmoid loss.
         classes: Names of the classes of a zero-shot evaluation, or 'imagenet' or 'cifar100' for
             CLIP's names.
         templates: Texts with ``{}`` in the place of a name, or one of ``TEMPLATES``.
-        data_preprocessor: Of mmpretrain's classifiers, with the image tower's mean and standard deviation.
+        data_preprocessor: Of mmpretrain's classifiers, with the image tower's mean and standard
+            deviation.
         init_cfg: Of ``mmengine.model.BaseModel``.
 
     Raises:
         ConfigError: For unknown names, and templates without a place for the name.
-        DataError: From `init_weights` or the first text, if the vocabulary is missing or of another size.
+        DataError: From `init_weights` or the first text, if the vocabulary is missing or of another
+            size.
     """
 
     def __init__(
@@ -89,7 +95,9 @@ class LiT(BaseModel):
         super().__init__(data_preprocessor=preprocessor, init_cfg=init_cfg)
         self.classes = _named(classes, CLASSES, 'classes')
         self.templates = _templates(templates)
-        self.tokenizer = (TransformersTokenizer if 'name' in tokenizer else WordPieceTokenizer)(**tokenizer)
+        self.tokenizer = (TransformersTokenizer if 'name' in tokenizer else WordPieceTokenizer)(
+            **tokenizer
+        )
         self.backbone = MODELS.build(backbone).eval().requires_grad_(False)
         self.text = MODELS.build(text)
         shape = self.tokenizer.vocab_size, self.tokenizer.length, self.tokenizer.pad
@@ -99,8 +107,11 @@ class LiT(BaseModel):
         self.bias = nn.Parameter(torch.full((1,), float(bias))) if loss == 'sigmoid' else None
         self._classifier: Tensor | None = None
         self.width = width
-        self.image_features: Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None = None
-        """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets it."""
+        self.image_features: (
+            Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None
+        ) = None
+        """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets
+        it."""
 
     def init_weights(self) -> None:
         """Check the vocabulary as well, before the first step."""
@@ -124,7 +135,9 @@ class LiT(BaseModel):
             features = self.backbone(inputs)
         features = features[-1] if isinstance(features, (tuple, list)) else features
         if not isinstance(features, Tensor) or features.dim() != 2:
-            raise ConfigError("LiT: model.backbone must return vectors: out_type='cls_token' or 'avg_featmap'")
+            raise ConfigError(
+                "LiT: model.backbone must return vectors: out_type='cls_token' or 'avg_featmap'"
+            )
         return features
 
     def embed_images(self, inputs: Tensor) -> Tensor:
@@ -160,31 +173,43 @@ class LiT(BaseModel):
         texts = [sample.get(TEXTS) for sample in data_samples]
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ConfigError(
-                'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption and '
+                'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption '
+                'and '
                 f"PackInputs(algorithm_keys=['{TEXTS}'])"
             )
         compute = partial(self.extract_feat, inputs)
         features = self.image_features(data_samples, compute) if self.image_features else compute()
-        images, embedded = self._embed(features.to(inputs.device)).float(), self.embed_texts(texts).float()
+        images, embedded = (
+            self._embed(features.to(inputs.device)).float(),
+            self.embed_texts(texts).float(),
+        )
         scale = self.temperature.exp()
         if self.bias is None:
             return dict(loss=softmax_loss(images, embedded, scale))
         return dict(loss=sigmoid_loss(images, embedded, scale, self.bias))
 
-    def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None) -> list[DataSample]:
+    def predict(
+        self,
+        inputs: Tensor,
+        data_samples: list[DataSample] | None = None,
+    ) -> list[DataSample]:
         """Put embeddings and, with classes, scores into the data samples."""
         images = self.embed_images(inputs)
         samples = [DataSample() for _ in images] if data_samples is None else data_samples
         captions = [_listed(sample.get(TEXTS)) for sample in samples]
         texts = [text for own in captions for text in own]
-        embedded = iter(self.embed_texts(texts).split([len(own) for own in captions]) if texts else ())
+        embedded: Iterator[Tensor] = iter(())
+        if texts:
+            counts = [len(own) for own in captions]
+            embedded = iter(self.embed_texts(texts).split(counts))
         scores = None
         if self.classes:
             labels = [int(sample.gt_label.max()) for sample in samples if 'gt_label' in sample]
             if labels and max(labels) >= len(self.classes):
                 raise ConfigError(
-                    f'LiT: the data have the label {max(labels)}, but model.classes has {len(self.classes)} names: '
-                    'set it to the names of the classes in the order of the labels'
+                    f'LiT: the data have the label {max(labels)}, but model.classes has '
+                    f'{len(self.classes)} names: set it to the names of the classes in the order '
+                    'of the labels'
                 )
             scores = (self.temperature.exp() * images @ self.class_embeddings().T).softmax(dim=1)
         for index, sample in enumerate(samples):
@@ -197,15 +222,19 @@ class LiT(BaseModel):
 
     @torch.no_grad()
     def class_embeddings(self) -> Tensor:
-        """Return the classifier (classes, D): the mean over the templates of the classes' embeddings, normed again.
+        """Return the classifier (classes, D).
 
-        It is computed once between two switches of `train`.
+        The mean over the templates of the classes' embeddings, normed again. It is computed once
+        between two switches of `train`.
 
         Raises:
             ConfigError: The model has no classes.
         """
         if not self.classes:
-            raise ConfigError('LiT: a zero-shot evaluation needs model.classes, the names in the order of the labels')
+            raise ConfigError(
+                'LiT: a zero-shot evaluation needs model.classes, the names in the order of the '
+                'labels'
+            )
         if self._classifier is None:
             names = [canonical(name, keep=',') for name in self.classes]
             texts = [template.replace('{}', name) for name in names for template in self.templates]
@@ -222,7 +251,10 @@ def canonical(text: str, keep: str = '') -> str:
 
     The place ``{}`` of a template stays.
     """
-    parts = (re.sub(rf'[^\w\s{re.escape(keep)}]', '', part.replace('_', ' ')) for part in text.split('{}'))
+    parts = (
+        re.sub(rf'[^\w\s{re.escape(keep)}]', '', part.replace('_', ' '))
+        for part in text.split('{}')
+    )
     return ' '.join('{}'.join(parts).lower().split())
 
 
@@ -238,27 +270,38 @@ def _named(value: str | Sequence | None, known: dict, key: str) -> tuple:
     """Return a list of a config, or the one that a name stands for."""
     if isinstance(value, str):
         if value not in known:
-            raise ConfigError(f'LiT: unknown {key}={value!r}; give a list, or one of: {", ".join(known)}')
+            raise ConfigError(
+                f'LiT: unknown {key}={value!r}; give a list, or one of: {", ".join(known)}'
+            )
         value = known[value]
     return tuple(value or ())
 
 
 def _templates(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return the templates as texts with ``{}``."""
-    templates = _named(value, _clips_templates() if value in TEMPLATES else dict.fromkeys(TEMPLATES), 'templates')
+    templates = _named(
+        value, _clips_templates() if value in TEMPLATES else dict.fromkeys(TEMPLATES), 'templates'
+    )
     texts = tuple(map(canonical, templates))
     bad = [text for text in texts if '{}' not in text]
     if bad or not texts:
-        raise ConfigError(f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} lacks')
+        raise ConfigError(
+            f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} '
+            'lacks'
+        )
     return texts
 
 
 def _clips_templates() -> dict[str, list[str]]:
     """Read mmpretrain's copy of CLIP's templates, functions of the name, from its file.
 
-    The package around that file cannot be imported without ``transformers``, which the templates do not need.
+    The package around that file cannot be imported without ``transformers``, which the templates do
+    not need.
     """
     file = Path(mmpretrain.__file__).parent / 'models' / 'multimodal' / 'clip' / 'utils.py'
     values = runpy.run_path(str(file))
     keys = {'openai_imagenet_sub': 'OPENAI_IMAGENET_PROMPT_SUB'}
-    return {name: [one('{}') for one in values[keys.get(name, f'{name.upper()}_PROMPT')]] for name in TEMPLATES}
+    return {
+        name: [one('{}') for one in values[keys.get(name, f'{name.upper()}_PROMPT')]]
+        for name in TEMPLATES
+    }

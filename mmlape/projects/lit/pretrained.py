@@ -1,6 +1,7 @@
 """Text towers and tokenizers of the library ``transformers``: BERT, RoBERTa and their like.
 
-y = W h_[CLS], or W times the mean of h over the tokens that are no padding; h is the encoder's last output.
+y = W h_[CLS], or W times the mean of h over the tokens that are no padding; h is the encoder's last
+output.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,9 @@ def _loaded(kind: str, name: str, **options):
         return getattr(_library(), kind).from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         reason = ' '.join(str(error).split())[:200]
-        raise ConfigError(f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub') from error
+        raise ConfigError(
+            f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub'
+        ) from error
 
 
 class TransformersTokenizer:
@@ -48,7 +51,11 @@ class TransformersTokenizer:
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Return the ids (B, length) of texts, int64."""
         rows = self.ids(
-            list(texts), padding='max_length', truncation=True, max_length=self.length, return_tensors='pt'
+            list(texts),
+            padding='max_length',
+            truncation=True,
+            max_length=self.length,
+            return_tensors='pt',
         )
         return rows['input_ids']
 
@@ -57,7 +64,8 @@ class TransformersText(BaseModule):
     """A pretrained text encoder of ``transformers``, with a linear layer to the embedding.
 
     Args:
-        name: A folder, or a name on the Hugging Face hub. Its weights (safetensors) are the initial ones.
+        name: A folder, or a name on the Hugging Face hub. Its weights (safetensors) are the initial
+            ones.
         pool: 'cls' for the first token's output, 'mean' for the mean over the tokens.
         pretrained: Whether its weights are read; False initialises the encoder at random.
         init_cfg: Of ``mmengine.model.BaseModule``.
@@ -66,14 +74,21 @@ class TransformersText(BaseModule):
         ConfigError: For another ``pool``, without the library, or if there is no such model.
     """
 
-    def __init__(self, name: str, pool: str = 'cls', pretrained: bool = True, init_cfg: dict | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        pool: str = 'cls',
+        pretrained: bool = True,
+        init_cfg: dict | None = None,
+    ) -> None:
         super().__init__(init_cfg)
         if pool not in ('cls', 'mean'):
             raise ConfigError(f'TransformersText: unknown pool={pool!r}; choose one of: cls, mean')
         self.name, self.pool, self.pretrained = name, pool, pretrained
         self.encoder = _library().AutoModel.from_config(_loaded('AutoConfig', name))
         if getattr(self.encoder, 'pooler', None) is not None:
-            self.encoder.pooler = None  # BERT's layer for another loss, which would get no gradients
+            # BERT's layer for another loss, which would get no gradients
+            self.encoder.pooler = None
 
     def build(self, vocabulary: int, length: int, pad: int, out_dims: int) -> None:
         """Check the tokenizer's vocabulary, and make the last layer.
@@ -85,8 +100,9 @@ class TransformersText(BaseModule):
         places = getattr(own, 'max_position_embeddings', length)
         if vocabulary > own.vocab_size or length > places:
             raise ConfigError(
-                f'TransformersText: {self.name} has {own.vocab_size} ids in rows of at most {places}, the tokenizer '
-                f'{vocabulary} in rows of {length}; take the tokenizer of the same model'
+                f'TransformersText: {self.name} has {own.vocab_size} ids in rows of at most '
+                f'{places}, the tokenizer {vocabulary} in rows of {length}; take the tokenizer of '
+                'the same model'
             )
         self.pad = pad
         self.head = nn.Linear(own.hidden_size, out_dims)
@@ -95,7 +111,8 @@ class TransformersText(BaseModule):
         """Read the pretrained weights."""
         super().init_weights()
         if self.pretrained:
-            source = _loaded('AutoModel', self.name, use_safetensors=True, dtype=torch.float32).state_dict()
+            options = dict(use_safetensors=True, dtype=torch.float32)
+            source = _loaded('AutoModel', self.name, **options).state_dict()
             self.encoder.load_state_dict({name: source[name] for name in self.encoder.state_dict()})
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -108,7 +125,8 @@ class TransformersText(BaseModule):
             (B, out_dims), not normed.
         """
         known = ids != self.pad  # (B, L)
-        tokens = self.encoder(input_ids=ids, attention_mask=known.long()).last_hidden_state  # (B, L, D)
+        # (B, L, D)
+        tokens = self.encoder(input_ids=ids, attention_mask=known.long()).last_hidden_state
         if self.pool == 'cls':
             return self.head(tokens[:, 0])
         weights = known[..., None].to(tokens.dtype)

@@ -1,7 +1,8 @@
 """Retrieval between images and captions: recall at k, both ways.
 
-image to text: share of the images with one of their captions among the k captions with the highest scores
-text to image: share of the captions whose image is among the k images with the highest scores
+image to text: share of the images with one of their captions among the k captions with the highest
+scores text to image: share of the captions whose image is among the k images with the highest
+scores
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,15 @@ from mmlape.registry import METRICS
 CHUNK = 512  # rows of the score matrix at a time
 
 
-def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return how many items come before the first right one of each query; of equal scores the first item wins.
+def ranks(
+    queries: np.ndarray,
+    items: np.ndarray,
+    owners: np.ndarray,
+    targets: np.ndarray,
+) -> np.ndarray:
+    """Return how many items come before the first right one of each query.
+
+    Of equal scores the first item wins.
 
     Args:
         queries: (N, D), embeddings.
@@ -35,7 +43,8 @@ def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: n
         best = right.argmax(axis=1)[:, None]
         highest = np.take_along_axis(right, best, axis=1)
         earlier = (scores == highest) & (np.arange(len(items)) < best)
-        found.append((~(scores <= highest) | earlier).sum(axis=1))  # a score that is NaN comes before the right ones
+        # a score that is NaN comes before the right ones
+        found.append((~(scores <= highest) | earlier).sum(axis=1))
     return np.concatenate(found)
 
 
@@ -67,10 +76,15 @@ class CaptionRecall(BaseMetric):
         for sample in data_samples:
             if 'text_embedding' not in sample:
                 raise ConfigError(
-                    'CaptionRecall needs the captions: a model mmlape.LiT, a dataset mmlape.CaptionDataset and '
+                    'CaptionRecall needs the captions: a model mmlape.LiT, a dataset '
+                    'mmlape.CaptionDataset and '
                     "PackInputs(algorithm_keys=['gt_caption']) at the end of its pipeline"
                 )
-            self.results.append(tuple(sample[f'{kind}_embedding'].float().cpu().numpy() for kind in ('image', 'text')))
+            self.results.append(
+                tuple(
+                    sample[f'{kind}_embedding'].float().cpu().numpy() for kind in ('image', 'text')
+                )
+            )
 
     def compute_metrics(self, results: list[tuple]) -> dict[str, float]:
         """Compute the recalls from the embedding (D,) and the captions' (n, D) of each image."""
@@ -83,5 +97,7 @@ class CaptionRecall(BaseMetric):
             'text-to-image': ranks(texts, images, own, image_of),
         }
         return {
-            f'{name}-R@{k}': 100 * float((found < k).mean()) for name, found in directions.items() for k in self.topk
+            f'{name}-R@{k}': 100 * float((found < k).mean())
+            for name, found in directions.items()
+            for k in self.topk
         }

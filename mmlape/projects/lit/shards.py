@@ -1,4 +1,7 @@
-"""Files inside tar archives, as WebDataset's shards: read in place, by names ``tar://SHARD.tar/MEMBER``."""
+"""Files inside tar archives, as WebDataset's shards.
+
+Read in place, by names ``tar://SHARD.tar/MEMBER``.
+"""
 
 import contextlib
 import os
@@ -36,11 +39,18 @@ def members(shard: str) -> dict[str, tuple[int, int]]:
 def _members(shard: str, version: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Read the list of a file's version once."""
     with tarfile.open(shard, 'r:') as archive:
-        return {one.name.removeprefix('./'): (one.offset_data, one.size) for one in archive if one.isfile()}
+        return {
+            one.name.removeprefix('./'): (one.offset_data, one.size)
+            for one in archive
+            if one.isfile()
+        }
 
 
 def files_of(pattern: str) -> list[str]:
-    """Return the files of a pattern by ``*`` and ``?``; a name with such characters may be a file's own."""
+    """Return the files of a pattern by ``*`` and ``?``.
+
+    A name with such characters may be a file's own.
+    """
     return [pattern] if os.path.isfile(pattern) else sorted(glob(pattern))
 
 
@@ -62,7 +72,10 @@ class TarBackend(BaseStorageBackend):
     """MMEngine's access to files in archives; `LoadImageFromFile` reads images by it."""
 
     def get(self, filepath: str) -> bytes:
-        """Return the bytes of ``tar://SHARD.tar/MEMBER``; raise FileNotFoundError if there is no such member."""
+        """Return the bytes of ``tar://SHARD.tar/MEMBER``.
+
+        Raise FileNotFoundError if there is no such member.
+        """
         shard, name = split_name(filepath)
         try:
             offset, size = members(shard)[name]
@@ -99,7 +112,12 @@ def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
                 if f'{stem}.txt' in members(shard):
                     text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
                 elif f'{stem}.json' in members(shard):
-                    text = parse_json(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
+                    text = parse_json(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get(
+                        'caption'
+                    )
             if not isinstance(text, str) or not text.strip():
-                raise DataError(f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".')
+                raise DataError(
+                    f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with '
+                    '"caption".'
+                )
             yield image, text.strip()

@@ -1,6 +1,6 @@
-"""A Transformer encoder of texts, by torch's own layers: the [CLS] token's output, mapped linearly to the embedding.
+"""A Transformer encoder of texts, by torch's own layers.
 
-y = W norm(encoder(E[ids] + P))_[CLS]
+The [CLS] token's output, mapped linearly to the embedding. y = W norm(encoder(E[ids] + P))_[CLS]
 """
 
 import torch
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 
 class TextTransformer(BaseModule):
-    """A text tower to train from scratch; by default of BERT-base's size, but with norms before the branches.
+    """A text tower to train from scratch.
+
+    By default of BERT-base's size, but with norms before the branches.
 
     Args:
         embed_dims: Width D.
@@ -42,7 +44,9 @@ class TextTransformer(BaseModule):
             batch_first=True,
             norm_first=True,
         )
-        self.encoder = nn.TransformerEncoder(layer, num_layers, nn.LayerNorm(embed_dims), enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(
+            layer, num_layers, nn.LayerNorm(embed_dims), enable_nested_tensor=False
+        )
         self.drop = nn.Dropout(drop_rate)
 
     def build(self, vocabulary: int, length: int, pad: int, out_dims: int) -> None:

@@ -1,6 +1,7 @@
-"""WordPiece (Schuster and Nakajima, 2012) as BERT's uncased models have it: the longest known pieces, from the left.
+"""WordPiece (Schuster and Nakajima, 2012) as BERT's uncased models have it.
 
-A vocabulary with complete words alone, as `write_vocabulary` makes it of captions, is a tokeniser by words.
+The longest known pieces, from the left. A vocabulary with complete words alone, as
+`write_vocabulary` makes it of captions, is a tokeniser by words.
 """
 
 import os
@@ -20,24 +21,35 @@ PAD, UNKNOWN, CLS = '[PAD]', '[UNK]', '[CLS]'
 SPECIAL = (PAD, UNKNOWN, CLS)
 CONTINUED = '##'
 """Stands before a piece inside a word."""
-CHINESE = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF), (0x2F800, 0x2FA1F))
+CHINESE = (
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
 LONGEST = 100
 """Characters of the longest word that is split; a longer one is unknown."""
 
 
 def split_words(text: str) -> list[str]:
     """Split a text into words, punctuation marks and Chinese characters, lower case and without accents."""
-    plain = (c for c in unicodedata.normalize('NFD', text.lower()) if unicodedata.category(c) != 'Mn')
+    characters = unicodedata.normalize('NFD', text.lower())
+    plain = (c for c in characters if unicodedata.category(c) != 'Mn')
     return ''.join(f' {c} ' if _stands_alone(c) else c for c in plain).split()
 
 
 def _stands_alone(character: str) -> bool:
     chinese = any(first <= ord(character) <= last for first, last in CHINESE)
-    return chinese or character in string.punctuation or unicodedata.category(character).startswith('P')
+    is_mark = unicodedata.category(character).startswith('P')
+    return chinese or character in string.punctuation or is_mark
 
 
 def write_vocabulary(path: str | Path, texts: Iterable[str]) -> list[str]:
-    """Write and return a vocabulary, one entry a line: the special entries, then all words of the texts, sorted."""
+    """Write and return a vocabulary, one entry a line.
+
+    The special entries, then all words of the texts, sorted.
+    """
     words = sorted({word for text in texts for word in split_words(text)})
     with atomic_path(Path(path)) as partial:
         partial.write_text('\n'.join([*SPECIAL, *words]) + '\n', encoding='utf-8')
@@ -52,7 +64,8 @@ class WordPieceTokenizer:
     The file is read on first use, so that a model can be built, and counted, without it.
 
     Args:
-        vocab_file: A piece a line, its id is the line's number from 0, such as BERT's ``vocab.txt``.
+        vocab_file: A piece a line, its id is the line's number from 0, such as BERT's
+            ``vocab.txt``.
         vocab_size: Number of its lines.
         length: Ids of a row, [CLS] included; what is longer is cut off.
     """
@@ -73,17 +86,21 @@ class WordPieceTokenizer:
         path = os.path.expanduser(self.vocab_file)
         if not os.path.isfile(path):
             raise DataError(
-                f"Vocabulary {path} does not exist. BERT's is vocab.txt of bert-base-uncased; for your own captions "
-                'mmlape.projects.lit.tokenizer.write_vocabulary writes one; the mini data have one.'
+                f"Vocabulary {path} does not exist. BERT's is vocab.txt of bert-base-uncased; for "
+                'your own captions mmlape.projects.lit.tokenizer.write_vocabulary writes one; the '
+                'mini data have one.'
             )
         pieces = Path(path).read_text(encoding='utf-8').splitlines()
         missing = [entry for entry in SPECIAL if entry not in pieces]
         if missing or pieces[0] != PAD:
-            raise DataError(f'Vocabulary {path} needs a line for each of {", ".join(SPECIAL)}, and {PAD} first.')
+            raise DataError(
+                f'Vocabulary {path} needs a line for each of {", ".join(SPECIAL)}, and {PAD} first.'
+            )
         if len(pieces) != self.vocab_size:
             raise DataError(
-                f'Vocabulary {path} has {len(pieces)} lines: set model.tokenizer.vocab_size={len(pieces)}, not '
-                f'{self.vocab_size}, for training; a trained model needs the file that it was trained with.'
+                f'Vocabulary {path} has {len(pieces)} lines: set '
+                f'model.tokenizer.vocab_size={len(pieces)}, not {self.vocab_size}, for training; a '
+                'trained model needs the file that it was trained with.'
             )
         return {piece: number for number, piece in enumerate(pieces)}
 
@@ -91,13 +108,19 @@ class WordPieceTokenizer:
         """Return the ids (B, length) of texts, int64."""
         rows = torch.full((len(texts), self.length), self.pad)
         for row, text in zip(rows, texts):
-            ids = [self.ids[CLS], *(piece for word in split_words(text) for piece in self._pieces(word))]
+            ids = [
+                self.ids[CLS],
+                *(piece for word in split_words(text) for piece in self._pieces(word)),
+            ]
             ids = ids[: self.length]
             row[: len(ids)] = torch.tensor(ids)
         return rows
 
     def _pieces(self, word: str) -> list[int]:
-        """Return the ids of a word's pieces, the longest first; that of [UNK] if it cannot be put together."""
+        """Return the ids of a word's pieces, the longest first.
+
+        That of [UNK] if it cannot be put together.
+        """
         found, start = [], 0
         while start < len(word) <= LONGEST:
             prefix = CONTINUED if start else ''

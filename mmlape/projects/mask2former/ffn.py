@@ -16,6 +16,9 @@ class RecomputedFFN(PlainFFN):
 
 
 def recompute_ffns(layers: nn.ModuleList) -> None:
-    """Make the ``ffn`` of each layer compute its activations again; weights and random numbers stay as they are."""
+    """Make the ``ffn`` of each layer compute its activations again.
+
+    Weights and random numbers stay as they are.
+    """
     for layer in layers:
         layer.ffn.__class__ = RecomputedFFN

@@ -1,6 +1,7 @@
-"""Mask2Former's semantic head (CVPR 2022): mmsegmentation's, with windows of padded images and a choice of order.
+"""Mask2Former's semantic head (CVPR 2022).
 
-With class logits c of the queries, their mask logits m at stride 4, and up, a bilinear resize to the image,
+Mmsegmentation's, with windows of padded images and a choice of order. With class logits c of the
+queries, their mask logits m at stride 4, and up, a bilinear resize to the image,
 
     'masks':  sum_q softmax(c_q) sigmoid(up(m_q))        mmsegmentation, DINOv3
     'scores': up(sum_q softmax(c_q) sigmoid(m_q))        the released models of ViT-Adapter and DINOv2
@@ -26,10 +27,10 @@ class Mask2FormerHead(PlainHead):
 
     Args:
         *args: Of mmsegmentation's head.
-        upsampled: What is resized to the image: the 'masks' of the queries before their sigmoid, or the 'scores' of
-            the classes, as for the released models.
-        with_cp: Recompute the activations of the decoder's FFNs in the backward pass to save memory; those of the
-            pixel decoder have a ``with_cp`` of their own.
+        upsampled: What is resized to the image: the 'masks' of the queries before their sigmoid, or
+            the 'scores' of the classes, as for the released models.
+        with_cp: Recompute the activations of the decoder's FFNs in the backward pass to save
+            memory; those of the pixel decoder have a ``with_cp`` of their own.
         **kwargs: Of mmsegmentation's head.
 
     Raises:
@@ -39,14 +40,16 @@ class Mask2FormerHead(PlainHead):
     def __init__(self, *args, upsampled: str = 'masks', with_cp: bool = False, **kwargs):
         if upsampled not in UPSAMPLED:
             raise ConfigError(
-                f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: {", ".join(UPSAMPLED)}'
+                f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: '
+                f'{", ".join(UPSAMPLED)}'
             )
         super().__init__(*args, **kwargs)
         weights = len(self.class_weight)
         if weights != self.num_classes + 1:
             raise ConfigError(
-                f'mmlape.Mask2FormerHead: loss_cls.class_weight has {weights} weights; num_classes={self.num_classes} '
-                f'needs {self.num_classes + 1}, the last one for no object: [1.0] * {self.num_classes} + [0.1]'
+                f'mmlape.Mask2FormerHead: loss_cls.class_weight has {weights} weights; '
+                f'num_classes={self.num_classes} needs {self.num_classes + 1}, the last one for no '
+                f'object: [1.0] * {self.num_classes} + [0.1]'
             )
         self.upsampled = upsampled
         if with_cp:
@@ -66,7 +69,8 @@ class Mask2FormerHead(PlainHead):
 def input_size(meta: dict, test_cfg: dict) -> Grid:
     """Return the height and width of what the backbone has seen.
 
-    For a window, mmsegmentation changes ``img_shape`` alone, so ``pad_shape`` is that of the complete image.
+    For a window, mmsegmentation changes ``img_shape`` alone, so ``pad_shape`` is that of the
+    complete image.
     """
     window = (test_cfg or {}).get('mode') == 'slide'
     return tuple(meta['img_shape'] if window else meta.get('pad_shape') or meta['img_shape'])[:2]

@@ -1,10 +1,12 @@
-"""Mask2Former's pixel decoder (CVPR 2022, section 3.2.1): deformable attention among three maps, then one FPN step.
+"""Mask2Former's pixel decoder (CVPR 2022, section 3.2.1).
+
+Deformable attention among three maps, then one FPN step.
 
     y <- y + MSDeformAttn(y + p + e_l, y)        in each encoder layer, p sinusoids, e_l the embedding of level l
     mask features = conv(conv(conv(x_4) + up(y_8)))
 
-The modules are mmdetection's and mmcv's, and so are the parameters and their names. Shapes are Python numbers here,
-and no mask of padding is made where nothing is padded.
+The modules are mmdetection's and mmcv's, and so are the parameters and their names. Shapes are
+Python numbers here, and no mask of padding is made where nothing is padded.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,11 @@ from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.deform_attn import FeatureLevels, multi_scale_deformable_attention, sample_weights
+from mmlape.models.adapter.deform_attn import (
+    FeatureLevels,
+    multi_scale_deformable_attention,
+    sample_weights,
+)
 from mmlape.models.grid import Grid, cached_tensor, to_maps
 from mmlape.models.layers.linear import linear
 from mmlape.projects.mask2former.ffn import recompute_ffns
@@ -54,8 +60,10 @@ class MultiScaleDeformableAttention(PlainAttention):
             identity: What the result is added to.
             query_pos: Added to the queries.
             key_padding_mask: Which cells are padding, (B, S); they are read as zeros.
-            reference_points: (x, y) around which a query samples, in [0, 1], (B, Q, L, 2), or boxes (x, y, w, h).
-            spatial_shapes: (rows, columns) of each level; Python numbers spare a GPU the wait for them.
+            reference_points: (x, y) around which a query samples, in [0, 1], (B, Q, L, 2), or boxes
+                (x, y, w, h).
+            spatial_shapes: (rows, columns) of each level; Python numbers spare a GPU the wait for
+                them.
             **kwargs: Not used.
         """
         value = query if value is None else value
@@ -69,13 +77,15 @@ class MultiScaleDeformableAttention(PlainAttention):
         values = _apply(self.value_proj, value)
         if key_padding_mask is not None:
             values = values.masked_fill(key_padding_mask[..., None], 0.0)
-        offsets = _apply(self.sampling_offsets, query).unflatten(-1, (*self.samples, 2))  # (B, Q, heads, L, points, 2)
+        # (B, Q, heads, L, points, 2)
+        offsets = _apply(self.sampling_offsets, query).unflatten(-1, (*self.samples, 2))
         weights = sample_weights(_apply(self.attention_weights, query), self.samples)
         centres = reference_points[:, :, None, :, None, :2]
         if reference_points.shape[-1] == 2:
             locations = centres + offsets / _sides(shapes, query.device)
         else:
-            locations = centres + offsets * reference_points[:, :, None, :, None, 2:] / (2 * self.num_points)
+            boxes = reference_points[:, :, None, :, None, 2:]
+            locations = centres + offsets * boxes / (2 * self.num_points)
         values = values.unflatten(-1, (self.num_heads, -1))
         out = multi_scale_deformable_attention(values, shapes, locations, weights)
         out = _apply(self.output_proj, out)
@@ -89,11 +99,15 @@ def _apply(layer: nn.Linear, x: Tensor) -> Tensor:
 @cached_tensor(maxsize=256)
 def _sides(shapes: tuple[Grid, ...], device: torch.device) -> Tensor:
     """Return (columns, rows) of each level, (L, 1, 2)."""
-    return torch.tensor([[(columns, rows)] for rows, columns in shapes], dtype=torch.float32, device=device)
+    return torch.tensor(
+        [[(columns, rows)] for rows, columns in shapes], dtype=torch.float32, device=device
+    )
 
 
 class MSDeformAttnPixelDecoder(PlainDecoder):
-    """mmdetection's pixel decoder on our deformable attention; arguments, parameters and their names are the same.
+    """mmdetection's pixel decoder on our deformable attention.
+
+    Arguments, parameters and their names are the same.
 
     Args:
         in_channels: Channels of each map, finest first.
@@ -105,12 +119,20 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         ConfigError: There are fewer maps than levels of the encoder.
     """
 
-    def __init__(self, in_channels: Sequence[int] = (256, 512, 1024, 2048), *args, with_cp: bool = False, **kwargs):
+    def __init__(
+        self,
+        in_channels: Sequence[int] = (256, 512, 1024, 2048),
+        *args,
+        with_cp: bool = False,
+        **kwargs,
+    ):
         super().__init__(in_channels, *args, **kwargs)
         if self.num_input_levels < self.num_encoder_levels:
             raise ConfigError(
-                f'mmlape.MSDeformAttnPixelDecoder: self_attn_cfg.num_levels={self.num_encoder_levels}, but '
-                f'in_channels={list(in_channels)} are {self.num_input_levels} maps: give as many or more'
+                'mmlape.MSDeformAttnPixelDecoder: '
+                f'self_attn_cfg.num_levels={self.num_encoder_levels}, but '
+                f'in_channels={list(in_channels)} are {self.num_input_levels} maps: give as many '
+                'or more'
             )
         for layer in self.encoder.layers:
             layer.self_attn = MultiScaleDeformableAttention(**layer.self_attn_cfg)
@@ -131,16 +153,23 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
             query=tokens,
             query_pos=self._embeddings(maps),
             key_padding_mask=None,
-            spatial_shapes=cells.shapes,
+            spatial_shapes=cells.spatial_shapes,
             level_start_index=None,
             valid_ratios=None,
             reference_points=cells.reference_points[None, :, None],
         )
-        sizes = [rows * columns for rows, columns in cells.shapes]
-        outs = [to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.shapes)]
-        for feat, lateral, output in zip(reversed(feats[:fine]), self.lateral_convs, self.output_convs):
+        sizes = [rows * columns for rows, columns in cells.spatial_shapes]
+        outs = [
+            to_maps(part, shape)
+            for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)
+        ]
+        for feat, lateral, output in zip(
+            reversed(feats[:fine]), self.lateral_convs, self.output_convs
+        ):
             own = lateral(feat)
-            outs.append(output(own + F.interpolate(outs[-1], own.shape[-2:], mode='bilinear', align_corners=False)))
+            size = own.shape[-2:]
+            larger = F.interpolate(outs[-1], size, mode='bilinear', align_corners=False)
+            outs.append(output(own + larger))
         return self.mask_feature(outs[-1]), outs[: self.num_outs]
 
     def _embeddings(self, maps: list[Tensor]) -> Tensor:

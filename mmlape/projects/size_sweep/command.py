@@ -9,9 +9,19 @@ from mmlape.engine.options import add_cfg_options, add_trust
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add('models', nargs='+', metavar='CONFIG CHECKPOINT', help='pairs of a config and a checkpoint of the full model')
+    add(
+        'models',
+        nargs='+',
+        metavar='CONFIG CHECKPOINT',
+        help='pairs of a config and a checkpoint of the full model',
+    )
     add('--sizes', type=int, nargs='+', required=True, metavar='S', help='shorter sides in pixels')
-    add('--out', required=True, metavar='DIR', help='receives metrics, size_sweep.json and size_sweep.png')
+    add(
+        '--out',
+        required=True,
+        metavar='DIR',
+        help='receives metrics, size_sweep.json and size_sweep.png',
+    )
     add_trust(parser)
     add_cfg_options(parser)
 
@@ -24,12 +34,20 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.evaluation.names import label
     from mmlape.files import write_json
-    from mmlape.projects.size_sweep.sweep import collect, draw_sweep, main_metric, sweep, sweep_table
+    from mmlape.projects.size_sweep.sweep import (
+        collect,
+        draw_sweep,
+        main_metric,
+        sweep,
+        sweep_table,
+    )
     from mmlape.tables import console_table
 
     pairs = list(zip(args.models[::2], args.models[1::2]))
     if len(args.models) % 2:
-        raise ConfigError(f'size-sweep takes pairs of CONFIG and CHECKPOINT: {args.models[-1]} has no second')
+        raise ConfigError(
+            f'size-sweep takes pairs of CONFIG and CHECKPOINT: {args.models[-1]} has no second'
+        )
     if min(args.sizes) < 1:
         raise ConfigError(f'--sizes are in pixels, from 1 on, not {min(args.sizes)}')
     missing = [checkpoint for _, checkpoint in pairs if not Path(checkpoint).is_file()]
@@ -45,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
     metric = main_metric(results)
     values = collect(results, metric, arms)
     draw_sweep(values, metric, out / 'size_sweep.png')
-    console().print(console_table(sweep_table(values), f'{label(metric)} by the shorter side of the test images'))
+    console().print(
+        console_table(
+            sweep_table(values), f'{label(metric)} by the shorter side of the test images'
+        )
+    )
     print(f'wrote {out / "size_sweep.json"} and {out / "size_sweep.png"}')
     return 0

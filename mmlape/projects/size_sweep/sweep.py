@@ -1,7 +1,7 @@
 """One trained model at several test sizes: how each kind of position encoding bears sizes that it was not trained at.
 
-The model stays as it is, and its PE is resized inside. What changes are the sizes of the test pipeline, and those of
-the sliding window, all by the same factor.
+The model stays as it is, and its PE is resized inside. What changes are the sizes of the test
+pipeline, and those of the sliding window, all by the same factor.
 """
 
 import copy
@@ -28,7 +28,9 @@ WINDOW = ('crop_size', 'stride')  # of test_cfg
 
 
 def at_size(cfg: Config, size: int) -> Config:
-    """Return a configuration that tests at another size: the shorter side that the last resize or crop leaves.
+    """Return a configuration that tests at another size.
+
+    The shorter side that the last resize or crop leaves.
 
     Raises:
         ConfigError: If the test pipeline has no size, and the task is not classification.
@@ -55,17 +57,26 @@ def at_size(cfg: Config, size: int) -> Config:
 
 
 def _add_resize(pipeline: list[dict], size: int) -> None:
-    """Resize images of a pipeline that does not, such as CIFAR's, before they are packed; they become squares."""
+    """Resize images of a pipeline that does not, such as CIFAR's, before they are packed.
+
+    They become squares.
+    """
     if not any(key in step for step in pipeline for key in SIZED):
-        packs = [number for number, step in enumerate(pipeline) if step['type'].endswith('PackInputs')]
-        pipeline.insert(packs[0] if packs else len(pipeline), dict(type='mmpretrain.Resize', scale=size))
+        packs = [
+            number for number, step in enumerate(pipeline) if step['type'].endswith('PackInputs')
+        ]
+        pipeline.insert(
+            packs[0] if packs else len(pipeline), dict(type='mmpretrain.Resize', scale=size)
+        )
 
 
 def _own_size(pipeline: Sequence[dict], name: str) -> int:
     """Return the shorter side that a pipeline leaves."""
     values = [step[key] for step in pipeline for key in SIZED if key in step]
     if not values:
-        raise ConfigError(f'{name}: its test pipeline neither resizes nor crops, so there is no size to change')
+        raise ConfigError(
+            f'{name}: its test pipeline neither resizes nor crops, so there is no size to change'
+        )
     return values[-1] if isinstance(values[-1], int) else min(values[-1])
 
 
@@ -75,10 +86,16 @@ def _scaled(value: Any, factor: float) -> Any:
     return type(value)(_scaled(side, factor) for side in value)
 
 
-def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> dict[int, dict[str, float | None]]:
-    """Evaluate a checkpoint at several sizes; return the metrics of each, as the metric returned them.
+def sweep(
+    cfg: Config,
+    checkpoint: str,
+    sizes: Sequence[int],
+    folder: Path,
+) -> dict[int, dict[str, float | None]]:
+    """Evaluate a checkpoint at several sizes.
 
-    ``folder`` receives ``size_<S>/metrics.json``; a size whose file is of this checkpoint and config is not evaluated
+    Return the metrics of each, as the metric returned them. ``folder`` receives
+    ``size_<S>/metrics.json``; a size whose file is of this checkpoint and config is not evaluated
     again.
     """
     metrics = {}
@@ -99,7 +116,10 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
 def collect(
     results: dict[str, dict[int, dict]], metric: str, arms: Sequence[str]
 ) -> dict[str, dict[int, list[float]]]:
-    """Return the defined values of a metric, in points, by arm and size; models of one arm are its seeds."""
+    """Return the defined values of a metric, in points, by arm and size.
+
+    Models of one arm are its seeds.
+    """
     values: dict[str, dict[int, list[float]]] = {}
     for arm, by_size in zip(arms, results.values()):
         for size in sorted(by_size):
@@ -110,12 +130,15 @@ def collect(
 
 
 def sweep_table(values: dict[str, dict[int, list[float]]]) -> pd.DataFrame:
-    """Build a table of a metric: a row an arm, a column a size; mean ± sample standard deviation over its models."""
+    """Build a table of a metric: a row an arm, a column a size.
+
+    Mean ± sample standard deviation over its models.
+    """
     sizes = sorted({size for by_size in values.values() for size in by_size})
-    rows = [
-        (arm, max(map(len, by_size.values())), *(_mean_and_std(by_size.get(size, [])) for size in sizes))
-        for arm, by_size in values.items()
-    ]
+    rows = []
+    for arm, by_size in values.items():
+        count = max(map(len, by_size.values()))
+        rows.append((arm, count, *(_mean_and_std(by_size.get(size, [])) for size in sizes)))
     return text_table(('model', 'n', *map(str, sizes)), rows)
 
 
@@ -127,18 +150,25 @@ def _mean_and_std(values: list[float]) -> str:
 
 def main_metric(results: dict[str, dict[int, dict]]) -> str:
     """Return the metric that a short table shows."""
-    return ranked(name for by_size in results.values() for metrics in by_size.values() for name in metrics)[0]
+    return ranked(
+        name for by_size in results.values() for metrics in by_size.values() for name in metrics
+    )[0]
 
 
 def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Path) -> None:
-    """Draw a metric over the sizes, a line an arm; bars are sample standard deviations over its models."""
+    """Draw a metric over the sizes, a line an arm.
+
+    Bars are sample standard deviations over its models.
+    """
     figure, ax = new_axes((9, 4.2))
     for place, (arm, by_size) in enumerate(values.items()):
         deviations = [np.std(some, ddof=1) if len(some) > 1 else 0 for some in by_size.values()]
         means, name = list(map(np.mean, by_size.values())), wrapped(arm, 36)
         ax.errorbar(list(by_size), means, deviations, **look(place), capsize=2, label=name)
     ax.set_xscale('log', base=2)
-    ax.xaxis.set_major_locator(FixedLocator(sorted({size for by_size in values.values() for size in by_size})))
+    ax.xaxis.set_major_locator(
+        FixedLocator(sorted({size for by_size in values.values() for size in by_size}))
+    )
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.set(xlabel='shorter side of the test images', ylabel=label(metric))

@@ -1,9 +1,12 @@
-"""Tokens to token (T2T-ViT, ICCV 2021, section 3.1): overlapping windows become tokens, three times.
+"""Tokens to token (T2T-ViT, ICCV 2021, section 3.1).
+
+Overlapping windows become tokens, three times.
 
     tokens = Linear(split(attention2(split(attention1(split(x))))))
 
-A split takes each window's values as one token: 7x7 pixels at stride 4, then 3x3 tokens at stride 2, twice. The
-attention between them is that of a transformer or of a performer (ICLR 2021), which is linear in the tokens:
+A split takes each window's values as one token: 7x7 pixels at stride 4, then 3x3 tokens at stride
+2, twice. The attention between them is that of a transformer or of a performer (ICLR 2021), which
+is linear in the tokens:
 
     y = phi(q) (phi(k)^T v) / (phi(q) sum phi(k) + 1e-8),  phi(x) = exp(W x - |x|^2 / 2) / sqrt(m)
 """
@@ -24,9 +27,10 @@ STRIDE = 16
 
 
 class TokenAttention(nn.Module):
-    """Single-head attention that maps tokens to another width; its values take the place of the residual stream.
+    """Single-head attention that maps tokens to another width.
 
-    The logits are scaled by the width of the input, as in the public code, and not by that of the queries.
+    Its values take the place of the residual stream. The logits are scaled by the width of the
+    input, as in the public code, and not by that of the queries.
     """
 
     def __init__(self, in_dims: int, dims: int):
@@ -70,13 +74,16 @@ class TokenPerformer(nn.Module):
         self.proj = Linear(dims, dims)
         self.drop = nn.Dropout(drop_rate)
         self.norm2 = nn.LayerNorm(dims)
-        self.mlp = nn.Sequential(Linear(dims, dims), nn.GELU(), Linear(dims, dims), nn.Dropout(drop_rate))
+        self.mlp = nn.Sequential(
+            Linear(dims, dims), nn.GELU(), Linear(dims, dims), nn.Dropout(drop_rate)
+        )
         features = max(1, dims // 2)
         self.register_buffer('w', nn.init.orthogonal_(torch.empty(features, dims)) * features**0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, in_dims) to (B, N, dims)."""
-        k, q, v = self.kqv(self.norm1(x)).chunk(3, dim=-1)  # in the order of the public code's weights
+        # in the order of the public code's weights
+        k, q, v = self.kqv(self.norm1(x)).chunk(3, dim=-1)
         wide = torch.promote_types(v.dtype, torch.float32)
         with _without_autocast(v.device.type):
             y = self._attend(k.to(wide), q.to(wide), v.to(wide))
@@ -96,25 +103,37 @@ class TokenPerformer(nn.Module):
 
 
 def _without_autocast(device: str) -> contextlib.AbstractContextManager:
-    """Return a context without autocast; nothing where there is none, since exported graphs would show it."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()
+    """Return a context without autocast.
+
+    Nothing where there is none, since exported graphs would show it.
+    """
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return contextlib.nullcontext()
 
 
 TOKEN_LAYERS = {'performer': TokenPerformer, 'transformer': TokenTransformer}
 
 
 class TokensToToken(nn.Module):
-    """Image to tokens (B, N, D) at stride 16, any size: sides are padded with zeros on the right and the bottom.
+    """Image to tokens (B, N, D) at stride 16, any size.
 
-    Between the splits there are ``token_dims`` channels, and layers of ``tokens_type``, a key of ``TOKEN_LAYERS``. The
-    norms before and after the last linear map are those of ``norms_around``.
+    Sides are padded with zeros on the right and the bottom. Between the splits there are
+    ``token_dims`` channels, and layers of ``tokens_type``, a key of ``TOKEN_LAYERS``. The norms
+    before and after the last linear map are those of ``norms_around``.
 
     Raises:
         ConfigError: For an unknown ``tokens_type`` or ``patch_norm``.
     """
 
     def __init__(
-        self, in_channels: int, embed_dims: int, token_dims: int, tokens_type: str, patch_norm: str, eps: float
+        self,
+        in_channels: int,
+        embed_dims: int,
+        token_dims: int,
+        tokens_type: str,
+        patch_norm: str,
+        eps: float,
     ):
         super().__init__()
         require_choice('tokens_type', tokens_type, TOKEN_LAYERS)

@@ -13,11 +13,30 @@ SEEDS = (121, 122, 123)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('configs', nargs='+', metavar='STUDY', help='studies/vtab.yml; or configs of sets')
-    add('checkpoint', metavar='CHECKPOINT', help='weights to start from: a complete model, or a backbone')
-    add('--base', metavar='NAME', help="which of the study's models: b32, b32-dpn, b16 or b16-dpn; default: b32")
+    add(
+        'checkpoint',
+        metavar='CHECKPOINT',
+        help='weights to start from: a complete model, or a backbone',
+    )
+    add(
+        '--base',
+        metavar='NAME',
+        help="which of the study's models: b32, b32-dpn, b16 or b16-dpn; default: b32",
+    )
     add('--sets', nargs='+', default=(), metavar='SET', help='only these; default: all')
-    add('--data', required=True, metavar='DIR', help='holds a folder for each set, with its published lists')
-    add('--rates', type=float, nargs='+', metavar='LR', help='learning rates to choose among; default: 3e-4 1e-3 3e-3')
+    add(
+        '--data',
+        required=True,
+        metavar='DIR',
+        help='holds a folder for each set, with its published lists',
+    )
+    add(
+        '--rates',
+        type=float,
+        nargs='+',
+        metavar='LR',
+        help='learning rates to choose among; default: 3e-4 1e-3 3e-3',
+    )
     add('--seeds', type=seed, nargs='+', default=SEEDS, metavar='S', help='default: 121 122 123')
     add(
         '--images',
@@ -26,8 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=800,
         help="1000 trains the chosen rate once more, with the images of validation, as VTAB's authors; default: 800",
     )
-    add('--skip-missing', action='store_true', help='leave out sets whose folder is missing; the means say so')
-    add('--prune', action='store_true', help='delete the checkpoints of the other rates once a set is tested')
+    add(
+        '--skip-missing',
+        action='store_true',
+        help='leave out sets whose folder is missing; the means say so',
+    )
+    add(
+        '--prune',
+        action='store_true',
+        help='delete the checkpoints of the other rates once a set is tested',
+    )
     add('--work-dir', default='work_dirs/vtab', metavar='DIR', help='default: %(default)s')
     add_cfg_options(parser)
     add_running(parser)
@@ -40,17 +67,32 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from mmlape.console import console
-    from mmlape.projects.vtab.protocol import RATES, Options, build_report, results_table, run_sets, write_results
+    from mmlape.projects.vtab.protocol import (
+        RATES,
+        Options,
+        build_report,
+        results_table,
+        run_sets,
+        write_results,
+    )
     from mmlape.projects.vtab.sets import check_sets, read_sets
     from mmlape.tables import console_table
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sets = read_sets(
-        args.configs, args.checkpoint, args.data, args.cfg_options or (), args.skip_missing, args.base, args.sets
+        args.configs,
+        args.checkpoint,
+        args.data,
+        args.cfg_options or (),
+        args.skip_missing,
+        args.base,
+        args.sets,
     )
     check_sets(sets.sets, args.images)
     rates = args.rates or RATES
-    options = Options(rates, args.seeds, args.images, Path(args.work_dir), args.processes, args.extra, args.prune)
+    options = Options(
+        rates, args.seeds, args.images, Path(args.work_dir), args.processes, args.extra, args.prune
+    )
     try:
         results = run_sets(sets.sets, options, make_launcher(args), args.dry_run, not args.no_wait)
     except KeyboardInterrupt:

@@ -1,8 +1,9 @@
 """VTAB-1k: a pretrained model fine-tuned on 19 small sets (arXiv:1910.04867), as the Dual PatchNorm paper does it.
 
-Every learning rate is trained with every seed; the rate of the best mean validation accuracy is tested. The runs are a
-study (`mmlape.experiments.study`), so the scheduler starts, watches and resumes them. A test accuracy is kept beside
-its run, with the hash of the list of images; nothing is tested twice.
+Every learning rate is trained with every seed; the rate of the best mean validation accuracy is
+tested. The runs are a study (`mmlape.experiments.study`), so the scheduler starts, watches and
+resumes them. A test accuracy is kept beside its run, with the hash of the list of images; nothing
+is tested twice.
 """
 
 import functools
@@ -43,7 +44,8 @@ class Options:
 
     rates: Sequence[float]  # learning rates to choose among, each with all seeds
     seeds: Sequence[int]
-    images: int = 800  # 800, or 1000 to train the chosen rate once more with the images of validation
+    # 800, or 1000 to train the chosen rate once more with the images of validation
+    images: int = 800
     work_dir: Path = Path('work_dirs/vtab')  # receives ``<set>-lr<rate>/seed_<S>``
     processes: int = 1
     extra: Sequence[str] = ()  # further options of ``mmlape train``
@@ -64,16 +66,24 @@ class SetResult:
     """What the runs of a set have given."""
 
     vtab_set: VtabSet
-    validation: dict[float, dict]  # moments, as `averages.moments` has them, of the last validation accuracy by rate
+    # moments, as `averages.moments` has them, of the last validation accuracy by rate
+    validation: dict[float, dict]
     rate: float | None = None  # the chosen one; None while runs are missing
     test: dict | None = None  # the moments of the test accuracy; None before the tests
-    reason: str = ''  # why there is no rate or no test accuracy; else what is to be said about the choice
+    # why there is no rate or no test accuracy; else what is to be said about the choice
+    reason: str = ''
 
 
 def run_sets(
-    sets: Sequence[VtabSet], options: Options, launcher: Launcher, dry_run: bool = False, wait: bool = True
+    sets: Sequence[VtabSet],
+    options: Options,
+    launcher: Launcher,
+    dry_run: bool = False,
+    wait: bool = True,
 ) -> list[SetResult]:
-    """Train what is not finished, choose the rates, and test; empty after a dry run or without waiting.
+    """Train what is not finished, choose the rates, and test.
+
+    Empty after a dry run or without waiting.
 
     Raises:
         ConfigError: The precision is not supported here, or options do not fit each other.
@@ -93,7 +103,9 @@ def run_sets(
     if not wait:
         return []
     results = [choose(entry, options, study.options.allow_different_software) for entry in sets]
-    chosen = [result.vtab_set.arm(result.rate, 1000) for result in results if result.rate is not None]
+    chosen = [
+        result.vtab_set.arm(result.rate, 1000) for result in results if result.rate is not None
+    ]
     if options.images == 1000 and chosen:
         log(f'once more on 1000 images: {len(chosen)} sets x {len(options.seeds)} seeds')
         study = options.study(chosen)
@@ -105,13 +117,16 @@ def run_sets(
 def _set_by_set(study: Study) -> list[PlannedRun]:
     """Plan a study so that one set is finished before the next is begun."""
     order = [arm.name.rpartition('-lr')[0] for arm in study.arms]
-    return sorted(study.plan(), key=lambda planned: order.index(planned.arm.name.rpartition('-lr')[0]))
+    return sorted(
+        study.plan(), key=lambda planned: order.index(planned.arm.name.rpartition('-lr')[0])
+    )
 
 
 def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) -> SetResult:
     """Choose the rate of the best mean validation accuracy over all seeds, the lower one of equals.
 
-    A rate with a run that diverged cannot be chosen. While a run of another rate is missing, none is.
+    A rate with a run that diverged cannot be chosen. While a run of another rate is missing, none
+    is.
     """
     complete, diverged, missing = {}, [], []
     for rate in sorted(options.rates):
@@ -133,19 +148,28 @@ def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) ->
 def evaluate(
     results: Sequence[SetResult], study: Study, options: Options, log: Callable[[str], None]
 ) -> list[SetResult]:
-    """Evaluate the final checkpoints of the chosen rates on the test splits; ``study`` has their arms."""
+    """Evaluate the final checkpoints of the chosen rates on the test splits.
+
+    ``study`` has their arms.
+    """
     runs = {
         result: options.runs(result.vtab_set.arm(result.rate, options.images))
         for result in results
         if result.rate is not None
     }
     images = {result: len(read_lines(str(result.vtab_set.test_list))) for result in runs}
-    progress = Progress(sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log)
+    progress = Progress(
+        sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log
+    )
     evaluated = []
     for result in results:
-        unfinished = [f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts]
+        unfinished = [
+            f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts
+        ]
         if result.rate is None or unfinished:
-            evaluated.append(replace(result, reason='; '.join(filter(None, [result.reason, *unfinished]))))
+            evaluated.append(
+                replace(result, reason='; '.join(filter(None, [result.reason, *unfinished])))
+            )
             continue
         values = {}
         for run in runs[result]:
@@ -176,8 +200,8 @@ def _test(run: Run, cfg: Config, listed: Path) -> float:
     final = next(iter(checkpoints(run.folder)), None)
     if final is None or final.stem.rpartition('_')[2] != str(run.record['max_iters']):
         raise DataError(
-            f'{run.folder} has no checkpoint of iteration {run.record["max_iters"]}, so it cannot be tested: remove '
-            'the folder to train it again'
+            f'{run.folder} has no checkpoint of iteration {run.record["max_iters"]}, so it cannot '
+            'be tested: remove the folder to train it again'
         )
     cfg = cfg.copy()
     cfg.log_level, cfg.visualizer = 'ERROR', None
@@ -209,7 +233,8 @@ class Mean:
     sets: tuple[str, ...]
     left_out: tuple[str, ...]  # the sets of the group that it is not over
     test: dict | None  # the moments over seeds of the mean test accuracy; None without a set
-    paper: float | None  # the mean of the paper's figures over the same sets; None if one of them has none
+    # the mean of the paper's figures over the same sets; None if one of them has none
+    paper: float | None
 
     @property
     def title(self) -> str:
@@ -241,29 +266,47 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
         for group in [*dict.fromkeys(groups.values()), 'all']
     ]
-    reasons = {result.vtab_set.name: result.reason for result in results if not result.test} | dict(sets.absent)
+    reasons = {result.vtab_set.name: result.reason for result in results if not result.test}
+    reasons |= dict(sets.absent)
     left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
-    again = '; the chosen rate is trained once more on train800val200' if options.images == 1000 else ''
+    again = ''
+    if options.images == 1000:
+        again = '; the chosen rate is trained once more on train800val200'
     notes = [
-        f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
+        'Test accuracy in percent of the rate with the best mean validation accuracy, among '
+        f'{rates}; seeds {seeds}.',
         f'Trained on the list train800, validated on val200{again}.',
-        *[f'{result.vtab_set.name}: {result.reason}.' for result in results if result.test and result.reason],
-        *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
     ]
+    for result in results:
+        if result.test and result.reason:
+            notes.append(f'{result.vtab_set.name}: {result.reason}.')
+    if left_out:
+        notes.append(f'In no mean: {"; ".join(left_out)}.')
     if model:
-        notes.append(f"The paper's figures are for {model}, not measured by us; means are over the same sets as ours.")
+        notes.append(
+            f"The paper's figures are for {model}, not measured by us; means are over the same "
+            'sets as ours.'
+        )
     return VtabReport(results, means, model, notes)
 
 
-def _mean(name: str, members: Sequence[str], values: Mapping[str, Mapping], paper: Mapping[str, float]) -> Mean:
+def _mean(
+    name: str,
+    members: Sequence[str],
+    values: Mapping[str, Mapping],
+    paper: Mapping[str, float],
+) -> Mean:
     """Average the sets of a group seed by seed, then over the seeds."""
     have = tuple(member for member in members if member in values)
     missing = tuple(member for member in members if member not in values)
     if not have:
         return Mean(name, have, missing, None, None)
-    rows = {seed: {METRIC: math.fsum(values[member][seed] for member in have) / len(have)} for seed in values[have[0]]}
+    rows = {}
+    for seed in values[have[0]]:
+        total = math.fsum(values[member][seed] for member in have)
+        rows[seed] = {METRIC: total / len(have)}
     known = all(member in paper for member in have)
     figure = math.fsum(paper[member] for member in have) / len(have) if known else None
     return Mean(name, have, missing, moments(rows)[METRIC], figure)
@@ -278,9 +321,20 @@ def results_table(report: VtabReport) -> pd.DataFrame:
         rows.append((entry.name, entry.group, rate, validation, *_cells(result.test, entry.figure)))
     for mean in report.means:
         rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
-    columns = ['set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, "paper's", 'difference']
+    columns = [
+        'set',
+        'group',
+        'rate',
+        'validation',
+        'test: mean ± std (n)',
+        INTERVAL,
+        "paper's",
+        'difference',
+    ]
     table = text_table(columns, rows, 2)
-    return table.rename(columns={"paper's": f"{report.model}, paper's"}) if report.model else table.iloc[:, :-2]
+    if not report.model:
+        return table.iloc[:, :-2]
+    return table.rename(columns={"paper's": f"{report.model}, paper's"})
 
 
 def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
@@ -290,7 +344,10 @@ def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
 
 
 def write_results(report: VtabReport, options: Options) -> list[Path]:
-    """Write ``vtab.md``, ``vtab.json`` and ``vtab.csv`` (an accuracy a row) into the work dir; return their paths."""
+    """Write ``vtab.md``, ``vtab.json`` and ``vtab.csv`` (an accuracy a row) into the work dir.
+
+    Return their paths.
+    """
     files = [Path(options.work_dir) / f'vtab.{suffix}' for suffix in ('md', 'json', 'csv')]
     notes = '\n'.join(f'- {note}' for note in report.notes)
     sets = {
@@ -305,18 +362,34 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
         )
         for result in report.results
     }
-    means = {mean.name: {key: value for key, value in vars(mean).items() if key != 'name'} for mean in report.means}
-    common = dict(rates=sorted(options.rates), seeds=list(options.seeds), images=options.images, model=report.model)
+    means = {
+        mean.name: {key: value for key, value in vars(mean).items() if key != 'name'}
+        for mean in report.means
+    }
+    common = dict(
+        rates=sorted(options.rates),
+        seeds=list(options.seeds),
+        images=options.images,
+        model=report.model,
+    )
     rows = []
     for result in report.results:
         head = (result.vtab_set.name, result.vtab_set.group)
         for rate, entry in result.validation.items():
             chosen = rate == result.rate
-            rows += [(*head, 'validation', f'{rate:g}', chosen, *pair) for pair in entry['values'].items()]
+            rows += [
+                (*head, 'validation', f'{rate:g}', chosen, *pair)
+                for pair in entry['values'].items()
+            ]
         if result.test:
-            rows += [(*head, 'test', f'{result.rate:g}', True, *pair) for pair in result.test['values'].items()]
+            rows += [
+                (*head, 'test', f'{result.rate:g}', True, *pair)
+                for pair in result.test['values'].items()
+            ]
     with atomic_path(files[0]) as partial:
-        partial.write_text(f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8')
+        partial.write_text(
+            f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8'
+        )
     write_json(files[1], common | dict(sets=sets, means=means, notes=list(report.notes)))
     with atomic_path(files[2]) as partial:
         columns = ['set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy']

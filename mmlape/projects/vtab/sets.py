@@ -27,7 +27,8 @@ class VtabSet:
     name: str
     group: str
     config: str  # an arm of a study, or a config
-    cfg_options: tuple[str, ...]  # ``key=value`` changes: the data root, the checkpoint to start from, and the user's
+    # ``key=value`` changes: the data root, the checkpoint to start from, and the user's
+    cfg_options: tuple[str, ...]
     cfg: Config  # the config with these changes
     # the paper's figure for its test split; None without one, or if the model is another one
     figure: float | None = None
@@ -38,7 +39,10 @@ class VtabSet:
         return Path(self.cfg.data_root) / 'test.txt'
 
     def arm(self, rate: float, images: int = 800) -> Arm:
-        """Return the runs with a learning rate: trained on 800 images, or on 1000 with those of validation."""
+        """Return the runs with a learning rate.
+
+        Trained on 800 images, or on 1000 with those of validation.
+        """
         more = (f'optim_wrapper.optimizer.lr={rate:g}', *([ALL_IMAGES] if images == 1000 else []))
         suffix = '-1000' if images == 1000 else ''
         return Arm(f'{self.name}-lr{rate:g}{suffix}', self.config, (*self.cfg_options, *more))
@@ -49,9 +53,11 @@ class VtabSets:
     """The sets that are trained, and those that they are part of."""
 
     sets: Sequence[VtabSet]  # group by group
-    groups: Mapping[str, str]  # the group of every set of the study, those included that are not trained
+    # the group of every set of the study, those included that are not trained
+    groups: Mapping[str, str]
     absent: Mapping[str, str]  # why sets are left out, by name
-    model: str | None = None  # the study's name of the model; None for configs, or if options change the study's model
+    # the study's name of the model; None for configs, or if options change the study's model
+    model: str | None = None
 
 
 def read_sets(
@@ -67,7 +73,8 @@ def read_sets(
 
     Args:
         configs: A study, or files of configs.
-        checkpoint: To start from: a complete model, of which ``load_fresh`` is left out, or a backbone.
+        checkpoint: To start from: a complete model, of which ``load_fresh`` is left out, or a
+            backbone.
         data: Holds a folder for each set, of the name that the config's ``data_root`` ends with.
         cfg_options: Changes of every config.
         skip: Whether to leave out sets whose folder is missing.
@@ -75,17 +82,23 @@ def read_sets(
         names: Which sets; default: all.
 
     Raises:
-        ConfigError: A config is of no set, two are of the same one, or there is no such base or set.
+        ConfigError: A config is of no set, two are of the same one, or there is no such base or
+            set.
         DataError: Folders are missing, and ``skip`` is not set.
     """
     arms = [arm for config in configs for arm in _arms(str(config), base)]
-    start, same_model = _start(checkpoint), not any(option.startswith('model.') for option in cfg_options)
+    start, same_model = (
+        _start(checkpoint),
+        not any(option.startswith('model.') for option in cfg_options),
+    )
     sets, groups, absent = [], {}, {}
     for config, figure, _ in arms:
         cfg = load_config(config)
         about = cfg.get('vtab')
         if not about:
-            raise ConfigError(f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')")
+            raise ConfigError(
+                f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')"
+            )
         if about.name in groups:
             raise ConfigError(f'two configs of the set {about.name}')
         groups[about.name] = about.group
@@ -98,15 +111,18 @@ def read_sets(
         options = (f'data_root={str(folder)!r}', *start, *cfg_options)
         with quiet_logger():
             cfg = load_config(config, list(options))
-        sets.append(VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None))
+        sets.append(
+            VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None)
+        )
     unknown = [name for name in names if name not in groups]
     if unknown:
         raise ConfigError(f"--sets: no set '{unknown[0]}'; there are: {', '.join(groups)}")
     if absent and not (skip and sets):
         raise DataError(
             f'{len(absent)} of {len(sets) + len(absent)} sets are missing below {data} '
-            f'({listed(list(absent.values()), 3)}): put them there (configs/classification/vtab/README.md says where '
-            'they are found), or leave them out by --skip-missing'
+            f'({listed(list(absent.values()), 3)}): put them there '
+            '(configs/classification/vtab/README.md says where they are found), or leave them out '
+            'by --skip-missing'
         )
     order = list(dict.fromkeys(groups.values()))
     models = {model for *_, model in arms}
@@ -122,11 +138,12 @@ def _arms(config: str, base: str | None) -> list[tuple[str, float | None, str | 
     bases = list(dict.fromkeys(arm.base_name for arm in study.arms))
     if base is not None and base not in bases:
         raise ConfigError(f"--base: {config} has no base '{base}'; there are: {', '.join(bases)}")
-    return [
-        (study.reference(arm), None if arm.figure is None else float(arm.figure), arm.base_title or None)
-        for arm in study.arms
-        if arm.base_name == (base or bases[0])
-    ]
+    arms = []
+    for arm in study.arms:
+        if arm.base_name == (base or bases[0]):
+            figure = None if arm.figure is None else float(arm.figure)
+            arms.append((study.reference(arm), figure, arm.base_title or None))
+    return arms
 
 
 def _start(checkpoint: str) -> tuple[str, ...]:
@@ -151,10 +168,14 @@ def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
             with quiet_logger():
                 check_data(entry.cfg)
                 if images == 1000:
-                    check_data(load_config(entry.config, [*entry.cfg_options, ALL_IMAGES]), ('train',))
+                    check_data(
+                        load_config(entry.config, [*entry.cfg_options, ALL_IMAGES]), ('train',)
+                    )
         except DataError as error:
             errors.append(f'{entry.name}: {error}')
-        model = json.dumps([entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str)
+        model = json.dumps(
+            [entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str
+        )
         if model not in models:
             models.add(model)
             _check_start(entry.cfg)
@@ -175,5 +196,7 @@ def _check_start(cfg: Config) -> None:
     except CheckpointError as error:
         first, *lines = str(error).splitlines()
         problems = [line.strip() for line in lines if line.startswith(' ')]
-        hint = '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual' if problems else ''
+        hint = ''
+        if problems:
+            hint = '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual'
         raise CheckpointError(' '.join([first, listed(problems, 1)]).strip() + hint) from error

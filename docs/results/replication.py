@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The answers of `studies/fashion-mnist-replication.yml` from its runs: `python examples/replication.py WORK_DIR`.
+"""The answers of `studies/fashion-mnist-replication.yml` from its runs: `python docs/results/replication.py WORK_DIR`.
 
 This was written before any result was looked at, but for what is printed as not registered. A question is answered,
 as registered, once all of its runs are finished, and not before. Top-1 is that on the test images after the last
@@ -42,6 +42,7 @@ class Runs:
         return runs
 
     def top1(self, arm: str, seeds: Sequence[int]) -> Values:
+        """Return the last top-1 of each seed."""
         return {run.seed: run.last['metrics'][METRIC] for run in self._of(arm, seeds)}
 
     def stem_norm(self, arm: str, seeds: Sequence[int]) -> Values:
@@ -85,6 +86,7 @@ def depth(runs: Runs) -> Iterator[tuple[str, Difference]]:
 
 
 def gains(runs: Runs, pair: tuple[Values, Values], titles: tuple[str, str]) -> Iterator[tuple[str, Difference]]:
+    """Yield LaPE's gain in a pair of arms, in the arms of the primary question, and the first minus the second."""
     seeds = list(pair[0])
     pairs = (pair, (runs.top1('lape', seeds), runs.top1('default', seeds)))
     for title, (lape, default) in zip(titles, pairs):
@@ -145,6 +147,7 @@ def answer(question: str, rows: Sequence[tuple[str, Difference]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """Print the answer to each question."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('work_dir', metavar='WORK_DIR', help='of the study: holds ARM/seed_N')
     runs = Runs(parser.parse_args(argv).work_dir)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The papers' tables of cost with ours beside them, as Markdown: `python examples/paper_costs.py [--rounds 0]`.
+"""The papers' tables of cost with ours beside them, as Markdown: `python docs/results/paper_costs.py [--rounds 0]`.
 
 They are LaPE's Tables 5 and 6, iRPE's multiply-adds, and Figure 10 of its supplement.
 Parameters and multiply-adds are counted; time is measured on the machine at hand, so that only its ratios compare with

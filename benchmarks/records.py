@@ -1,0 +1,207 @@
+"""What was run where: a record is a small JSON file that one person makes and `python docs/records.py` shows.
+
+`python -m benchmarks submit FILE` makes one of the results of a measurement, of `benchmarks.gpu_check` or of pytest.
+"""
+
+import argparse
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from benchmarks import machine
+from mmlape.errors import ConfigError
+from mmlape.files import read_json, write_json
+from mmlape.runs.identity import commit
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / 'docs' / 'results' / 'records'
+KINDS = ('benchmarks', 'GPU check', 'tests')
+SCHEMA = 1
+FIELDS = {
+    'schema': int,
+    'kind': str,
+    'title': str,  # the suites, or the stack
+    'command': str,
+    'date': str,  # YYYY-MM-DD
+    'commit': str,
+    'machine': dict,
+    'versions': dict,
+    'counts': dict,  # of what passed, failed, was measured
+    'figures': list,  # of benchmarks: medians
+}
+MACHINE = {'processor': str, 'cores': int, 'memory_gib': (int, float), 'system': str, 'gpu': (str, type(None))}
+FIGURE = {'what': str, 'side': str, 'median': (int, float), 'unit': str}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of `submit`."""
+    command = argparse.ArgumentParser(
+        'python -m benchmarks submit',
+        description='Make the record of what was run on this machine, to be sent to us.',
+    )
+    add = command.add_argument
+    add('file', metavar='FILE', help='results.json of a measurement or a GPU check, or what pytest --junitxml wrote')
+    add('--title', metavar='TEXT', help='what was run, in a few words; pytest only')
+    add('--command', metavar='TEXT', help='the command that ran the tests; pytest only')
+    add('--out', metavar='DIR', default='work_dirs/records', help='the folder of the record; default: %(default)s')
+    return command
+
+
+def submit(argv: Sequence[str]) -> None:
+    """Make a record, and say where it goes."""
+    args = parser().parse_args(argv)
+    record = of_file(Path(args.file), args.title, args.command)
+    where = record['machine']['gpu'] or record['machine']['processor'].partition(' (')[0]
+    name = '-'.join(re.findall(r'[a-z0-9.]+', f'{record["date"]} {record["title"]} {where}'.lower()))
+    path = Path(args.out) / f'{name[:100]}.json'
+    write_json(path, record)
+    print(
+        f'{path}: attach it to an issue (form "A record of a machine"), or add it to docs/results/records in a pull '
+        'request. It names the machine, versions and the command, and no users.'
+    )
+
+
+def of_file(path: Path, title: str | None = None, command: str | None = None) -> dict:
+    """Return the record of a result file.
+
+    Raises:
+        ConfigError: It is none, or the title or the command of tests is missing.
+    """
+    record = _of_tests(path, title, command) if path.suffix == '.xml' else _of_results(path)
+    check(record, str(path))
+    return record
+
+
+def _of_tests(path: Path, title: str | None, command: str | None) -> dict:
+    if not title or not command:
+        raise ConfigError(f'{path}: the file does not say what ran: give --title and --command')
+    try:
+        (suite,) = ElementTree.parse(path).getroot().iter('testsuite')
+        found = {name: int(suite.attrib[name]) for name in ('tests', 'failures', 'errors', 'skipped')}
+        day = suite.attrib['timestamp'][:10]
+    except (OSError, ElementTree.ParseError, ValueError, KeyError) as error:
+        raise ConfigError(f'{path} is not what pytest --junitxml writes: {error!r}') from error
+    failed = found['failures'] + found['errors']
+    return {
+        'schema': SCHEMA,
+        'kind': 'tests',
+        'title': title,
+        'command': command,
+        'date': day,
+        'commit': _commit(),
+        'machine': _chosen(machine.describe('cpu', None)),
+        'versions': machine.versions(),
+        'counts': {
+            'passed': found['tests'] - failed - found['skipped'],
+            'failed': failed,
+            'skipped': found['skipped'],
+        },
+        'figures': [],
+    }
+
+
+def _of_results(path: Path) -> dict:
+    results = read_json(path)
+    try:
+        if not results['finished']:
+            raise ConfigError(f'{path}: the run was interrupted; run `{results["command"]}` to its end')
+        measured = 'results' in results
+        return {
+            'schema': SCHEMA,
+            'command': results['command'],
+            'date': results['started'][:10],
+            'commit': _commit(),
+            'machine': _chosen(results['machine']),
+            'versions': results['versions'],
+            **(_measured(results['results']) if measured else _checked(results['lines'])),
+        }
+    except (KeyError, TypeError) as error:
+        raise ConfigError(
+            f'{path} is not results.json of python -m benchmarks or benchmarks.gpu_check: {error!r}'
+        ) from error
+
+
+def _measured(results: list[dict]) -> dict:
+    figures = [
+        {'what': result['key'], 'side': side['name'], 'median': side['median'], 'unit': result['unit']}
+        for result in results
+        for side in result['sides']
+    ]
+    failed = sum(len(result['failed']) for result in results)
+    return {
+        'kind': 'benchmarks',
+        'title': ' '.join(dict.fromkeys(result['suite'] for result in results)),
+        'counts': {'measured': len(figures), 'failed': failed},
+        'figures': figures,
+    }
+
+
+def _checked(lines: list[dict]) -> dict:
+    counts = dict(Counter(line['status'] for line in lines))
+    return {'kind': 'GPU check', 'title': 'GPU check', 'counts': counts, 'figures': []}
+
+
+def _chosen(described: dict) -> dict:
+    return {key: described[key] for key in MACHINE}
+
+
+def _commit() -> str:
+    """Return the commit of the checkout, with a plus if its files were changed."""
+    command = ['git', '-C', str(ROOT), 'status', '--porcelain', '--untracked-files=no']
+    changes = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return f'{commit() or "unknown"}{"+" if changes.strip() else ""}'
+
+
+def check(record: object, where: str) -> None:
+    """Check that a record has the schema.
+
+    Raises:
+        ConfigError: One line that names the file, the key and what it must be.
+    """
+    _check_fields(record, FIELDS, where)
+    assert isinstance(record, dict)
+    if record['schema'] != SCHEMA:
+        raise ConfigError(f'{where}: schema={record["schema"]} is not {SCHEMA}: make the record with this version')
+    if record['kind'] not in KINDS:
+        raise ConfigError(f'{where}: kind={record["kind"]!r} is not one of {", ".join(KINDS)}')
+    try:
+        date.fromisoformat(record['date'])
+    except ValueError:
+        raise ConfigError(f'{where}: date={record["date"]!r} is no date, such as 2026-11-24') from None
+    _check_fields(record['machine'], MACHINE, f'{where}: machine')
+    for key, kind in (('versions', str), ('counts', int)):
+        for name, value in record[key].items():
+            if not isinstance(value, kind):
+                raise ConfigError(f'{where}: {key}: {name}={value!r} is not of type {kind.__name__}')
+    for number, figure in enumerate(record['figures']):
+        _check_fields(figure, FIGURE, f'{where}: figure {number}')
+
+
+def _check_fields(content: object, fields: dict, where: str) -> None:
+    if not isinstance(content, dict):
+        raise ConfigError(f'{where} is not a mapping of {", ".join(fields)}')
+    for key in dict.fromkeys([*fields, *content]):
+        if key not in content:
+            raise ConfigError(f'{where}: {key} is missing; `python -m benchmarks submit` writes records')
+        if key not in fields:
+            raise ConfigError(f'{where}: {key} is unknown; known: {", ".join(fields)}')
+        if not isinstance(content[key], fields[key]) or isinstance(content[key], bool):
+            raise ConfigError(f'{where}: {key}={content[key]!r} has the wrong type')
+
+
+def read_all(folder: Path = FOLDER) -> list[dict]:
+    """Read and check the records of a folder, the newest first.
+
+    Raises:
+        ConfigError: For a file that is no record.
+    """
+    records = []
+    for path in sorted(folder.glob('*.json')):
+        record = read_json(path)
+        check(record, str(path))
+        records.append({**record, 'file': path.name})
+    return sorted(records, key=lambda record: (record['date'], record['file']), reverse=True)

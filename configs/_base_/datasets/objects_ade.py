@@ -1,0 +1,46 @@
+"""Photographed objects in ADE20K's layout, on a canvas of 256: `mmlape make-mini-data data/objects --objects`.
+
+Images are read as they are drawn, so that objects have the same size on every canvas. Objects are mirrored already.
+"""
+
+_base_ = 'segmentation.py'
+
+data_root = 'data/objects/ade/'
+crop_size = (256, 256)
+classes = (
+    'mammal',
+    'bird',
+    'fish',
+    'insect',
+    'fruit',
+    'vegetable',
+    'flower',
+    'instrument',
+    'tool',
+    'coin',
+    'background',
+)
+dataset = dict(type='BaseSegDataset', data_root=data_root, metainfo=dict(classes=classes), reduce_zero_label=True)
+pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='PackSegInputs'),
+]
+train_dataloader = dict(
+    batch_size=16,
+    num_workers=2,
+    dataset=dict(
+        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
+        pipeline=pipeline,
+        **dataset,
+    ),
+)
+val_dataloader = dict(
+    num_workers=1,
+    dataset=dict(
+        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
+        pipeline=pipeline,
+        **dataset,
+    ),
+)
+test_dataloader = val_dataloader

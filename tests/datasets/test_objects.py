@@ -1,0 +1,192 @@
+"""Scenes of objects: blended, split by object, of one size and density on every canvas, refused without stamps."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from mmlape.datasets.mini import objects
+from mmlape.datasets.mini.make import MARKER, make_mini_data
+from mmlape.datasets.mini.objects import CLASSES, FOLDERS, Backgrounds, ObjectOptions, Stamps, find_stamps
+from mmlape.errors import ConfigError, DataError
+
+PER_CLASS = 8
+WORDS = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu', 'hen')
+
+
+def draw(path: Path, label: int, number: int) -> None:
+    """An ellipse or a triangle with soft edges, of an own colour; what is transparent has another one."""
+    rows, columns = np.mgrid[:120, :90]
+    if label % 2:
+        cover = 1.2 - np.hypot((rows - 60) / 50, (columns - 45) / (20 + 3 * number))
+    else:
+        cover = (rows - 2 * abs(columns - 45)) / 20
+    image = np.zeros((120, 90, 4), np.uint8)
+    image[..., :3] = (0, 255, 0)
+    image[cover > 0, :3] = (20 * label, 30 * number, 200)
+    image[..., 3] = np.clip(255 * cover, 0, 255)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), image)
+
+
+@pytest.fixture(scope='module')
+def stamps(tmp_path_factory):
+    """A folder as the package's: eight objects of each class, one of them twice; a cartoon and a mirrored one."""
+    root = tmp_path_factory.mktemp('stamps')
+    for label, folders in enumerate(FOLDERS.values()):
+        for number, word in enumerate(WORDS):
+            draw(root / folders[0] / f'{word}.png', label, number)
+        for name in ('dog_lying', 'cartoon/cow', 'cat_mirror'):
+            draw(root / folders[0] / f'{name}.png', label, 0)
+    return root
+
+
+@pytest.fixture(scope='module')
+def made(stamps, tmp_path_factory):
+    root = tmp_path_factory.mktemp('data') / 'objects'
+    make_mini_data(root, ObjectOptions(train=12, val=6, size=(160, 224), stamps=str(stamps)))
+    return root
+
+
+def coco_of(root, split):
+    return COCO(root / 'coco' / 'annotations' / f'instances_{split}2017.json')
+
+
+def digest(root):
+    return {
+        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob('*'))
+        if path.is_file() and path.name != MARKER
+    }
+
+
+@pytest.mark.parametrize(('split', 'folder'), [('train', 'training'), ('val', 'validation')])
+def test_both_layouts_have_the_same_objects(made, split, folder):
+    coco = coco_of(made, split)
+    assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(FOLDERS)
+    assert (made / 'ade' / 'classes.txt').read_text().split() == list(CLASSES)
+    maps = sorted((made / 'ade' / 'annotations' / folder).glob('*.png'))
+    for record, path in zip(coco.loadImgs(coco.getImgIds()), maps, strict=True):
+        assert (record['height'], record['width']) == (160, 224)
+        labels, painted = np.asarray(Image.open(path)), np.zeros((160, 224), np.uint8)
+        for one in coco.loadAnns(coco.getAnnIds([record['id']])):
+            mask = coco.annToMask(one).astype(bool)
+            assert not painted[mask].any(), 'objects do not cover each other'
+            painted[mask] = one['category_id']
+            assert one['area'] == mask.sum() and one['stamp'] in (*WORDS, 'dog_lying')
+        np.testing.assert_array_equal(np.where(labels < len(CLASSES), labels, 0), painted)
+        near = cv2.dilate(painted, np.ones((9, 9))) > 0
+        assert not labels[near & (painted == 0)].any() and (labels[~near] == len(CLASSES)).all()
+
+
+def test_no_object_is_in_both_splits(stamps, made):
+    """Whatever the seed and the canvas; the two images of one object go together, and each class is in both."""
+    used = {}
+    for split in ('train', 'val'):
+        coco = coco_of(made, split)
+        names = {(one['category_id'], one['stamp'].split('_')[0]) for one in coco.anns.values()}
+        offered = Stamps(find_stamps(stamps), split, np.random.default_rng(0)).of_class
+        assert all(offered)
+        known = {(i + 1, path.stem.split('_')[0]) for i, paths in enumerate(offered) for path in paths}
+        assert names <= known
+        used[split] = known
+    assert not used['train'] & used['val'] and len(used['train'] | used['val']) == 8 * len(FOLDERS)
+    assert {word for _, word in used['val']} == {'dog', 'hen'}
+
+
+def test_a_canvas_has_objects_of_the_same_size_as_often(stamps, tmp_path):
+    sides, counts = {}, {}
+    for canvas, scenes in ((192, 60), (256, 40), (512, 10)):
+        size = (canvas, canvas)
+        make_mini_data(tmp_path / str(canvas), ObjectOptions(train=scenes, val=1, size=size, stamps=str(stamps)))
+        boxes = [one['bbox'] for one in coco_of(tmp_path / str(canvas), 'train').anns.values()]
+        sides[canvas] = [max(box[2:]) for box in boxes]
+        counts[canvas] = len(boxes) / scenes / (canvas / 256) ** 2
+    for values in sides.values():
+        assert min(values) > 40 and max(values) <= 104
+        assert abs(np.mean(values) - 76) < 8
+    assert all(abs(count - 3) < 0.5 for count in counts.values()), counts
+
+
+@pytest.mark.parametrize('mirrored', [False, True])
+def test_an_object_is_blended_by_its_transparency(stamps, monkeypatch, mirrored):
+    """As PIL reduces the same image with premultiplied colours, and puts it on a background."""
+    monkeypatch.setattr(objects, 'GAIN', (1, 1))
+    monkeypatch.setattr(objects, 'TINT', (1, 1))
+    stamp = objects.read_stamp(stamps / 'animals/birds/emu.png')
+    stamp = stamp[: stamp.shape[0] // 2 * 2, : stamp.shape[1] // 2 * 2]
+    rng = np.random.default_rng(next(seed for seed in range(9) if np.random.default_rng(seed).integers(2) == mirrored))
+    colour, cover = objects.draw_stamp(stamp, max(stamp.shape) // 2, rng)
+    given = Image.fromarray(stamp[:, :: -1 if mirrored else 1]).convert('RGBa')
+    small = given.reduce(2).convert('RGBA')
+    behind = np.full((*cover.shape, 3), 90.0)
+    ours = behind + cover[..., None] * (colour - behind)
+    theirs = Image.alpha_composite(Image.new('RGBA', small.size, (90, 90, 90, 255)), small)
+    assert np.abs(ours - np.asarray(theirs)[..., :3]).max() < 3
+
+
+def test_a_background_goes_on_by_reflection():
+    backgrounds = Backgrounds(np.random.default_rng(5))
+    found = backgrounds._reflected(1000, 37)
+    period = np.pad(np.arange(37), (0, 2000), mode='symmetric')
+    starts = [start for start in range(74) if (period[start : start + 1000] == found).all()]
+    assert starts
+    assert backgrounds.crop(900, 1100).shape == (900, 1100, 3)
+
+
+def test_a_seed_and_the_number_of_scenes_decide_the_bytes(stamps, made, tmp_path):
+    options = dict(val=6, size=(160, 224), stamps=str(stamps))
+    make_mini_data(tmp_path / 'more', ObjectOptions(train=14, **options))
+    make_mini_data(tmp_path / 'other', ObjectOptions(train=12, seed=1, **options))
+    more, other, fewer = digest(tmp_path / 'more'), digest(tmp_path / 'other'), digest(made)
+    images = [name for name in fewer if name.endswith(('.jpg', '.png'))]
+    assert images and all(more[name] == fewer[name] for name in images)
+    assert [name for name in fewer if other[name] == fewer[name]] == ['ade/classes.txt']
+
+
+@pytest.mark.parametrize(
+    'option', [dict(density=(3, 2)), dict(density=(0, 2)), dict(object_size=(8, 20)), dict(object_size=(20, 300))]
+)
+def test_invalid_options_are_refused_by_name(option):
+    with pytest.raises(ConfigError, match=f'option {next(iter(option))} '):
+        ObjectOptions(**option)
+
+
+def test_stamps_that_cannot_be_used_are_named(stamps, tmp_path):
+    with pytest.raises(DataError, match='no-such does not exist: apt-get install tuxpaint-stamps-default'):
+        find_stamps(tmp_path / 'no-such')
+    with pytest.raises(DataError, match='animals/mammals has too few stamps of the class mammal'):
+        find_stamps(tmp_path)
+    cv2.imwrite(str(tmp_path / 'grey.png'), np.zeros((9, 9), np.uint8))
+    cv2.imwrite(str(tmp_path / 'empty.png'), np.zeros((9, 9, 4), np.uint8))
+    (tmp_path / 'text.png').write_text('no image')
+    for name, message in (('grey', 'no PNG of 8 bits'), ('text', 'no PNG of 8 bits'), ('empty', 'shows nothing')):
+        with pytest.raises(DataError, match=f'{name}.png .*{message}|{name}.png {message}'):
+            objects.read_stamp(tmp_path / f'{name}.png')
+
+
+def test_tool(stamps, tmp_path):
+    def tool(*words):
+        command = [sys.executable, '-m', 'mmlape', 'make-mini-data', tmp_path / 'objects', *words]
+        return subprocess.run([str(word) for word in command], capture_output=True, text=True)
+
+    words = ['--objects', stamps, '--train', 2, '--val', 1, '--size', 128, '--density', 4, 5, '--object-size', 20, 30]
+    done = tool(*words)
+    assert done.returncode == 0, done.stderr
+    marker = json.loads((tmp_path / 'objects' / MARKER).read_text())
+    assert marker['options']['density'] == [4, 5] and 'objects' in marker['credits']
+    for words, message in (
+        (['--objects', stamps, '--vtab', 3], '--vtab is an option of digits, which are not drawn'),
+        (['--density', 1, 2], r'--density is an option of objects (--objects), which are not drawn'),
+        (['--objects', tmp_path / 'gone', '--overwrite'], 'apt-get install tuxpaint-stamps-default'),
+    ):
+        refused = tool(*words)
+        assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count('\n') == 1
+    assert (tmp_path / 'objects' / 'coco').is_dir(), 'a refused command replaces nothing'

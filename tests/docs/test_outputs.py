@@ -1,0 +1,89 @@
+"""What a page's commands print is shown on the page, and computed again only if it can have changed."""
+
+import sys
+
+import pytest
+from doc_blocks import ROOT
+
+sys.path.append(str(ROOT / 'docs' / '_ext'))
+outputs = pytest.importorskip('outputs')  # without Sphinx there are no pages
+
+PAGE = """# A page
+
+<!-- run: COUNT=2 -->
+```bash
+COUNT=1000
+```
+
+```bash
+for n in $(seq $COUNT); do echo "line $n"; echo noise; done
+echo "2026/11/24 20:25:02 - mmengine - INFO - $PWD/file" >&2
+echo x >> RECORD
+echo svg > figure.svg
+```
+
+<!-- output: line -->
+
+Then:
+
+<!-- output: file -->
+
+<!-- image: figure.svg | A figure -->
+"""
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    monkeypatch.setattr(outputs, 'ROOT', tmp_path)
+    monkeypatch.setattr(outputs, 'BUILD', tmp_path / 'build')
+    outputs._package.cache_clear()
+    (tmp_path / 'tutorials').mkdir()
+    page = tmp_path / 'tutorials' / 'page.md'
+    page.write_text(PAGE.replace('RECORD', str(tmp_path / 'runs')))
+    yield page
+    outputs._package.cache_clear()
+
+
+def test_a_page_shows_what_is_printed(page):
+    filled = outputs.fill_page(page)
+    assert '```text\nline 1\n...\nline 2\n```\n\nThen:\n\n```text\nfile\n```\n' in filled
+    assert filled.endswith('![A figure](/build/figures/page-figure.svg)\n')
+    assert (page.parents[1] / 'build' / 'figures' / 'page-figure.svg').read_text() == 'svg\n'
+
+
+def test_blocks_run_again_if_they_or_the_package_change(page):
+    runs, root = page.parents[1] / 'runs', page.parents[1]
+    first = outputs.fill_page(page)
+    page.write_text(f'{page.read_text()}\nMore words.\n')
+    assert outputs.fill_page(page) == f'{first}\nMore words.\n' and runs.read_text() == 'x\n'
+    (root / 'build' / 'figures' / 'page-figure.svg').unlink()
+    outputs.fill_page(page)
+    assert runs.read_text() == 'x\n' * 2
+    page.write_text(page.read_text().replace('COUNT=2', 'COUNT=3'))
+    assert 'line 3' in outputs.fill_page(page) and runs.read_text() == 'x\n' * 3
+    (root / 'mmlape').mkdir()
+    (root / 'mmlape' / 'new.py').touch()
+    outputs._package.cache_clear()
+    outputs.fill_page(page)
+    assert runs.read_text() == 'x\n' * 4
+
+
+@pytest.mark.parametrize(
+    ('old', 'new', 'reason'),
+    [
+        ('echo svg > figure.svg', 'echo before; ls nowhere', r'failed: .*page.md:8 \(status 2\)(?s:.*)before'),
+        ('output: line', 'output: nothing like it', 'nothing to show was printed'),
+        ('> figure.svg', '> other.svg', 'figure.svg was not written'),
+        (' | A figure', '', 'alternative text'),
+    ],
+)
+def test_what_cannot_be_shown_stops_the_build(page, old, new, reason):
+    page.write_text(page.read_text().replace(old, new))
+    with pytest.raises(outputs.ExtensionError, match=reason):
+        outputs.fill_page(page)
+
+
+def test_an_output_needs_a_block_before_it(page):
+    page.write_text('<!-- output -->\n')
+    with pytest.raises(outputs.ExtensionError, match='no block before this line runs'):
+        outputs.fill_page(page)

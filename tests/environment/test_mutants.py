@@ -1,0 +1,105 @@
+"""What draws mutants and counts them: the lines of tests, the statements of changes, the interval, resumed runs."""
+
+import json
+import subprocess
+import sys
+
+import mutants
+import pytest
+import tiny
+from mutants import Mutant, Results, Tests, interval
+from scipy.stats import binomtest
+
+FILE = 'mmlape/runs/locks.py'
+
+
+def test_the_interval_is_wilsons():
+    for killed, drawn in ((0, 7), (3, 4), (75, 100), (100, 100)):
+        expected = binomtest(killed, drawn).proportion_ci(method='wilson')
+        assert interval(killed, drawn) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_a_sentence_is_no_mutant():
+    same = mutants._without_sentences
+    assert same("print('two words')") == same("print('XXtwo wordsXX')")
+    assert same("add('-x', help='word')") == same("add('-x', help=None)")
+    assert same("raise Error('word')") == same('raise Error(None)')
+    assert same("print('word')") != same("print('XXwordXX')")
+
+
+def test_the_tests_of_a_mutant_are_those_that_run_its_statement():
+    source = (tiny.ROOT / FILE).read_text().splitlines()
+    number, line = next((n, line) for n, line in enumerate(source, 1) if line.startswith('    return '))
+    mutant = Mutant(FILE, 0, '\n'.join([*source[: number - 1], '    return None', *source[number:]]))
+    assert mutant.line() == number and number in mutant.lines()
+    assert str(mutant) == f'{FILE}:{number}: {line.strip()} -> return None'
+    ran = dict(seconds=1.0, lines={FILE: f'{1 << number:x}'})
+    other = dict(seconds=1.0, lines={FILE: f'{1 << len(source) + 1:x}'})
+    near, far = 'tests/runs/test_run_rules.py::test_a', 'tests/models/test_vit.py::test_b'
+    found = {far: ran, near: ran, 'tests/runs/test_x.py::test_c': other}
+    assert Tests(found).of(mutant) == [near, far]
+    assert Tests({near: dict(ran, seconds=1000.0), far: ran}).of(mutant) == [near], 'there is a limit, but one runs'
+
+
+def test_a_function_s_default_counts_for_its_body():
+    tree = mutants.ast.parse('def f(a=1):\n    b = a\n    if b:\n        return (\n            1\n        )\n')
+    assert mutants._statement(tree, 1) == [2, 3, 4, 5, 6]
+    assert (mutants._statement(tree, 3), mutants._statement(tree, 5)) == ([3], [4, 5, 6])
+
+
+def test_results_are_resumed(tmp_path):
+    mutant = Mutant(FILE, 7, 'changed\n')
+    results = Results(tmp_path / 'a.jsonl')
+    results.add(mutant, 'killed', 'tests/x.py::test: no', 3)
+    again = Results(tmp_path / 'a.jsonl')
+    assert again.done == results.done and again.killed() == 1 and 'killed' in again.line(mutant)
+
+
+def test_a_seed_draws_the_same_mutants(tmp_path, monkeypatch):
+    pytest.importorskip('mutmut', reason='`make mutants` installs it')
+    monkeypatch.setattr(mutants, 'STATE', tmp_path)
+    monkeypatch.setattr(mutants, 'files', lambda: [FILE])
+    mutants.population.cache_clear()
+    first = mutants.draw(1, 5)
+    assert mutants.draw(1, 3) == first[:3], 'as they are kept'
+    for kept in tmp_path.glob('drawn*'):
+        kept.unlink()
+    assert mutants.draw(1, 7)[:5] == first != mutants.draw(2, 5)
+    assert all(one.text != (tiny.ROOT / FILE).read_text() for one in first)
+    mutants.population.cache_clear()
+
+
+TESTS = """
+import subprocess, sys
+from mmlape.files import write_json
+
+def test_itself(tmp_path):
+    write_json(tmp_path / 'a.json', {})
+
+def test_a_fork(tmp_path):
+    code = f"from mmlape.files import write_json; write_json({str(tmp_path / 'a.json')!r}, {{}})"
+    subprocess.run([sys.executable, '-c', code], check=True)
+
+def test_neither():
+    pass
+
+def test_that_fails():
+    write_json(None, {})
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='Python has sys.monitoring since 3.12')
+def test_lines_of_a_test_are_its_own_and_those_of_its_forks(tmp_path):
+    (tmp_path / 'test_a.py').write_text(TESTS)
+    (tmp_path / 'conftest.py').write_text('import sys, forking_python\nsys.executable = forking_python.executable()\n')
+    lines = tmp_path / 'lines.json'
+    words = ('-p', 'seen_lines', '--lines-to', lines, '-p', 'no:cacheprovider', '--rootdir', tmp_path)
+    environment = tiny.environment(PYTHONPATH=f'{tiny.ROOT}:{tiny.ROOT / "tests"}', **tiny.REAL)
+    command = [sys.executable, '-m', 'pytest', '-q', '-c', '/dev/null', *words, tmp_path]
+    done = subprocess.run(list(map(str, command)), env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = {name.partition('::')[2]: one['lines'] for name, one in json.loads(lines.read_text()).items()}
+    assert set(found) == {'test_itself', 'test_a_fork', 'test_neither'}
+    file = 'mmlape/files.py'
+    own = int(found['test_itself'][file], 16)
+    assert own and int(found['test_a_fork'][file], 16) & own == own and file not in found['test_neither']

@@ -1,0 +1,156 @@
+"""Records of what was run where: made from results, checked key by key, and shown by two tables."""
+
+import copy
+import importlib.util
+import json
+
+import pytest
+from tiny import ROOT
+
+from benchmarks import records
+from benchmarks.__main__ import main
+from mmlape.errors import ConfigError
+
+JUNIT = (
+    '<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10" time="1" '
+    'timestamp="2026-11-24T20:00:00+00:00" hostname="secret"><testcase/></testsuite></testsuites>'
+)
+MACHINE = dict(processor='AMD EPYC (cpu family 26)', cores=2, memory_gib=7.7, system='Linux', gpu=None, load=9.0)
+CHECKED = dict(
+    command='python -m benchmarks.gpu_check', started='2026-11-24T20:00:00', finished='2026-11-24T20:09:00',
+    machine=dict(MACHINE, gpu='NVIDIA H100'), versions=dict(python='3.12.1', torch='2.15.0'),
+    lines=[dict(status=status) for status in ('PASS', 'FAIL', 'PASS', 'NOT RUN')],
+)  # fmt: skip
+SIDE = dict(name='default', median=0.5, samples=[0.5])
+MEASURED = dict(
+    CHECKED, machine=MACHINE, command='python -m benchmarks joining',
+    results=[dict(suite='joining', key='joining | a', unit='s', sides=[SIDE], failed=dict(lape='it broke'))],
+)  # fmt: skip
+del MEASURED['lines']
+
+
+@pytest.fixture(scope='module')
+def tables():
+    spec = importlib.util.spec_from_file_location('records_script', ROOT / 'docs' / 'records.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def submitted(tmp_path, name, content, *more):
+    folder = tmp_path / 'records'
+    assert main(['submit', str(write(tmp_path / name, content)), '--out', str(folder), *more]) == 0
+    (record,) = records.read_all(folder)
+    return record
+
+
+def test_tests_are_counted_and_no_host_is_named(tmp_path):
+    words = ('--title', 'oldest', '--command', 'tests/floors.sh')
+    record = submitted(tmp_path, 'junit.xml', JUNIT, *words)
+    assert record['counts'] == dict(passed=4, failed=3, skipped=3)
+    assert (record['title'], record['command'], record['date']) == ('oldest', 'tests/floors.sh', '2026-11-24')
+    assert {'python', 'torch'} <= set(record['versions']) and 'secret' not in json.dumps(record)
+
+
+def test_measurements_keep_their_medians(tmp_path):
+    record = submitted(tmp_path, 'results.json', MEASURED)
+    assert record['figures'] == [dict(what='joining | a', side='default', median=0.5, unit='s')]
+    assert (record['kind'], record['title'], record['counts']) == ('benchmarks', 'joining', dict(measured=1, failed=1))
+    assert set(record['machine']) == set(records.MACHINE)
+
+
+def test_a_gpu_check_is_counted_by_status(tmp_path):
+    record = submitted(tmp_path, 'results.json', CHECKED)
+    assert record['counts'] == {'PASS': 2, 'FAIL': 1, 'NOT RUN': 1} and record['file'].endswith('nvidia-h100.json')
+
+
+@pytest.mark.parametrize(
+    ('name', 'content', 'message'),
+    [
+        ('none.json', None, 'none.json is not results.json'),
+        ('a.json', '{', 'a.json is not results.json'),
+        ('a.json', {}, 'a.json is not results.json'),
+        ('a.json', dict(CHECKED, finished=None), 'the run was interrupted; run `python -m benchmarks.gpu_check`'),
+        ('a.json', dict(CHECKED, machine={}), "a.json is not results.json .*KeyError\\('processor'\\)"),
+        ('a.xml', '<x', 'a.xml is not what pytest --junitxml writes'),
+        ('a.xml', '<x/>', 'a.xml is not what pytest --junitxml writes'),
+    ],
+)
+def test_another_file_is_one_line(tmp_path, name, content, message):
+    path = tmp_path / name if content is None else write(tmp_path / name, content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        records.of_file(path, 'title', 'command')
+    assert '\n' not in str(caught.value)
+
+
+def test_tests_need_a_title_and_a_command(tmp_path, capsys):
+    assert main(['submit', str(write(tmp_path / 'a.xml', JUNIT))]) == 1
+    assert 'give --title and --command' in capsys.readouterr().err
+
+
+FIELDS = [
+    *((records.FIELDS, (), key) for key in records.FIELDS),
+    *((records.MACHINE, ('machine',), key) for key in records.MACHINE),
+    *((records.FIGURE, ('figures', 0), key) for key in records.FIGURE),
+]
+
+
+@pytest.mark.parametrize('how', ['missing', 'wrong', 'unknown'])
+@pytest.mark.parametrize(('fields', 'path', 'key'), FIELDS, ids=lambda value: value if isinstance(value, str) else '')
+def test_every_field_is_checked(tmp_path, fields, path, key, how):
+    record = records.of_file(write(tmp_path / 'results.json', MEASURED))
+    records.check(record, 'r.json')
+    broken = inner = copy.deepcopy(record)
+    for step in path:
+        inner = inner[step]
+    name = f'{key}x' if how == 'unknown' else key
+    if how == 'missing':
+        del inner[key]
+    else:
+        inner[name] = None if how == 'wrong' and key != 'gpu' else True
+    with pytest.raises(ConfigError, match=rf'^r\.json: .*{name}') as caught:
+        records.check(broken, 'r.json')
+    assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(schema=2), 'schema=2 is not 1'),
+        (dict(kind='party'), "kind='party' is not one of benchmarks, GPU check, tests"),
+        (dict(date='24.11.2026'), "date='24.11.2026' is no date"),
+        (dict(versions=dict(torch=2)), 'versions: torch=2 is not of type str'),
+        (dict(counts=dict(passed='1')), "counts: passed='1' is not of type int"),
+    ],
+)
+def test_values_are_checked(tmp_path, change, message):
+    record = records.of_file(write(tmp_path / 'results.json', MEASURED))
+    with pytest.raises(ConfigError, match=message):
+        records.check(record | change, 'r.json')
+
+
+def test_the_pages_show_the_records_of_the_folder(tables):
+    found = records.read_all()
+    for name, page in tables.PAGES.items():
+        assert page.read_text() == tables.filled(name, found), 'run python docs/records.py'
+    assert all(f'(records/{record["file"]})' in tables.PAGES['records'].read_text() for record in found)
+
+
+def test_tables_have_the_latest_of_each_stack_and_no_markup_of_others(tables):
+    first = dict(
+        schema=1, kind='tests', title='a|<b>', command='x | `y`', date='2026-11-23', commit='0123456789+',
+        machine=MACHINE, versions={'python': '3.10.13', 'mmcv-lite': '2.1.0', 'torch': '2.6.0'},
+        counts=dict(passed=1, failed=0), figures=[], file='first.json',
+    )  # fmt: skip
+    second = dict(first, date='2026-11-24', counts=dict(passed=2, failed=1), file='second.json')
+    lines = tables.stacks([second, first])
+    assert len(lines) == 3 and '2 passed, 1 failed' in lines[2] and '| 2.1.0 |' in lines[2]
+    assert r'a\|\<b>' in lines[2] and r'`x \| y`' in lines[2]
+    lines = tables.records([second, first])
+    assert len(lines) == 4 and '| 012345678+ |' in lines[2] and '[2026-11-24](records/second.json)' in lines[2]
+    assert len({line.replace(r'\|', '').count('|') for line in lines}) == 1
