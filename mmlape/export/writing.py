@@ -22,6 +22,7 @@ from mmlape.engine.graphs.operators import translations
 from mmlape.engine.graphs.session import PACKAGES, require_onnx
 from mmlape.errors import ExportError
 from mmlape.files import atomic_path
+from mmlape.models.adapter.deform_attn import exporting
 from mmlape.models.grid import Grid
 from mmlape.models.layers.fusion import fuse_batch_norms
 
@@ -67,7 +68,7 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
     try:
         # the fused attention kernels promise strides that their decomposition for ONNX does not
         # keep
-        with _quiet(), sdpa_kernel(SDPBackend.MATH):
+        with _quiet(), exporting(), sdpa_kernel(SDPBackend.MATH):
             torch.onnx.export(
                 model, (image,), str(path), dynamo=True, opset_version=opset, external_data=False, verbose=False,
                 input_names=['image'], output_names=list(names), custom_translation_table=translations(),

@@ -10,9 +10,9 @@ from torch import Tensor
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest scores (count,) and their places, equal ones in their order.
 
-    MMDetection sorts; ONNX's TopK keeps the order of equal values as well, and torch's does not.
+    ONNX's TopK keeps the order of equal values; torch's does not.
     """
-    if torch.onnx.is_in_onnx_export():
+    if torch.compiler.is_compiling():  # also in an export, which knows no stable sort
         return scores.topk(count)
     found, places = scores.sort(descending=True, stable=True)
     return found[:count], places[:count]

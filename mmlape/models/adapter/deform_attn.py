@@ -6,9 +6,10 @@ in each head, with bilinear samples (zeros outside, pixel centres at half coordi
 that a softmax over all levels and points normalises.
 """
 
+import contextlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -159,6 +160,20 @@ def _warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=3)
 
 
+_exporting: list[bool] = []
+"""Has an entry while a graph is exported: torch's own flag is not set wherever its exporter traces a model."""
+
+
+@contextlib.contextmanager
+def exporting() -> Iterator[None]:
+    """Compute deformable attention as an ONNX graph is to have it."""
+    _exporting.append(True)
+    try:
+        yield
+    finally:
+        _exporting.pop()
+
+
 def available_backends(device: str | torch.device, dtype: torch.dtype = torch.float32) -> list[str]:
     """List the backends ('deformops', 'mmcv', 'embedding_bag', 'pytorch') for a device and dtype, best first.
 
@@ -166,7 +181,7 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
     and float64. On the CPU sums of rows are the fastest; sampling by ``grid_sample`` runs everywhere, and is what a
     compiler fuses. An export to ONNX has 'gather' alone, since few runtimes have a fast GridSample.
     """
-    if torch.onnx.is_in_onnx_export():
+    if _exporting:
         return ['gather']
     names = []
     kind = torch.device(device).type
