@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
-from mmlape.checkpoint.heads import describe_heads, fitting_configs, linear_configs, toolbox_file
-from mmlape.checkpoint.key_maps import Weights, recognise_backbone
+from mmlape.checkpoint.heads import Head, describe_heads, toolbox_file
+from mmlape.checkpoint.key_maps import recognise_backbone
+from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
@@ -31,6 +32,10 @@ from mmlape.files import atomic_path, read_json
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 TOOLBOXES = ('mmdet', 'mmseg')
 OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
+UNKNOWN = (
+    'name the CONFIG that it was trained with: the file records none, and no model of mmlape.{} that has a name has '
+    'these names and shapes'
+)
 
 
 def sha256(path: str | Path) -> str:
@@ -42,26 +47,38 @@ def sha256(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def inspect(path: str | Path) -> dict[str, object]:
+Released = Callable[[Head, Size], Iterable[Candidate]]
+"""Returns the configs that released models belong to, of a head and of backbones of a size."""
+
+
+def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dict[str, object]:
     """Describe a checkpoint file: printable values by name, in the order to print them.
+
+    Args:
+        path: The file.
+        released: Where configs of complete models are found.
 
     Raises:
         CheckpointError: If the file cannot be read, or no backbone recognises it.
     """
     content = read_checkpoint(path)
     tensors = state_dict_of(content, path)
-    head, of_head = describe_heads(tensors)
+    head, rows_of_head = describe_heads(tensors)
     try:
         backbone, weights = recognise_backbone(content, path)
     except CheckpointError:
-        if head is None:
+        if not rows_of_head:
             raise
-        return _head_alone(path, content, tensors, of_head)
+        alone = list(released(head, (None, None))) if head and head.channels else []
+        return _head_alone(path, content, tensors, rows_of_head, alone)
     adapter = backbone.checkpoint_adapter
-    rows, config, notes = adapter.describe(backbone, weights, str(path))
+    candidates = released(head, adapter.size(weights)) if head else ()
+    fitting = [one for one in candidates if adapter.compare(one, weights)]
+    rows, config, notes = adapter.describe(backbone, weights, str(path), fitting[:1])
     if head:
-        of_head['config'] = ', '.join(fitting_configs(tensors, weights)) or 'none of ours has such a name'
-    rows = {**of_head, **rows}
+        rows_of_head['config'] = (
+            ', '.join(one.name for one in fitting) or 'no released model of ours is of such a file'
+        )
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
     averages = next((key for key in AVERAGES if key in content), None)
@@ -75,17 +92,18 @@ def inspect(path: str | Path) -> dict[str, object]:
         'file': str(path),
         'sha256': sha256(local_path(path)),
         'layout': weights.layout,
+        **rows_of_head,
         **rows,
         'parameters': f'{_count(weights.tensors):,} in the {adapter.config_key}, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
         'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
-        'to load it': f'{adapter.config_key}={_call(config)}',
+        'to load it': f'{adapter.config_key}={_call(config)}' if config else UNKNOWN.format(backbone.__name__),
         'mind': '; '.join(notes) or 'nothing',
     }
 
 
 def _head_alone(
-    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str]
+    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str], candidates: list[Candidate]
 ) -> dict[str, object]:
     """Describe a file with a head, whose frozen backbone is in another file."""
     record = read_record(content, path)
@@ -94,7 +112,7 @@ def _head_alone(
         'sha256': sha256(local_path(path)),
         'layout': 'a head without its backbone',
         **rows,
-        'config': ', '.join(linear_configs(tensors)) or 'none of ours has such a name',
+        'config': ', '.join(one.name for one in candidates) or 'no released model of ours is of such a file',
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(record.normalisation or 'the file does not say how they were normalised'),
         'to load it': f"mmlape test CONFIG {path}, where CONFIG's model.backbone.init_cfg names the backbone's file",
@@ -181,14 +199,14 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     missing = target.missing(weights, arguments, adapter.assumed_arguments)
     if missing:
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
-    has_record = Path(dst).suffix != '.npz'
-    if target.wrapper and not has_record:
-        _check_without_record(backbone, weights, dst)
     takes_heads = target.takes_heads(weights)
     tensors = {**weights.tensors, **(weights.heads if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
-    record = replace(read_record(content, src).alone(target.part), normalisation=weights.normalisation)
-    write_tensors(tensors, dst, target.wrapper, overwrite, record if has_record else None)
+    is_npz = Path(dst).suffix == '.npz'
+    record = read_record(content, src).alone(target.part)
+    record = replace(record, normalisation=None if is_npz else weights.normalisation)
+    # a layout of other code has no place for a record in an .npz, and needs none
+    write_tensors(tensors, dst, target.wrapper, overwrite, None if is_npz and not target.wrapper else record)
     return weights.dropped + ([] if takes_heads else list(weights.heads))
 
 
@@ -203,18 +221,6 @@ def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool
     record = read_record(content, src)
     write_tensors(tensors, dst, 'state_dict', overwrite, record)
     return dropped
-
-
-def _check_without_record(backbone: type, weights: Weights, dst: str | Path) -> None:
-    """Refuse a file that has no place for the record, where that tells what tensors do not."""
-    adapter = backbone.checkpoint_adapter
-    recorded, assumed = (
-        {**adapter.assumed_arguments, **adapter.arguments(backbone, known)}
-        for known in (weights, replace(weights, recorded={}))
-    )
-    lost = [f'{key}={value!r}' for key, value in recorded.items() if assumed.get(key) != value]
-    if lost:
-        raise CheckpointError(f'{dst}: an .npz has no place for {", ".join(lost)}; write a .pth or .safetensors')
 
 
 def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = False) -> None:

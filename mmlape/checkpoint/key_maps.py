@@ -5,7 +5,7 @@ Backbones name the adapters that have layouts; nothing here knows one of them.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -37,6 +37,8 @@ class Layout:
     # whether parts of it stand beside ``backbone.``, so that signs and names are those of the file
     beside: bool = False
     refused: str = ''  # why such files cannot be loaded; '' if they can
+    # arguments that leave no trace in such files, but that all of them have
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def named(self, stored: Tensors) -> Tensors | None:
         """Return a file's tensors by the names that this layout knows, or None if they are not of it."""
@@ -59,11 +61,16 @@ class Weights:
     recorded: dict[str, Any] = field(default_factory=dict)
     normalisation: Normalisation | None = None  # of the images; None if it is unknown
     config: str = ''  # the text of the configuration in the file
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the layout
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """The recorded grid of the PE; None if it is unknown."""
         return tuple(self.recorded['grid']) if 'grid' in self.recorded else None
+
+    def on_grid(self, grid: tuple[int, int]) -> 'Weights':
+        """Return the same weights, whose PE is known to be of ``grid``."""
+        return replace(self, recorded={**self.recorded, 'grid': list(grid)})
 
     def has(self, pattern: str) -> bool:
         """Check whether a name matches the regular expression from its beginning."""
@@ -105,7 +112,7 @@ def recognise(
             weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
             record = read_record(content, str(path))
             weights.recorded, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
-            weights.config = stored_config(content)
+            weights.config, weights.arguments = stored_config(content), layout.arguments
             return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
     first = sorted(_strip_backbone(stored))[:6]

@@ -1,11 +1,12 @@
 """What a file records beside its weights, because their names and shapes do not tell it.
 
     {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8],
-                                'num_heads': 3}},
+                                'num_heads': 3, 'config': {'type': 'mmlape.VisionTransformer', 'arch': 'deit-tiny'}}},
      'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}
 
 A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its metadata. What stands there of a
-backbone is the knowledge of its checkpoint adapter.
+backbone is the knowledge of its checkpoint adapter; ``config`` is its complete configuration but for
+``TRAINING_ARGUMENTS``, which older files lack.
 """
 
 import ast
@@ -33,8 +34,19 @@ MAX_SIDE = 2**14
 """Of a grid that a file may record; larger ones are no grids of patches."""
 MAX_PIXEL = 1e6
 """Of a mean or a deviation that a file may record."""
-ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
+ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type', 'config')
 """Entries that a task adapts, so that they may differ."""
+TRAINING_ARGUMENTS = (
+    'init_cfg',
+    'pretrained',
+    'checkpoint',
+    'frozen_stages',
+    'with_cp',
+    'drop_rate',
+    'attn_drop_rate',
+    'drop_path_rate',
+)
+"""Arguments of backbones that trained weights do not depend on; files do not record them."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +228,17 @@ def read_record(content: Mapping, path: str | Path) -> Record:
             f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
         ) from error
     return Record(backbones, stored_normalisation(content, stored, path))
+
+
+def recorded_config(model: nn.Module) -> dict[str, Any]:
+    """Return the configuration of a backbone: its ``type``, and the arguments that it was built with."""
+    return {'type': f'mmlape.{type(model).__name__}', **_lasting(model.arguments)}
+
+
+def _lasting(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments, also inside others, without those of training."""
+    kept = {key: value for key, value in arguments.items() if key not in TRAINING_ARGUMENTS}
+    return {key: _lasting(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ class Target:
     wrapper: str | None = None  # key of the file that holds them; None for the file itself
     part: str = ''  # name of the backbone in a complete model
     names: str | None = None  # regular expression that the complete name of each tensor matches
+    # what each of its models has, in words, and the regular expression that the complete name of a tensor then matches
+    needed: Mapping[str, str] = field(default_factory=dict)
     # position encodings that its models can have, a tuple for each choice of those together: names in
     # ``POSITION_ENCODINGS``, or base classes of any kind
     encodings: tuple[tuple[str | type, ...], ...] = ()
@@ -33,19 +35,24 @@ class Target:
     def missing(self, weights: Weights, told: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
         """Return what of a file's model this layout has no place for.
 
-        ``told`` is what the file tells of the model's arguments; ``defaults`` are those of the arguments that leave no
-        trace in a file but what it records.
+        ``told`` is what the file records of the model's arguments; ``defaults`` are those of the arguments that leave
+        no trace in a file but its record. Of a file without a record, the names of its tensors decide.
         """
         if self.names is None:
             return []
-        missing = self._encodings_missing(told.get('pe_type', 'none'))
+        missing = self._encodings_missing(told['pe_type']) if 'pe_type' in told else []
         for key, value in told.items():
             taken = self.arguments.get(key, [defaults[key]] if key in defaults else ())
             if key != 'pe_type' and taken is not None and value not in taken:
                 missing.append(f'{key}={value!r}')
         missing += self.clashes(weights) if self.clashes else []
         others = [name for name in weights.tensors if not re.fullmatch(self.names, name)]
-        return missing or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others))
+        absent = [
+            f'a model without {what}'
+            for what, pattern in self.needed.items()
+            if not any(re.fullmatch(pattern, name) for name in weights.tensors)
+        ]
+        return missing or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others)) + absent
 
     def takes_heads(self, weights: Weights) -> bool:
         """Check whether there is a place for a classifier's heads."""

@@ -18,6 +18,7 @@
         variables: {}                 # of the base: the values of its {{$NAME:default}}
         figure: {b16: 0.0, s16: -0.1}
         also: {mask AP: 44.8}         # further figures, of other metrics; of the arm's only base
+        released: {head: UperNet of mmseg, classes: 150, width: 384, layers: 12}  # a public file has such a model
 
 An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides is its base, whose
 figures are in the metafile. ``!tuple [640, 640]`` is a tuple, which some transforms need.
@@ -44,7 +45,8 @@ _NAME = re.compile(r'[\w+][\w.+-]*')
 _STUDY_KEYS = (
     'title', 'paper', 'table', 'runs', 'dataset', 'time', 'metric', 'relative_to', 'seeds', 'base', 'bases', 'arms',
 )  # fmt: skip
-_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure', 'also')
+_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure', 'also', 'released')
+_RELEASED_KEYS = ('head', 'classes', 'width', 'layers', 'channels')
 _BASE_KEYS = ('title', 'base', 'overrides')
 
 
@@ -63,6 +65,9 @@ class StudyArm:
     figure: str | None = None  # the paper's figure as it is printed; None if the study has none for it
     relative_to: str | None = None  # the arm that the figure is the difference from; None if it is a score
     also: Mapping[str, str] = field(default_factory=dict)  # further figures of the paper by metric, as printed
+    # of models with public weights: ``head`` and ``classes``, ``width`` and ``layers`` of the backbone, and the
+    # ``channels`` of a head that is released alone; empty for others
+    released: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Base(NamedTuple):
@@ -297,6 +302,7 @@ class _Reader:
             raise self._error(f'{where} has no base: give base: CONFIG for it or for the study')
         overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
         variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
+        released = self._mapping(f'{where}: released', entry.get('released') or {}, _RELEASED_KEYS)
         printed = self.printed['arms'][name] or {}
         figures, also = self._figures(where, printed.get('figure'), chosen), self._also(where, printed, chosen)
         first, relative_to = next(iter(bases or chosen)), self.content.get('relative_to')
@@ -313,6 +319,7 @@ class _Reader:
                 figures.get(key),
                 f'{relative_to}{suffix}' if relative_to and figures.get(key) else None,
                 also,
+                released,
             )
 
     def _also(self, where: str, printed: Mapping, bases: Mapping[str, _Base]) -> dict[str, str]:

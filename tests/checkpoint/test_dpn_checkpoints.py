@@ -8,6 +8,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from checkpoint_helpers import vit_config
 from mmengine.registry import MODELS, init_default_scope
 from model_helpers import randomise
 from torch import Tensor, nn
@@ -87,10 +88,8 @@ def reference(arrays: dict[str, np.ndarray], image: Tensor, prefix: str | None, 
 
 
 def config_of(path, **changes) -> dict:
-    """Return the backbone that ``inspect`` prints."""
-    found = eval(inspect(path)['to load it'].removeprefix('backbone='))
-    found['arch']['num_heads'] = HEADS
-    return {**found, 'img_size': SIDE, 'init_cfg': None, **changes}
+    """Return a backbone for a file."""
+    return vit_config(path, HEADS, img_size=SIDE, **{'init_cfg': None, **changes})
 
 
 @pytest.mark.parametrize(

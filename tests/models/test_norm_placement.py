@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from checkpoint_helpers import run_file
 from mmengine.optim import build_optim_wrapper
 from model_helpers import ARCH, vit
 from optimizer_helpers import RATE, WRAPPER, expected
@@ -229,7 +230,7 @@ def test_the_exported_graph_computes_the_same(tmp_path, placement):
 @pytest.mark.parametrize('placement', ALL, ids=str)
 def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
     source = vit(norm_placement=placement)
-    torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
+    path = run_file(tmp_path / 'a.pth', source)
     found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
     assert resolve_norm_placement(found) == resolve_norm_placement(placement)
     load_backbone(model := vit(norm_placement=placement), path)

@@ -27,9 +27,20 @@ class _Completed(ABCMeta):
     """Complete each backbone behind its constructor, whichever class the constructor is of."""
 
     def __call__(cls, *args, **kwargs):
+        given = copy.deepcopy((args, kwargs))  # a constructor may change them
         backbone = super().__call__(*args, **kwargs)
+        backbone.arguments = cls._arguments(*given)
         backbone.complete()
         return backbone
+
+    def _arguments(cls, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name, those that the constructor passes on among them."""
+        bound = cls.__signature__.bind(*args, **kwargs)
+        named = dict(bound.arguments)
+        for name, parameter in bound.signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                named |= named.pop(name, {})
+        return named
 
     @property
     def __signature__(cls) -> inspect.Signature:
@@ -65,6 +76,7 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         init_cfg: Where initial values come from; of ``mmengine.model.BaseModule``.
         is_init: Whether ``init_weights`` has been called.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
+        arguments: What it was built with, by name; set after the constructor.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
         archs: What the argument ``arch`` stands for, by name.
         model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
@@ -99,6 +111,7 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
     table_name: ClassVar[str] = 'pos_embed'
     embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
     prefix_tokens: ClassVar[tuple[str, ...]] = ()
+    arguments: Mapping[str, Any]
     embed_dims: int
     in_channels: int = 3
     patch_size: int = 1

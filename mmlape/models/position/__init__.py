@@ -31,7 +31,6 @@ from mmlape.models.position.joining import (
     Stream,
     add_rows,
     build_pe_norm,
-    norms_of,
     same_parameters,
 )
 
@@ -57,7 +56,6 @@ __all__ = [
     'joinings',
     'joinings_of',
     'kinds',
-    'norms_of',
     'position_parameters',
     'resolve_position',
 ]

@@ -131,23 +131,12 @@ class AttentionPosition:
         """Check whether the tensors of a stored attention module, by name, are those of this kind."""
         return False
 
-    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults.
-
-        Where several fit (``ambiguous_options``), they are those of the first.
-        """
-        return {}
-
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
         return []
 
     def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the grid of a stored attention's parameters; None if it is unknown."""
-        return None
-
-    def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
-        """Return the number of heads of a stored attention; None if it is unknown."""
         return None
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:
@@ -177,14 +166,6 @@ class LayerPosition(ABC):
     @abstractmethod
     def apply(self, layer: nn.Module, x: Tensor, grid: Grid) -> Tensor:
         """Return the next layer's tokens from this layer's, (B, P + N, D): prefix tokens, then the grid's patches."""
-
-    def infer_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
-        """Return the arguments that a file tells, where they are not the defaults; None if it is not in the file.
-
-        Args:
-            layers: The tensors of each layer, by the names that they have there.
-        """
-        return None
 
 
 @contextmanager

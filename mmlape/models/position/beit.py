@@ -235,7 +235,3 @@ class BEiTBias(OffsetBias):
         table = attn[TABLE]
         offsets = square_grid(len(table) - CLASS_ENTRIES * has_class_entries(table))
         return offsets and tuple((side + 1) // 2 for side in offsets)
-
-    def infer_heads(self, attn: dict[str, Tensor]) -> int:
-        """Return the columns of the table."""
-        return attn[TABLE].shape[1]

@@ -11,8 +11,6 @@ With b the bucket of the offset of query i from key j, and p, u, v, r learnable,
 All but SASA have an argument ``ratio``: offsets are clipped at the integer part of twice as much.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -86,11 +84,6 @@ class Huang(_Bucketed):
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the table."""
         return 'rpe_table' in attn
-
-    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return a ratio that clips at the table's largest offset, as all such ratios do."""
-        largest = math.isqrt(attn['rpe_table'].shape[-1] - bool(num_prefix)) // 2
-        return {} if largest == int(self.buckets.beta) else dict(ratio=largest / 2)
 
 
 @POSITION_ENCODINGS.register_module('transformer-xl')

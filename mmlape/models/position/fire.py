@@ -76,15 +76,6 @@ class Fire(OffsetBias):
         """Check for the lengths."""
         return LENGTH in attn
 
-    def infer_heads(self, attn: dict[str, Tensor]) -> int:
-        """Return the outputs of the network."""
-        return len(attn[OUT])
-
-    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return the width of the network, where it is not the default."""
-        hidden = len(attn[HIDDEN])
-        return {} if hidden == Fire().hidden else {'hidden': hidden}
-
 
 def _shares(attn: nn.Module, axis: int, side: int) -> Tensor:
     """Return s of the offsets of an axis, from 1 - side to side - 1, in float32 at least."""

@@ -124,8 +124,6 @@ def _of_grid(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device
 MODES = ('bias', 'contextual')
 LEAVES = {'bias': 'lookup_table_bias', 'contextual': 'lookup_table_weight'}
 CROSS = ('rp_rows', 'rp_cols')
-_PUBLISHED = {3: 1.9, 4: 2.0, 5: 2.5, 6: 3.0, 7: 3.5, 40: 20.0, 66: 33.0}
-"""The ratios of the paper's models, by the largest index."""
 
 
 def _ratios(beta: int) -> str:
@@ -246,12 +244,6 @@ class ImageRPE(AttentionPosition):
         """Check for the tables."""
         return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
 
-    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return what names and shapes tell, and the first method and ratio that leave such tables."""
-        told, steps = self._stored(attn, num_prefix)
-        method, beta = next(iter(steps.items()))
-        return dict(method=method, **told, ratio=_PUBLISHED.get(beta, beta / 2))
-
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
         told, steps = self._stored(attn, num_prefix)
@@ -282,16 +274,6 @@ class ImageRPE(AttentionPosition):
         # the paper has a count for each of them, the most usual of which is Euclidean's
         distances = ('quantization', 'euclidean') if count == 133 else ('euclidean', 'quantization')
         return told, product | dict.fromkeys(distances, count // 2)
-
-    def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
-        """Return the number of tables, or what widths tell; None if heads share biases."""
-        tables = {name: table for name, table in attn.items() if name.startswith('rpe_')}
-        name, table = next(iter(tables.items()))
-        if len(table) > 1:
-            return len(table)
-        if table.ndim == 2 or 'proj.weight' not in attn:
-            return None
-        return len(attn['proj.weight']) // table.shape[2 if name.startswith('rpe_v.') else 1]
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:
         """Return the mean bias over heads; a contextual term depends on the image, so nothing is drawn."""

@@ -49,13 +49,6 @@ def same_parameters(pe_norm: str) -> list[str]:
     return [name for name in PE_NORMS if _parameters(name) == _parameters(pe_norm)]
 
 
-def norms_of(stored: dict[str, Tensor]) -> list[str]:
-    """Return the norms whose parameters a stored ``pe_norm`` has, the most usual one first."""
-    weight = 'weight' in stored and ('channel' if len(stored['weight']) > 1 else 'scalar')
-    names = [name for name in PE_NORMS if _parameters(name) == (weight, 'bias' in stored)]
-    return names[::-1]
-
-
 def _parameters(pe_norm: str) -> tuple[str | bool, bool]:
     formula = PE_NORMS[pe_norm]
     return '*' in formula and formula.split('*')[0], 'bias' in formula

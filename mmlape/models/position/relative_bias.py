@@ -143,10 +143,6 @@ class RelativePositionBias(OffsetBias):
         offsets = square_grid(attn[TABLE].shape[0])
         return offsets and tuple((side + 1) // 2 for side in offsets)
 
-    def infer_heads(self, attn: dict[str, Tensor]) -> int:
-        """Return the columns of the table."""
-        return attn[TABLE].shape[1]
-
 
 @POSITION_ENCODINGS.register_module('alibi2d')
 class Alibi2d(OffsetBias):

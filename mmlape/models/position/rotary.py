@@ -240,7 +240,3 @@ class MixedRotary(Rotary):
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the frequencies."""
         return 'freqs' in attn
-
-    def infer_heads(self, attn: dict[str, Tensor]) -> int:
-        """Return the second size of the frequencies."""
-        return attn['freqs'].shape[1]

@@ -1,20 +1,21 @@
-"""The checkpoint files of a Swin Transformer: how public ones name its tensors, and what a file tells of its model.
+"""The checkpoint files of a Swin Transformer: how public ones name its tensors, and how they fit a model.
 
 Layouts are 'swin' (Microsoft, also its detectors and segmentors, and this package), 'timm' (each merging belongs to
 the stage after it), 'mmpretrain' (also mmdetection and mmsegmentation; the values to merge are in another order).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.lookup import Candidate
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, TensorNames, usual_heads
+from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE, offset_index
@@ -135,21 +136,10 @@ PUBLIC = dict(
     arguments={
         'pe_joining': ['default'],
         'patch_norm': ['post', 'none'],
-        **dict.fromkeys(('qkv_bias', 'norm_cfg', 'pad_small_map')),
+        **dict.fromkeys(('qkv_bias', 'norm_cfg', 'pad_small_map', 'out_type')),
     },
 )
 """What Microsoft's code has a place for, and MMPretrain's."""
-
-
-def arch_of(weights: Weights) -> dict:
-    """Return ``embed_dims``, ``depths``, and ``num_heads``, None where no encoding inside attention tells them."""
-    found = [re.match(r'layers\.(\d+)\.blocks\.(\d+)\.', name) for name in weights.tensors]
-    blocks = {(int(match[1]), int(match[2])) for match in found if match}
-    stages = range(num_stages(weights.tensors))
-    depths = tuple(sum(place[0] == stage for place in blocks) for stage in stages)
-    heads = tuple(weights.recorded.get('num_heads') or (of_stage(stage).infer_heads(weights) for stage in stages))
-    dims = weights.tensors['patch_embed.proj.weight'].shape[0]
-    return dict(embed_dims=dims, depths=depths, num_heads=None if None in heads else heads)
 
 
 def of_stage(stage: int) -> TensorNames:
@@ -212,49 +202,12 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         'pad_small_map': False,
     }
 
-    def infer_position(self, weights: Weights) -> InferredPosition:
-        """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""
-        position = NAMES.infer_position(weights)
-        return position if NAMES.tables(weights) else position._replace(grid=None, needs_grid=False)
-
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer arch, windows, position encodings and stem."""
-        shape, position = arch_of(weights), self.infer_position(weights)
-        # heads that are unknown are taken for those of the name
-        fitting = (name for name, arch in kind.archs.items() if all(shape[key] in (arch[key], None) for key in arch))
-        name, window = next(fitting, None), window_of(weights)
-        encodings, hierarchy = NAMES.describe(weights, position), hierarchy_of(weights)
-        stem = weights.tensors['patch_embed.proj.weight']
-        patch_norm = NAMES.infer_patch_norm(weights, post='norm')
-        rows = {
-            'arch': name or 'custom',
-            'embed_dims': shape['embed_dims'],
-            'depths': shape['depths'],
-            'patch_size': stem.shape[-1],
-            'window_size': window or 'unknown',
-            **encodings.rows,
-            'pe_hierarchy': hierarchy if NAMES.tables(weights) else '',
-            'patch_norm': patch_norm,
-        }
-        arch, notes = name, encodings.notes
-        if not name:
-            widths = (shape['embed_dims'] * 2**stage for stage in range(len(shape['depths'])))
-            arch = dict(shape, num_heads=shape['num_heads'] or tuple(usual_heads(dims, 32) for dims in widths))
-            notes += [] if shape['num_heads'] else [HEADS_ASSUMED]
-        if not window:
-            notes.append('window_size leaves no trace in a file without a bias table: the usual 7 is assumed')
-        config = dict(arch=arch, **encodings.config)
-        different = dict(
-            patch_size=(stem.shape[-1], 4),
-            in_channels=(stem.shape[1], 3),
-            window_size=(window or 7, 7),
-            patch_norm=(patch_norm, 'post'),
-            pe_hierarchy=(hierarchy, 'merge'),
-        )
-        config |= {key: value for key, (value, default) in different.items() if value != default}
-        if 'layers.0.blocks.0.attn.qkv.bias' not in weights.tensors:
-            config['qkv_bias'] = False
-        return Description(rows, config | position.img_size(stem.shape[-1]), notes)
+    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+        """Yield the models of a class that have a name; with the maps of the stages whose norms a file has."""
+        stages = [stage for stage in range(num_stages(weights.tensors)) if weights.has(rf'norm{stage}\.')]
+        maps = dict(out_indices=stages, out_type='featmap') if len(stages) > 1 else {}
+        for candidate in super().candidates(kind, weights):
+            yield Candidate(candidate.name, {**candidate.config, **maps})
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; the indices of bias tables are the model's own."""

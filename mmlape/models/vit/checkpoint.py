@@ -1,4 +1,4 @@
-"""The checkpoint files of a plain ViT: what they tell of tokens, arch, position encodings, norms and stem."""
+"""The checkpoint files of a plain ViT: which are of it, and how they fit a model."""
 
 import re
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, usual_heads, with_batch_axis
+from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import Grid
-from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
 from mmlape.models.vit.layouts import (
     DINOV2_GIANT,
     EVA,
@@ -30,37 +29,6 @@ from mmlape.models.vit.layouts import (
 
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
-
-
-def infer_norm_placement(weights: Weights) -> str | dict:
-    """Return where the layers have norms; 'pre' also for what is no placement."""
-
-    def has(name: str) -> bool:
-        return f'blocks.0.{name}.weight' in weights.tensors
-
-    branches = (
-        BranchNorms(has(f'norm{i}'), has(f'{part}.norm'), has(f'branch_norm{i}'), has(f'sum_norm{i}'))
-        for i, part in ((1, 'attn'), (2, 'mlp'))
-    )
-    stored = NormPlacement(*branches, has('attn.head_scale'), has('residual_scale'))
-    return next((given for given in placements() if resolve_norm_placement(given) == stored), 'pre')
-
-
-def infer_arch(weights: Weights, archs: Mapping[str, dict]) -> tuple[str | None, dict[str, int]]:
-    """Return the name of the arch, or None, and its widths and depth."""
-    dims = len(weights.tensors['patch_embed.proj.weight'])
-    shape = dict(
-        embed_dims=dims,
-        num_layers=1 + max(int(m[1]) for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
-        feedforward_channels=len(weights.tensors[f'blocks.0.mlp.{"w1" if is_gated(weights) else "fc1"}.weight']),
-    )
-    heads = NAMES.infer_heads(weights) or dims // 64
-    return next((name for name, arch in archs.items() if arch == {**shape, 'num_heads': heads}), None), shape
-
-
-def is_gated(weights: Weights) -> bool:
-    """Check for DINOv2 giant's FFN."""
-    return 'blocks.0.mlp.w1.weight' in weights.tensors
 
 
 def is_clip(weights: Weights) -> bool:
@@ -98,66 +66,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     # describe
 
-    def infer_position(self, weights: Weights) -> InferredPosition:
-        """Return the position encodings of a file."""
-        if weights.layout == 'jax' and not NAMES.tables(weights):  # big_vision stores no sinusoids
-            return InferredPosition('sincos2d-moco', None, False)
-        return NAMES.infer_position(weights, sum(table_tokens(weights).values()))
-
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer arch, tokens, position encodings, norms and stem."""
-        (name, shape), position = infer_arch(weights, kind.archs), self.infer_position(weights)
-        heads, encodings = NAMES.infer_heads(weights), NAMES.describe(weights, position)
-        patch_size, patch_norm = weights.tensors['patch_embed.proj.weight'].shape[-1], NAMES.infer_patch_norm(weights)
-        counts = {token: weights.tensors[token].shape[1] for token in prefix_tokens(weights)}
-        tokens = [token if count == 1 else f'{token} ({count})' for token, count in counts.items()]
-        rows = {
-            'arch': name or 'custom',
-            **shape,
-            'patch_size': patch_size,
-            **encodings.rows,
-            'patch_norm': patch_norm,
-            'norm_placement': infer_norm_placement(weights),
-            'prefix tokens': ', '.join(tokens) or 'none',
-            'LayerScale': 'yes' if weights.has(LAYER_SCALE) else 'no',
-            'adapter': 'yes' if is_adapter(weights) else 'no',
-        }
-        config = dict(
-            arch=name or dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], 64)),
-            **position.img_size(patch_size),
-            **encodings.config,
-            patch_norm=patch_norm,
-            **self._other_options(weights),
-        )
-        notes = encodings.notes + self._notes(weights)
-        return Description(rows, config, notes if name or heads else [*notes, HEADS_ASSUMED])
-
-    def _other_options(self, weights: Weights) -> dict[str, Any]:
-        """Return what differs from the defaults of ``VisionTransformer``, apart from arch and position."""
-        tensors = weights.tensors
-        _, channels, _, patch_size = tensors['patch_embed.proj.weight'].shape
-        tokens, eps = prefix_tokens(weights), 1e-6
-        if weights.layout in ('mmseg', 'vit-pytorch', 'open_clip') or is_clip(weights) or is_uni_perceiver(weights):
-            eps = 1e-5
-        pads_tokens = is_adapter(weights) and (is_beit(weights) or is_uni_perceiver(weights))
-        different = dict(
-            patch_size=(patch_size, 16),
-            in_channels=(channels, 3),
-            with_cls_token=('cls_token' in tensors, True),
-            out_type=('cls_token' if 'cls_token' in tensors else 'featmap', 'cls_token'),
-            num_registers=(tensors['reg_token'].shape[1] if 'reg_token' in tensors else 0, 0),
-            with_prefix_pe=(not tokens or not NAMES.tables(weights) or bool(table_tokens(weights)), True),
-            norm_placement=(infer_norm_placement(weights), 'pre'),
-            ffn_type=('swiglu' if is_gated(weights) else 'mlp', 'mlp'),
-            qkv_bias=('qv' if 'blocks.0.attn.q_bias' in tensors else 'blocks.0.attn.qkv.bias' in tensors, True),
-            window_padding=('before-qkv' if pads_tokens else 'after-qkv', 'after-qkv'),
-            layer_scale_init_value=(1e-5 if 'blocks.0.gamma1' in tensors else 0.0, 0.0),
-            norm_cfg=(dict(type='LN', eps=eps), dict(type='LN', eps=1e-6)),
-            final_norm=('norm.weight' in tensors, True),
-        )
-        return {key: value for key, (value, default) in different.items() if value != default}
-
-    def _notes(self, weights: Weights) -> list[str]:
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what leaves no trace in files of some layouts."""
         hidden = len(weights.heads.get('pre_logits.weight', ()))
         siglip = weights.layout != 'jax' and 'attn_pool.latent' in weights.dropped
         notes = {

@@ -229,6 +229,8 @@ def to_open_clip(tensors: Tensors) -> Tensors:
 
 
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
+TORCH_EPS = dict(norm_cfg=dict(type='LN', eps=1e-5))
+"""The norms of code that leaves torch's default."""
 EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 """Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
 DINOV2_GIANT = 'dinov2-giant'
@@ -253,10 +255,25 @@ LAYOUTS = (
     Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
     Layout(DINOV2_GIANT, (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'), _from_dinov2),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
-    Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
+    Layout(
+        'mmseg',
+        (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'),
+        _from_mmseg,
+        arguments=TORCH_EPS,
+    ),
     Layout('jax', (SIGN,), from_jax, IMAGES_OF_JAX),
-    Layout('vit-pytorch', (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'), _from_vit_pytorch),
-    Layout('open_clip', (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'), _from_open_clip),
+    Layout(
+        'vit-pytorch',
+        (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'),
+        _from_vit_pytorch,
+        arguments=TORCH_EPS,
+    ),
+    Layout(
+        'open_clip',
+        (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'),
+        _from_open_clip,
+        arguments=TORCH_EPS,
+    ),
 )
 
 
@@ -311,6 +328,10 @@ _PLAIN = (
     rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){_LEAF}'
 )
 _TABLE = ((AbsolutePosition,),)
+_CLASS_TOKEN = {'a class token': 'cls_token'}
+_LAST_NORM = {'a last norm': r'norm\.weight'}
+_QKV_BIAS = {'a bias of queries, keys and values': r'blocks\.0\.attn\.qkv\.bias'}
+_PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
 
 
 def to_classifier(tensors: Tensors) -> Tensors:
@@ -332,6 +353,19 @@ def _mean_pooling(weights: Weights) -> list[str]:
     """Return the mean of the patches if a head reads it in spite of a class token."""
     mean = weights.heads and 'cls_token' in weights.tensors and weights.recorded.get('out_type') == 'avg_featmap'
     return ["a head on out_type='avg_featmap' beside a class token"] if mean else []
+
+
+def _rowless_tokens(weights: Weights) -> list[str]:
+    """Return tokens before the patches if no table has rows for them."""
+    rowless = prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights)
+    return ['tokens without a row of the PE'] if rowless else []
+
+
+def _rms_stem(weights: Weights) -> list[str]:
+    """Return a norm of patches that is not LayerNorm, since it has no bias."""
+    norm0 = 'patch_embed.norm0.'
+    bare = f'{norm0}weight' in weights.tensors and f'{norm0}bias' not in weights.tensors
+    return ['a norm of the patches without a bias'] if bare else []
 
 
 def _clashes_in_timm(weights: Weights) -> list[str]:
@@ -361,6 +395,7 @@ TARGETS = {
     'lape': Target(
         to_deit,
         'model',
+        needed={**_CLASS_TOKEN, **_LAST_NORM, 'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}'},
         names=rf'{_PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{_LEAF}'
         r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
         encodings=(*_TABLE, ('rpe',)),
@@ -370,11 +405,12 @@ TARGETS = {
             'patch_norm': ['none'],
             **dict.fromkeys(('qkv_bias', 'norm_cfg', 'out_type')),
         },
-        clashes=_mean_pooling,
+        clashes=lambda weights: _mean_pooling(weights) + _rowless_tokens(weights),
     ),
     'big_vision': Target(
         lambda tensors: to_big_vision(to_deit(tensors)),
         names=rf'{_PLAIN}|patch_embed\.norm[01]{_LEAF}',
+        needed={**_LAST_NORM, **_QKV_BIAS, **_PE_TABLE},
         encodings=_TABLE,
         arguments={
             'pe_joining': ['default'],
@@ -382,12 +418,13 @@ TARGETS = {
             'act_cfg': [TANH_GELU],
             **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
         },
-        clashes=lambda weights: other_heads(weights) + _mean_pooling(weights),
+        clashes=lambda weights: other_heads(weights) + _mean_pooling(weights) + _rms_stem(weights),
         heads=('head.', 'pre_logits.'),
     ),
     'open_clip': Target(
         to_open_clip,
         names=rf'{_PLAIN}|(norm_pre|patch_embed\.norm0){_LEAF}|blocks\.\d+\.gamma[12]',
+        needed={**_CLASS_TOKEN, **_LAST_NORM, **_QKV_BIAS, **_PE_TABLE, 'a norm after the PE': r'norm_pre\.weight'},
         encodings=_TABLE,
         arguments={
             'pe_joining': ['default'],
@@ -396,7 +433,7 @@ TARGETS = {
             'act_cfg': [GELU, dict(type='mmpretrain.QuickGELU'), dict(type='QuickGELU')],
             **dict.fromkeys(('layer_scale_init_value', 'out_type')),
         },
-        clashes=_stem_bias,
+        clashes=lambda weights: _stem_bias(weights) + _rowless_tokens(weights) + _rms_stem(weights),
         heads=(),
     ),
 }

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import ceil_div, contiguous, pad_to_multiple, require_patch, to_maps
 from mmlape.models.named_layers import build_norm
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
-from mmlape.models.vit.layouts import is_pyramid, prefix_tokens
+from mmlape.models.vit.layouts import is_pyramid
 from mmlape.models.vit.model import VisionTransformer
 
 STRIDES = (4, 8, 16, 32)
@@ -34,15 +33,10 @@ class PyramidCheckpointAdapter(ViTCheckpointAdapter):
         """Check for the deconvolutions."""
         return is_pyramid(weights)
 
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer the ViT, and which norms the maps have."""
-        rows, config, notes = super().infer(kind, weights)
-        for key in ('out_type', 'final_norm', 'with_cls_token', 'with_prefix_pe'):
-            config.pop(key, None)
-        config |= {'with_cls_token': True} if prefix_tokens(weights) else {}
-        if 'norm1.weight' not in weights.tensors:
-            config |= dict(norm_maps=False, up_norm_cfg=dict(type='SyncBN'))
-        return Description(rows, config, ['out_indices and windows leave no trace in a file', *notes])
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what leaves no trace in a file, too."""
+        trace = 'out_indices and windows leave no trace in a file'
+        return [*([] if weights.recorded else [trace]), *super().notes(weights)]
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT those of the pyramid may."""
