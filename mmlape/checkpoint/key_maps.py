@@ -93,6 +93,38 @@ def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
     return out
 
 
+class NameTable:
+    """Names in a layout, and ours: one table that reads and writes, so that both ways agree.
+
+        NameTable({'transformer.resblocks.#.ln_1.': 'blocks.#.norm1.', 'ln_post.': 'norm.'})
+
+    Entries are beginnings of names; '#' is a number, which stays. Of several that fit, the first counts, and a name
+    that none fits stays.
+    """
+
+    def __init__(self, names: Mapping[str, str]):
+        self._read = _patterns(names.items())
+        self._write = _patterns((ours, theirs) for theirs, ours in names.items())
+
+    def read(self, tensors: Tensors) -> Tensors:
+        """Return tensors of the layout under our names."""
+        return rename_keys(tensors, self._read)
+
+    def write(self, tensors: Tensors) -> Tensors:
+        """Return our tensors under the names of the layout."""
+        return rename_keys(tensors, self._write)
+
+
+def _patterns(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return regular expressions, and what replaces them, for beginnings of names."""
+    pairs = []
+    for old, new in names:
+        first, *others = new.split('#')
+        replacement = first + ''.join(rf'\{number}{part}' for number, part in enumerate(others, 1))
+        pairs.append((f'^{re.escape(old)}'.replace(r'\#', r'(\d+)'), replacement))
+    return pairs
+
+
 def recognise(
     content: Mapping, layouts: Iterable[Layout], path: object = '', model: nn.Module | None = None
 ) -> Weights:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.lookup import Candidate
 from mmlape.checkpoint.targets import Target
@@ -21,21 +21,14 @@ from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE, offset_index
 from mmlape.models.swin.layers import table_windows
 
-_MMPRETRAIN_NAMES = (
-    (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
-    (r'^stages\.(\d+)\.blocks\.(\d+)\.attn\.w_msa\.', r'layers.\1.blocks.\2.attn.'),
-    (r'^stages\.(\d+)\.blocks\.(\d+)\.ffn\.layers\.0\.0\.', r'layers.\1.blocks.\2.mlp.fc1.'),
-    (r'^stages\.(\d+)\.blocks\.(\d+)\.ffn\.layers\.1\.', r'layers.\1.blocks.\2.mlp.fc2.'),
-    (r'^stages\.', 'layers.'),
-)
-_TO_MMPRETRAIN_NAMES = (
-    (r'^patch_embed\.proj\.', 'backbone.patch_embed.projection.'),
-    (r'^layers\.(\d+)\.blocks\.(\d+)\.attn\.', r'backbone.stages.\1.blocks.\2.attn.w_msa.'),
-    (r'^layers\.(\d+)\.blocks\.(\d+)\.mlp\.fc1\.', r'backbone.stages.\1.blocks.\2.ffn.layers.0.0.'),
-    (r'^layers\.(\d+)\.blocks\.(\d+)\.mlp\.fc2\.', r'backbone.stages.\1.blocks.\2.ffn.layers.1.'),
-    (r'^layers\.', 'backbone.stages.'),
-    (r'^head\.(?=weight|bias)', 'head.fc.'),
-    (r'^(?!head\.)', 'backbone.'),
+_MMPRETRAIN = NameTable(
+    {
+        'patch_embed.projection.': 'patch_embed.proj.',
+        'stages.#.blocks.#.attn.w_msa.': 'layers.#.blocks.#.attn.',
+        'stages.#.blocks.#.ffn.layers.0.0.': 'layers.#.blocks.#.mlp.fc1.',
+        'stages.#.blocks.#.ffn.layers.1.': 'layers.#.blocks.#.mlp.fc2.',
+        'stages.': 'layers.',
+    }
 )
 _MERGED = r'\.downsample\.(norm|pe_norm|reduction)\.'
 _CELLS = (0, 2, 1, 3)
@@ -57,44 +50,52 @@ def _by_channel(value: Tensor) -> Tensor:
     return value.unflatten(-1, (4, -1))[..., _CELLS, :].movedim(-2, -1).flatten(-2)
 
 
+def _last_norm(tensors: Tensors) -> NameTable:
+    """Return a classifier's name of the norm behind its last stage, and ours."""
+    return NameTable({'norm.': f'norm{num_stages(tensors) - 1}.'})
+
+
+def _merging_of_timm(tensors: Tensors) -> NameTable:
+    """Return timm's names of each merging, which belongs to the stage after it, and ours."""
+    stages = range(num_stages(tensors) - 1)
+    return NameTable({f'layers.{stage + 1}.downsample.': f'layers.{stage}.downsample.' for stage in stages})
+
+
 def _from_swin(tensors: Tensors) -> Tensors:
     """Rename the classifier's norm, which is that of the last stage's output; masks depend on the size alone."""
     tensors = {name: value for name, value in tensors.items() if not name.endswith('.attn_mask')}
-    return rename_keys(tensors, [(r'^norm\.', f'norm{num_stages(tensors) - 1}.')])
+    return _last_norm(tensors).read(tensors)
 
 
 def _from_timm(tensors: Tensors) -> Tensors:
-    stages = range(1, num_stages(tensors))
-    return _from_swin(
-        rename_keys(tensors, [(rf'^layers\.{i}\.downsample\.', f'layers.{i - 1}.downsample.') for i in stages])
-    )
+    return _from_swin(_merging_of_timm(tensors).read(tensors))
 
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
-    tensors = _from_swin(rename_keys(tensors, _MMPRETRAIN_NAMES))
+    tensors = _from_swin(_MMPRETRAIN.read(tensors))
     return {name: _by_cell(value) if re.search(_MERGED, name) else value for name, value in tensors.items()}
 
 
 def to_swin(tensors: Tensors) -> Tensors:
     """Give the norm behind a classifier's last stage its name, if it is the only one; complete the indices."""
     last = num_stages(tensors) - 1
-    alone = not any(re.match(rf'norm[0-{max(last - 1, 0)}]\.', name) for name in tensors) or last == 0
-    names = [(rf'^norm{last}\.', 'norm.')] if alone else []
-    return rename_keys(_with_indices(tensors), [*names, (r'^head\.fc\.', 'head.')])
+    alone = not any(f'norm{stage}.weight' in tensors for stage in range(last))
+    out = _with_indices(tensors)
+    out = _last_norm(out).write(out) if alone else out
+    return rename_keys(out, [(r'^head\.fc\.', 'head.')])
 
 
 def to_timm(tensors: Tensors) -> Tensors:
     """Move each merging to the stage after it; timm computes indices itself."""
     tensors = {name: value for name, value in to_swin(tensors).items() if not name.endswith(INDEX)}
-    stages = range(num_stages(tensors) - 1)
-    names = [(rf'^layers\.{i}\.downsample\.', f'layers.{i + 1}.downsample.') for i in stages]
-    return rename_keys(tensors, [*names, (r'^head\.(?=weight|bias)', 'head.fc.')])
+    return rename_keys(_merging_of_timm(tensors).write(tensors), [(r'^head\.(?=weight|bias)', 'head.fc.')])
 
 
 def to_mmpretrain(tensors: Tensors) -> Tensors:
     """Rename and reorder for a classifier of MMPretrain, or the backbone of MMDetection and MMSegmentation."""
     out = {name: _by_channel(v) if re.search(_MERGED, name) else v for name, v in _with_indices(tensors).items()}
-    return rename_keys(out, _TO_MMPRETRAIN_NAMES)
+    parts = [(r'^head\.(?=weight|bias)', 'head.fc.'), (r'^(?!head\.)', 'backbone.')]
+    return rename_keys(_MMPRETRAIN.write(out), parts)
 
 
 def _with_indices(tensors: Tensors) -> Tensors:

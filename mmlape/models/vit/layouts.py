@@ -18,7 +18,7 @@ norm after tokens + PE. The norms of both have eps 1e-5.
 import re
 from dataclasses import replace
 
-from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.records import HALF
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
@@ -51,37 +51,47 @@ _MMSEG_NAMES = (
     *_MMPRETRAIN_NAMES,
 )
 
-# beginnings of names; '#' is the number of a layer
-_VIT_PYTORCH = {
-    'to_patch_embedding.1.': 'patch_embed.norm0.',
-    'to_patch_embedding.2.': 'patch_embed.proj.',
-    'to_patch_embedding.3.': 'patch_embed.norm1.',
-    'pos_embedding': 'pos_embed',
-    'transformer.layers.#.0.norm.': 'blocks.#.norm1.',
-    'transformer.layers.#.0.to_qkv.': 'blocks.#.attn.qkv.',
-    'transformer.layers.#.0.to_out.0.': 'blocks.#.attn.proj.',
-    'transformer.layers.#.1.net.0.': 'blocks.#.norm2.',
-    'transformer.layers.#.1.net.1.': 'blocks.#.mlp.fc1.',
-    'transformer.layers.#.1.net.4.': 'blocks.#.mlp.fc2.',
-    'transformer.norm.': 'norm.',
-    'mlp_head.': 'head.',
-}
-_OPEN_CLIP = {
-    'patchnorm_pre_ln.': 'patch_embed.norm0.',
-    'conv1.': 'patch_embed.proj.',
-    'class_embedding': 'cls_token',
-    'positional_embedding': 'pos_embed',
-    'ln_pre.': 'norm_pre.',
-    'ln_post.': 'norm.',
-    'transformer.resblocks.#.ln_1.': 'blocks.#.norm1.',
-    'transformer.resblocks.#.ln_2.': 'blocks.#.norm2.',
-    'transformer.resblocks.#.attn.in_proj_': 'blocks.#.attn.qkv.',
-    'transformer.resblocks.#.attn.out_proj.': 'blocks.#.attn.proj.',
-    'transformer.resblocks.#.mlp.c_fc.': 'blocks.#.mlp.fc1.',
-    'transformer.resblocks.#.mlp.c_proj.': 'blocks.#.mlp.fc2.',
-    'transformer.resblocks.#.ls_1.gamma': 'blocks.#.gamma1',
-    'transformer.resblocks.#.ls_2.gamma': 'blocks.#.gamma2',
-}
+_VIT_PYTORCH = NameTable(
+    {
+        'to_patch_embedding.1.': 'patch_embed.norm0.',
+        'to_patch_embedding.2.': 'patch_embed.proj.',
+        'to_patch_embedding.3.': 'patch_embed.norm1.',
+        'pos_embedding': 'pos_embed',
+        'transformer.layers.#.0.norm.': 'blocks.#.norm1.',
+        'transformer.layers.#.0.to_qkv.': 'blocks.#.attn.qkv.',
+        'transformer.layers.#.0.to_out.0.': 'blocks.#.attn.proj.',
+        'transformer.layers.#.1.net.0.': 'blocks.#.norm2.',
+        'transformer.layers.#.1.net.1.': 'blocks.#.mlp.fc1.',
+        'transformer.layers.#.1.net.4.': 'blocks.#.mlp.fc2.',
+        'transformer.norm.': 'norm.',
+        'mlp_head.': 'head.',
+    }
+)
+_OPEN_CLIP = NameTable(
+    {
+        'patchnorm_pre_ln.': 'patch_embed.norm0.',
+        'conv1.': 'patch_embed.proj.',
+        'class_embedding': 'cls_token',
+        'positional_embedding': 'pos_embed',
+        'ln_pre.': 'norm_pre.',
+        'ln_post.': 'norm.',
+        'transformer.resblocks.#.ln_1.': 'blocks.#.norm1.',
+        'transformer.resblocks.#.ln_2.': 'blocks.#.norm2.',
+        'transformer.resblocks.#.attn.in_proj_': 'blocks.#.attn.qkv.',
+        'transformer.resblocks.#.attn.out_proj.': 'blocks.#.attn.proj.',
+        'transformer.resblocks.#.mlp.c_fc.': 'blocks.#.mlp.fc1.',
+        'transformer.resblocks.#.mlp.c_proj.': 'blocks.#.mlp.fc2.',
+        'transformer.resblocks.#.ls_1.gamma': 'blocks.#.gamma1',
+        'transformer.resblocks.#.ls_2.gamma': 'blocks.#.gamma2',
+    }
+)
+_TIMM = NameTable(
+    {
+        'blocks.#.ls1.gamma': 'blocks.#.gamma1',
+        'blocks.#.ls2.gamma': 'blocks.#.gamma2',
+        'patch_embed.norm.': 'patch_embed.norm1.',
+    }
+)
 
 
 def _stem_as_convolution(tensors: Tensors) -> Tensors:
@@ -101,12 +111,10 @@ def _from_deit(tensors: Tensors) -> Tensors:
     DINOv2's mask token is of its pretraining only.
     """
     names = [
-        (r'\.ls([12])\.gamma$', r'.gamma\1'),
-        (r'^patch_embed\.norm\.', 'patch_embed.norm1.'),
         (r'^pre_logits\.fc\.', 'pre_logits.'),
         (r'^mask_token$', '/mask_token'),  # of a pretraining by masked patches
     ]
-    return _stem_as_convolution(rename_keys(tensors, names))
+    return _stem_as_convolution(rename_keys(_TIMM.read(tensors), names))
 
 
 def _from_dinov2(tensors: Tensors) -> Tensors:
@@ -165,8 +173,7 @@ def to_deit(tensors: Tensors) -> Tensors:
 
 def to_timm(tensors: Tensors) -> Tensors:
     """Give LayerScale and the stem's norm timm's names; where tokens + PE are normed, its stem has no bias."""
-    names = [(r'\.gamma([12])$', r'.ls\1.gamma'), (r'^patch_embed\.norm1\.', 'patch_embed.norm.')]
-    out = rename_keys(to_deit(tensors), names)
+    out = _TIMM.write(to_deit(tensors))
     out |= {name: with_batch_axis(value) for name, value in out.items() if name == 'pos_embed'}
     return {k: v for k, v in out.items() if k != 'patch_embed.proj.bias' or 'norm_pre.weight' not in out}
 
@@ -183,14 +190,9 @@ def _from_mmseg(tensors: Tensors) -> Tensors:
     return out
 
 
-def _rename(tensors: Tensors, names: dict[str, str]) -> Tensors:
-    pairs = [(f'^{re.escape(old)}'.replace(r'\#', r'(\d+)'), new.replace('#', r'\1')) for old, new in names.items()]
-    return rename_keys(tensors, pairs)
-
-
 def _from_vit_pytorch(tensors: Tensors) -> Tensors:
     """Translate; a model that pools by the mean has a class token of no rows."""
-    out = _rename(tensors, _VIT_PYTORCH)
+    out = _VIT_PYTORCH.read(tensors)
     out['patch_embed.norm0.weight'], out['patch_embed.norm0.bias'] = (
         stem_order(out[f'patch_embed.norm0.{leaf}']) for leaf in ('weight', 'bias')
     )
@@ -210,7 +212,7 @@ def _from_open_clip(tensors: Tensors) -> Tensors:
     out = {f'/{name}': value for name, value in tensors.items() if towers and not name.startswith('visual.')}
     # behind a pooling by attention, the last norm is of what was pooled
     others = ('proj', 'attn_pool.', *(['ln_post.'] if any(name.startswith('attn_pool.') for name in image) else []))
-    for name, value in _rename(image if towers else tensors, _OPEN_CLIP).items():
+    for name, value in _OPEN_CLIP.read(image if towers else tensors).items():
         out[f'/{name}' if name.startswith(others) else name] = value
     out['cls_token'] = out['cls_token'].reshape(1, 1, -1)
     out['pos_embed'] = out['pos_embed'][None]
@@ -224,8 +226,7 @@ def to_open_clip(tensors: Tensors) -> Tensors:
         out['patch_embed.proj.weight'] = out['patch_embed.proj.weight'].flatten(1)
         out['patch_embed.proj.bias'] = tensors['patch_embed.proj.bias']
     out['cls_token'], out['pos_embed'] = out['cls_token'].flatten(), out['pos_embed'].flatten(0, -2)
-    names = {new: old for old, new in _OPEN_CLIP.items()}
-    return {f'visual.{name}': value for name, value in _rename(out, names).items()}
+    return {f'visual.{name}': value for name, value in _OPEN_CLIP.write(out).items()}
 
 
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import TensorNames
@@ -13,17 +13,18 @@ CLASS_TOKEN, POOL = 'class_emb', 'attention_pool.'
 NAMES = TensorNames('positional_emb', attn='self_attn.')
 
 
-def _from_public(tensors: Tensors) -> Tensors:
-    return rename_keys(tensors, [(r'^classifier\.fc\.', 'head.fc.'), (r'^classifier\.', '')])
+PUBLIC_NAMES = NameTable({'classifier.fc.': 'head.fc.', 'tokenizer.': 'tokenizer.', 'classifier.': ''})
 
 
 def _to_public(tensors: Tensors) -> Tensors:
-    return rename_keys(tensors, [(r'^head\.(fc\.)?', 'classifier.fc.'), (r'^(?!tokenizer\.)', 'classifier.')])
+    return PUBLIC_NAMES.write(rename_keys(tensors, [(r'^head\.(?!fc\.)', 'head.fc.')]))
 
 
 LAYOUTS = (
     Layout(
-        'compact-transformers', (r'classifier\.blocks\.0\.self_attn\.qkv\.', r'tokenizer\.conv_layers\.'), _from_public
+        'compact-transformers',
+        (r'classifier\.blocks\.0\.self_attn\.qkv\.', r'tokenizer\.conv_layers\.'),
+        PUBLIC_NAMES.read,
     ),
     Layout('compact', (r'blocks\.0\.self_attn\.qkv\.', r'tokenizer\.conv_layers\.')),
 )
