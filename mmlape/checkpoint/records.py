@@ -232,13 +232,13 @@ def read_record(content: Mapping, path: str | Path) -> Record:
 
 def recorded_config(model: nn.Module) -> dict[str, Any]:
     """Return the configuration of a backbone: its ``type``, and the arguments that it was built with."""
-    return {'type': f'mmlape.{type(model).__name__}', **_lasting(model.arguments)}
+    return {'type': f'mmlape.{type(model).__name__}', **lasting_arguments(model.arguments)}
 
 
-def _lasting(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def lasting_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments, also inside others, without those of training."""
     kept = {key: value for key, value in arguments.items() if key not in TRAINING_ARGUMENTS}
-    return {key: _lasting(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+    return {key: lasting_arguments(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -285,7 +285,7 @@ def test_of_transformer_xl_a_file_does_not_tell_the_ratio(tmp_path):
     xl = VisionTransformer(ARCH, 32, 8, pe_type=['learnable', dict(type='transformer-xl', ratio=2.9)])
     torch.save(xl.state_dict(), path := str(tmp_path / 'a.pth'))
     note = load_backbone(xl, path).notes[0]
-    assert 'pe_type transformer-xl with ratio=1.9 or transformer-xl with another ratio' in note
+    assert 'pe_type transformer-xl with ratio=2.9 or transformer-xl with another ratio' in note
 
 
 def test_an_adapter_drops_the_bucket_of_the_class_token(tmp_path):

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.lookup import Candidate, Match, Size, build, signature, size_of
-from mmlape.checkpoint.records import ambiguity, arguments_in, mismatch, recorded_config
+from mmlape.checkpoint.lookup import Candidate, Match, Size, build, kind_of, signature, size_of
+from mmlape.checkpoint.records import ambiguity, arguments_in, lasting_arguments, mismatch, recorded_config
 from mmlape.checkpoint.reports import summary_of_resized
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
@@ -103,8 +103,9 @@ class CheckpointAdapter:
     def recorded(self, kind: type, weights: Weights) -> dict[str, Any]:
         """Return the configuration that a file records, or that a run has stored in it; empty if there is none."""
         config = weights.recorded.get('config')
-        if isinstance(config, Mapping) and 'type' in config:
-            return dict(config)
+        own = kind_of(config) if isinstance(config, Mapping) else None
+        if own and issubclass(own, kind):
+            return lasting_arguments(config)
         config = arguments_in(weights.config, self.config_key, kind.__name__)
         # OpenMMLab has other backbones of these names
         is_other = kind.__module__.startswith('mmlape.') and not str(config.get('type')).startswith('mmlape.')
