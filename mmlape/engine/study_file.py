@@ -303,6 +303,9 @@ class _Reader:
         overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
         variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
         released = self._mapping(f'{where}: released', entry.get('released') or {}, _RELEASED_KEYS)
+        absent = [key for key in _RELEASED_KEYS[:4] if released and key not in released]
+        if absent:
+            raise self._error(f'{where}: released: {absent[0]} is missing; give {", ".join(_RELEASED_KEYS[:4])}')
         printed = self.printed['arms'][name] or {}
         figures, also = self._figures(where, printed.get('figure'), chosen), self._also(where, printed, chosen)
         first, relative_to = next(iter(bases or chosen)), self.content.get('relative_to')
