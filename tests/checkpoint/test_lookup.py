@@ -110,7 +110,7 @@ def test_our_files_are_pasted_whatever_their_model_is(tmp_path):
     ):
         model = loaded(inspect(run_file(tmp_path / 'a.pth', source)))
         assert_same(model, source)
-        assert model.checkpoint_adapter.record(model) == source.checkpoint_adapter.record(source)
+        assert record_of(model).plain() == record_of(source).plain()
 
 
 def test_candidates_of_another_size_are_not_built(monkeypatch):
