@@ -477,7 +477,7 @@ TARGETS = {
             **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
         },
         clashes=lambda weights: other_heads(weights) + _mean_pooling(weights) + _rms_stem(weights),
-        heads=('head.', 'pre_logits.'),
+        head_names=('head.', 'pre_logits.'),
     ),
     'open_clip': Target(
         to_open_clip,
@@ -498,6 +498,6 @@ TARGETS = {
             **dict.fromkeys(('layer_scale_init_value', 'out_type')),
         },
         clashes=lambda weights: _stem_bias(weights) + _rowless_tokens(weights) + _rms_stem(weights),
-        heads=(),
+        head_names=(),
     ),
 }
