@@ -106,7 +106,12 @@ class CheckpointAdapter:
         if recorded:
             return Match('', recorded, None)
         every = (*candidates, *self.candidates(kind, weights))
-        return next(filter(None, (self.compare(one, weights) for one in every)), None)
+        for other_grid in (False, True):  # AugReg's ViTs are DeiT's for larger images
+            for candidate in every:
+                found = self.compare(candidate, weights, other_grid)
+                if found:
+                    return found
+        return None
 
     def recorded(self, kind: type, weights: Weights) -> dict[str, Any]:
         """Return the configuration that a file records, or that a run has stored in it; empty if there is none."""
@@ -137,8 +142,11 @@ class CheckpointAdapter:
         qkv = layers[0].get(f'{self.names.attn}qkv.weight') if layers else None
         return None if qkv is None else qkv.shape[1], len(layers) or None
 
-    def compare(self, candidate: Candidate, weights: Weights) -> Match | None:
-        """Return a candidate as it fits a file, for the grid of the file's PE; None if names or shapes differ."""
+    def compare(self, candidate: Candidate, weights: Weights, other_grid: bool = False) -> Match | None:
+        """Return a candidate as it fits a file; None if names or shapes differ.
+
+        With ``other_grid`` it is made for the grid of the file's PE, which may be another than its own.
+        """
         pairs = zip(size_of(candidate.config), self.size(weights))
         if any(own != stored for own, stored in pairs if own is not None and stored is not None):
             return None
@@ -148,6 +156,8 @@ class CheckpointAdapter:
             return None
         grid = self.grid(model, weights)
         if grid is not None and grid != model.grid:
+            if not other_grid:
+                return None
             rows, columns = (side * model.patch_size for side in grid)
             config['img_size'] = rows if rows == columns else (rows, columns)
             model = build(config)
