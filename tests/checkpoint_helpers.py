@@ -6,7 +6,9 @@ import numpy as np
 import torch
 
 from mmlape.checkpoint import read_checkpoint
+from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
+from mmlape.models.vit.layouts import table_tokens
 
 
 def save(path, tensors, wrapper='model', **extra):
@@ -67,6 +69,43 @@ def to_flax(source):
                 number = {'norm1': 0, 'norm2': 2}[module]
                 out[f'{prefix}/LayerNorm_{number}/{"scale" if leaf == "weight" else "bias"}'] = value
     return out
+
+
+def vit_config(path, num_heads, **changes):
+    """A ViT for a file of any layout, after the names of its tensors in ours; its image is the default."""
+    kind, weights = recognise_backbone(read_checkpoint(path), path)
+    state = weights.tensors
+    layers = {name.split('.')[1] for name in state if name.startswith('blocks.')}
+    hidden = len(state['blocks.0.mlp.fc1.bias'])
+    dims, _, _, patch_size = state['patch_embed.proj.weight'].shape
+    tokens = [name for name in ('cls_token', 'dist_token', 'reg_token') if name in state]
+    stem = [f'patch_embed.norm{number}.weight' in state for number in (0, 1)] + ['norm_pre.weight' in state]
+    norms = {
+        (True, True, False): 'dual',
+        (False, True, False): 'post',
+        (False, False, True): 'post-posemb',
+        (True, False, True): 'pre-post-posemb',
+    }
+    return (
+        dict(
+            type=f'mmlape.{kind.__name__}',
+            arch=dict(embed_dims=dims, num_layers=len(layers), num_heads=num_heads, feedforward_channels=hidden),
+            patch_size=patch_size,
+            with_cls_token='cls_token' in state,
+            out_type='cls_token' if 'cls_token' in state else 'featmap',
+            num_registers=state['reg_token'].shape[1] if 'reg_token' in state else 0,
+            with_prefix_pe=not tokens or 'pos_embed' not in state or bool(table_tokens(weights)),
+            pe_type='learnable' if 'pos_embed' in state else 'sincos2d-moco',
+            patch_norm=norms.get(tuple(stem), 'none'),
+            norm_placement='sub-ln' if 'blocks.0.attn.norm.weight' in state else 'pre',
+            qkv_bias='blocks.0.attn.qkv.bias' in state,
+            layer_scale_init_value=1e-5 if 'blocks.0.gamma1' in state else 0.0,
+            norm_cfg=weights.arguments.get('norm_cfg', dict(type='LN', eps=1e-6)),
+            final_norm='norm.weight' in state,
+            init_cfg=dict(type='Pretrained', checkpoint=str(path)),
+        )
+        | changes
+    )
 
 
 def record_in(path):

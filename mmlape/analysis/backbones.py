@@ -17,7 +17,6 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.mim import PREFIX
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
-from mmlape.runs.identity import leaves
 from mmlape.runs.record import checkpoints
 from mmlape.studies.study_file import is_study
 
@@ -124,13 +123,9 @@ def _from_config(
 
 
 def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
-    """Build a plain ViT with the file's stem, norms and PE; an adapter's own parts are left out."""
+    """Build the model that a file records, or whose names and shapes it has."""
     backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
-    if any(value == '?' for _, value in leaves(config)):
-        raise CheckpointError(
-            f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}'
-        )
     model = MODELS.build(config)
     report = load_backbone(model, path, grid=grid, strict=False)
     left = [

@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
-from mmlape.checkpoint.heads import describe_heads, fitting_configs, linear_configs, toolbox_file
-from mmlape.checkpoint.key_maps import Weights, recognise_backbone
+from mmlape.checkpoint.heads import Head, describe_heads, toolbox_file
+from mmlape.checkpoint.key_maps import recognise_backbone
+from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
 from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
@@ -31,6 +32,10 @@ from mmlape.files import atomic_path, read_json
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 TOOLBOXES = ('mmdet', 'mmseg')
 OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
+UNKNOWN = (
+    'name the CONFIG that it was trained with: the file records none, and no model of mmlape.{} that has a name has '
+    'these names and shapes'
+)
 
 
 def sha256(path: str | Path) -> str:
@@ -42,50 +47,80 @@ def sha256(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def inspect(path: str | Path) -> dict[str, object]:
+Released = Callable[[Head, Size], Iterable[Candidate]]
+"""Returns the configs that released models belong to, of a head and of backbones of a size."""
+
+
+def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dict[str, object]:
     """Describe a checkpoint file: printable values by name, in the order to print them.
+
+    Args:
+        path: The file.
+        released: Where configs of complete models are found.
 
     Raises:
         CheckpointError: If the file cannot be read, or no backbone recognises it.
     """
     content = read_checkpoint(path)
     tensors = state_dict_of(content, path)
-    head, of_head = describe_heads(tensors)
+    head, rows_of_head = describe_heads(tensors)
     try:
         backbone, weights = recognise_backbone(content, path)
     except CheckpointError:
-        if head is None:
+        if not rows_of_head:
             raise
-        return _head_alone(path, content, tensors, of_head)
+        alone = list(released(head, (None, None))) if head and head.channels else []
+        return _head_alone(path, content, tensors, rows_of_head, alone)
     adapter = backbone.checkpoint_adapter
-    rows, config, notes = adapter.describe(backbone, weights, str(path))
+    candidates = released(head, adapter.size(weights)) if head else ()
+    fitting = [one for one in candidates if adapter.compare(one, weights)]
+    rows, config, notes = adapter.describe(backbone, weights, str(path), fitting[:1])
     if head:
-        of_head['config'] = ', '.join(fitting_configs(tensors, weights)) or 'none of ours has such a name'
-    rows = {**of_head, **rows}
+        rows_of_head['config'] = (
+            ', '.join(one.name for one in fitting) or 'no released model of ours is of such a file'
+        )
     if weights.dropped or weights.head_tensors:
-        notes = [*notes, f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out']
+        notes = [
+            *notes,
+            f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out',
+        ]
     averages = next((key for key in AVERAGES if key in content), None)
     if averages_only(content):
-        notes = [*notes, f'the weights are averaged ones (EMA), from {averages}; the file has no others']
+        notes = [
+            *notes,
+            f'the weights are averaged ones (EMA), from {averages}; the file has no others',
+        ]
     elif averages:
-        notes = [*notes, f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them']
+        notes = [
+            *notes,
+            f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them',
+        ]
     images = weights.normalisation
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
     return {
         'file': str(path),
         'sha256': sha256(local_path(path)),
         'layout': weights.layout,
+        **rows_of_head,
         **rows,
         'parameters': f'{_count(weights.tensors):,} in the {adapter.config_key}, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
-        'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
-        'to load it': f'{adapter.config_key}={_call(config)}',
+        'images': f'{images}: {images.source}'
+        if images
+        else 'the file does not say how they were normalised',
+        'to load it': f'{adapter.config_key}={_call(config)}'
+        if config
+        else UNKNOWN.format(backbone.__name__),
         'mind': '; '.join(notes) or 'nothing',
     }
 
 
 def _head_alone(
-    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str]
+    path: str | Path,
+    content: dict,
+    tensors: dict[str, Tensor],
+    rows: dict[str, str],
+    candidates: list[Candidate],
 ) -> dict[str, object]:
     """Describe a file with a head, whose frozen backbone is in another file."""
     metadata = read_metadata(content, path)
@@ -94,7 +129,8 @@ def _head_alone(
         'sha256': sha256(local_path(path)),
         'layout': 'a head without its backbone',
         **rows,
-        'config': ', '.join(linear_configs(tensors)) or 'none of ours has such a name',
+        'config': ', '.join(one.name for one in candidates)
+        or 'no released model of ours is of such a file',
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
         'to load it': f"mmlape test CONFIG {path}, where CONFIG's model.backbone.init_cfg names the backbone's file",
@@ -103,12 +139,17 @@ def _head_alone(
 
 
 def _count(tensors: dict[str, Tensor]) -> int:
-    return sum(value.numel() for name, value in tensors.items() if not name.endswith(NOT_PARAMETERS))
+    return sum(
+        value.numel() for name, value in tensors.items() if not name.endswith(NOT_PARAMETERS)
+    )
 
 
 def _call(options: dict) -> str:
     """Write ``dict(...)`` as in a configuration."""
-    parts = (f'{key}={_call(value) if isinstance(value, dict) else repr(value)}' for key, value in options.items())
+    parts = (
+        f'{key}={_call(value) if isinstance(value, dict) else repr(value)}'
+        for key, value in options.items()
+    )
     return f'dict({", ".join(parts)})'
 
 
@@ -140,10 +181,16 @@ def write_tensors(
         if path.suffix == '.safetensors':
             from safetensors.torch import save_file
 
-            save_file(tensors, partial, {'format': 'pt', **({KEY: json.dumps(recorded)} if recorded else {})})
+            save_file(
+                tensors,
+                partial,
+                {'format': 'pt', **({KEY: json.dumps(recorded)} if recorded else {})},
+            )
         elif path.suffix == '.npz':
             # NumPy has no bfloat16
-            arrays = {name: v.float() if v.dtype == torch.bfloat16 else v for name, v in tensors.items()}
+            arrays = {
+                name: v.float() if v.dtype == torch.bfloat16 else v for name, v in tensors.items()
+            }
             np.savez(partial, **{name: value.numpy() for name, value in arrays.items()})
         else:
             meta = {'meta': {KEY: recorded}} if recorded else {}
@@ -175,20 +222,26 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     adapter = backbone.checkpoint_adapter
     targets = adapter.targets()
     if to not in targets:
-        raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join((*targets, *TOOLBOXES))}')
+        raise CheckpointError(
+            f'unknown target {to!r}; choose one of: {", ".join((*targets, *TOOLBOXES))}'
+        )
     target = targets[to]
     arguments = adapter.arguments(backbone, weights)
     missing = target.missing(weights, arguments, adapter.assumed_arguments)
     if missing:
-        raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
-    has_record = Path(dst).suffix != '.npz'
-    if target.wrapper and not has_record:
-        _check_without_record(backbone, weights, dst)
+        raise CheckpointError(
+            f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape'
+        )
     takes_heads = target.takes_heads(weights)
     tensors = {**weights.tensors, **(weights.head_tensors if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
-    metadata = replace(read_metadata(content, src).alone(target.part), normalisation=weights.normalisation)
-    write_tensors(tensors, dst, target.wrapper, overwrite, metadata if has_record else None)
+    is_npz = Path(dst).suffix == '.npz'
+    metadata = read_metadata(content, src).alone(target.part)
+    metadata = replace(metadata, normalisation=None if is_npz else weights.normalisation)
+    # a layout of other code has no place for metadata in an .npz, and needs none
+    write_tensors(
+        tensors, dst, target.wrapper, overwrite, None if is_npz and not target.wrapper else metadata
+    )
     return weights.dropped + ([] if takes_heads else list(weights.head_tensors))
 
 
@@ -203,18 +256,6 @@ def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool
     metadata = read_metadata(content, src)
     write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
     return dropped
-
-
-def _check_without_record(backbone: type, weights: Weights, dst: str | Path) -> None:
-    """Refuse a file that has no place for the metadata, where that tells what tensors do not."""
-    adapter = backbone.checkpoint_adapter
-    recorded, assumed = (
-        {**adapter.assumed_arguments, **adapter.arguments(backbone, known)}
-        for known in (weights, replace(weights, recorded={}))
-    )
-    lost = [f'{key}={value!r}' for key, value in recorded.items() if assumed.get(key) != value]
-    if lost:
-        raise CheckpointError(f'{dst}: an .npz has no place for {", ".join(lost)}; write a .pth or .safetensors')
 
 
 def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = False) -> None:
@@ -234,19 +275,25 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
         first = first or shapes
         if shapes != first:
             different = sorted(set(shapes.items()) ^ set(first.items()))[:3]
-            raise CheckpointError(f'{path} and {files[0]} are not of one model; they differ in {different}')
+            raise CheckpointError(
+                f'{path} and {files[0]} are not of one model; they differ in {different}'
+            )
         found.append(read_metadata(content, path))
         known = [metadata for metadata in found if metadata.plain()]
         if known and known[-1] != known[0]:
             plain = ' and '.join(str(metadata.plain()) for metadata in (known[-1], known[0]))
-            raise CheckpointError(f'{path} and {files[0]} are not of one model; they record {plain}')
+            raise CheckpointError(
+                f'{path} and {files[0]} are not of one model; they record {plain}'
+            )
         for name, value in tensors.items():
             sums[name] = value.double() + sums.get(name, 0) if value.is_floating_point() else value
     mean = {
         name: (sums[name] / len(files)).to(value.dtype) if value.is_floating_point() else sums[name]
         for name, value in tensors.items()
     }
-    write_tensors(mean, dst, 'state_dict', overwrite, known[0] if len(known) == len(files) else None)
+    write_tensors(
+        mean, dst, 'state_dict', overwrite, known[0] if len(known) == len(files) else None
+    )
 
 
 def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[Path, Path]:
@@ -285,13 +332,19 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
     if weights == 'ema' and averages:
         content = {'state_dict': content[averages[0]]}
     elif weights == 'ema' and 'ema_state_dict' not in content:
-        raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
+        raise CheckpointError(
+            f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights'
+        )
     if weights == 'plain' and averages_only(content):
-        raise CheckpointError(f'{src}: its weights are averaged ones (EMA) only; pass --weights ema')
+        raise CheckpointError(
+            f'{src}: its weights are averaged ones (EMA) only; pass --weights ema'
+        )
     if weights == 'plain' and 'ema_state_dict' in content:
         # EMAHook saves the average as the model's weights, and under this name the plain ones
         content = {'state_dict': content['ema_state_dict']}
-    tensors = {name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()}
+    tensors = {
+        name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()
+    }
     tensors.pop('steps', None)  # EMAHook's own counter
     return tensors, replace(metadata, backbones=Redaction().values(metadata.backbones))
 
@@ -302,7 +355,14 @@ def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor], 
     lines = [f'# {file.stem}', '', f'- file: `{file.name}`', f'- SHA-256: `{sha256(file)}`']
     lines += [f'- values: {total:,}', f'- weights: {weights}', f'- made from: `{src.name}`']
     for name, record in run.records.items():
-        lines += ['', f'## {name}', '', '```json', json.dumps(record, indent=2, ensure_ascii=False), '```']
+        lines += [
+            '',
+            f'## {name}',
+            '',
+            '```json',
+            json.dumps(record, indent=2, ensure_ascii=False),
+            '```',
+        ]
     if run.config is not None:
         lines += ['', f'## {run.name}.py', '', '```python', write_plain(run.config).strip(), '```']
     elif run.name:
@@ -315,7 +375,9 @@ class Run(NamedTuple):
 
     records: dict[str, dict]  # by the name of their file
     name: str  # of the config; empty without one
-    config: dict[str, Any] | None  # its values; None without one, or if it is more than plain values
+    config: (
+        dict[str, Any] | None
+    )  # its values; None without one, or if it is more than plain values
     redacted: list[str]  # the places of values that are left out or replaced
 
 

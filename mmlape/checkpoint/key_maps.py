@@ -5,12 +5,17 @@ Backbones name the adapters that have layouts; nothing here knows one of them.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.metadata import Normalisation, parts_with_adapter, read_metadata, stored_config
+from mmlape.checkpoint.metadata import (
+    Normalisation,
+    parts_with_adapter,
+    read_metadata,
+    stored_config,
+)
 from mmlape.checkpoint.reading import state_dict_of
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
@@ -30,13 +35,17 @@ class Layout:
 
     name: str  # for reports
     signs: tuple[str, ...]  # regular expressions that each match the beginning of a key
-    rename: Callable[[Tensors], Tensors] | None = None  # translates all tensors, of heads too; None keeps the names
+    rename: Callable[[Tensors], Tensors] | None = (
+        None  # translates all tensors, of heads too; None keeps the names
+    )
     normalisation: Normalisation | None = None  # of the images, if it is that of every such file
     complete: bool = False  # whether it is a complete model, whose heads and neck belong to it
     absent: str | None = None  # regular expression that matches the beginning of no key
     # whether parts of it stand beside ``backbone.``, so that signs and names are those of the file
     beside: bool = False
     refused: str = ''  # why such files cannot be loaded; '' if they can
+    # arguments that leave no trace in such files, but that all of them have
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def named(self, stored: Tensors) -> Tensors | None:
         """Return a file's tensors by the names that this layout knows, or None if they are not of it."""
@@ -60,11 +69,16 @@ class Weights:
     recorded: dict[str, Any] = field(default_factory=dict)
     normalisation: Normalisation | None = None  # of the images; None if it is unknown
     config: str = ''  # the text of the configuration in the file
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the layout
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """The recorded grid of the PE; None if it is unknown."""
         return tuple(self.recorded['grid']) if 'grid' in self.recorded else None
+
+    def on_grid(self, grid: tuple[int, int]) -> 'Weights':
+        """Return the same weights, whose PE is known to be of ``grid``."""
+        return replace(self, recorded={**self.recorded, 'grid': list(grid)})
 
     def has(self, pattern: str) -> bool:
         """Check whether a name matches the regular expression from its beginning."""
@@ -72,7 +86,11 @@ class Weights:
 
     def below(self, prefix: str) -> Tensors:
         """Return the tensors of a submodule under the names that they have there."""
-        return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix): value
+            for name, value in self.tensors.items()
+            if name.startswith(prefix)
+        }
 
 
 def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
@@ -85,6 +103,38 @@ def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
                 break
         out[name] = value
     return out
+
+
+class NameTable:
+    """Names in a layout, and ours: one table that reads and writes, so that both ways agree.
+
+        NameTable({'transformer.resblocks.#.ln_1.': 'blocks.#.norm1.', 'ln_post.': 'norm.'})
+
+    Entries are beginnings of names; '#' is a number, which stays. Of several that fit, the first counts, and a name
+    that none fits stays.
+    """
+
+    def __init__(self, names: Mapping[str, str]):
+        self._read = _patterns(names.items())
+        self._write = _patterns((ours, theirs) for theirs, ours in names.items())
+
+    def read(self, tensors: Tensors) -> Tensors:
+        """Return tensors of the layout under our names."""
+        return rename_keys(tensors, self._read)
+
+    def write(self, tensors: Tensors) -> Tensors:
+        """Return our tensors under the names of the layout."""
+        return rename_keys(tensors, self._write)
+
+
+def _patterns(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return regular expressions, and what replaces them, for beginnings of names."""
+    pairs = []
+    for old, new in names:
+        first, *others = new.split('#')
+        replacement = first + ''.join(rf'\{number}{part}' for number, part in enumerate(others, 1))
+        pairs.append((f'^{re.escape(old)}'.replace(r'\#', r'(\d+)'), replacement))
+    return pairs
 
 
 def recognise(
@@ -100,15 +150,25 @@ def recognise(
     for layout in layouts:
         own = layout.named(stored)
         if own is not None and layout.refused:
-            raise CheckpointError(f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}')
+            raise CheckpointError(
+                f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}'
+            )
         if own is not None:
             named = layout.rename(own) if layout.rename else own
-            weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
+            weights = (
+                Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
+            )
             metadata = read_metadata(content, str(path))
-            weights.recorded, weights.normalisation = metadata.backbone, metadata.normalisation or layout.normalisation
-            weights.config = stored_config(content)
+            weights.recorded, weights.normalisation = (
+                metadata.backbone,
+                metadata.normalisation or layout.normalisation,
+            )
+            weights.config, weights.arguments = stored_config(content), layout.arguments
             return weights
-    names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
+    names = (
+        ', '.join(dict.fromkeys(layout.name for layout in layouts))
+        or 'none: its checkpoint_adapter has no signs'
+    )
     first = sorted(_strip_backbone(stored))[:6]
     raise CheckpointError(
         f'checkpoint {path}: matches no known layout ({names}); its first keys are {first}'
@@ -166,7 +226,11 @@ def _strip_backbone(tensors: Tensors) -> Tensors:
     for name, value in tensors.items():
         name = _MMPRETRAIN_HEAD.sub(r'\1.', name)
         # a neck's 'layers.0.' must not be taken for the backbone's
-        renamed[name.removeprefix('backbone.') if name.startswith(('backbone.', *CLASS_HEADS)) else f'/{name}'] = value
+        renamed[
+            name.removeprefix('backbone.')
+            if name.startswith(('backbone.', *CLASS_HEADS))
+            else f'/{name}'
+        ] = value
     return renamed
 
 

@@ -1,11 +1,12 @@
 """What a file records beside its weights, because their names and shapes do not tell it.
 
     {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8],
-                                'num_heads': 3}},
+                                'num_heads': 3, 'config': {'type': 'mmlape.VisionTransformer', 'arch': 'deit-tiny'}}},
      'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}
 
 A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its metadata. What stands there of a
-backbone is the knowledge of its checkpoint adapter.
+backbone is the knowledge of its checkpoint adapter; ``config`` is its complete configuration but for
+``TRAINING_ARGUMENTS``, which older files lack.
 """
 
 import ast
@@ -33,8 +34,19 @@ MAX_SIDE = 2**14
 """Of a grid that a file may record; larger ones are no grids of patches."""
 MAX_PIXEL = 1e6
 """Of a mean or a deviation that a file may record."""
-ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
+ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type', 'config')
 """Entries that a task adapts, so that they may differ."""
+TRAINING_ARGUMENTS = (
+    'init_cfg',
+    'pretrained',
+    'checkpoint',
+    'frozen_stages',
+    'with_cp',
+    'drop_rate',
+    'attn_drop_rate',
+    'drop_path_rate',
+)
+"""Arguments of backbones that trained weights do not depend on; files do not record them."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +76,14 @@ def normalisation_of(model: nn.Module) -> Normalisation | None:
     mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
     if mean is None or std is None or mean.is_meta:
         return None
-    return Normalisation(*(tuple(round(v, 4) for v in part.flatten().tolist()) for part in (mean, std)))
+    return Normalisation(
+        *(tuple(round(v, 4) for v in part.flatten().tolist()) for part in (mean, std))
+    )
 
 
-def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) -> Normalisation | None:
+def stored_normalisation(
+    content: Mapping, recorded: Mapping, path: str | Path
+) -> Normalisation | None:
     """Return what the weights in a file want, as far as it says so; ``recorded`` is our own metadata in it."""
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
@@ -88,7 +104,11 @@ def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
     """Return ``mean`` and ``std`` of a mapping, times ``scale``; None if they are not there."""
     parts = [values.get(name) for name in ('mean', 'std')]
     for part in parts:
-        known = isinstance(part, Sequence) and part and all(isinstance(value, int | float) for value in part)
+        known = (
+            isinstance(part, Sequence)
+            and part
+            and all(isinstance(value, int | float) for value in part)
+        )
         if not known or not all(-MAX_PIXEL < value < MAX_PIXEL for value in part):
             return None
     return Normalisation(*(tuple(round(v * scale, 4) for v in part) for part in parts), source)
@@ -98,7 +118,9 @@ def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
     """Return timm's description of weights, from a file's metadata or from the file beside it."""
     values = _mapping(metadata.get('pretrained_cfg'))
     if not values and path.name in HUB_NAMES and path.with_name('config.json').is_file():
-        values = _mapping(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
+        values = _mapping(
+            path.with_name('config.json').read_text(encoding='utf-8', errors='replace')
+        )
     return _mapping(values.get('pretrained_cfg')) or values
 
 
@@ -118,7 +140,9 @@ def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
 
     Only values that are written out count.
     """
-    found = (own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == name)
+    found = (
+        own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == name
+    )
     return next(found, {})
 
 
@@ -131,7 +155,9 @@ def _named_dicts(text: str, name: str) -> Iterator[dict[str, Any]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.keyword | ast.Assign) or not isinstance(node.value, ast.Call):
             continue
-        if name == (node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')):
+        if name == (
+            node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')
+        ):
             yield _values(node.value.keywords)
 
 
@@ -191,7 +217,11 @@ def metadata_of(model: nn.Module) -> Metadata:
 def parts_with_adapter(model: nn.Module) -> dict[str, Any]:
     """Return the modules in a model that name a checkpoint adapter, by name: backbones, or the complete model."""
     # asked of the class: wrappers such as torch.compile's pass attributes of what they wrap on
-    return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
+    return {
+        name: part
+        for name, part in model.named_modules()
+        if hasattr(type(part), 'checkpoint_adapter')
+    }
 
 
 def read_metadata(content: Mapping, path: str | Path) -> Metadata:
@@ -217,6 +247,20 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
             f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
         ) from error
     return Metadata(backbones, stored_normalisation(content, stored, path))
+
+
+def recorded_config(model: nn.Module) -> dict[str, Any]:
+    """Return the configuration of a backbone: its ``type``, and the arguments that it was built with."""
+    return {'type': f'mmlape.{type(model).__name__}', **lasting_arguments(model.arguments)}
+
+
+def lasting_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments, also inside others, without those of training."""
+    kept = {key: value for key, value in arguments.items() if key not in TRAINING_ARGUMENTS}
+    return {
+        key: lasting_arguments(value) if isinstance(value, Mapping) else value
+        for key, value in kept.items()
+    }
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -249,7 +293,11 @@ def ambiguity(stored: dict[str, Any], backbone: Any) -> str:
     own = backbone.checkpoint_adapter.record(backbone)
     options = backbone.checkpoint_adapter.ambiguous_options(backbone)
     unrecorded = {key: names for key, names in options.items() if key not in stored}
-    open_ = {key: names for key, names in unrecorded.items() if any(name != own.get(key) for name in names)}
+    open_ = {
+        key: names
+        for key, names in unrecorded.items()
+        if any(name != own.get(key) for name in names)
+    }
     questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
     taken = ', '.join(str(own.get(key)) for key in open_)
     return f'the file does not say whether it has {questions}; taken as {taken}' if open_ else ''

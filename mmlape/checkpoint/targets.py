@@ -16,10 +16,14 @@ from mmlape.kinds import POSITION_ENCODINGS
 class Target:
     """A layout that weights can be written in; without ``names``, it has a place for everything."""
 
-    rename: Callable[[Tensors], Tensors] | None = None  # translates the tensors; None keeps the names
+    rename: Callable[[Tensors], Tensors] | None = (
+        None  # translates the tensors; None keeps the names
+    )
     wrapper: str | None = None  # key of the file that holds them; None for the file itself
     part: str = ''  # name of the backbone in a complete model
     names: str | None = None  # regular expression that the complete name of each tensor matches
+    # what each of its models has, in words, and the regular expression that the complete name of a tensor then matches
+    needed: Mapping[str, str] = field(default_factory=dict)
     # position encodings that its models can have, a tuple for each choice of those together: names in
     # ``POSITION_ENCODINGS``, or base classes of any kind
     encodings: tuple[tuple[str | type, ...], ...] = ()
@@ -30,35 +34,58 @@ class Target:
     # beginnings of the names of a classifier's heads; with any other, all heads are left out
     head_names: tuple[str, ...] = ('head.', 'head_dist.')
 
-    def missing(self, weights: Weights, described: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    def missing(
+        self, weights: Weights, described: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> list[str]:
         """Return what of a file's model this layout has no place for.
 
-        ``described`` is what the file tells of the model's arguments; ``defaults`` are those of
-        the arguments that leave no trace in a file but what it records.
+        ``described`` is what the file records of the model's arguments; ``defaults`` are those of
+        the arguments that leave no trace in a file but its metadata. Of a file without metadata,
+        the names of its tensors decide.
         """
         if self.names is None:
             return []
-        missing = self._encodings_missing(described.get('pe_type', 'none'))
+        missing = self._encodings_missing(described['pe_type']) if 'pe_type' in described else []
         for key, value in described.items():
             taken = self.arguments.get(key, [defaults[key]] if key in defaults else ())
             if key != 'pe_type' and taken is not None and value not in taken:
                 missing.append(f'{key}={value!r}')
         missing += self.clashes(weights) if self.clashes else []
         others = [name for name in weights.tensors if not re.fullmatch(self.names, name)]
-        return missing or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others))
+        absent = [
+            f'a model without {what}'
+            for what, pattern in self.needed.items()
+            if not any(re.fullmatch(pattern, name) for name in weights.tensors)
+        ]
+        return (
+            missing
+            or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others)) + absent
+        )
 
     def takes_heads(self, weights: Weights) -> bool:
         """Check whether there is a place for a classifier's heads."""
-        return self.names is None or all(name.startswith(self.head_names) for name in weights.head_tensors)
+        return self.names is None or all(
+            name.startswith(self.head_names) for name in weights.head_tensors
+        )
 
     def _encodings_missing(self, pe_type: object) -> list[str]:
         entries = pe_type if isinstance(pe_type, list | tuple) else [pe_type]
-        names = [str(entry.get('type') if isinstance(entry, Mapping) else entry) for entry in entries]
+        names = [
+            str(entry.get('type') if isinstance(entry, Mapping) else entry) for entry in entries
+        ]
         names = [name for name in names if name != 'none']
-        homeless = [name for name in names if not any(_fits(name, choice) for choice in self.encodings)]
+        homeless = [
+            name for name in names if not any(_fits(name, choice) for choice in self.encodings)
+        ]
         if homeless:
-            return [f'pe_type={name!r} ({getattr(_kind(name), "acts", "not registered")})' for name in homeless]
-        if any(len(choice) == len(names) and all(_fits(name, choice) for name in names) for choice in self.encodings):
+            return [
+                f'pe_type={name!r} ({getattr(_kind(name), "acts", "not registered")})'
+                for name in homeless
+            ]
+        if any(
+            len(choice) == len(names) and all(_fits(name, choice) for name in names)
+            for choice in self.encodings
+        ):
             return []
         return [f'pe_type={pe_type!r} (its models have {" or ".join(map(_spelt, self.encodings))})']
 
@@ -68,8 +95,14 @@ def _kind(name: str) -> type:
 
 
 def _fits(name: str, choice: tuple[str | type, ...]) -> bool:
-    return any(issubclass(_kind(name), entry) if isinstance(entry, type) else name == entry for entry in choice)
+    return any(
+        issubclass(_kind(name), entry) if isinstance(entry, type) else name == entry
+        for entry in choice
+    )
 
 
 def _spelt(choice: tuple[str | type, ...]) -> str:
-    return ' and '.join(entry.acts if isinstance(entry, type) else repr(entry) for entry in choice) or "'none'"
+    return (
+        ' and '.join(entry.acts if isinstance(entry, type) else repr(entry) for entry in choice)
+        or "'none'"
+    )

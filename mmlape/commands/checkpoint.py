@@ -70,8 +70,9 @@ def run(args: argparse.Namespace) -> int:
 
         from mmlape.checkpoint.converting import inspect
         from mmlape.console import console
+        from mmlape.engine.released import released_configs
 
-        found = inspect(args.file)
+        found = inspect(args.file, released_configs)
         to_load = found.pop('to load it')
         table = Table('name', 'value', show_header=False)
         table.columns[1].overflow = 'fold'  # hashes are not shortened

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from inspect import Parameter, signature
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from torch import nn
 
@@ -100,7 +101,7 @@ def _check_arguments(name: str, kind: type, options: Mapping) -> None:
     Raises:
         ConfigError: If it has not.
     """
-    known = _parameters(kind)
+    known = parameters(kind)
     unknown = next((key for key in options if key not in known), None)
     if unknown == 'num_classes':
         raise ConfigError(
@@ -112,16 +113,16 @@ def _check_arguments(name: str, kind: type, options: Mapping) -> None:
         raise ConfigError(f'get_model({name!r}): {kind.__name__} has no {unknown}; it has {", ".join(close)}')
 
 
-def _parameters(kind: type) -> set[str]:
-    """Return the names of a class's arguments; those that it passes on are its base's."""
-    names: set[str] = set()
+def parameters(kind: type) -> dict[str, Any]:
+    """Return a class's arguments with their defaults by name; those that it passes on are its base's."""
+    found: dict[str, Any] = {}
     for base in kind.__mro__:
-        own = signature(base.__init__).parameters.values()
-        variable = {parameter.name for parameter in own if parameter.kind in _VARIABLE}
-        names |= {parameter.name for parameter in own} - variable - {'self'}
-        if not variable:
+        own = list(signature(base.__init__).parameters.values())[1:]
+        named = {parameter.name: parameter.default for parameter in own if parameter.kind not in _VARIABLE}
+        found = named | found
+        if len(named) == len(own):
             break
-    return names
+    return found
 
 
 def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:
@@ -132,7 +133,7 @@ def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:
     """
     if pretrained is not True:
         return dict(init_cfg=dict(type='Pretrained', checkpoint=str(pretrained)))
-    if 'pretrained' not in _parameters(kind):
+    if 'pretrained' not in parameters(kind):
         raise ConfigError(
             f'get_model({name!r}): no weights belong to this name; give pretrained the path or address of a file'
         )

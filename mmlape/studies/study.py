@@ -28,6 +28,9 @@ class StudyArm:
     relative_to: str | None = None
     # further figures of the paper by metric, as printed
     also: Mapping[str, str] = field(default_factory=dict)
+    # of models with public weights: ``head`` and ``classes``, ``width`` and ``layers`` of the
+    # backbone, and the ``channels`` of a head that is released alone; empty for others
+    released: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

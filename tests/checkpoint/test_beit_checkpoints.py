@@ -105,8 +105,7 @@ def test_released_adapters_over_beit(tmp_path, options):
     assert_same(model, source)
     assert report.layout == 'beit-adapter' and not report.new and 'decode_head.bias' in report.dropped
     rows = inspect(path)
-    assert rows['adapter'] == 'yes' and "qkv_bias='qv'" in rows['to load it']
-    assert ('with_cls_token=True' in rows['to load it']) == ('with_cls_token' in options)
+    assert 'no model of mmlape.ViTAdapter that has a name' in rows['to load it']
 
 
 def test_lape_beside_the_bias_starts_from_beit(tmp_path):
@@ -126,7 +125,6 @@ def test_own_files_tell_all(tmp_path):
     config = kind.checkpoint_adapter.describe(kind, weights, path).config
     assert kind is ViTAdapter and config['pe_type'] == ['learnable', 'beit'] and config['pe_joining'] == 'lape'
     assert config['window_padding'] == 'before-qkv' and config['qkv_bias'] == 'qv'
-    config |= dict(interaction_indexes=[[0, 0], [1, 1]], deform_num_heads=3, img_size=SIDE, window_size=[4, 3])
     model = MODELS.build(config)
     model.init_weights()
     assert_same(model, source)
@@ -221,8 +219,7 @@ def test_dinov2s_adapter_with_a_norm_of_the_stem_is_not_clips(tmp_path):
     source = randomise(ViTAdapter(ARCH, 56, patch_size=14, patch_norm='post-posemb', ffn_type='swiglu', **options))
     tensors = {name: value for name, value in source.state_dict().items() if name != 'patch_embed.proj.bias'}
     found = inspect(save(tmp_path / 'a.pth', tensors, 'state_dict'))
-    assert "patch_norm='post-posemb'" in found['to load it'] and 'eps' not in found['to load it']
-    assert 'CLIP' not in found['mind']
+    assert 'norm_pre' in found['norms'] and 'CLIP' not in found['mind']
 
 
 def test_baselines(tmp_path):

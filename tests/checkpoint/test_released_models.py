@@ -7,7 +7,9 @@ and written by hand, or hold the names of DINOv3's public code, whose outputs ar
 import re
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -22,11 +24,12 @@ from torch import nn
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect
-from mmlape.checkpoint.heads import STUDIES, describe_heads, fitting_configs
+from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.reading import read_checkpoint
+from mmlape.engine.config import load_config
+from mmlape.engine.released import fits, released_arms, released_configs
 from mmlape.errors import CheckpointError
-from mmlape.studies.study_file import read_study
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.append(str(GOLDEN))
@@ -324,58 +327,6 @@ def test_the_heads_of_configs_have_the_released_names(name):
     assert sorted(heads) == sorted(key for keys in found.values() for key in keys)
 
 
-MASK_RCNN = ('roi_head.mask_head.conv_logits.weight', 'roi_head.bbox_head.fc_cls.bias')
-UPERNET = ('decode_head.psp_modules.0.1.conv.weight', 'decode_head.conv_seg.bias')
-
-
-@pytest.mark.parametrize(
-    ('stem', 'head', 'config'),
-    [
-        ((1536, 3, 14, 14), 'decode_head.query_feat.weight', 'mask2former_vitg14-dinov2-adapter_16xb1-160k_ade20k'),
-        ((384, 3, 16, 16), 'decode_head.psp_modules.0.1.conv.weight', 'upernet_deit-small-adapter_4xb2-160k_ade20k'),
-    ],
-)
-def test_the_config_of_a_released_model_is_named(stem, head, config):
-    rows = {'decode_head.cls_embed.bias': 151, 'decode_head.conv_seg.bias': 150, head: 1}
-    weights = Weights('vit-adapter', {'patch_embed.proj.weight': torch.empty(stem)})
-    tensors = {name: torch.empty(count) for name, count in rows.items()}
-    assert fitting_configs(tensors, weights) == [f'segmentation/{config}.py']
-    beit = Weights('vit-adapter', {**weights.tensors, 'blocks.0.attn.relative_position_bias_table': torch.empty(1)})
-    beit.tensors['patch_embed.proj.weight'] = torch.empty(1024, 3, 16, 16)
-    named = fitting_configs(tensors, beit)
-    assert named and all(
-        re.search(r'/(mask2former|upernet)_beit.*-large-adapter_.*_ade20k\.py$', name) for name in named
-    )
-
-
-@pytest.mark.parametrize(
-    ('layout', 'width', 'rows', 'heads', 'arm'),
-    [
-        ('vit-adapter', 768, 197, MASK_RCNN, 'coco.yml:mask-rcnn-base'),
-        ('vit-adapter', 768, 1370, MASK_RCNN, 'coco.yml:mask-rcnn-dinov2-base'),
-        ('vit-adapter', 1024, 577, MASK_RCNN, 'coco.yml:mask-rcnn-large'),
-        (
-            'vit-adapter',
-            768,
-            197,
-            (*MASK_RCNN, 'roi_head.bbox_head.shared_convs.0.conv.weight'),
-            'coco.yml:upgraded-25e',
-        ),
-        ('uni-perceiver-adapter', 768, 196, MASK_RCNN, 'coco.yml:mask-rcnn-uniperceiver'),
-        ('vit-baseline', 192, 197, MASK_RCNN, 'coco.yml:mask-rcnn-vit-tiny'),
-        ('vit-baseline', 1024, 197, MASK_RCNN, None),
-        ('uni-perceiver-adapter', 1024, 196, UPERNET, 'segmentation.yml:upernet-uniperceiver-large'),
-        ('vit-adapter', 768, 577, UPERNET, 'segmentation.yml:upernet-augreg-base'),
-    ],
-)
-def test_the_arm_of_a_released_model_is_named(layout, width, rows, heads, arm):
-    """Where no config is of its base and size."""
-    counts = {'roi_head.bbox_head.fc_cls.bias': 81, 'decode_head.conv_seg.bias': 150}
-    tensors = {name: torch.empty(counts.get(name, 1)) for name in heads}
-    stem = dict({'patch_embed.proj.weight': torch.empty(width, 3, 16, 16)}, pos_embed=torch.empty(1, rows, width))
-    assert fitting_configs(tensors, Weights(layout, stem)) == [f'studies/vit-adapter-{arm}'] * bool(arm)
-
-
 @pytest.mark.parametrize(
     ('sign', 'bias', 'outputs', 'told'),
     [
@@ -406,23 +357,48 @@ def test_outputs_of_a_head_are_its_classes_and_of_a_softmax_the_background(sign,
     assert rows['model'].startswith(told)
 
 
-def test_both_datasets_of_171_classes_are_named():
-    stem = {'patch_embed.proj.weight': torch.empty(1024, 3, 16, 16)}
-    table = {'blocks.0.attn.relative_position_bias_table': torch.empty(1)}
-    named = fitting_configs(
-        {UPERNET[0]: torch.empty(1), UPERNET[1]: torch.empty(171)}, Weights('vit-adapter', stem | table)
-    )
-    assert named == [f'studies/vit-adapter-segmentation.yml:upernet-stuff{images}' for images in ('10k', '164k')]
+ARMS = {name: arm.released for name, arm in released_arms()}
+STUDY = 'mmlape::studies/vit-adapter-'
+TWINS = [
+    [f'{STUDY}coco.yml:mask-rcnn-base'],
+    [f'{STUDY}coco.yml:mask-rcnn-vit-tiny'],
+    [f'{STUDY}segmentation.yml:{arm}' for arm in ('stuff10k', 'stuff164k', 'stuff164k-beitv2')],
+    [f'{STUDY}segmentation.yml:upernet-uniperceiver-large'],
+]
+"""Arms whose models have the same names and shapes; BEiT's and BEiTv2's have, and 171 classes are two datasets."""
 
 
-def test_the_arms_that_are_named_exist():
-    for file, arms in STUDIES.items():
-        known = {arm.name: arm for arm in read_study(f'mmlape::{file}').arms}
-        for arm, name in arms.items():
-            method = name.removeprefix('upgraded-').partition('_')[0]
-            data = name.rpartition('_')[2].rstrip('*')
-            assert Path(known[arm].base).name.startswith(f'{method}_') or method == 'upernet', name
-            assert data in known[arm].base and not arm.endswith('lape'), name
+def meta_model(name: str) -> nn.Module:
+    return build_without_data(load_config(name))
+
+
+@pytest.mark.parametrize('name', ARMS)
+def test_what_an_arm_says_of_its_released_model_is_so(name):
+    model = meta_model(name)
+    head, rows = describe_heads(model.state_dict())
+    size = model.backbone.checkpoint_adapter.size(Weights('', model.backbone.state_dict()))
+    assert fits(ARMS[name], head, size) and str(head.kind) in rows['model']
+    assert not fits(ARMS[name], head, (size[0] + 1, size[1])) and not fits(ARMS[name], head, (size[0], size[1] + 1))
+    assert not fits(ARMS[name], replace(head, classes=head.classes + 1), size)
+
+
+@pytest.mark.parametrize('names', TWINS, ids=lambda names: names[0].partition(':')[2])
+def test_the_arms_of_a_released_model_are_named(tmp_path, names):
+    """Of all with that head and size: by the names and shapes of the backbone."""
+    model = meta_model(names[0])
+    head = {name: value for name, value in model.state_dict().items() if not name.startswith('backbone.')}
+    own = {f'backbone.{name}': value for name, value in model.backbone.state_dict().items()}
+    tensors = {name: value.new_zeros((), device='cpu').expand(value.shape) for name, value in {**head, **own}.items()}
+    (tmp_path / 'a.pth').touch()
+    with (
+        mock.patch('mmlape.checkpoint.converting.read_checkpoint', return_value={'state_dict': tensors}),
+        mock.patch('mmlape.checkpoint.reading._require_plain'),
+    ):
+        found = inspect(tmp_path / 'a.pth', released_configs)
+    assert found['config'].split(', ') == names
+    printed = eval(found['to load it'].removeprefix('backbone='))
+    recipe = load_config(names[0]).model.backbone
+    assert all(printed[key] == recipe[key] for key in recipe if key not in ('init_cfg', 'img_size'))
 
 
 def test_a_released_model_is_converted_and_described(tmp_path, released):
@@ -439,4 +415,4 @@ def test_a_released_model_is_converted_and_described(tmp_path, released):
     told = inspect(file)
     assert told['model'] == 'Mask2Former of mmseg, 5 classes, 6 queries'
     assert told['names of its head'] == "those of mmcv 1.x's Mask2Former; the loader renames them"
-    assert told['config'] == 'none of ours has such a name' and told['layout'] == 'vit-adapter'
+    assert told['config'] == 'no released model of ours is of such a file' and told['layout'] == 'vit-adapter'

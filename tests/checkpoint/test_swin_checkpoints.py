@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from checkpoint_helpers import assert_same, save
+from checkpoint_helpers import assert_same, run_file, save
 from model_helpers import SWIN_ARMS, SWIN_BOTH, randomise, swin
 
 from mmlape.analysis.backbones import open_model
@@ -191,7 +191,7 @@ def test_another_joining_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ('options', 'expected'),
     [
-        (dict(), dict(pe_type='rpe', window_size=4, pe_joining='default', patch_norm='post', pe_hierarchy='')),
+        (dict(), dict(pe_type='rpe', window_size=4, pe_joining='default', patch_norm='post', pe_hierarchy='merge')),
         (
             dict(SWIN_ARMS['lape-rpe'], patch_norm='dual'),
             dict(pe_type=SWIN_BOTH, patch_norm='dual', pe_hierarchy='merge'),
@@ -203,31 +203,29 @@ def test_another_joining_is_refused(tmp_path):
 )
 def test_inspect_says_what_loads_a_file(tmp_path, options, expected):
     source = swin(**options)
-    path = save(tmp_path / 'a.pth', source.state_dict())
+    path = run_file(tmp_path / 'a.pth', source)
     found = inspect(path)
-    assert {key: found[key] for key in expected} == expected
-    assert found['arch'] == 'custom' and found['depths'] == (2, 2)
-    text = found['to load it'].removeprefix('backbone=')
-    if options.get('pe_type') == 'sincos2d':
-        assert found['pe_joining'] == 'lape or lape-shared'
-        return
-    inside = 'rpe' in found['pe_type']
-    config = eval(text)
-    assert inside != ('num_heads leaves no trace' in found['mind'])
-    model = MODELS.build(config | dict(window_size=4))
+    config = eval(found['to load it'].removeprefix('backbone='))
+    told = {'pe_hierarchy': 'merge', **config, **found}
+    assert {key: told[key] for key in expected} == expected
+    assert found['width'] == source.embed_dims and found['layers'] == 4
+    model = MODELS.build(config)
     model.init_weights()
     assert_same(model, source)
-    _, viewed = open_model(path)
-    if not inside:
+    if source.position.absolute is not None or source.position.inside:
+        _, viewed = open_model(path)
         assert (viewed.pe_names, viewed.grid) == (source.pe_names, source.grid)
 
 
-def test_the_public_archs_are_named(tmp_path):
-    with torch.device('meta'):
-        names = {arch: SwinTransformer(arch).state_dict() for arch in ('tiny', 'small', 'base')}
-    for arch, tensors in names.items():
+@pytest.mark.parametrize('options', [dict(), dict(out_type='featmap', out_indices=(0, 1, 2, 3))], ids=['one', 'maps'])
+def test_the_public_archs_are_named(tmp_path, options):
+    for arch in ('tiny', 'small', 'base'):
+        with torch.device('meta'):
+            tensors = SwinTransformer(arch, **options).state_dict()
         path = save(tmp_path / 'a.pth', {name: torch.zeros(value.shape) for name, value in tensors.items()})
-        assert inspect(path)['arch'] == arch
+        found = inspect(path)
+        assert found['model'] == f'swin-{arch}'
+        assert ('out_indices=[0, 1, 2, 3]' in found['to load it']) == bool(options)
 
 
 def test_what_a_layout_has_no_place_for_is_named(tmp_path):
@@ -237,7 +235,7 @@ def test_what_a_layout_has_no_place_for_is_named(tmp_path):
         "patch_norm='dual'": dict(patch_norm='dual'),
     }
     for message, options in cases.items():
-        path = save(tmp_path / 'a.pth', swin(**options).state_dict())
+        path = run_file(tmp_path / 'a.pth', swin(**options))
         for to in ('swin', 'mmpretrain'):
             with pytest.raises(CheckpointError, match=message):
                 convert(path, tmp_path / 'b.pth', to)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from checkpoint_helpers import run_file
 from mmpretrain.models.utils import ConditionalPositionEncoding
 from model_helpers import randomise
 from timm.models.twins import PosConv
@@ -109,7 +110,7 @@ def test_other_backbones_take_it(backbone, options, pe, with_cpe, grids):
 )
 def test_a_file_tells_it_and_loads(pe, tmp_path):
     model = vit(pe)
-    torch.save(model.state_dict(), tmp_path / 'vit.pth')
+    run_file(tmp_path / 'vit.pth', model)
     told = eval(inspect(tmp_path / 'vit.pth')['to load it'].removeprefix('backbone='))['pe_type']
     loaded = vit(told, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'vit.pth')))
     loaded.init_weights()

@@ -108,14 +108,6 @@ def test_windows_and_the_adapter_and_files():
     assert swin(torch.randn(1, 3, 40, 32))[0].isfinite().all()
 
 
-def test_a_file_tells_heads_and_width():
-    attn = vit(pe_type=dict(type='fire', hidden=5)).blocks[0].attn
-    stored, encoding = attn.state_dict(), attn.encodings[0]
-    assert encoding.found_in(stored) and encoding.infer_heads(stored) == 2
-    assert encoding.infer_options(stored, 1) == {'hidden': 5}
-    assert encoding.infer_options(vit().blocks[0].attn.state_dict(), 1) == {}
-
-
 @pytest.mark.parametrize('hidden', [0, 2.5])
 def test_a_wrong_width_is_refused(hidden):
     with pytest.raises(ConfigError, match=f'fire: hidden={hidden} must be a positive whole number'):

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from checkpoint_helpers import run_file
 from each import each
 from mmengine.optim import build_optim_wrapper
 from model_helpers import ARCH, vit
@@ -226,16 +227,16 @@ def test_the_exported_graph_computes_the_same(tmp_path, placement):
     assert export_backbone(model, (24, 40), tmp_path / 'a.onnx') <= 1e-4
 
 
-def test_a_file_tells_the_placement_and_loads_strictly(tmp_path):
-    for placement in each(ALL):
-        source = vit(norm_placement=placement)
-        torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
-        found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
-        assert resolve_norm_placement(found) == resolve_norm_placement(placement)
-        load_backbone(model := vit(norm_placement=placement), path)
-        assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())
-        with pytest.raises(CheckpointError, match='does not fit the model'):
-            load_backbone(vit(norm_placement='pre' if placement != 'pre' else 'post'), path)
+@pytest.mark.parametrize('placement', ALL, ids=str)
+def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
+    source = vit(norm_placement=placement)
+    path = run_file(tmp_path / 'a.pth', source)
+    found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
+    assert resolve_norm_placement(found) == resolve_norm_placement(placement)
+    load_backbone(model := vit(norm_placement=placement), path)
+    assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())
+    with pytest.raises(CheckpointError, match='does not fit the model'):
+        load_backbone(vit(norm_placement='pre' if placement != 'pre' else 'post'), path)
 
 
 @pytest.mark.parametrize('placement', SOME, ids=str)

@@ -133,19 +133,27 @@ def test_a_user_replaces_the_adapter(tmp_path):
 
 
 def test_inspect_prints_what_loads_a_users_backbone(tmp_path, monkeypatch):
-    """The arguments are those of the run's config, which is parsed, not run; a file without one says so."""
+    """The arguments are those of its record; of an older file those of the run's config, which is parsed, not run."""
     monkeypatch.setitem(MODELS._module_dict, 'Signed', Signed)
     own = dict(pe_type=['learnable', dict(type='cpe', after=(0,))], pe_joining='lape', init_cfg=dict(type='Xavier'))
     model = randomise(Signed(**{key: value for key, value in own.items() if key != 'init_cfg'}))
     weights = {f'backbone.{name}': value for name, value in model.state_dict().items()}
     config = Config(dict(model=dict(type='A', backbone=dict(type='mmlape.Signed', **own)), data=dict(backbone=dict())))
     record = metadata_of(torch.nn.ModuleDict({'backbone': model})).plain()
-    for stored, told in ((config.pretty_text, True), ('model = dict(backbone=exit())', False)):
-        torch.save({'state_dict': weights, 'meta': {KEY: record, 'cfg': stored}}, tmp_path / 'own.pth')
+    older = deepcopy(record)
+    del older['backbones']['backbone']['config']
+    for known, stored, told in (
+        (record, '', True),
+        (older, config.pretty_text, True),
+        (older, 'model = dict(backbone=exit())', False),
+    ):
+        torch.save({'state_dict': weights, 'meta': {KEY: known, 'cfg': stored}}, tmp_path / 'own.pth')
         found = inspect(tmp_path / 'own.pth')
+        if not told:
+            assert 'no model of mmlape.Signed that has a name' in found['to load it']
+            continue
         printed = eval(found['to load it'].removeprefix('backbone='))
-        assert ('add those that it was trained with' in found['mind']) != told
-        if told:
+        if known is older:
             assert printed == dict(type='mmlape.Signed', **own | {'init_cfg': printed['init_cfg']})
         loaded = MODELS.build(printed)
         loaded.init_weights()

@@ -1,10 +1,11 @@
-"""Every family of timm's plain ViTs: what `inspect` prints gives timm's own features, or the file is refused."""
+"""Every family of timm's plain ViTs: our model with its file gives timm's own features, or the file is refused."""
 
 from unittest import mock
 
 import pytest
 import timm
 import torch
+from checkpoint_helpers import vit_config
 from model_helpers import randomise
 from timm.models import deit, model_entrypoint, vision_transformer
 
@@ -73,24 +74,20 @@ def test_a_family_of_timm(tmp_path, name, distilled, kwargs):
     used = {getattr(getattr(value, 'func', value), '__name__', value) for value in kwargs.values()}
     reasons = [reason for switch, reason in REFUSED.items() if switch in used]
     if TIMM in reasons:
-        assert f"{TIMM!r}, model_name='?'" in inspect(path)['to load it']
+        found = inspect(path)
+        assert TIMM in found['to load it'] and 'give it as model_name' in found['mind']
         return
+    config = vit_config(path, 4, norm_cfg=dict(type='LN', eps=theirs.blocks[0].norm1.eps))
     if reasons:
         with pytest.raises(CheckpointError, match=reasons[0]):
-            build(vit_config(path))
+            build(config)
         return
-    ours = build(dict(vit_config(path), act_cfg=ACTIVATIONS.get(kwargs.get('act_layer'))))
+    ours = build(dict(config, act_cfg=ACTIVATIONS.get(kwargs.get('act_layer'))))
     images = torch.randn(1, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():
         expected, features = theirs.double().forward_features(images), ours.double().eval()(images)[0]
     same = torch.allclose(features, expected, atol=1e-9, rtol=0)
     assert same is not bool(used & set(NO_TRACE)), (features - expected).abs().max()
-
-
-def vit_config(path):
-    config = eval(inspect(path)['to load it'].removeprefix('backbone='))
-    config['arch']['num_heads'] = 4
-    return config
 
 
 def build(config):
@@ -116,7 +113,7 @@ def test_other_transformers_of_timm_are_refused(tmp_path, name, ours):
     """Those that ``TimmViT`` takes are said to be its own."""
     theirs = timm.create_model(name, **{key: value for key, value in SHAPE.items() if key != 'patch_size'})
     torch.save(theirs.state_dict(), path := tmp_path / 'timm.pth')
-    assert f'type={ours!r}' in inspect(path)['to load it']
+    assert f'model of {ours}' in inspect(path)['to load it']
     arch = dict(embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=192)
     with pytest.raises(CheckpointError, match=r'unexpected: |matches no known layout'):
         load_backbone(VisionTransformer(arch, 64, layer_scale_init_value=1), str(path))

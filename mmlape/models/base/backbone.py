@@ -20,16 +20,34 @@ from mmlape.errors import ConfigError, require_choice
 from mmlape.log import log
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
-from mmlape.models.position import Joining, NormPlaces, Position, Stream, build_pe_norm, resolve_position
+from mmlape.models.position import (
+    Joining,
+    NormPlaces,
+    Position,
+    Stream,
+    build_pe_norm,
+    resolve_position,
+)
 
 
 class _Completed(ABCMeta):
     """Complete each backbone behind its constructor, whichever class the constructor is of."""
 
     def __call__(cls, *args, **kwargs):
+        given = copy.deepcopy((args, kwargs))  # a constructor may change them
         backbone = super().__call__(*args, **kwargs)
+        backbone.arguments = cls._arguments(*given)
         backbone.complete()
         return backbone
+
+    def _arguments(cls, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name, those that the constructor passes on among them."""
+        bound = cls.__signature__.bind(*args, **kwargs)
+        named = dict(bound.arguments)
+        for name, parameter in bound.signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                named |= named.pop(name, {})
+        return named
 
     @property
     def __signature__(cls) -> inspect.Signature:
@@ -65,6 +83,7 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         init_cfg: Where initial values come from; of ``mmengine.model.BaseModule``.
         is_init: Whether ``init_weights`` has been called.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
+        arguments: What it was built with, by name; set after the constructor.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
         archs: What the argument ``arch`` stands for, by name.
         model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
@@ -99,6 +118,7 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
     table_name: ClassVar[str] = 'pos_embed'
     embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
     prefix_tokens: ClassVar[tuple[str, ...]] = ()
+    arguments: Mapping[str, Any]
     embed_dims: int
     in_channels: int = 3
     patch_size: int = 1
@@ -147,7 +167,10 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
             )
         declared = [cfg['type'] for cfg in position.inside]
         for number, layer in enumerate(self.all_layers if declared or position.pe_norm else ()):
-            built = [encoding.name for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())]
+            built = [
+                encoding.name
+                for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())
+            ]
             if built != declared:
                 raise ConfigError(
                     f'{model}: pe_type says {declared or "nothing"} inside attention, but layer {number} has '
@@ -173,7 +196,10 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         if load_pretrained(self):
             return
         if self.is_init:
-            log(f'init_weights of {type(self).__name__} has been called more than once.', logging.WARNING)
+            log(
+                f'init_weights of {type(self).__name__} has been called more than once.',
+                logging.WARNING,
+            )
             return
         if self.init_cfg:
             initialise(self, self.init_cfg)
@@ -256,7 +282,9 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         depth, depths = self.get_layer_depth(param_name)
         if depth == 0:
             return (
-                'position' if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens) else 'patch_embed'
+                'position'
+                if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens)
+                else 'patch_embed'
             )
         return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
 
@@ -268,7 +296,9 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
 
-    def set_outputs(self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer') -> None:
+    def set_outputs(
+        self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer'
+    ) -> None:
         """Check and set ``out_type``, ``out_indices`` and ``strides``; ``patch_size`` must be set.
 
         Of ``out_indices``, negative ones count from the end of ``count`` parts; ``part`` is what messages call one.
@@ -304,7 +334,9 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         """
         most = len(getattr(self, self.layers_name, self.all_layers))
         if self.frozen_stages not in range(-1, most + 1):
-            raise ConfigError(f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all')
+            raise ConfigError(
+                f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all'
+            )
         if self.frozen_stages < 0:
             return
         for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):
@@ -338,7 +370,9 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         if self.position.absolute is None or self.pe_names:
             return
         per_layer = self.position.joining.table_per_layer
-        self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
+        self.pe_names = (
+            [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
+        )
         for name in self.pe_names:
             self.add_table(name, self.embed_dims)
 
@@ -351,7 +385,9 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
 
     def norm_places(self) -> NormPlaces:
         """Return where there are norms of the PE."""
-        layers = tuple(self.position.pe_norm_of(number) is not None for number in range(self.num_layers))
+        layers = tuple(
+            self.position.pe_norm_of(number) is not None for number in range(self.num_layers)
+        )
         last = None if self.last_norm is None else self.pe_norm is not None
         return NormPlaces(layers, last, staged=self.position.staged)
 
@@ -393,7 +429,10 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
             layer has a table; None without an absolute PE.
         """
         kind, prefix, mode = self.position.absolute, self.pe_prefix, self.interpolate_mode
-        tables = [kind.resize(getattr(self, name), self.grid, grid, prefix, mode) for name in self.pe_names]
+        tables = [
+            kind.resize(getattr(self, name), self.grid, grid, prefix, mode)
+            for name in self.pe_names
+        ]
         if num_prefix < prefix:
             tables = [table[:, prefix:] for table in tables]
         if self.position.joining.table_per_layer:
@@ -405,7 +444,11 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
 
         With ``inside``, return that of the tokens that attend to one another: of a window, where there are windows.
         """
-        windows = [getattr(layer.attention, 'window_size', None) for layer in self.all_layers] if inside else []
+        windows = (
+            [getattr(layer.attention, 'window_size', None) for layer in self.all_layers]
+            if inside
+            else []
+        )
         return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers
 
     @torch.no_grad()
@@ -415,7 +458,9 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         The joining runs on tokens that are zero everywhere, so that only the PE is left.
         """
         pe = self.position_stream(grid, 0)
-        x = self.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
+        x = self.position.joining.enter(
+            torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe
+        )
         norm_pre = getattr(self, 'norm_pre', None)
         x = x if norm_pre is None else norm_pre(x)
         for layer in self.all_layers:

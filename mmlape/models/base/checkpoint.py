@@ -7,33 +7,43 @@ An adapter has no state. Methods get the class of the backbone (``kind``) where 
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from inspect import signature
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, Weights
-from mmlape.checkpoint.loading import LoadOptions, LoadReport, summary_of_resized
-from mmlape.checkpoint.metadata import arguments_in, mismatch
+from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.load_report import summary_of_resized
+from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.lookup import Candidate, Match, Size, build, kind_of, signature, size_of
+from mmlape.checkpoint.metadata import (
+    ambiguity,
+    arguments_in,
+    lasting_arguments,
+    mismatch,
+    recorded_config,
+)
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.log import log
-from mmlape.models.base.tensor_names import (
-    HEADS_ASSUMED,
-    Description,
-    InferredPosition,
-    TensorNames,
-    usual_heads,
-    with_batch_axis,
-)
+from mmlape.models.base.fitting import fit_pe_norms, fit_table, norm_place, resize_inside
+from mmlape.models.base.tensor_names import Description, TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
+from mmlape.models.names import parameters
 from mmlape.models.position import has_norms_in, joinings
 
-SIZES = ('type', 'arch', 'img_size', 'patch_size', 'in_channels', 'window_size', 'init_cfg')
+UNTOLD = (
+    'type',
+    'arch',
+    'img_size',
+    'patch_size',
+    'in_channels',
+    'window_size',
+    'out_indices',
+    'patch_padding',
+    'interpolate_mode',
+    'init_cfg',
+)
 """What configurations say beside the arguments that every layout must have a place for, or refuse."""
 
 
@@ -82,68 +92,185 @@ class CheckpointAdapter:
         count = sum(name in weights.tensors for name in kind.prefix_tokens)
         return dict.fromkeys(self.names.tables(weights), count)
 
+    # find the configuration
+
+    def find(
+        self, kind: type, weights: Weights, candidates: Iterable[Candidate] = ()
+    ) -> Match | None:
+        """Return the configuration of a file's model; None if nothing tells it.
+
+        It is the one that the file records, or the first candidate of the same names and shapes: of ``candidates``,
+        then of the models that have a name. ``Match.model`` is None where the file records it.
+        """
+        recorded = self.recorded(kind, weights)
+        if recorded:
+            return Match('', recorded, None)
+        every = (*candidates, *self.candidates(kind, weights))
+        for other_grid in (False, True):  # AugReg's ViTs are DeiT's for larger images
+            for candidate in every:
+                found = self.compare(candidate, weights, other_grid)
+                if found:
+                    return found
+        return None
+
+    def recorded(self, kind: type, weights: Weights) -> dict[str, Any]:
+        """Return the configuration that a file records, or that a run has stored in it; empty if there is none."""
+        config = weights.recorded.get('config')
+        own = kind_of(config) if isinstance(config, Mapping) else None
+        if own and issubclass(own, kind):
+            return lasting_arguments(config)
+        config = arguments_in(weights.config, self.config_key, kind.__name__)
+        # OpenMMLab has other backbones of these names
+        is_other = kind.__module__.startswith('mmlape.') and not str(config.get('type')).startswith(
+            'mmlape.'
+        )
+        return {} if is_other else config
+
+    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+        """Yield the models of a class that have a name, with the arguments that a file and its layout tell."""
+        known = parameters(kind)
+        described = {**weights.arguments, **weights.recorded}
+        described = {key: value for key, value in described.items() if key in known}
+        for name, options in (vars(kind).get('model_names') or {}).items():
+            # what an older file records may be another model's than the one of this name
+            name = '' if weights.recorded else name
+            yield Candidate(name, {'type': f'mmlape.{kind.__name__}', **options, **described})
+
+    def size(self, weights: Weights) -> Size:
+        """Return the width of the first layer's tokens and the number of layers."""
+        layers = self.names.layers(weights)
+        qkv = layers[0].get(f'{self.names.attn}qkv.weight') if layers else None
+        return None if qkv is None else qkv.shape[1], len(layers) or None
+
+    def compare(self, candidate: Candidate, weights: Weights, other_grid: bool = False) -> Match | None:
+        """Return a candidate as it fits a file; None if names or shapes differ.
+
+        With ``other_grid`` it is made for the grid of the file's PE, which may be another than its own.
+        """
+        pairs = zip(size_of(candidate.config), self.size(weights))
+        if any(own != stored for own, stored in pairs if own is not None and stored is not None):
+            return None
+        config = dict(candidate.config)
+        model = build(config)
+        if model is None:
+            return None
+        grid = self.grid(model, weights)
+        if grid is not None and grid != model.grid:
+            if not other_grid:
+                return None
+            rows, columns = (side * model.patch_size for side in grid)
+            config['img_size'] = rows if rows == columns else (rows, columns)
+            model = build(config)
+        if model is None or mismatch(weights.recorded, self.record(model)):
+            return None
+        return Match(candidate.name, config, model) if self.is_of(model, weights) else None
+
+    def is_of(self, model: nn.Module, weights: Weights) -> bool:
+        """Check whether a file has the names and shapes of a model, also if it lacks a table that is never stored."""
+        tables = self.names.tables(weights)
+        stored = weights.tensors | {name: with_batch_axis(weights.tensors[name]) for name in tables}
+        own = model.state_dict()
+        if not tables and model.pe_names and model.position.absolute.unstored:
+            own = {name: value for name, value in own.items() if name not in model.pe_names}
+        return signature(own) == signature(stored)
+
+    def grid(self, model: nn.Module, weights: Weights) -> Grid | None:
+        """Return the grid of a file's position encodings in such a model; None if nothing tells it."""
+        if weights.grid:
+            return weights.grid
+        for name in model.pe_names:
+            if name in weights.tensors:
+                return square_grid(
+                    with_batch_axis(weights.tensors[name]).shape[1] - model.pe_prefix
+                )
+        attn = self.names.attention(weights)
+        encodings = model.all_layers[0].attention.encodings if model.position.inside else ()
+        for encoding in encodings:
+            if encoding.has_grid and not encoding.slot.window and encoding.found_in(attn):
+                return encoding.infer_grid(attn, encoding.slot.num_prefix)
+        return None
+
     # describe
 
-    def describe(self, kind: type, weights: Weights, path: str) -> Description:
-        """Describe a file without building a model; ``config`` is the complete one that loads it."""
-        rows, config, notes = self.infer(kind, weights)
-        recorded = {key: weights.recorded[key] for key in self.assumed_arguments if key in weights.recorded}
-        # what is assumed anyway is shown only where a description has it
-        shown = {k: v for k, v in recorded.items() if k in config or v != self.assumed_arguments[k]}
-        rows |= {key: value for key, value in shown.items() if key in rows}
-        config = {'type': f'mmlape.{kind.__name__}', **config, **shown}
-        return Description(rows, {**config, 'init_cfg': dict(type='Pretrained', checkpoint=path)}, notes)
+    def describe(
+        self, kind: type, weights: Weights, path: str, candidates: Iterable[Candidate] = ()
+    ) -> Description:
+        """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
+        rows, notes, found = (
+            self.rows(weights),
+            self.notes(weights),
+            self.find(kind, weights, candidates),
+        )
+        if found is None:
+            return Description(rows | self.shapes(weights), None, notes)
+        if found.model is not None:
+            rows = {
+                **({'model': found.name} if found.name else {}),
+                **rows,
+                **_printable(self.record(found.model)),
+            }
+            notes += filter(None, [ambiguity(weights.recorded, found.model)])
+        init_cfg = dict(type='Pretrained', checkpoint=path)
+        return Description(rows, {**found.config, 'init_cfg': init_cfg}, notes)
 
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Return what names, shapes and the record of a file tell; arguments only where they are certain or usual.
+    def rows(self, weights: Weights) -> dict[str, Any]:
+        """Return printable values that names, shapes and the record of a file tell, by name."""
+        sizes = dict(zip(('width', 'layers'), self.size(weights)))
+        tables = {
+            name: tuple(weights.tensors[name].shape) for name in self.names.tables(weights)[:1]
+        }
+        known = {key: value for key, value in sizes.items() if value is not None}
+        return known | tables | _printable(weights.recorded)
 
-        By default the arguments are those of the configuration that a run has stored in the file, else those that it
-        records.
-        """
-        rows = dict(weights.recorded)
-        stored = arguments_in(weights.config, self.config_key, kind.__name__)
-        if stored:
-            return Description(rows, stored, [])
-        parameters = signature(kind).parameters
-        recorded = {key: value for key, value in rows.items() if key in parameters}
-        note = f'the file does not tell every argument of {kind.__name__}: add those that it was trained with'
-        return Description(rows, recorded, [note])
+    def shapes(self, weights: Weights) -> dict[str, Any]:
+        """Return what describes a file of an unknown model: its norms, and the shapes of the first layer."""
+        norms = [
+            name for name, value in weights.tensors.items() if re.search(r'norm\w*\.\w+$', name)
+        ]
+        own = dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name.rpartition('.')[0]) for name in norms)
+        layers = self.names.layers(weights)
+        first = (
+            f'{name} {tuple(value.shape)}' for name, value in (layers[0] if layers else {}).items()
+        )
+        return {'norms': ', '.join(own) or 'none', 'first layer': ', '.join(first)}
 
-    def infer_position(self, weights: Weights) -> InferredPosition:
-        """Return the position encodings of a file."""
-        return self.names.infer_position(weights)
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what a user has to know of a file that no configuration says."""
+        return []
 
     def arguments(self, kind: type, weights: Weights) -> dict[str, Any]:
-        """Return the arguments that a file tells beside sizes; all that it records of ``assumed_arguments``."""
-        told = self.describe(kind, weights, '').config
-        told |= {key: weights.recorded[key] for key in self.assumed_arguments if key in weights.recorded}
-        return {key: value for key, value in told.items() if key not in SIZES}
+        """Return the arguments that a file records, beside those that no layout needs a place for."""
+        defaults, config = parameters(kind), weights.recorded.get('config')
+        described = {**(config if isinstance(config, Mapping) else {}), **weights.recorded}
+        always = ('pe_type', *self.assumed_arguments)
+        return {
+            key: value
+            for key, value in described.items()
+            if key in defaults and key not in UNTOLD and (key in always or value != defaults[key])
+        }
 
-    def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
+    def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict[str, Any]:
         """Return the configuration of a model that shows the position encodings of a file with a PE of ``grid``.
 
         Raises:
-            CheckpointError: If the file does not tell enough.
+            CheckpointError: If nothing tells it.
         """
-        if grid:
-            weights = replace(weights, recorded={**weights.recorded, 'grid': list(grid)})
-        if self.infer_position(weights).needs_grid:
+        found = self.find(kind, weights if grid is None else weights.on_grid(grid))
+        if found is None:
             raise CheckpointError(
-                f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
+                f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
             )
-        config = self.describe(kind, weights, path).config
-        if len(self.names.infer_norms(weights)) > 1:
-            config.pop('pe_norm', None)  # a guess would be drawn as if known
-        return {**config, 'init_cfg': None}
+        return {**found.config, 'init_cfg': None}
 
     # what files record
 
     def record(self, model: nn.Module) -> dict[str, Any]:
-        """Return what files record of a model because no key tells it: arguments by name, and the PE's grid."""
+        """Return what files record of a model: what no key tells, the PE's grid, and the complete configuration."""
         position, arch = model.position, getattr(model, 'arch', {})
         grid = {'grid': list(model.grid)} if position.absolute or position.inside else {}
         heads = {'num_heads': arch['num_heads']} if arch.get('num_heads') else {}
-        return {**position.options(), **grid, **heads, **model.recorded_arguments}
+        config = {'config': recorded_config(model)} if hasattr(model, 'arguments') else {}
+        return {**position.options(), **grid, **heads, **model.recorded_arguments, **config}
 
     def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
@@ -157,12 +284,16 @@ class CheckpointAdapter:
 
     # fit
 
-    def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
+    def infer_table_tokens(
+        self, model: nn.Module, weights: Weights, grid: Grid | None
+    ) -> dict[str, int]:
         """Return the prefix tokens that a file's PE tables, of ``grid``, have rows for, and how many each."""
         known = dict.fromkeys((*type(model).prefix_tokens, *model.prefix_tokens), 1)
         return {name: count for name, count in known.items() if name in weights.tensors}
 
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+    def fit(
+        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+    ) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: resized, without what it has no place for.
 
         ``report`` gets what was dropped and resized, and problems.
@@ -172,7 +303,9 @@ class CheckpointAdapter:
         """
         tensors, position = dict(weights.tensors), model.position
         if position.absolute is not None or position.inside:
-            fit_pe_norms(model, position.joining.name, tensors, model.absent_parts(), options, report)
+            fit_pe_norms(
+                model, position.joining.name, tensors, model.absent_parts(), options, report
+            )
         grid = options.grid or weights.grid
         pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
         recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
@@ -180,23 +313,35 @@ class CheckpointAdapter:
             if name in tensors:
                 stored = self.infer_table_tokens(model, weights, grid)
                 source = grid and model.table_grid(name, grid)
-                tensors[name] = _fit_table(tensors[name], name, stored, source, model, report, recorded)
-        tensors |= _resize_inside(model, tensors, grid, report.resized)
-        unwanted = set() if position.absolute or position.inside else set(self.names.tables(weights))
+                tensors[name] = fit_table(
+                    tensors[name], name, stored, source, model, report, recorded
+                )
+        tensors |= resize_inside(model, tensors, grid, report.resized)
+        unwanted = (
+            set() if position.absolute or position.inside else set(self.names.tables(weights))
+        )
         for name in list(tensors):
             if name in unwanted or name.startswith(model.absent_parts()):
                 del tensors[name]
                 report.dropped.append(name)
         return tensors
 
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(
+        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
+    ) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values."""
         if name in model.pe_names and model.position.absolute.unstored:
             return not self.names.tables(weights)
         place = norm_place(name)
-        if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
+        if (
+            not options.allow_joining_mismatch
+            or place is None
+            or weights.has(rf'{re.escape(place)}\.')
+        ):
             return False
-        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
+        return any(
+            has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values()
+        )
 
     # plain state dicts of such a model, also by torch's or MMEngine's own functions
 
@@ -215,14 +360,24 @@ class CheckpointAdapter:
         Returns:
             What was resized, and how, by name.
         """
-        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+        stored = {
+            name.removeprefix(prefix): value
+            for name, value in state_dict.items()
+            if name.startswith(prefix)
+        }
         resized: dict[str, str] = {}
-        tensors = self.resize_tables(model, stored, grid, resized) | _resize_inside(model, stored, grid, resized)
+        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(
+            model, stored, grid, resized
+        )
         state_dict.update({prefix + name: value for name, value in tensors.items()})
         return {prefix + name: how for name, how in resized.items()}
 
     def resize_tables(
-        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
+        self,
+        model: nn.Module,
+        stored: dict[str, Tensor],
+        grid: Grid | None,
+        resized: dict[str, str],
     ) -> dict[str, Tensor]:
         """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
         out, prefix = {}, model.pe_prefix
@@ -232,70 +387,21 @@ class CheckpointAdapter:
             table = out[name] = with_batch_axis(stored[name])
             dst = model.table_grid(name, model.grid)
             known = dst if table.shape == getattr(model, name).shape else None
-            src = (model.table_grid(name, grid) if grid else known) or square_grid(table.shape[1] - prefix)
+            src = (model.table_grid(name, grid) if grid else known) or square_grid(
+                table.shape[1] - prefix
+            )
             if src not in (None, dst):
-                out[name] = model.position.absolute.resize(table, src, dst, prefix, model.interpolate_mode)
+                out[name] = model.position.absolute.resize(
+                    table, src, dst, prefix, model.interpolate_mode
+                )
                 resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
         return out
 
 
-class ShapesAdapter(CheckpointAdapter):
-    """The files of an isotropic backbone, described by shapes; which arch has them by name is not looked up.
-
-    Args:
-        signs: As in ``CheckpointAdapter``.
-        stem: The name of the module that makes tokens of an image.
-        widths: Entries of ``arch`` that are widths, with the tensors that have so many rows.
-        without: Arguments of a file that has no tensor of a name.
-        channels: Returns the channels of the images from the tensors of a file.
-
-    Attributes:
-        class_token: The name of the class token, which has a row of the PE tables.
-    """
-
-    assumed_arguments: ClassVar[Mapping[str, Any]] = {'patch_norm': 'none'}
-    class_token: ClassVar[str] = 'cls_token'
-
-    def __init__(
-        self,
-        signs: tuple[str, ...],
-        stem: str,
-        widths: Mapping[str, str],
-        without: Mapping[str, dict[str, Any]] = MappingProxyType({}),
-        channels: Callable[[Tensors], int] = lambda tensors: 3,
-    ):
-        super().__init__(signs)
-        self.stem, self.widths, self.without, self.channels = stem, widths, without, channels
-
-    def infer_shape(self, weights: Weights) -> dict[str, Any]:
-        """Return the argument ``arch`` of the model but for ``num_heads``."""
-        layers = {match[1] for name in weights.tensors if (match := re.match(r'blocks\.(\d+)\.', name))}
-        widths = {key: len(weights.tensors[name]) for key, name in self.widths.items()}
-        return dict(widths, num_layers=len(layers))
-
-    def infer_patch_size(self, kind: type, shape: dict[str, Any]) -> int:
-        """Return the side in pixels that a token stands for."""
-        return kind.patch_size
-
-    def infer_position(self, weights: Weights) -> InferredPosition:
-        """Return the position encodings of a file."""
-        return self.names.infer_position(weights, prefix=int(self.class_token in weights.tensors))
-
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer shapes, channels of the images, position encodings and norms of the stem."""
-        shape, position = self.infer_shape(weights), self.infer_position(weights)
-        rows, config, notes = self.names.describe(weights, position)
-        lacking = [options for name, options in self.without.items() if name not in weights.tensors]
-        options = {key: value for own in lacking for key, value in own.items()}
-        patch_norm = self.names.infer_patch_norm(weights, self.stem)
-        heads, channels = self.names.infer_heads(weights), self.channels(weights.tensors)
-        arch = dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], channels=64))
-        default = signature(kind).parameters['img_size'].default
-        config = dict(arch=arch, **config, **position.img_size(self.infer_patch_size(kind, shape), default), **options)
-        config |= {} if patch_norm == 'none' else {'patch_norm': patch_norm}
-        config |= {} if channels == 3 else {'in_channels': channels}
-        rows = {**shape, **options, **rows, 'patch_norm': patch_norm}
-        return Description(rows, config, [*([] if heads else [HEADS_ASSUMED]), *notes])
+def _printable(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record has, as a description shows it."""
+    shown = {key: value for key, value in record.items() if key not in ('config', 'grid')}
+    return shown | ({'pe grid': '{} x {}'.format(*record['grid'])} if 'grid' in record else {})
 
 
 def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadata: dict) -> None:
@@ -304,150 +410,9 @@ def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadat
         local_metadata['grid'] = tuple(record['grid'])
 
 
-def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args) -> None:
+def _resize_loaded(
+    model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args
+) -> None:
     resized = model.checkpoint_adapter.resize(model, state_dict, prefix, local_metadata.get('grid'))
     if resized:
         log(f'load_state_dict: {summary_of_resized(resized)}')
-
-
-def norm_place(name: str) -> str | None:
-    """Return the name of the norm of a PE that a tensor belongs to; None for other tensors."""
-    place, _, _ = name.rpartition('.')
-    return place if place.rpartition('.')[2] == 'pe_norm' else None
-
-
-def _parent(place: str) -> str:
-    """Return what the names of a layer begin with, from that of a norm in it."""
-    return place.removesuffix('pe_norm')
-
-
-def fit_pe_norms(
-    model: nn.Module,
-    joining: str,
-    tensors: dict[str, Tensor],
-    absent: tuple[str, ...],
-    options: LoadOptions,
-    report: LoadReport,
-) -> None:
-    """Refuse norms of the PE that only one side has, unless that is allowed; then drop those of the file.
-
-    ``joining`` is the model's, ``absent`` are beginnings of names of what it leaves out. Norms of layers that only one
-    side has are no matter of the joining.
-
-    Raises:
-        CheckpointError: If that is not allowed.
-    """
-    own = model.state_dict()
-    stored = {place for place in map(norm_place, tensors) if place}
-    wanted = {place for place in map(norm_place, own) if place}
-    lost = {
-        place
-        for place in stored - wanted
-        if not f'{place}.'.startswith(absent) and any(name.startswith(_parent(place)) for name in own)
-    }
-    new = {place for place in wanted - stored if any(name.startswith(_parent(place)) for name in tensors)}
-    if not lost and not new:
-        return
-    if not options.allow_joining_mismatch:
-        trained = 'without LaPE' if not stored else 'with LaPE' if not wanted else 'with other PE norms'
-        which = [f'{len(lost)} of its PE norms would be lost ({min(lost)})'] if lost else []
-        which += [f'{len(new)} PE norms would be new ({min(new)})'] if new else []
-        raise CheckpointError(
-            f'checkpoint {report.path} was trained {trained}, but the model has pe_joining={joining!r}: '
-            f'{", ".join(which)}, and its weights have learnt another attention input. '
-            'Set the pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg to '
-            'fine-tune from it all the same'
-        )
-    dropped = [name for name in tensors if norm_place(name) in lost]
-    for name in dropped:
-        del tensors[name]
-    report.dropped += dropped
-
-
-def _infer_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str) -> Grid:
-    """Return the grid of a stored table (1, rows, D); CheckpointError if its rows are not those of one."""
-    patches = table.shape[1] - sum(tokens.values())
-    grid = grid or square_grid(patches)
-    if grid is None:
-        raise CheckpointError(
-            f'checkpoint {path}: {name} has {patches} rows beside those of {", ".join(tokens) or "no prefix token"}, '
-            'which is no square grid; pass grid=(rows, columns) in init_cfg'
-        )
-    if grid[0] * grid[1] != patches:
-        raise CheckpointError(
-            f'checkpoint {path}: {name} has {patches} patch rows, which is not the grid {grid[0]}x{grid[1]}'
-        )
-    return grid
-
-
-def _fit_table(
-    table: Tensor,
-    name: str,
-    stored: dict[str, int],
-    grid: Grid | None,
-    model: nn.Module,
-    report: LoadReport,
-    recorded: bool,
-) -> Tensor:
-    """Return the rows of a model's prefix tokens, then the patches resized to its grid, (1, rows, D).
-
-    Tokens without a row get one of zeros, which is what no row means where the PE is added to the tokens. The table
-    has rows for the tokens ``stored``, how many each, and for ``grid``; None for a square. One whose kind the file has
-    ``recorded`` may have been resized.
-    """
-    kind, own, tokens = model.position.absolute, model.table_grid(name, model.grid), model.table_tokens()
-    table = with_batch_axis(table)
-    source = _infer_grid(table, name, stored, grid, report.path)
-    num_prefix = sum(stored.values())
-    if not recorded and not kind.matches(table, source, num_prefix):
-        report.problems.append(
-            f'wrong PE: {name} is not the table of pe_type={kind.name!r} on a grid of {source[0]}x{source[1]}; '
-            "if it was resized, as T2T-ViT's public code does for other images, pe_type='learnable' takes it as it is"
-        )
-    resized = kind.resize(table, source, own, num_prefix, model.interpolate_mode)
-    if source != own:
-        report.resized[name] = f'{source[0]}x{source[1]} -> {own[0]}x{own[1]}'
-    rows = dict(zip(stored, resized[:, :num_prefix].split(list(stored.values()), dim=1)))
-    report.dropped += [f'{name}[{token}]' for token in stored if token not in tokens]
-    prefix = []
-    for token, count in tokens.items():
-        # an adapter has the row of a class token that does not run along: nothing new for anyone
-        if token not in rows and model.num_prefix:
-            report.new.append(f'{name}[{token}] (zeros)')
-        prefix.append(rows.get(token, resized.new_zeros(1, count, resized.shape[2])))
-    return torch.cat((*prefix, resized[:, num_prefix:]), dim=1)
-
-
-def _resize_inside(
-    model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
-) -> dict[str, Tensor]:
-    """Return the tensors of the encodings inside attention that a model takes otherwise than a file has them.
-
-    ``grid`` is that of the file's PE, None if it is unknown; ``resized`` gets what was resized, and how, by name.
-    """
-    out: dict[str, Tensor] = {}
-    for start, layer in zip(model.layer_names, model.all_layers if model.position.inside else ()):
-        prefix = f'{start}{layer.attn_name}.'
-        attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-        own = layer.attention.state_dict()
-        for encoding in layer.attention.encodings:
-            fitted = encoding.fit(attn)
-            for name in (name for name in attn if fitted[name] is not attn[name]):
-                out[prefix + name] = fitted[name]
-                resized[prefix + name] = f'{tuple(attn[name].shape)} -> {tuple(fitted[name].shape)}'
-            attn = fitted
-        if not grid and all(own[name].shape == value.shape for name, value in attn.items() if name in own):
-            continue
-        for encoding in layer.attention.encodings:
-            if not (encoding.has_grid and encoding.found_in(attn)):
-                continue
-            # tables of a window have the window's grid, whatever that of the image
-            known, dst = None if encoding.slot.window else grid, encoding.slot.grid
-            src = known or encoding.infer_grid(attn, encoding.slot.num_prefix)
-            if src in (None, dst):
-                continue
-            for name, value in encoding.resize(attn, src).items():
-                if value is not attn.get(name):
-                    out[prefix + name] = value
-                    resized[prefix + name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
-    return out

@@ -131,23 +131,12 @@ class AttentionPosition:
         """Check whether the tensors of a stored attention module, by name, are those of this kind."""
         return False
 
-    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults.
-
-        Where several fit (``ambiguous_options``), they are those of the first.
-        """
-        return {}
-
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
         return []
 
     def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the grid of a stored attention's parameters; None if it is unknown."""
-        return None
-
-    def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
-        """Return the number of heads of a stored attention; None if it is unknown."""
         return None
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:
@@ -178,14 +167,6 @@ class LayerPosition(ABC):
     def apply(self, layer: nn.Module, x: Tensor, grid: Grid) -> Tensor:
         """Return the next layer's tokens from this layer's, (B, P + N, D): prefix tokens, then the grid's patches."""
 
-    def infer_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
-        """Return the arguments that a file tells, where they are not the defaults; None if it is not in the file.
-
-        Args:
-            layers: The tensors of each layer, by the names that they have there.
-        """
-        return None
-
 
 @contextmanager
 def attaching(module: nn.Module, encoding: AttentionPosition | LayerPosition) -> Iterator[None]:
@@ -200,8 +181,13 @@ def attaching(module: nn.Module, encoding: AttentionPosition | LayerPosition) ->
     lost = [key for key, parameter in before.items() if after.get(key) is not parameter]
     if lost:
         name = getattr(encoding, 'name', type(encoding).__name__)
-        raise ConfigError(f'pe_type has {name!r} twice with the same parameters ({lost[0]}): leave one')
-    module.pe_names = (*getattr(module, 'pe_names', ()), *(key for key in after if key not in before))
+        raise ConfigError(
+            f'pe_type has {name!r} twice with the same parameters ({lost[0]}): leave one'
+        )
+    module.pe_names = (
+        *getattr(module, 'pe_names', ()),
+        *(key for key in after if key not in before),
+    )
 
 
 def position_parameters(model: nn.Module) -> set[str]:
@@ -213,7 +199,9 @@ def position_parameters(model: nn.Module) -> set[str]:
     }
 
 
-def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:
+def resize_absolute(
+    table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic'
+) -> Tensor:
     """Resize an absolute PE (1, num_prefix + N_src, D) to grid ``dst``; the prefix rows are kept as they are.
 
     The mode is one of ``torch.nn.functional.interpolate``; or 'tile', which repeats the PE. Where the grids are equal,

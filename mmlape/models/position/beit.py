@@ -129,8 +129,12 @@ class _Gather(torch.autograd.Function):
         (rows, columns), first = grid, (2 * grid[0] - 1) * (2 * grid[1] - 1)
         count = num_prefix + rows * columns
         bias = table.new_empty(table.shape[1], count, count)
-        image = table[:first].t().unflatten(1, (2 * rows - 1, -1)).flip(1)  # (heads, 2 h - 1, 2 w - 1), by k - i
-        of_columns = image.unfold(2, columns, 1).flip(3).transpose(1, 2).contiguous()  # (heads, j, k - i, l)
+        image = (
+            table[:first].t().unflatten(1, (2 * rows - 1, -1)).flip(1)
+        )  # (heads, 2 h - 1, 2 w - 1), by k - i
+        of_columns = (
+            image.unfold(2, columns, 1).flip(3).transpose(1, 2).contiguous()
+        )  # (heads, j, k - i, l)
         for i, view in enumerate(_by_row(bias, grid, num_prefix)):
             view.copy_(of_columns[:, :, rows - 1 - i : 2 * rows - 1 - i])
         if num_prefix:
@@ -235,7 +239,3 @@ class BEiTBias(OffsetBias):
         table = attn[TABLE]
         offsets = square_grid(len(table) - CLASS_ENTRIES * has_class_entries(table))
         return offsets and tuple((side + 1) // 2 for side in offsets)
-
-    def infer_heads(self, attn: dict[str, Tensor]) -> int:
-        """Return the columns of the table."""
-        return attn[TABLE].shape[1]

@@ -47,13 +47,7 @@ class ConditionalPosition(LayerPosition):
         """Add the convolution of the patches."""
         prefix = x.shape[1] - grid[0] * grid[1]
         patches = x[:, prefix:]
-        term = layer.cpe(channels_last(to_maps(patches, grid))).flatten(2).transpose(1, 2)  # (B, N, D)
+        term = (
+            layer.cpe(channels_last(to_maps(patches, grid))).flatten(2).transpose(1, 2)
+        )  # (B, N, D)
         return torch.cat((x[:, :prefix], patches + term), dim=1) if prefix else x + term
-
-    def infer_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
-        """Return the layers that have the convolution, and its side."""
-        after = tuple(number for number, layer in enumerate(layers) if 'cpe.weight' in layer)
-        if not after:
-            return None
-        side = layers[after[0]]['cpe.weight'].shape[-1]
-        return ({} if after == (0,) else dict(after=after)) | ({} if side == 3 else dict(kernel_size=side))

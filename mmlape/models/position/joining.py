@@ -49,13 +49,6 @@ def same_parameters(pe_norm: str) -> list[str]:
     return [name for name in PE_NORMS if _parameters(name) == _parameters(pe_norm)]
 
 
-def norms_of(stored: dict[str, Tensor]) -> list[str]:
-    """Return the norms whose parameters a stored ``pe_norm`` has, the most usual one first."""
-    weight = 'weight' in stored and ('channel' if len(stored['weight']) > 1 else 'scalar')
-    names = [name for name in PE_NORMS if _parameters(name) == (weight, 'bias' in stored)]
-    return names[::-1]
-
-
 def _parameters(pe_norm: str) -> tuple[str | bool, bool]:
     formula = PE_NORMS[pe_norm]
     return '*' in formula and formula.split('*')[0], 'bias' in formula
@@ -72,7 +65,11 @@ class PENorm(nn.Module):
         super().__init__()
         self.dims, self.eps = dims, eps
         self.standardise = 'Norm' in formula
-        self.weight = nn.Parameter(torch.ones(dims if 'channel' in formula else 1)) if '*' in formula else None
+        self.weight = (
+            nn.Parameter(torch.ones(dims if 'channel' in formula else 1))
+            if '*' in formula
+            else None
+        )
         self.bias = nn.Parameter(torch.zeros(dims)) if 'bias' in formula else None
 
     def forward(self, pe: Tensor) -> Tensor:
@@ -97,7 +94,11 @@ def chained_norm(norm: nn.Module, pe: Tensor) -> Tensor:
     The PE is that of one image, so the second time costs little, and it comes when the last layer has been freed.
     Compilers decide themselves what to keep. The norm has no state; a chain begins where ``pe`` is not from here.
     """
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if (
+        not torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+    ):
         return norm(pe)
     return _Link.apply(norm, pe, *norm.parameters())
 

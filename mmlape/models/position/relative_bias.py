@@ -61,7 +61,9 @@ def _resize_table(table: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     return resize_map(table, *spans, mode)
 
 
-def _resize_affine(weight: Tensor, bias: Tensor, src: Grid, dst: Grid, mode: str) -> tuple[Tensor, Tensor]:
+def _resize_affine(
+    weight: Tensor, bias: Tensor, src: Grid, dst: Grid, mode: str
+) -> tuple[Tensor, Tensor]:
     """Resize the norm's parameters (N_src,) over the keys."""
     return resize_map(torch.stack((weight, bias), dim=1), src, dst, mode).unbind(1)
 
@@ -106,7 +108,9 @@ class RelativePositionBias(OffsetBias):
         grid = slot.grid
         entries = (2 * grid[0] - 1) * (2 * grid[1] - 1)
         table = torch.zeros(entries, attn.num_heads)
-        attn.register_parameter(TABLE, nn.Parameter(trunc_normal_(table, std=0.02) if slot.window else table))
+        attn.register_parameter(
+            TABLE, nn.Parameter(trunc_normal_(table, std=0.02) if slot.window else table)
+        )
         attn.register_buffer(INDEX, offset_index(grid))
         attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if slot.normed else None
 
@@ -128,10 +132,15 @@ class RelativePositionBias(OffsetBias):
     def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
         """Resize table and norm as ``bias`` does for another grid."""
         own, mode = self.slot.grid, self.slot.interpolate_mode
-        out = dict(stored, **{TABLE: _resize_table(stored[TABLE], src, own, mode), INDEX: offset_index(own)})
+        out = dict(
+            stored,
+            **{TABLE: _resize_table(stored[TABLE], src, own, mode), INDEX: offset_index(own)},
+        )
         names = ('pe_norm.weight', 'pe_norm.bias')
         if all(name in stored for name in names):
-            out.update(zip(names, _resize_affine(*(stored[name] for name in names), src, own, mode)))
+            out.update(
+                zip(names, _resize_affine(*(stored[name] for name in names), src, own, mode))
+            )
         return out
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
@@ -142,10 +151,6 @@ class RelativePositionBias(OffsetBias):
         """Return the square grid whose offsets the table has."""
         offsets = square_grid(attn[TABLE].shape[0])
         return offsets and tuple((side + 1) // 2 for side in offsets)
-
-    def infer_heads(self, attn: dict[str, Tensor]) -> int:
-        """Return the columns of the table."""
-        return attn[TABLE].shape[1]
 
 
 @POSITION_ENCODINGS.register_module('alibi2d')
@@ -168,7 +173,9 @@ class Alibi2d(OffsetBias):
 
     def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
         """Return the negative distances by slope, (heads, N, N)."""
-        cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float32, device=device) for side in grid))
+        cells = torch.cartesian_prod(
+            *(torch.arange(side, dtype=torch.float32, device=device) for side in grid)
+        )
         head = torch.arange(1, attn.num_heads + 1, dtype=torch.float32, device=device)
         slopes = self.slope * 2 ** (-8 * head / attn.num_heads)
         return -slopes[:, None, None] * (cells[:, None] - cells).norm(dim=-1)

@@ -1,40 +1,34 @@
-"""The checkpoint files of a Swin Transformer: how public ones name its tensors, and what a file tells of its model.
+"""The checkpoint files of a Swin Transformer: how public ones name its tensors, and how they fit a model.
 
 Layouts are 'swin' (Microsoft, also its detectors and segmentors, and this package), 'timm' (each merging belongs to
 the stage after it), 'mmpretrain' (also mmdetection and mmsegmentation; the values to merge are in another order).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.lookup import Candidate
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, TensorNames, usual_heads
+from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE, offset_index
 from mmlape.models.swin.layers import table_windows
 
-_MMPRETRAIN_NAMES = (
-    (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
-    (r'^stages\.(\d+)\.blocks\.(\d+)\.attn\.w_msa\.', r'layers.\1.blocks.\2.attn.'),
-    (r'^stages\.(\d+)\.blocks\.(\d+)\.ffn\.layers\.0\.0\.', r'layers.\1.blocks.\2.mlp.fc1.'),
-    (r'^stages\.(\d+)\.blocks\.(\d+)\.ffn\.layers\.1\.', r'layers.\1.blocks.\2.mlp.fc2.'),
-    (r'^stages\.', 'layers.'),
-)
-_TO_MMPRETRAIN_NAMES = (
-    (r'^patch_embed\.proj\.', 'backbone.patch_embed.projection.'),
-    (r'^layers\.(\d+)\.blocks\.(\d+)\.attn\.', r'backbone.stages.\1.blocks.\2.attn.w_msa.'),
-    (r'^layers\.(\d+)\.blocks\.(\d+)\.mlp\.fc1\.', r'backbone.stages.\1.blocks.\2.ffn.layers.0.0.'),
-    (r'^layers\.(\d+)\.blocks\.(\d+)\.mlp\.fc2\.', r'backbone.stages.\1.blocks.\2.ffn.layers.1.'),
-    (r'^layers\.', 'backbone.stages.'),
-    (r'^head\.(?=weight|bias)', 'head.fc.'),
-    (r'^(?!head\.)', 'backbone.'),
+_MMPRETRAIN = NameTable(
+    {
+        'patch_embed.projection.': 'patch_embed.proj.',
+        'stages.#.blocks.#.attn.w_msa.': 'layers.#.blocks.#.attn.',
+        'stages.#.blocks.#.ffn.layers.0.0.': 'layers.#.blocks.#.mlp.fc1.',
+        'stages.#.blocks.#.ffn.layers.1.': 'layers.#.blocks.#.mlp.fc2.',
+        'stages.': 'layers.',
+    }
 )
 _MERGED = r'\.downsample\.(norm|pe_norm|reduction)\.'
 _CELLS = (0, 2, 1, 3)
@@ -43,7 +37,9 @@ _CELLS = (0, 2, 1, 3)
 
 def num_stages(tensors: Tensors) -> int:
     """Return the number of stages."""
-    return 1 + max(int(found[1]) for name in tensors if (found := re.match(r'layers\.(\d+)\.blocks\.', name)))
+    return 1 + max(
+        int(found[1]) for name in tensors if (found := re.match(r'layers\.(\d+)\.blocks\.', name))
+    )
 
 
 def _by_cell(value: Tensor) -> Tensor:
@@ -56,44 +52,62 @@ def _by_channel(value: Tensor) -> Tensor:
     return value.unflatten(-1, (4, -1))[..., _CELLS, :].movedim(-2, -1).flatten(-2)
 
 
-def _from_swin(tensors: Tensors) -> Tensors:
-    """Rename the classifier's norm, which is that of the last stage's output; masks depend on the size alone."""
-    tensors = {name: value for name, value in tensors.items() if not name.endswith('.attn_mask')}
-    return rename_keys(tensors, [(r'^norm\.', f'norm{num_stages(tensors) - 1}.')])
+def _last_norm(tensors: Tensors) -> NameTable:
+    """Return a classifier's name of the norm behind its last stage, and ours."""
+    return NameTable({'norm.': f'norm{num_stages(tensors) - 1}.'})
 
 
-def _from_timm(tensors: Tensors) -> Tensors:
-    stages = range(1, num_stages(tensors))
-    return _from_swin(
-        rename_keys(tensors, [(rf'^layers\.{i}\.downsample\.', f'layers.{i - 1}.downsample.') for i in stages])
+def _merging_of_timm(tensors: Tensors) -> NameTable:
+    """Return timm's names of each merging, which belongs to the stage after it, and ours."""
+    stages = range(num_stages(tensors) - 1)
+    return NameTable(
+        {f'layers.{stage + 1}.downsample.': f'layers.{stage}.downsample.' for stage in stages}
     )
 
 
+def _from_swin(tensors: Tensors) -> Tensors:
+    """Rename the classifier's norm, which is that of the last stage's output; masks depend on the size alone."""
+    tensors = {name: value for name, value in tensors.items() if not name.endswith('.attn_mask')}
+    return _last_norm(tensors).read(tensors)
+
+
+def _from_timm(tensors: Tensors) -> Tensors:
+    return _from_swin(_merging_of_timm(tensors).read(tensors))
+
+
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
-    tensors = _from_swin(rename_keys(tensors, _MMPRETRAIN_NAMES))
-    return {name: _by_cell(value) if re.search(_MERGED, name) else value for name, value in tensors.items()}
+    tensors = _from_swin(_MMPRETRAIN.read(tensors))
+    return {
+        name: _by_cell(value) if re.search(_MERGED, name) else value
+        for name, value in tensors.items()
+    }
 
 
 def to_swin(tensors: Tensors) -> Tensors:
     """Give the norm behind a classifier's last stage its name, if it is the only one; complete the indices."""
     last = num_stages(tensors) - 1
-    alone = not any(re.match(rf'norm[0-{max(last - 1, 0)}]\.', name) for name in tensors) or last == 0
-    names = [(rf'^norm{last}\.', 'norm.')] if alone else []
-    return rename_keys(_with_indices(tensors), [*names, (r'^head\.fc\.', 'head.')])
+    alone = not any(f'norm{stage}.weight' in tensors for stage in range(last))
+    out = _with_indices(tensors)
+    out = _last_norm(out).write(out) if alone else out
+    return rename_keys(out, [(r'^head\.fc\.', 'head.')])
 
 
 def to_timm(tensors: Tensors) -> Tensors:
     """Move each merging to the stage after it; timm computes indices itself."""
     tensors = {name: value for name, value in to_swin(tensors).items() if not name.endswith(INDEX)}
-    stages = range(num_stages(tensors) - 1)
-    names = [(rf'^layers\.{i}\.downsample\.', f'layers.{i + 1}.downsample.') for i in stages]
-    return rename_keys(tensors, [*names, (r'^head\.(?=weight|bias)', 'head.fc.')])
+    return rename_keys(
+        _merging_of_timm(tensors).write(tensors), [(r'^head\.(?=weight|bias)', 'head.fc.')]
+    )
 
 
 def to_mmpretrain(tensors: Tensors) -> Tensors:
     """Rename and reorder for a classifier of MMPretrain, or the backbone of MMDetection and MMSegmentation."""
-    out = {name: _by_channel(v) if re.search(_MERGED, name) else v for name, v in _with_indices(tensors).items()}
-    return rename_keys(out, _TO_MMPRETRAIN_NAMES)
+    out = {
+        name: _by_channel(v) if re.search(_MERGED, name) else v
+        for name, v in _with_indices(tensors).items()
+    }
+    parts = [(r'^head\.(?=weight|bias)', 'head.fc.'), (r'^(?!head\.)', 'backbone.')]
+    return rename_keys(_MMPRETRAIN.write(out), parts)
 
 
 def _with_indices(tensors: Tensors) -> Tensors:
@@ -102,7 +116,9 @@ def _with_indices(tensors: Tensors) -> Tensors:
     for name, table in tensors.items():
         span = square_grid(len(table)) if name.endswith(TABLE) else None
         if span:
-            out[name.removesuffix(TABLE) + INDEX] = offset_index(tuple((side + 1) // 2 for side in span))
+            out[name.removesuffix(TABLE) + INDEX] = offset_index(
+                tuple((side + 1) // 2 for side in span)
+            )
     return out
 
 
@@ -118,11 +134,18 @@ LAYOUTS = (
     ),
     Layout('swin', (_BLOCK, r'patch_embed\.proj\.'), _from_swin),
     Layout(
-        'mmpretrain', (r'stages\.0\.blocks\.0\.attn\.w_msa\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain
+        'mmpretrain',
+        (r'stages\.0\.blocks\.0\.attn\.w_msa\.qkv\.', r'patch_embed\.projection\.'),
+        _from_mmpretrain,
     ),
 )
 
-NAMES = TensorNames('absolute_pos_embed', 'layers.0.blocks.0.', last_norm=r'norm\d+\.', merging='layers.0.downsample.')
+NAMES = TensorNames(
+    'absolute_pos_embed',
+    'layers.0.blocks.0.',
+    last_norm=r'norm\d+\.',
+    merging='layers.0.downsample.',
+)
 LARGEST_GRID = 512  # side of a map, beyond which no later stage's is smaller than a window
 
 _LAYERS = (
@@ -135,21 +158,10 @@ PUBLIC = dict(
     arguments={
         'pe_joining': ['default'],
         'patch_norm': ['post', 'none'],
-        **dict.fromkeys(('qkv_bias', 'norm_cfg', 'pad_small_map')),
+        **dict.fromkeys(('qkv_bias', 'norm_cfg', 'pad_small_map', 'out_type')),
     },
 )
 """What Microsoft's code has a place for, and MMPretrain's."""
-
-
-def arch_of(weights: Weights) -> dict:
-    """Return ``embed_dims``, ``depths``, and ``num_heads``, None where no encoding inside attention tells them."""
-    found = [re.match(r'layers\.(\d+)\.blocks\.(\d+)\.', name) for name in weights.tensors]
-    blocks = {(int(match[1]), int(match[2])) for match in found if match}
-    stages = range(num_stages(weights.tensors))
-    depths = tuple(sum(place[0] == stage for place in blocks) for stage in stages)
-    heads = tuple(weights.recorded.get('num_heads') or (of_stage(stage).infer_heads(weights) for stage in stages))
-    dims = weights.tensors['patch_embed.proj.weight'].shape[0]
-    return dict(embed_dims=dims, depths=depths, num_heads=None if None in heads else heads)
 
 
 def of_stage(stage: int) -> TensorNames:
@@ -162,7 +174,9 @@ def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
     sides = []
     for stage in range(num_stages(weights.tensors)):
         attn = of_stage(stage).attention(weights)
-        grids = [kind.infer_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+        grids = [
+            kind.infer_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)
+        ]
         sides.append(next((grid[0] for grid in grids if grid), None))
     return sides[0] if len(set(sides)) == 1 else tuple(sides)
 
@@ -184,7 +198,10 @@ def own_windows(weights: Weights) -> list[str]:
     windows = window_of(weights)
     if not isinstance(windows, tuple):
         return []
-    shrunk = (table_windows(windows[:1] * len(windows), (side, side), False) for side in range(1, LARGEST_GRID))
+    shrunk = (
+        table_windows(windows[:1] * len(windows), (side, side), False)
+        for side in range(1, LARGEST_GRID)
+    )
     return [] if windows in shrunk else [f'window_size={windows}']
 
 
@@ -212,51 +229,18 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         'pad_small_map': False,
     }
 
-    def infer_position(self, weights: Weights) -> InferredPosition:
-        """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""
-        position = NAMES.infer_position(weights)
-        return position if NAMES.tables(weights) else position._replace(grid=None, needs_grid=False)
+    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+        """Yield the models of a class that have a name; with the maps of the stages whose norms a file has."""
+        stages = [
+            stage for stage in range(num_stages(weights.tensors)) if weights.has(rf'norm{stage}\.')
+        ]
+        maps = dict(out_indices=stages, out_type='featmap') if len(stages) > 1 else {}
+        for candidate in super().candidates(kind, weights):
+            yield Candidate(candidate.name, {**candidate.config, **maps})
 
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer arch, windows, position encodings and stem."""
-        shape, position = arch_of(weights), self.infer_position(weights)
-        # heads that are unknown are taken for those of the name
-        fitting = (name for name, arch in kind.archs.items() if all(shape[key] in (arch[key], None) for key in arch))
-        name, window = next(fitting, None), window_of(weights)
-        encodings, hierarchy = NAMES.describe(weights, position), hierarchy_of(weights)
-        stem = weights.tensors['patch_embed.proj.weight']
-        patch_norm = NAMES.infer_patch_norm(weights, post='norm')
-        rows = {
-            'arch': name or 'custom',
-            'embed_dims': shape['embed_dims'],
-            'depths': shape['depths'],
-            'patch_size': stem.shape[-1],
-            'window_size': window or 'unknown',
-            **encodings.rows,
-            'pe_hierarchy': hierarchy if NAMES.tables(weights) else '',
-            'patch_norm': patch_norm,
-        }
-        arch, notes = name, encodings.notes
-        if not name:
-            widths = (shape['embed_dims'] * 2**stage for stage in range(len(shape['depths'])))
-            arch = dict(shape, num_heads=shape['num_heads'] or tuple(usual_heads(dims, 32) for dims in widths))
-            notes += [] if shape['num_heads'] else [HEADS_ASSUMED]
-        if not window:
-            notes.append('window_size leaves no trace in a file without a bias table: the usual 7 is assumed')
-        config = dict(arch=arch, **encodings.config)
-        different = dict(
-            patch_size=(stem.shape[-1], 4),
-            in_channels=(stem.shape[1], 3),
-            window_size=(window or 7, 7),
-            patch_norm=(patch_norm, 'post'),
-            pe_hierarchy=(hierarchy, 'merge'),
-        )
-        config |= {key: value for key, (value, default) in different.items() if value != default}
-        if 'layers.0.blocks.0.attn.qkv.bias' not in weights.tensors:
-            config['qkv_bias'] = False
-        return Description(rows, config | position.img_size(stem.shape[-1]), notes)
-
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+    def fit(
+        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+    ) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; the indices of bias tables are the model's own."""
         windows = window_of(weights)
         if isinstance(windows, tuple) and windows != model.table_windows:
@@ -268,13 +252,19 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         tensors = {name: value for name, value in tensors.items() if not name.endswith(INDEX)}
         tensors |= {name: value for name, value in own.items() if name.endswith(INDEX)}
         stored = hierarchy_of(weights)
-        if model.position.absolute is not None and NAMES.tables(weights) and stored != model.pe_hierarchy:
+        if (
+            model.position.absolute is not None
+            and NAMES.tables(weights)
+            and stored != model.pe_hierarchy
+        ):
             report.problems.append(
                 f'wrong pe_hierarchy: that of the file is {stored!r}, the model has {model.pe_hierarchy!r}'
             )
         return tensors
 
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(
+        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
+    ) -> bool:
         """Check whether a tensor may keep its initial values: norms of outputs may, which a classifier lacks."""
         norm = re.match(r'norm\d+\.', name)
         if norm:

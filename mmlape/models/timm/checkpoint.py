@@ -3,7 +3,7 @@
 import contextlib
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.lookup import Candidate, Size
+from mmlape.checkpoint.metadata import recorded_config
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.adapter.checkpoint import POINTS_ASSUMED, infer_options
-from mmlape.models.base.checkpoint import CheckpointAdapter, fit_pe_norms
-from mmlape.models.base.tensor_names import Description, TensorNames
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.fitting import fit_pe_norms
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.timm.joined import table_names
@@ -33,10 +34,15 @@ _META_NAMES = (
     (r'^segmentation_model\.0\.', ''),
     (r'^segmentation_model\.', '/segmentation_model.'),  # the head
 )
-ADAPTER = Layout('timm-adapter', (r'vit\.blocks\.0\.', r'spm\.stem\.'), absent=r'vit\.storage_tokens')
+ADAPTER = Layout(
+    'timm-adapter', (r'vit\.blocks\.0\.', r'spm\.stem\.'), absent=r'vit\.storage_tokens'
+)
 DINOV3_ADAPTER = Layout(
     'dinov3-adapter',
-    (rf'{_IN_SEGMENTOR}(backbone\.blocks\.0\.|vit\.storage_tokens)', rf'{_IN_SEGMENTOR}spm\.stem\.'),
+    (
+        rf'{_IN_SEGMENTOR}(backbone\.blocks\.0\.|vit\.storage_tokens)',
+        rf'{_IN_SEGMENTOR}spm\.stem\.',
+    ),
     lambda tensors: rename_keys(tensors, _META_NAMES),
     beside=True,
 )
@@ -71,7 +77,14 @@ class TimmCheckpointAdapter(CheckpointAdapter):
 
     public_layouts = LAYOUTS
     public_targets: ClassVar[Mapping[str, Target]] = {
-        'timm': Target(_timm_names, names=r'vit\..*', encodings=((),), arguments={'model_name': None})
+        'timm': Target(
+            _timm_names,
+            names=r'vit\.(?!.*(pe_norm|norm0|pos_embed\d)).*',
+            encodings=((),),
+            arguments=dict.fromkeys(
+                ('model_name', 'model_args', 'with_prefix', 'final_norm', 'out_type')
+            ),
+        )
     }
 
     def owns(self, kind: type, weights: Weights) -> bool:
@@ -89,100 +102,69 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         count = sum(table_tokens(vit, grid).values())
         return {start + name: count for name in self.names.tables(vit)}
 
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer the width and the recorded model; the name is the user's to know where none is recorded."""
-        name, tensors = weights.recorded.get('timm_model'), _timm_names(weights.tensors)
+    def size(self, weights: Weights) -> Size:
+        """Return the width of the tokens and the number of layers."""
+        tensors = _timm_names(weights.tensors)
         layers = {key.split('.')[1] for key in tensors if key.startswith('blocks.')}
-        stem = tensors['patch_embed.proj.weight']
-        rows = {'timm model': name or 'unknown', 'width': str(len(stem)), 'layers': str(len(layers))}
-        config: dict[str, Any] = dict(model_name=name or '?')
-        config |= _changes(weights)
-        if name:
-            config['patch_size'] = stem.shape[-1]
-            config |= {'img_size': tuple(side * stem.shape[-1] for side in weights.grid)} if weights.grid else {}
-        notes = [] if name else ["the file does not name timm's model: put its name for '?'"]
-        return Description(rows, config, notes)
+        return len(tensors['patch_embed.proj.weight']), len(layers)
+
+    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+        """Yield the model of timm that an older file records; timm's names are not built one after the other."""
+        if 'timm_model' in weights.recorded:
+            yield Candidate('', {'type': f'mmlape.{kind.__name__}', **_recorded_vit(weights)})
+
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what only the user knows of a file of timm."""
+        return (
+            []
+            if weights.recorded
+            else ["the file does not name timm's model: give it as model_name"]
+        )
 
     def record(self, model: nn.Module) -> dict[str, Any]:
-        """Return timm's name of the model, which decides what keys do not tell, the grid of its table, and changes."""
+        """Return timm's name of the model, the grid of its table, changes, and the complete configuration."""
         grid = {'grid': list(model.grid)} if table_names(model.vit) else {}
-        return {'timm_model': model.source.architecture, **grid, **model.recorded_arguments}
+        changes = {**model.recorded_arguments, 'config': recorded_config(model)}
+        return {'timm_model': model.source.architecture, **grid, **changes}
 
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+    def fit(
+        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+    ) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: through timm's filter if they have not its names."""
         report.normalisation = report.normalisation or model.source.normalisation
-        own, below = weights.layout in (ADAPTER.name, OWN.name), weights.has(VIT)
-        vit = weights.below(VIT) if below else weights.tensors
-        rest = {key: value for key, value in weights.tensors.items() if below and not key.startswith(VIT)}
-        vit = self._without_prefix(model, dict(vit), options.grid or weights.grid, report)
+        grid = options.grid or weights.grid
+        vit, of_adapter = _vit_and_adapter(weights)
+        if not model.num_prefix:
+            vit = _without_prefix(vit, grid, report)
         stored = {key: value.shape for key, value in vit.items()}
-        if table_names(model.vit):
+        names = table_names(model.vit)
+        if names:
             joining = model.recorded_arguments['pe_joining']
             fit_pe_norms(model.vit, joining, vit, _absent_norms(model), options, report)
-        vit |= self._table_per_layer(model, vit, options, report)
-        names = table_names(model.vit)
-        tables = {name: self._resized(model, vit.get(name), options.grid or weights.grid) for name in names}
-        vit = vit if own else self._filtered(model, vit, report)
-        for name, table in tables.items():
-            if table is not None:
-                vit[name] = table[:, -vit[name].shape[1] :] if not own else table
-        self._note_resized(model, stored, vit, options.grid or weights.grid, report)
-        wanted = model.state_dict()
-        for key in [key for key in vit if VIT + key not in wanted and self._unused(model, key)]:
-            report.dropped.append(key)
-            del vit[key]
-        return {**rest, **{VIT + key: value for key, value in vit.items()}}
+            vit = _one_table_per_layer(model, vit, options, report)
+        # timm's filter takes every grid for a square
+        tables = {
+            name: _on_grid(model, vit[name], grid) for name in names if name in stored and grid
+        }
+        if weights.layout not in (ADAPTER.name, OWN.name):
+            vit = self._filtered(model, vit, report)
+            tables = {name: table[:, -vit[name].shape[1] :] for name, table in tables.items()}
+        vit |= tables
+        self._note_resized(model, stored, vit, grid, report)
+        own = model.state_dict()
+        unused = [key for key in vit if VIT + key not in own and self._unused(model, key)]
+        report.dropped += unused
+        kept = {VIT + key: value for key, value in vit.items() if key not in unused}
+        return {**of_adapter, **kept}
 
     def _unused(self, model: nn.Module, key: str) -> bool:
         """Check whether a tensor belongs to what this model leaves out: tokens, heads, the final norm, last layers."""
         layer = int(key.split('.')[1]) if key.startswith('blocks.') else -1
         norm = key.startswith(_absent_norms(model))
         token = not model.num_prefix and key in PREFIX_TOKENS
-        return norm or token or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
-
-    def _without_prefix(self, model: nn.Module, tensors: Tensors, grid: Grid | None, report: LoadReport) -> Tensors:
-        """Leave out prefix tokens, and their rows of the table, where this model has been built without them."""
-        if model.num_prefix:
-            return tensors
-        found = {key: tensors.pop(key) for key in PREFIX_TOKENS if key in tensors}
-        report.dropped += list(found)
-        if tensors.pop('register_tokens', None) is not None:  # DINOv2's own name: the table has no rows for them
-            report.dropped.append('register_tokens')
-        table, count = tensors.get('pos_embed'), sum(value.shape[1] for value in found.values())
-        if table is not None and count and not (grid or square_grid(table.shape[1])):
-            tensors['pos_embed'] = table[:, count:]
-        elif table is not None and grid:
-            tensors['pos_embed'] = table[:, table.shape[1] - grid[0] * grid[1] :]
-        return tensors
-
-    def _table_per_layer(
-        self, model: nn.Module, tensors: Tensors, options: LoadOptions, report: LoadReport
-    ) -> Tensors:
-        """Return a table for each layer from a file's one, which is taken out; nothing where the model has one too."""
-        names, table = table_names(model.vit), tensors.get('pos_embed')
-        if table is None or not names or 'pos_embed' in names:
-            return {}
-        if not options.allow_joining_mismatch:
-            raise CheckpointError(
-                f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each layer: set the "
-                'pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg to start every '
-                'layer from that table'
-            )
-        prefix = getattr(model.vit, names[0]).shape[1] - model.grid[0] * model.grid[1]
-        src = options.grid or square_grid(table.shape[1] - prefix)
-        if src is None:
-            raise CheckpointError(f'checkpoint {report.path}: its PE is of no square grid, pass grid=(rows, columns)')
-        table = resample_table(tensors.pop('pos_embed'), src, model.grid, prefix)
-        return {name: table.clone() for name in names}
-
-    def _resized(self, model: nn.Module, table: Tensor | None, grid: Grid | None) -> Tensor | None:
-        """Return a table whose grid is known on the model's grid; None where timm's filter has to do it."""
-        if table is None or grid is None:
-            return None
-        rows = table.shape[1] - grid[0] * grid[1]
-        if rows < 0:
-            raise CheckpointError(f'pos_embed has {table.shape[1]} rows, which is no grid of {grid[0]} x {grid[1]}')
-        return resample_table(table, grid, model.grid, rows)
+        return (
+            norm or token or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
+        )
 
     def _filtered(self, model: nn.Module, tensors: Tensors, report: LoadReport) -> Tensors:
         """Call timm's filter of the model's file."""
@@ -195,7 +177,9 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         if any(part in model.source.architecture for part in BILINEAR):
             extra |= dict(interpolation='bilinear', antialias=False)
         self._check_bias(model, tensors, report)
-        with contextlib.redirect_stdout(io.StringIO()):  # one line for each bias that a model does without
+        with contextlib.redirect_stdout(
+            io.StringIO()
+        ):  # one line for each bias that a model does without
             try:
                 out = convert(dict(tensors), model.vit, **extra)
             except (KeyError, AttributeError, RuntimeError, ValueError) as error:
@@ -204,7 +188,9 @@ class TimmCheckpointAdapter(CheckpointAdapter):
                 ) from error
         kept = {value.untyped_storage().data_ptr() for value in out.values()}
         report.dropped += [
-            key for key, value in tensors.items() if key not in out and value.untyped_storage().data_ptr() not in kept
+            key
+            for key, value in tensors.items()
+            if key not in out and value.untyped_storage().data_ptr() not in kept
         ]
         return out
 
@@ -227,27 +213,40 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         patch = 'patch_embed.proj.weight'
         before, after = stored.get(patch), vit.get(patch)
         if before is not None and after is not None and len(before) == 4 and before != after.shape:
-            report.resized[VIT + patch] = f'{before[2]}x{before[3]} -> {after.shape[2]}x{after.shape[3]}'
+            report.resized[VIT + patch] = (
+                f'{before[2]}x{before[3]} -> {after.shape[2]}x{after.shape[3]}'
+            )
         for table in table_names(model.vit):
             if table not in stored or table not in vit:
                 continue
-            prefix = getattr(model.vit, table).shape[1] - model.grid[0] * model.grid[1]
-            src = grid or square_grid(stored[table][1]) or square_grid(stored[table][1] - max(prefix, 1))
+            prefix = _prefix_rows(model, table)
+            src = (
+                grid
+                or square_grid(stored[table][1])
+                or square_grid(stored[table][1] - max(prefix, 1))
+            )
             if src and src != model.grid:
-                report.resized[VIT + table] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
+                report.resized[VIT + table] = (
+                    f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
+                )
 
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(
+        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
+    ) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values: norms of the PE, if so allowed."""
         return options.allow_joining_mismatch and '.pe_norm.' in name
 
     def resize_tables(
-        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
+        self,
+        model: nn.Module,
+        stored: dict[str, Tensor],
+        grid: Grid | None,
+        resized: dict[str, str],
     ) -> dict[str, Tensor]:
         """Return the table of such a model on this grid."""
         out = {}
         for name in table_names(model.vit):
-            table, own = stored.get(VIT + name), getattr(model.vit, name)
-            prefix = own.shape[1] - model.grid[0] * model.grid[1]
+            table, prefix = stored.get(VIT + name), _prefix_rows(model, name)
             src = None if table is None else grid or square_grid(table.shape[1] - prefix)
             if src in (None, model.grid) or src[0] * src[1] + prefix != table.shape[1]:
                 continue
@@ -265,19 +264,27 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
         """Check for the adapter's own parts."""
         return weights.layout in WITH_ADAPTER
 
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer the ViT, and the mode."""
-        rows, vit, notes = super().infer(kind, weights)
-        mode = 'inject' if weights.has(r'interactions\.0\.injector\.') else 'read-only'
-        config = dict(vit=vit, mode=mode)
-        if vit.get('patch_size', 16) != 16:
-            config['patch14'] = 'resize-image'
-        defaults = dict(deform_num_heads=16, deform_ratio=0.5) if mode == 'read-only' else {}
-        config |= infer_options(weights, int(rows['width']), defaults)
-        notes = ['layers and vit_feature_source leave no trace in a file', POINTS_ASSUMED, *notes]
-        return Description(rows, config, notes)
+    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+        """Yield both modes over the model of timm that an older file records."""
+        if 'timm_model' in weights.recorded:
+            for mode in ('inject', 'read-only'):
+                yield Candidate(
+                    '',
+                    {
+                        'type': f'mmlape.{kind.__name__}',
+                        'vit': _recorded_vit(weights),
+                        'mode': mode,
+                    },
+                )
 
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what leaves no trace in a file, too."""
+        trace = 'layers, vit_feature_source and n_points leave no trace in a file'
+        return [*([] if weights.recorded else [trace]), *super().notes(weights)]
+
+    def may_be_new(
+        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
+    ) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
         if name.startswith(VIT):
             return super().may_be_new(model, name, weights, options)
@@ -289,17 +296,88 @@ def _absent_norms(model: nn.Module) -> tuple[str, ...]:
     return ('norm.', 'pe_norm.') if isinstance(model.vit.norm, nn.Identity) else ()
 
 
-def _changes(weights: Weights) -> dict[str, str]:
-    """Return the joining and the norms of the stem where they are not timm's; the usual ones of those that fit."""
-    tensors = _timm_names(weights.tensors)
-    joining = TensorNames().infer_joinings(replace(weights, tensors=tensors))[0]
-    norm = None
-    if weights.has(r'.*patch_embed\.norm0\.'):  # the norm behind may be timm's own
-        after = 'dual' if weights.has(r'.*patch_embed\.norm0\.bias$') else 'rms'
-        norm = after if weights.has(r'.*patch_embed\.norm\.') else 'pre'
-    told = dict(pe_joining=joining)
-    told['patch_norm'] = weights.recorded.get('patch_norm') or norm or 'none'
-    return {key: value for key, value in told.items() if value not in ('default', 'none')}
+def _recorded_vit(weights: Weights) -> dict[str, Any]:
+    """Return the arguments of ``TimmViT`` that an older file records, with the sizes that its tensors have."""
+    side = _timm_names(weights.tensors)['patch_embed.proj.weight'].shape[-1]
+    changes = {
+        key: weights.recorded[key]
+        for key in ('pe_joining', 'patch_norm')
+        if key in weights.recorded
+    }
+    size = {'img_size': tuple(cells * side for cells in weights.grid)} if weights.grid else {}
+    return dict(model_name=weights.recorded['timm_model'], patch_size=side, **size, **changes)
+
+
+def _vit_and_adapter(weights: Weights) -> tuple[Tensors, Tensors]:
+    """Return the tensors of the ViT under timm's or the authors' names, and those of an adapter around it."""
+    if not weights.has(VIT):
+        return dict(weights.tensors), {}
+    adapter = {key: value for key, value in weights.tensors.items() if not key.startswith(VIT)}
+    return weights.below(VIT), adapter
+
+
+def _without_prefix(vit: Tensors, grid: Grid | None, report: LoadReport) -> Tensors:
+    """Leave out prefix tokens, and their rows of the table, for a model that is built without them."""
+    # 'register_tokens' is DINOv2's own name, whose table has no rows for them
+    names = [key for key in (*PREFIX_TOKENS, 'register_tokens') if key in vit]
+    report.dropped += names
+    out = {key: value for key, value in vit.items() if key not in names}
+    table, count = (
+        out.get('pos_embed'),
+        sum(vit[key].shape[1] for key in names if key in PREFIX_TOKENS),
+    )
+    if table is not None and grid:
+        out['pos_embed'] = table[:, table.shape[1] - grid[0] * grid[1] :]
+    elif table is not None and count and not square_grid(table.shape[1]):
+        out['pos_embed'] = table[:, count:]
+    return out
+
+
+def _prefix_rows(model: nn.Module, name: str) -> int:
+    """Return how many rows for prefix tokens a table of a model begins with."""
+    return getattr(model.vit, name).shape[1] - model.grid[0] * model.grid[1]
+
+
+def _one_table_per_layer(
+    model: nn.Module, vit: Tensors, options: LoadOptions, report: LoadReport
+) -> Tensors:
+    """Start the table of each layer from a file's one; nothing changes where the model has one table too.
+
+    Raises:
+        CheckpointError: If that is not allowed, or the grid of the file's table is unknown.
+    """
+    names, table = table_names(model.vit), vit.get('pos_embed')
+    if table is None or 'pos_embed' in names:
+        return vit
+    if not options.allow_joining_mismatch:
+        raise CheckpointError(
+            f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each layer: set the "
+            'pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg to start every '
+            'layer from that table'
+        )
+    prefix = _prefix_rows(model, names[0])
+    source = options.grid or square_grid(table.shape[1] - prefix)
+    if source is None:
+        raise CheckpointError(
+            f'checkpoint {report.path}: its PE is of no square grid, pass grid=(rows, columns)'
+        )
+    table = resample_table(table, source, model.grid, prefix)
+    others = {key: value for key, value in vit.items() if key != 'pos_embed'}
+    return others | {name: table.clone() for name in names}
+
+
+def _on_grid(model: nn.Module, table: Tensor, grid: Grid) -> Tensor:
+    """Return a table of a known grid on the model's.
+
+    Raises:
+        CheckpointError: If it has not so many rows.
+    """
+    prefix = table.shape[1] - grid[0] * grid[1]
+    if prefix < 0:
+        raise CheckpointError(
+            f'pos_embed has {table.shape[1]} rows, which is no grid of {grid[0]} x {grid[1]}'
+        )
+    return resample_table(table, grid, model.grid, prefix)
 
 
 def resample_table(table: Tensor, src: Grid, dst: Grid, prefix: int) -> Tensor:

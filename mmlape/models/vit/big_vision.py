@@ -7,17 +7,18 @@ read; a pooling by attention (MAP) belongs to the head.
 """
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Tensors, Weights
+from mmlape.checkpoint.key_maps import Tensors, Weights, rename_keys
 from mmlape.errors import CheckpointError
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import square_grid
 from mmlape.models.position.absolute import Sincos2dMoco
 
-_LEAVES = {'scale': 'weight', 'bias': 'bias', 'kernel': 'weight'}
 HEAD_DIMS = 64
 _DENSE = ('head', 'head_dist', 'pre_logits')
 _MAP_HEAD = 'MAPHead_0/'
@@ -27,48 +28,224 @@ SIGN = r'(params/|opt/target/)?(img/)?(Transformer/)?encoderblock(_0)?/'
 """Matches the beginning of a name in each file, and of none in a tower of texts alone."""
 
 
+def _same(value: Tensor) -> Tensor:
+    return value
+
+
+def _transposed(value: Tensor) -> Tensor:
+    return value.t()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a module keeps its parameters: the name of its weight, and both ways between the shapes and ours."""
+
+    weight: str
+    read_weight: Callable[[Tensor], Tensor] = _same
+    write_weight: Callable[[Tensor], Tensor] = _same
+    read_bias: Callable[[Tensor], Tensor] = _same
+    write_bias: Callable[[Tensor], Tensor] = _same
+
+    def read(self, leaf: str, value: Tensor) -> tuple[str, Tensor]:
+        """Return our name and shape of a parameter."""
+        return (
+            ('bias', self.read_bias(value))
+            if leaf == 'bias'
+            else ('weight', self.read_weight(value))
+        )
+
+    def write(self, leaf: str, value: Tensor) -> tuple[str, Tensor]:
+        """Return big_vision's name and shape of a parameter."""
+        return (
+            ('bias', self.write_bias(value))
+            if leaf == 'bias'
+            else (self.weight, self.write_weight(value))
+        )
+
+
+def _split_heads(value: Tensor) -> Tensor:
+    """Split the last axis into heads; a file does not tell how many, and all models of big_vision have this width."""
+    return value.unflatten(-1, (-1, HEAD_DIMS))
+
+
+def patch_side(num_values: int) -> int:
+    """Return the side of a square patch of three channels with this many values."""
+    side = round((num_values / 3) ** 0.5)
+    if 3 * side**2 != num_values:
+        raise CheckpointError(
+            f'a stem over {num_values} values a patch is no square patch of three channels'
+        )
+    return side
+
+
+def stem_order(values: Tensor) -> Tensor:
+    """Reorder flattened patches (C*P*P, ...) from (row, column, channel) to a convolution's (channel, row, column)."""
+    side = patch_side(values.shape[0])
+    return values.unflatten(0, (side, side, 3)).movedim(2, 0).flatten(0, 2)
+
+
+def _big_vision_order(values: Tensor) -> Tensor:
+    """Reverse ``stem_order``."""
+    side = patch_side(values.shape[0])
+    return values.unflatten(0, (3, side, side)).movedim(0, 2).flatten(0, 2)
+
+
+def _read_stem(kernel: Tensor) -> Tensor:
+    """Turn a stem's kernel, (P, P, C, D) or (P*P*C, D), into a convolution's weight (D, C, P, P)."""
+    if kernel.ndim == 2:
+        side = patch_side(kernel.shape[0])
+        kernel = kernel.unflatten(0, (side, side, 3))
+    return kernel.permute(3, 2, 0, 1)
+
+
+def _write_stem(weight: Tensor) -> Tensor:
+    return weight.permute(2, 3, 1, 0)  # (P, P, C, D)
+
+
+NORM = Kind('scale')
+LINEAR = Kind('kernel', _transposed, _transposed)
+INTO_HEADS = Kind(  # (D, heads, d)
+    'kernel',
+    lambda kernel: kernel.flatten(1).t(),
+    lambda weight: _split_heads(weight.t()),
+    torch.flatten,
+    _split_heads,
+)
+FROM_HEADS = Kind(  # (heads, d, D)
+    'kernel',
+    lambda kernel: kernel.flatten(0, 1).t(),
+    lambda weight: weight.t().unflatten(0, (-1, HEAD_DIMS)),
+)
+STEM_NORM = Kind('scale', stem_order, _big_vision_order, stem_order, _big_vision_order)
+CONVOLUTION = Kind('kernel', _read_stem, _write_stem)
+FLAT_CONVOLUTION = Kind('kernel', _read_stem, lambda weight: _write_stem(weight).flatten(0, 2))
+
+_BLOCK, _ATTENTION = (
+    'Transformer/encoderblock_#/',
+    'Transformer/encoderblock_#/MultiHeadDotProductAttention_0/',
+)
+MODULES = {
+    f'{_BLOCK}LayerNorm_0': ('blocks.#.norm1', NORM),
+    f'{_BLOCK}LayerNorm_1': ('blocks.#.norm2', NORM),
+    f'{_ATTENTION}query': ('blocks.#.attn.q', INTO_HEADS),
+    f'{_ATTENTION}key': ('blocks.#.attn.k', INTO_HEADS),
+    f'{_ATTENTION}value': ('blocks.#.attn.v', INTO_HEADS),
+    f'{_ATTENTION}out': ('blocks.#.attn.proj', FROM_HEADS),
+    f'{_BLOCK}MlpBlock_0/Dense_0': ('blocks.#.mlp.fc1', LINEAR),
+    f'{_BLOCK}MlpBlock_0/Dense_1': ('blocks.#.mlp.fc2', LINEAR),
+    'Transformer/encoder_norm': ('norm', NORM),
+    'embedding/ln0': ('patch_embed.norm0', STEM_NORM),
+    'embedding/ln1': ('patch_embed.norm1', NORM),
+    'embedding/dense': ('patch_embed.proj', FLAT_CONVOLUTION),
+    'embedding': ('patch_embed.proj', CONVOLUTION),  # without norms beside it
+    **{name: (name, LINEAR) for name in _DENSE},
+}
+"""Modules of big_vision, those here, and how their parameters turn; '#' is the number of a layer."""
+_VARIANTS = (
+    (r'^(?:Transformer/)?encoderblock_(\d+)/(?:.*/)?(query|key|value|out)/', rf'{_ATTENTION}\2/'),
+    (r'^(?:Transformer/)?encoderblock_(\d+)/(?:.*/)?(Dense_\d)/', rf'{_BLOCK}MlpBlock_0/\2/'),
+    # AugReg numbers the second norm 2
+    (r'^(?:Transformer/)?encoderblock_(\d+)/(?:.*/)?LayerNorm_0/', rf'{_BLOCK}LayerNorm_0/'),
+    (r'^(?:Transformer/)?encoderblock_(\d+)/(?:.*/)?LayerNorm_\d+/', rf'{_BLOCK}LayerNorm_1/'),
+    (r'^(?:.*/)?encoder_norm/', 'Transformer/encoder_norm/'),
+    (r'^(?:.*/)?(ln[01]|dense)/', r'embedding/\1/'),
+    (r'^(?:.*/)?embedding/(?=kernel|bias)', 'embedding/'),
+    (r'^(?:.*/)?pos_embedding$', 'pos_embedding'),
+    (r'^cls_token$', 'cls'),
+)
+"""Names that other files have for big_vision's; what encloses the modules of the stem is not public."""
+_CANONICAL = tuple((pattern, name.replace('#', r'\1')) for pattern, name in _VARIANTS)
+
+
 def from_jax(tensors: Tensors) -> Tensors:
     """Translate a file; the tower of texts, states of an optimiser and a MAP head are marked as another part's."""
     tower = next(prefix for prefix in _TOWERS if any(name.startswith(prefix) for name in tensors))
     image = {
         name.removeprefix(tower): value for name, value in tensors.items() if name.startswith(tower)
     }
-    out: Tensors = {
-        f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)
-    }
     # a map behind MAP, or into the space that both towers share, reads no token of the ViT
-    has_map_head = any(name.startswith(_MAP_HEAD) for name in image)
-    others = _DENSE if tower.endswith('img/') or has_map_head else ()
-    qkv: dict[str, Tensors] = {}
+    others = (
+        _DENSE
+        if tower.endswith('img/') or any(name.startswith(_MAP_HEAD) for name in image)
+        else ()
+    )
+    elsewhere = {f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)}
+    own: Tensors = {}
     for name, value in _unstacked(image).items():
-        layer = re.match(r'(?:Transformer/)?encoderblock_(\d+)/(.*)', name)
+        if name.startswith(_MAP_HEAD) or name.rpartition('/')[0] in others:
+            elsewhere[f'/{name}'] = value
+        else:
+            own[name] = value
+    out: Tensors = {}
+    for name, value in rename_keys(own, _CANONICAL).items():
         module, _, leaf = name.rpartition('/')
-        if name.startswith(_MAP_HEAD) or module in others:
-            out[f'/{name}'] = value
-        elif layer:
-            _layer(out, qkv, f'blocks.{layer[1]}', layer[2], value)
-        elif name in ('cls', 'cls_token'):
-            out['cls_token'] = value
-        elif leaf == 'pos_embedding':
-            out['pos_embed'] = value
-        elif module.endswith('encoder_norm'):
-            out[f'norm.{_LEAVES[leaf]}'] = value
-        elif re.search(r'(^|/)ln[01]$', module):
-            value = stem_order(value) if module.endswith('ln0') else value
-            out[f'patch_embed.norm{module[-1]}.{_LEAVES[leaf]}'] = value
-        elif re.search(r'(^|/)(embedding|dense)$', module):
-            out[f'patch_embed.proj.{_LEAVES[leaf]}'] = (
-                _stem_kernel(value) if leaf == 'kernel' else value
-            )
-        elif module in _DENSE:
-            out[f'{module}.{_LEAVES[leaf]}'] = value.t() if leaf == 'kernel' else value
+        number = re.search(r'encoderblock_(\d+)/', module)
+        ours, kind = MODULES.get(
+            re.sub(r'_\d+/', '_#/', module, count=1) if number else module, ('', NORM)
+        )
+        if name in _TOKENS:
+            out[_TOKENS[name]] = value
+        elif ours:
+            ours = ours.replace('#', number[1]) if number else ours
+            leaf, value = kind.read(leaf, value)
+            out[f'{ours}.{leaf}'] = value
         else:
             out[name.replace('/', '.')] = value
-    for prefix, parts in qkv.items():
-        for leaf in ('weight', 'bias'):
-            out[f'{prefix}.attn.qkv.{leaf}'] = torch.cat(
-                [parts[f'{part}.{leaf}'] for part in ('query', 'key', 'value')]
-            )
+    return elsewhere | _joined(out)
+
+
+_TOKENS = {'cls': 'cls_token', 'pos_embedding': 'pos_embed'}
+
+
+def _joined(tensors: Tensors) -> Tensors:
+    """Return tensors with each layer's queries, keys and values in one map."""
+    out = {
+        name: value for name, value in tensors.items() if not re.search(r'\.attn\.[qkv]\.', name)
+    }
+    for name in (name for name in tensors if '.attn.q.' in name):
+        parts = [tensors[name.replace('.attn.q.', f'.attn.{part}.')] for part in 'qkv']
+        out[name.replace('.attn.q.', '.attn.qkv.')] = torch.cat(parts)
+    return out
+
+
+def _split(tensors: Tensors) -> Tensors:
+    """Reverse ``_joined``."""
+    out: Tensors = {}
+    for name, value in tensors.items():
+        if '.attn.qkv.' in name:
+            out |= {
+                name.replace('.attn.qkv.', f'.attn.{part}.'): own
+                for part, own in zip('qkv', value.chunk(3))
+            }
+        else:
+            out[name] = value
+    return out
+
+
+def to_big_vision(tensors: Tensors) -> Tensors:
+    """Translate back, to big_vision's names; a PE with a class row goes where its loader looks for one."""
+    stem = (
+        'embedding/dense'
+        if any(name.startswith('patch_embed.norm') for name in tensors)
+        else 'embedding'
+    )
+    theirs = {
+        ours: (name, kind) for name, (ours, kind) in MODULES.items() if ours != 'patch_embed.proj'
+    }
+    theirs['patch_embed.proj'] = stem, MODULES[stem][1]
+    out: Tensors = {}
+    for name, value in _split(tensors).items():
+        module, _, leaf = name.rpartition('.')
+        if name == 'pos_embed':
+            out |= _to_table(with_batch_axis(value))
+        elif name == 'cls_token':
+            out['cls'] = value
+        else:
+            number = re.match(r'blocks\.(\d+)\.', module)
+            path, kind = theirs[re.sub(r'^blocks\.\d+\.', 'blocks.#.', module)]
+            path = path.replace('#', number[1]) if number else path
+            leaf, value = kind.write(leaf, value)
+            out[f'{path}/{leaf}'] = value
     return out
 
 
@@ -82,79 +259,6 @@ def _unstacked(tensors: Tensors) -> Tensors:
         else:
             out[name] = value
     return out
-
-
-def _layer(out: dict, qkv: dict, prefix: str, name: str, value: Tensor) -> None:
-    *_, module, leaf = name.split('/')
-    leaf = _LEAVES[leaf]
-    if module in ('query', 'key', 'value'):  # (D, heads, d) and (heads, d)
-        value = value.flatten(1).t() if leaf == 'weight' else value.flatten()
-        qkv.setdefault(prefix, {})[f'{module}.{leaf}'] = value
-    elif module == 'out':  # (heads, d, D)
-        out[f'{prefix}.attn.proj.{leaf}'] = value.flatten(0, 1).t() if leaf == 'weight' else value
-    elif module.startswith('Dense_'):
-        out[f'{prefix}.mlp.fc{int(module[-1]) + 1}.{leaf}'] = (
-            value.t() if leaf == 'weight' else value
-        )
-    else:  # AugReg numbers the second norm 2, big_vision 1
-        out[f'{prefix}.norm{1 if module.endswith("_0") else 2}.{leaf}'] = value
-
-
-def to_big_vision(tensors: Tensors) -> Tensors:
-    """Translate back, to big_vision's names.
-
-    A PE with a class row goes where its loader looks for one. Attention is written with heads of 64
-    channels, as all of its models have; a file does not tell the number.
-    """
-    dual = any(name.startswith('patch_embed.norm') for name in tensors)
-    out: Tensors = {}
-    for name, value in tensors.items():
-        module, _, leaf = name.rpartition('.')
-        layer = re.match(r'blocks\.(\d+)\.(.*)', module)
-        dense = 'kernel' if leaf == 'weight' else 'bias'
-        norm = 'scale' if leaf == 'weight' else 'bias'
-        if layer:
-            out |= _to_layer(f'Transformer/encoderblock_{layer[1]}', layer[2], leaf, value)
-        elif name == 'cls_token':
-            out['cls'] = value
-        elif name == 'pos_embed':
-            out |= _to_table(with_batch_axis(value))
-        elif module == 'norm':
-            out[f'Transformer/encoder_norm/{norm}'] = value
-        elif module.startswith('patch_embed.norm'):
-            if module.endswith('0'):  # of (channel, row, column), the order of a convolution
-                value = (
-                    value.view(tensors['patch_embed.proj.weight'].shape[1:])
-                    .permute(1, 2, 0)
-                    .flatten()
-                )
-            out[f'embedding/ln{module[-1]}/{norm}'] = value
-        elif module == 'patch_embed.proj':
-            kernel = value.permute(2, 3, 1, 0) if leaf == 'weight' else value  # (P, P, C, D)
-            kernel = kernel.flatten(0, 2) if dual and leaf == 'weight' else kernel
-            out[f'embedding/{"dense/" if dual else ""}{dense}'] = kernel
-        else:
-            out[f'{module}/{dense}'] = value.t() if leaf == 'weight' else value
-    return out
-
-
-def _to_layer(prefix: str, module: str, leaf: str, value: Tensor) -> Tensors:
-    is_weight = leaf == 'weight'
-    kernel = 'kernel' if is_weight else 'bias'
-    attention = f'{prefix}/MultiHeadDotProductAttention_0'
-    if module == 'attn.qkv':
-        out = {}
-        for part, piece in zip(('query', 'key', 'value'), value.chunk(3)):
-            piece = piece.t() if is_weight else piece
-            out[f'{attention}/{part}/{kernel}'] = piece.unflatten(-1, (-1, HEAD_DIMS))
-        return out
-    if module == 'attn.proj':
-        value = value.t().unflatten(0, (-1, HEAD_DIMS)) if is_weight else value
-        return {f'{attention}/out/{kernel}': value}
-    number = int(module[-1]) - 1
-    if module.startswith('mlp.fc'):
-        return {f'{prefix}/MlpBlock_0/Dense_{number}/{kernel}': value.t() if is_weight else value}
-    return {f'{prefix}/LayerNorm_{number}/{"scale" if is_weight else "bias"}': value}
 
 
 def _to_table(table: Tensor) -> Tensors:
@@ -177,27 +281,3 @@ def other_heads(weights: Weights) -> list[str]:
     return (
         [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []
     )
-
-
-def patch_side(num_values: int) -> int:
-    """Return the side of a square patch of three channels with this many values."""
-    side = round((num_values / 3) ** 0.5)
-    if 3 * side**2 != num_values:
-        raise CheckpointError(
-            f'a stem over {num_values} values a patch is no square patch of three channels'
-        )
-    return side
-
-
-def stem_order(values: Tensor) -> Tensor:
-    """Reorder flattened patches (C*P*P, ...) from (row, column, channel) to a convolution's (channel, row, column)."""
-    side = patch_side(values.shape[0])
-    return values.unflatten(0, (side, side, 3)).movedim(2, 0).flatten(0, 2)
-
-
-def _stem_kernel(kernel: Tensor) -> Tensor:
-    """Turn a stem's kernel, (P, P, C, D) or (P*P*C, D), into a convolution's weight (D, C, P, P)."""
-    if kernel.ndim == 2:
-        side = patch_side(kernel.shape[0])
-        kernel = kernel.unflatten(0, (side, side, 3))
-    return kernel.permute(3, 2, 0, 1)

@@ -1,4 +1,4 @@
-"""The checkpoint files of a plain ViT: what they tell of tokens, arch, position encodings, norms and stem."""
+"""The checkpoint files of a plain ViT: which are of it, and how they fit a model."""
 
 import re
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, usual_heads, with_batch_axis
+from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import Grid
-from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
 from mmlape.models.vit.layouts import (
     DINOV2_GIANT,
     EVA_NAMES,
@@ -30,37 +29,6 @@ from mmlape.models.vit.layouts import (
 
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
-
-
-def infer_norm_placement(weights: Weights) -> str | dict:
-    """Return where the layers have norms; 'pre' also for what is no placement."""
-
-    def has(name: str) -> bool:
-        return f'blocks.0.{name}.weight' in weights.tensors
-
-    branches = (
-        BranchNorms(has(f'norm{i}'), has(f'{part}.norm'), has(f'branch_norm{i}'), has(f'sum_norm{i}'))
-        for i, part in ((1, 'attn'), (2, 'mlp'))
-    )
-    stored = NormPlacement(*branches, has('attn.head_scale'), has('residual_scale'))
-    return next((given for given in placements() if resolve_norm_placement(given) == stored), 'pre')
-
-
-def infer_arch(weights: Weights, archs: Mapping[str, dict]) -> tuple[str | None, dict[str, int]]:
-    """Return the name of the arch, or None, and its widths and depth."""
-    dims = len(weights.tensors['patch_embed.proj.weight'])
-    shape = dict(
-        embed_dims=dims,
-        num_layers=1 + max(int(m[1]) for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
-        feedforward_channels=len(weights.tensors[f'blocks.0.mlp.{"w1" if is_gated(weights) else "fc1"}.weight']),
-    )
-    heads = NAMES.infer_heads(weights) or dims // 64
-    return next((name for name, arch in archs.items() if arch == {**shape, 'num_heads': heads}), None), shape
-
-
-def is_gated(weights: Weights) -> bool:
-    """Check for DINOv2 giant's FFN."""
-    return 'blocks.0.mlp.w1.weight' in weights.tensors
 
 
 def is_clip(weights: Weights) -> bool:
@@ -98,74 +66,18 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     # describe
 
-    def infer_position(self, weights: Weights) -> InferredPosition:
-        """Return the position encodings of a file."""
-        if weights.layout == 'jax' and not NAMES.tables(weights):  # big_vision stores no sinusoids
-            return InferredPosition('sincos2d-moco', None, False)
-        return NAMES.infer_position(weights, sum(table_tokens(weights).values()))
-
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer arch, tokens, position encodings, norms and stem."""
-        (name, shape), position = infer_arch(weights, kind.archs), self.infer_position(weights)
-        heads, encodings = NAMES.infer_heads(weights), NAMES.describe(weights, position)
-        patch_size, patch_norm = weights.tensors['patch_embed.proj.weight'].shape[-1], NAMES.infer_patch_norm(weights)
-        counts = {token: weights.tensors[token].shape[1] for token in prefix_tokens(weights)}
-        tokens = [token if count == 1 else f'{token} ({count})' for token, count in counts.items()]
-        rows = {
-            'arch': name or 'custom',
-            **shape,
-            'patch_size': patch_size,
-            **encodings.rows,
-            'patch_norm': patch_norm,
-            'norm_placement': infer_norm_placement(weights),
-            'prefix tokens': ', '.join(tokens) or 'none',
-            'LayerScale': 'yes' if weights.has(LAYER_SCALE) else 'no',
-            'adapter': 'yes' if is_adapter(weights) else 'no',
-        }
-        config = dict(
-            arch=name or dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], 64)),
-            **position.img_size(patch_size),
-            **encodings.config,
-            patch_norm=patch_norm,
-            **self._other_options(weights),
-        )
-        notes = encodings.notes + self._notes(weights)
-        return Description(rows, config, notes if name or heads else [*notes, HEADS_ASSUMED])
-
-    def _other_options(self, weights: Weights) -> dict[str, Any]:
-        """Return what differs from the defaults of ``VisionTransformer``, apart from arch and position."""
-        tensors = weights.tensors
-        _, channels, _, patch_size = tensors['patch_embed.proj.weight'].shape
-        tokens, eps = prefix_tokens(weights), 1e-6
-        if weights.layout in ('mmseg', 'vit-pytorch', 'open_clip') or is_clip(weights) or is_uni_perceiver(weights):
-            eps = 1e-5
-        pads_tokens = is_adapter(weights) and (is_beit(weights) or is_uni_perceiver(weights))
-        different = dict(
-            patch_size=(patch_size, 16),
-            in_channels=(channels, 3),
-            with_cls_token=('cls_token' in tensors, True),
-            out_type=('cls_token' if 'cls_token' in tensors else 'featmap', 'cls_token'),
-            num_registers=(tensors['reg_token'].shape[1] if 'reg_token' in tensors else 0, 0),
-            with_prefix_pe=(not tokens or not NAMES.tables(weights) or bool(table_tokens(weights)), True),
-            norm_placement=(infer_norm_placement(weights), 'pre'),
-            ffn_type=('swiglu' if is_gated(weights) else 'mlp', 'mlp'),
-            qkv_bias=('qv' if 'blocks.0.attn.q_bias' in tensors else 'blocks.0.attn.qkv.bias' in tensors, True),
-            window_padding=('before-qkv' if pads_tokens else 'after-qkv', 'after-qkv'),
-            layer_scale_init_value=(1e-5 if 'blocks.0.gamma1' in tensors else 0.0, 0.0),
-            norm_cfg=(dict(type='LN', eps=eps), dict(type='LN', eps=1e-6)),
-            final_norm=('norm.weight' in tensors, True),
-        )
-        return {key: value for key, (value, default) in different.items() if value != default}
-
-    def _notes(self, weights: Weights) -> list[str]:
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what leaves no trace in files of some layouts."""
         hidden = len(weights.head_tensors.get('pre_logits.weight', ()))
         siglip = weights.layout != 'jax' and 'attn_pool.latent' in weights.dropped
         notes = {
             "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both": (
                 weights.normalisation is None
             ),
-            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise": weights.layout == 'mmseg',
-            f'weights of big_vision may want {TANH_GELU}, which leaves no trace': weights.layout == 'jax',
+            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise": weights.layout
+            == 'mmseg',
+            f'weights of big_vision may want {TANH_GELU}, which leaves no trace': weights.layout
+            == 'jax',
             f'some models of SigLIP want {TANH_GELU}, which leaves no trace': siglip,
             f"pre_logits is of the head, dict(type='VisionTransformerClsHead', hidden_dim={hidden}, ...)": hidden,
             "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')": (
@@ -176,11 +88,15 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     # fit
 
-    def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
+    def infer_table_tokens(
+        self, model: nn.Module, weights: Weights, grid: Grid | None
+    ) -> dict[str, int]:
         """Return the prefix tokens that a file's PE tables have rows for, and how many each."""
         return table_tokens(weights, grid)
 
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+    def fit(
+        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+    ) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; LayerScale must fit."""
         report.problems += _other_base(model, weights)
         weights = _with_patches_of(model, weights, report)
@@ -189,7 +105,9 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             weights = _without_prefix_rows(model, weights, options, report)
         return super().fit(model, weights, options, report)
 
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(
+        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
+    ) -> bool:
         """Check whether a tensor may keep its initial values.
 
         LayerScale may where the file has none, and over BEiT's weights the table of a LaPE beside its bias.
@@ -201,7 +119,9 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         return super().may_be_new(model, name, weights, options)
 
 
-def _without_prefix_rows(model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> Weights:
+def _without_prefix_rows(
+    model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+) -> Weights:
     """Add the PE's rows of prefix tokens to these tokens, which is the same where the PE joins at the input."""
     stored = table_tokens(weights, options.grid)
     tensors = dict(weights.tensors)
@@ -211,7 +131,9 @@ def _without_prefix_rows(model: nn.Module, weights: Weights, options: LoadOption
                 f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set with_prefix_pe=True'
             )
             continue
-        rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(list(stored.values()), dim=1)
+        rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(
+            list(stored.values()), dim=1
+        )
         for token, row in zip(stored, rows):
             tensors[token] = tensors[token] + row
         report.notes.append(f'the rows of {name} for {", ".join(stored)} were added to the tokens')
@@ -225,10 +147,12 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
     eps, padding = (model.recorded_arguments.get(key) for key in ('norm_cfg', 'window_padding'))
     after_qkv = padding == 'after-qkv' and is_adapter(weights)
     found = {
-        "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored and not own,
+        "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored
+        and not own,
         "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": own and not stored,
         "wrong base: the file is of Uni-Perceiver, which has patch_norm='post-posemb', with_prefix_pe=False and "
-        "norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver and (model.norm_pre is None or eps.get('eps') != 1e-5),
+        "norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver
+        and (model.norm_pre is None or eps.get('eps') != 1e-5),
         "wrong window_padding: the file's windows were padded before the qkv projection; set "
         "window_padding='before-qkv'": after_qkv and (stored or uni_perceiver),
     }

@@ -18,14 +18,21 @@ norm after tokens + PE. The norms of both have eps 1e-5.
 import re
 from dataclasses import replace
 
-from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.metadata import HALF
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.vit.big_vision import SIGN, from_jax, other_heads, patch_side, stem_order, to_big_vision
+from mmlape.models.vit.big_vision import (
+    SIGN,
+    from_jax,
+    other_heads,
+    patch_side,
+    stem_order,
+    to_big_vision,
+)
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 NAMES = TensorNames()
@@ -51,37 +58,47 @@ _MMSEG_NAMES = (
     *_MMPRETRAIN_NAMES,
 )
 
-# beginnings of names; '#' is the number of a layer
-_VIT_PYTORCH = {
-    'to_patch_embedding.1.': 'patch_embed.norm0.',
-    'to_patch_embedding.2.': 'patch_embed.proj.',
-    'to_patch_embedding.3.': 'patch_embed.norm1.',
-    'pos_embedding': 'pos_embed',
-    'transformer.layers.#.0.norm.': 'blocks.#.norm1.',
-    'transformer.layers.#.0.to_qkv.': 'blocks.#.attn.qkv.',
-    'transformer.layers.#.0.to_out.0.': 'blocks.#.attn.proj.',
-    'transformer.layers.#.1.net.0.': 'blocks.#.norm2.',
-    'transformer.layers.#.1.net.1.': 'blocks.#.mlp.fc1.',
-    'transformer.layers.#.1.net.4.': 'blocks.#.mlp.fc2.',
-    'transformer.norm.': 'norm.',
-    'mlp_head.': 'head.',
-}
-_OPEN_CLIP = {
-    'patchnorm_pre_ln.': 'patch_embed.norm0.',
-    'conv1.': 'patch_embed.proj.',
-    'class_embedding': 'cls_token',
-    'positional_embedding': 'pos_embed',
-    'ln_pre.': 'norm_pre.',
-    'ln_post.': 'norm.',
-    'transformer.resblocks.#.ln_1.': 'blocks.#.norm1.',
-    'transformer.resblocks.#.ln_2.': 'blocks.#.norm2.',
-    'transformer.resblocks.#.attn.in_proj_': 'blocks.#.attn.qkv.',
-    'transformer.resblocks.#.attn.out_proj.': 'blocks.#.attn.proj.',
-    'transformer.resblocks.#.mlp.c_fc.': 'blocks.#.mlp.fc1.',
-    'transformer.resblocks.#.mlp.c_proj.': 'blocks.#.mlp.fc2.',
-    'transformer.resblocks.#.ls_1.gamma': 'blocks.#.gamma1',
-    'transformer.resblocks.#.ls_2.gamma': 'blocks.#.gamma2',
-}
+_VIT_PYTORCH = NameTable(
+    {
+        'to_patch_embedding.1.': 'patch_embed.norm0.',
+        'to_patch_embedding.2.': 'patch_embed.proj.',
+        'to_patch_embedding.3.': 'patch_embed.norm1.',
+        'pos_embedding': 'pos_embed',
+        'transformer.layers.#.0.norm.': 'blocks.#.norm1.',
+        'transformer.layers.#.0.to_qkv.': 'blocks.#.attn.qkv.',
+        'transformer.layers.#.0.to_out.0.': 'blocks.#.attn.proj.',
+        'transformer.layers.#.1.net.0.': 'blocks.#.norm2.',
+        'transformer.layers.#.1.net.1.': 'blocks.#.mlp.fc1.',
+        'transformer.layers.#.1.net.4.': 'blocks.#.mlp.fc2.',
+        'transformer.norm.': 'norm.',
+        'mlp_head.': 'head.',
+    }
+)
+_OPEN_CLIP = NameTable(
+    {
+        'patchnorm_pre_ln.': 'patch_embed.norm0.',
+        'conv1.': 'patch_embed.proj.',
+        'class_embedding': 'cls_token',
+        'positional_embedding': 'pos_embed',
+        'ln_pre.': 'norm_pre.',
+        'ln_post.': 'norm.',
+        'transformer.resblocks.#.ln_1.': 'blocks.#.norm1.',
+        'transformer.resblocks.#.ln_2.': 'blocks.#.norm2.',
+        'transformer.resblocks.#.attn.in_proj_': 'blocks.#.attn.qkv.',
+        'transformer.resblocks.#.attn.out_proj.': 'blocks.#.attn.proj.',
+        'transformer.resblocks.#.mlp.c_fc.': 'blocks.#.mlp.fc1.',
+        'transformer.resblocks.#.mlp.c_proj.': 'blocks.#.mlp.fc2.',
+        'transformer.resblocks.#.ls_1.gamma': 'blocks.#.gamma1',
+        'transformer.resblocks.#.ls_2.gamma': 'blocks.#.gamma2',
+    }
+)
+_TIMM = NameTable(
+    {
+        'blocks.#.ls1.gamma': 'blocks.#.gamma1',
+        'blocks.#.ls2.gamma': 'blocks.#.gamma2',
+        'patch_embed.norm.': 'patch_embed.norm1.',
+    }
+)
 
 
 def _stem_as_convolution(tensors: Tensors) -> Tensors:
@@ -101,12 +118,10 @@ def _from_deit(tensors: Tensors) -> Tensors:
     DINOv2's mask token is of its pretraining only.
     """
     names = [
-        (r'\.ls([12])\.gamma$', r'.gamma\1'),
-        (r'^patch_embed\.norm\.', 'patch_embed.norm1.'),
         (r'^pre_logits\.fc\.', 'pre_logits.'),
         (r'^mask_token$', '/mask_token'),  # of a pretraining by masked patches
     ]
-    return _stem_as_convolution(rename_keys(tensors, names))
+    return _stem_as_convolution(rename_keys(_TIMM.read(tensors), names))
 
 
 def _from_dinov2(tensors: Tensors) -> Tensors:
@@ -114,7 +129,9 @@ def _from_dinov2(tensors: Tensors) -> Tensors:
     out = {}
     for name, value in _from_deit(tensors).items():
         if '.mlp.w12.' in name:
-            out |= {name.replace('w12', key): half for key, half in zip(('w1', 'w2'), value.chunk(2))}
+            out |= {
+                name.replace('w12', key): half for key, half in zip(('w1', 'w2'), value.chunk(2))
+            }
         else:
             out[name] = value
     return out
@@ -133,7 +150,9 @@ def _from_beit(tensors: Tensors) -> Tensors:
         if name == _SHARED_TABLE:
             out |= {f'blocks.{layer}.attn.{TABLE}': value.clone() for layer in layers}
         else:
-            out[f'/{name}' if name.endswith(INDEX) or name.startswith(_PRETRAINING) else name] = value
+            out[f'/{name}' if name.endswith(INDEX) or name.startswith(_PRETRAINING) else name] = (
+                value
+            )
     return out
 
 
@@ -146,7 +165,10 @@ _UNI_PERCEIVER = (
     (r'^(visual|video)_embed\.embeddings_norm\.', 'norm_pre.'),
     (r'^(visual|video)_embed\.(embeddings|patch_embed\.proj)\.', 'patch_embed.proj.'),
     (r'^(visual|video)_embed\.(embeddings_st_pos|patch_embed)\.', ''),
-    (r'^(?=token_embed|loss_prepare|.*\.loss_prepare|(visual|video)_embed\.embeddings_type\.)', '/'),
+    (
+        r'^(?=token_embed|loss_prepare|.*\.loss_prepare|(visual|video)_embed\.embeddings_type\.)',
+        '/',
+    ),
 )
 
 
@@ -155,7 +177,10 @@ def _from_uni_perceiver(tensors: Tensors) -> Tensors:
     bare = rename_keys(tensors, [(r'^fused_encoder\.', '')])
     out = rename_keys(bare, _UNI_PERCEIVER)
     places, times = (out.pop(f'{name}_pos_embed.weight') for name in ('spatial', 'temporal'))
-    return out | {'pos_embed': (places + times[:1])[None], '/temporal_pos_embed.weight[1:]': times[1:]}
+    return out | {
+        'pos_embed': (places + times[:1])[None],
+        '/temporal_pos_embed.weight[1:]': times[1:],
+    }
 
 
 def to_deit(tensors: Tensors) -> Tensors:
@@ -165,10 +190,11 @@ def to_deit(tensors: Tensors) -> Tensors:
 
 def to_timm(tensors: Tensors) -> Tensors:
     """Give LayerScale and the stem's norm timm's names; where tokens + PE are normed, its stem has no bias."""
-    names = [(r'\.gamma([12])$', r'.ls\1.gamma'), (r'^patch_embed\.norm1\.', 'patch_embed.norm.')]
-    out = rename_keys(to_deit(tensors), names)
+    out = _TIMM.write(to_deit(tensors))
     out |= {name: with_batch_axis(value) for name, value in out.items() if name == 'pos_embed'}
-    return {k: v for k, v in out.items() if k != 'patch_embed.proj.bias' or 'norm_pre.weight' not in out}
+    return {
+        k: v for k, v in out.items() if k != 'patch_embed.proj.bias' or 'norm_pre.weight' not in out
+    }
 
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
@@ -183,18 +209,15 @@ def _from_mmseg(tensors: Tensors) -> Tensors:
     return out
 
 
-def _rename(tensors: Tensors, names: dict[str, str]) -> Tensors:
-    pairs = [(f'^{re.escape(old)}'.replace(r'\#', r'(\d+)'), new.replace('#', r'\1')) for old, new in names.items()]
-    return rename_keys(tensors, pairs)
-
-
 def _from_vit_pytorch(tensors: Tensors) -> Tensors:
     """Translate; a model that pools by the mean has a class token of no rows."""
-    out = _rename(tensors, _VIT_PYTORCH)
+    out = _VIT_PYTORCH.read(tensors)
     out['patch_embed.norm0.weight'], out['patch_embed.norm0.bias'] = (
         stem_order(out[f'patch_embed.norm0.{leaf}']) for leaf in ('weight', 'bias')
     )
-    out['patch_embed.proj.weight'] = stem_order(out['patch_embed.proj.weight'].t()).t()  # (D, C*P*P)
+    out['patch_embed.proj.weight'] = stem_order(
+        out['patch_embed.proj.weight'].t()
+    ).t()  # (D, C*P*P)
     for name in ('pos_embed', 'cls_token'):
         if name in out:
             out[name] = out[name].reshape(1, -1, out[name].shape[-1])
@@ -206,11 +229,23 @@ def _from_vit_pytorch(tensors: Tensors) -> Tensors:
 def _from_open_clip(tensors: Tensors) -> Tensors:
     """Translate the image tower; the text tower and the projections are marked as other parts."""
     towers = any(name.startswith('visual.') for name in tensors)
-    image = {name.removeprefix('visual.'): value for name, value in tensors.items() if name.startswith('visual.')}
-    out = {f'/{name}': value for name, value in tensors.items() if towers and not name.startswith('visual.')}
+    image = {
+        name.removeprefix('visual.'): value
+        for name, value in tensors.items()
+        if name.startswith('visual.')
+    }
+    out = {
+        f'/{name}': value
+        for name, value in tensors.items()
+        if towers and not name.startswith('visual.')
+    }
     # behind a pooling by attention, the last norm is of what was pooled
-    others = ('proj', 'attn_pool.', *(['ln_post.'] if any(name.startswith('attn_pool.') for name in image) else []))
-    for name, value in _rename(image if towers else tensors, _OPEN_CLIP).items():
+    others = (
+        'proj',
+        'attn_pool.',
+        *(['ln_post.'] if any(name.startswith('attn_pool.') for name in image) else []),
+    )
+    for name, value in _OPEN_CLIP.read(image if towers else tensors).items():
         out[f'/{name}' if name.startswith(others) else name] = value
     out['cls_token'] = out['cls_token'].reshape(1, 1, -1)
     out['pos_embed'] = out['pos_embed'][None]
@@ -224,22 +259,28 @@ def to_open_clip(tensors: Tensors) -> Tensors:
         out['patch_embed.proj.weight'] = out['patch_embed.proj.weight'].flatten(1)
         out['patch_embed.proj.bias'] = tensors['patch_embed.proj.bias']
     out['cls_token'], out['pos_embed'] = out['cls_token'].flatten(), out['pos_embed'].flatten(0, -2)
-    names = {new: old for old, new in _OPEN_CLIP.items()}
-    return {f'visual.{name}': value for name, value in _rename(out, names).items()}
+    return {f'visual.{name}': value for name, value in _OPEN_CLIP.write(out).items()}
 
 
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
+TORCH_EPS = dict(norm_cfg=dict(type='LN', eps=1e-5))
+"""The norms of code that leaves torch's default."""
 EVA_NAMES = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 """Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
 DINOV2_GIANT = 'dinov2-giant'
 _SPM = r'spm\.stem\.'
 _BEIT = (r'blocks\.0\.attn\.q_bias', rf'(blocks\.0\.attn|rel_pos_bias)\.{TABLE}')
-_IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight', r'(visual|video)_embed\.')
+_IN_UNI_PERCEIVER = (
+    r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight',
+    r'(visual|video)_embed\.',
+)
 ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
 BEIT = Layout('beit', _BEIT, _from_beit)
 BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
 UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver)
-UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver)
+UNI_PERCEIVER_ADAPTER = Layout(
+    'uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver
+)
 ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
 PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
@@ -250,13 +291,34 @@ LAYOUTS = (
     *PYRAMIDS,
     BEIT,
     UNI_PERCEIVER,
-    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
+    Layout(
+        'deit',
+        (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'),
+        _from_deit,
+    ),
     Layout(DINOV2_GIANT, (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'), _from_dinov2),
-    Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
-    Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
+    Layout(
+        'mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain
+    ),
+    Layout(
+        'mmseg',
+        (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'),
+        _from_mmseg,
+        arguments=TORCH_EPS,
+    ),
     Layout('jax', (SIGN,), from_jax, IMAGES_OF_JAX),
-    Layout('vit-pytorch', (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'), _from_vit_pytorch),
-    Layout('open_clip', (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'), _from_open_clip),
+    Layout(
+        'vit-pytorch',
+        (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'),
+        _from_vit_pytorch,
+        arguments=TORCH_EPS,
+    ),
+    Layout(
+        'open_clip',
+        (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'),
+        _from_open_clip,
+        arguments=TORCH_EPS,
+    ),
 )
 
 
@@ -311,6 +373,10 @@ _PLAIN = (
     rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){_LEAF}'
 )
 _TABLE = ((AbsolutePosition,),)
+_CLASS_TOKEN = {'a class token': 'cls_token'}
+_LAST_NORM = {'a last norm': r'norm\.weight'}
+_QKV_BIAS = {'a bias of queries, keys and values': r'blocks\.0\.attn\.qkv\.bias'}
+_PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
 
 
 def to_classifier(tensors: Tensors) -> Tensors:
@@ -335,10 +401,25 @@ def _mean_pooling(weights: Weights) -> list[str]:
     return ["a head on out_type='avg_featmap' beside a class token"] if mean else []
 
 
+def _rowless_tokens(weights: Weights) -> list[str]:
+    """Return tokens before the patches if no table has rows for them."""
+    rowless = prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights)
+    return ['tokens without a row of the PE'] if rowless else []
+
+
+def _rms_stem(weights: Weights) -> list[str]:
+    """Return a norm of patches that is not LayerNorm, since it has no bias."""
+    norm0 = 'patch_embed.norm0.'
+    bare = f'{norm0}weight' in weights.tensors and f'{norm0}bias' not in weights.tensors
+    return ['a norm of the patches without a bias'] if bare else []
+
+
 def _clashes_in_timm(weights: Weights) -> list[str]:
     rows = NAMES.tables(weights) and list(table_tokens(weights))
     wrong = 'dist_token' in weights.tensors and rows != ['cls_token', 'dist_token']
-    return _stem_bias(weights) + ['a dist_token beside registers or without a row of the PE'] * wrong
+    return (
+        _stem_bias(weights) + ['a dist_token beside registers or without a row of the PE'] * wrong
+    )
 
 
 TARGETS = {
@@ -353,7 +434,13 @@ TARGETS = {
             'patch_norm': ['none', 'post', 'post-posemb'],
             'norm_placement': ['sub-ln'],
             **dict.fromkeys(
-                ('with_cls_token', 'num_registers', 'with_prefix_pe', 'qkv_bias', 'layer_scale_init_value')
+                (
+                    'with_cls_token',
+                    'num_registers',
+                    'with_prefix_pe',
+                    'qkv_bias',
+                    'layer_scale_init_value',
+                )
             ),
             **dict.fromkeys(('final_norm', 'norm_cfg', 'act_cfg', 'out_type')),
         },
@@ -362,6 +449,11 @@ TARGETS = {
     'lape': Target(
         to_deit,
         'model',
+        needed={
+            **_CLASS_TOKEN,
+            **_LAST_NORM,
+            'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}',
+        },
         names=rf'{_PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{_LEAF}'
         r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
         encodings=(*_TABLE, ('rpe',)),
@@ -371,11 +463,12 @@ TARGETS = {
             'patch_norm': ['none'],
             **dict.fromkeys(('qkv_bias', 'norm_cfg', 'out_type')),
         },
-        clashes=_mean_pooling,
+        clashes=lambda weights: _mean_pooling(weights) + _rowless_tokens(weights),
     ),
     'big_vision': Target(
         lambda tensors: to_big_vision(to_deit(tensors)),
         names=rf'{_PLAIN}|patch_embed\.norm[01]{_LEAF}',
+        needed={**_LAST_NORM, **_QKV_BIAS, **_PE_TABLE},
         encodings=_TABLE,
         arguments={
             'pe_joining': ['default'],
@@ -383,12 +476,19 @@ TARGETS = {
             'act_cfg': [TANH_GELU],
             **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
         },
-        clashes=lambda weights: other_heads(weights) + _mean_pooling(weights),
+        clashes=lambda weights: other_heads(weights) + _mean_pooling(weights) + _rms_stem(weights),
         head_names=('head.', 'pre_logits.'),
     ),
     'open_clip': Target(
         to_open_clip,
         names=rf'{_PLAIN}|(norm_pre|patch_embed\.norm0){_LEAF}|blocks\.\d+\.gamma[12]',
+        needed={
+            **_CLASS_TOKEN,
+            **_LAST_NORM,
+            **_QKV_BIAS,
+            **_PE_TABLE,
+            'a norm after the PE': r'norm_pre\.weight',
+        },
         encodings=_TABLE,
         arguments={
             'pe_joining': ['default'],
@@ -397,7 +497,7 @@ TARGETS = {
             'act_cfg': [GELU, dict(type='mmpretrain.QuickGELU'), dict(type='QuickGELU')],
             **dict.fromkeys(('layer_scale_init_value', 'out_type')),
         },
-        clashes=_stem_bias,
+        clashes=lambda weights: _stem_bias(weights) + _rowless_tokens(weights) + _rms_stem(weights),
         head_names=(),
     ),
 }

@@ -13,7 +13,17 @@ from mmlape.models.layers.transformer_layer import FFN_TYPES, TransformerEncoder
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import name_models, resolve_arch, with_variants
 from mmlape.models.position import Position, PositionType, Stream, resolve_position
-from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
+from mmlape.models.vit.bases import (
+    AUGREG,
+    BEIT,
+    BEIT_VARIANTS,
+    BIG_VISION,
+    CLIP,
+    DINOV2,
+    UNI_PERCEIVER,
+    patched,
+    sizes,
+)
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
 
@@ -133,7 +143,17 @@ class VisionTransformer(IsotropicBackbone):
     checkpoint_adapter = ViTCheckpointAdapter()
     model_names = (
         name_models('{}', ARCHS)
-        | with_variants(sizes('augreg', {}, 'tiny') | sizes('augreg', AUGREG, 'base', 'large'))
+        | with_variants(
+            sizes('augreg', {}, 'tiny')
+            | sizes('augreg', AUGREG, 'base', 'large')
+            | patched('augreg', 32, AUGREG, 'small', 'base')
+            | patched('vit', 16, BIG_VISION, 'tiny', 'small', 'base')
+            | patched('vit', 32, BIG_VISION, 'small', 'base')
+        )
+        | sizes('dinov2', DINOV2, 'small', 'base', 'large')
+        | patched('clip', 16, CLIP, 'base')
+        | patched('clip', 32, CLIP, 'base')
+        | patched('clip', 14, CLIP, 'large')
         | with_variants(sizes('beit', BEIT | BEIT_OUTPUT, 'base', 'large'), BEIT_VARIANTS)
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )

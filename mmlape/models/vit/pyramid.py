@@ -15,15 +15,16 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import ceil_div, contiguous, pad_to_multiple, require_patch, to_maps
 from mmlape.models.named_layers import build_norm
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
-from mmlape.models.vit.layouts import is_pyramid, prefix_tokens
+from mmlape.models.vit.layouts import is_pyramid
 from mmlape.models.vit.model import VisionTransformer
 
 STRIDES = (4, 8, 16, 32)
-FIXED = dict(num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end')
+FIXED = dict(
+    num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end'
+)
 PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
 
 
@@ -34,17 +35,14 @@ class PyramidCheckpointAdapter(ViTCheckpointAdapter):
         """Check for the deconvolutions."""
         return is_pyramid(weights)
 
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer the ViT, and which norms the maps have."""
-        rows, config, notes = super().infer(kind, weights)
-        for key in ('out_type', 'final_norm', 'with_cls_token', 'with_prefix_pe'):
-            config.pop(key, None)
-        config |= {'with_cls_token': True} if prefix_tokens(weights) else {}
-        if 'norm1.weight' not in weights.tensors:
-            config |= dict(norm_maps=False, up_norm_cfg=dict(type='SyncBN'))
-        return Description(rows, config, ['out_indices and windows leave no trace in a file', *notes])
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what leaves no trace in a file, too."""
+        trace = 'out_indices and windows leave no trace in a file'
+        return [*([] if weights.recorded else [trace]), *super().notes(weights)]
 
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(
+        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
+    ) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT those of the pyramid may."""
         if name.startswith(PARTS):
             return not is_pyramid(weights)
@@ -91,11 +89,19 @@ class ViTPyramid(VisionTransformer):
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTPyramid works with {key}={only!r} only, not {kwargs[key]!r}')
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
-        super().__init__(arch, img_size, out_indices=-1 if out_indices is None else out_indices, **shared, **kwargs)
+        super().__init__(
+            arch,
+            img_size,
+            out_indices=-1 if out_indices is None else out_indices,
+            **shared,
+            **kwargs,
+        )
         if out_indices is None:
             self.out_indices = [max(0, round((i + 1) * self.num_layers / 4) - 1) for i in range(4)]
         if len(self.out_indices) not in (1, 4):
-            raise ConfigError(f'out_indices={out_indices!r}: a pyramid is made of four layers, or of one')
+            raise ConfigError(
+                f'out_indices={out_indices!r}: a pyramid is made of four layers, or of one'
+            )
         self.strides, dims = STRIDES, self.embed_dims
         norm_cfg = kwargs.get('norm_cfg') or dict(type='LN', eps=1e-6)
         for i in range(1, 5):
@@ -130,9 +136,15 @@ class ViTPyramid(VisionTransformer):
         maps = [contiguous(to_maps(x, hw)) for x in normed]
         maps = [self.up1(maps[0]), self.up2(maps[1]), maps[2], F.max_pool2d(maps[3], 2)]
         shapes = [(ceil_div(height, stride), ceil_div(width, stride)) for stride in STRIDES]
-        f1, f2, f3, f4 = (m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True))
+        f1, f2, f3, f4 = (
+            m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True)
+        )
         return f1, f2, f3, f4
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
-        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}
+        return (
+            {'cls_token': 1}
+            if self.with_prefix_pe and not self.position.joining.patches_only
+            else {}
+        )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlape.models.base.checkpoint import ShapesAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.named_layers import build_norm
@@ -69,20 +69,8 @@ class CeiT(IsotropicBackbone):
     paper_name = 'CeiT'
     out_types = (*OUT_TYPES, 'layer_pool')
     without_prefix = "set with_cls_token=False and out_type='layer_pool', or 'featmap' for maps"
-    checkpoint_adapter = ShapesAdapter(
-        signs=(r'i2t\.proj\.', r'blocks\.0\.leff\.'),
-        stem='i2t',
-        widths=dict(
-            embed_dims='i2t.proj.weight',
-            feedforward_channels='blocks.0.leff.conv1.weight',
-            stem_channels='i2t.backbone.conv.weight',
-        ),
-        without={
-            'cls_token': dict(with_cls_token=False, out_type='layer_pool'),
-            'pos_layer_embed': dict(out_type='featmap'),
-        },
-        channels=lambda tensors: tensors['i2t.backbone.conv.weight'].shape[1],
-    )
+    archs = ARCHS
+    checkpoint_adapter = CheckpointAdapter(signs=(r'i2t\.proj\.', r'blocks\.0\.leff\.'))
     embedding_names = ('i2t.',)
     patch_size = 16
 

@@ -85,6 +85,7 @@ class CompactTransformer(IsotropicBackbone):
         **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
     }
     paper_name = staticmethod(_paper_name)
+    archs = ARCHS
     checkpoint_adapter = CompactCheckpointAdapter()
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')

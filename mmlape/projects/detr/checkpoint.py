@@ -5,17 +5,18 @@ for each of the 80 categories and one for no object.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.lookup import Size
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import Description, TensorNames
+from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings
 
@@ -82,29 +83,15 @@ class DETRCheckpointAdapter(CheckpointAdapter):
     names = NAMES
     config_key: ClassVar[str] = 'model'
 
-    def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer widths, position encodings and class head."""
-        tensors, position = weights.tensors, NAMES.infer_position(weights)
-        if 'pe_type' not in weights.recorded:
-            inside = position.pe_type
-            position = position._replace(pe_type='sine' if inside == 'none' else ['sine', inside])
-        encodings, fitting = NAMES.describe(weights, position), _infer_joinings(weights)
-        layers = {name.split('.')[2] for name in tensors if name.startswith('encoder.layers.')}
-        queries, classes = tensors['query_embedding.weight'], len(tensors[CLASS_HEAD[0]])
-        rows = {
-            'embed_dims': queries.shape[1],
-            'encoder layers': len(layers),
-            'queries': len(queries),
-            'class head': BY_ID if classes == ROWS else f'{classes - 1} classes, no object',
-            **{key: value for key, value in encodings.rows.items() if key != 'pe grid'},
-            'pe_joining': ' or '.join(fitting),
-        }
-        notes = []
-        if not weights.recorded:
-            notes.append("the file does not say whether it was trained with the absolute PE, 'sine'")
-        if len(fitting) > 1:
-            notes.append(f'the file does not say whether pe_joining is {" or ".join(fitting)}')
-        return Description(rows, {**encodings.config, 'pe_joining': fitting[0]}, notes + encodings.notes)
+    def size(self, weights: Weights) -> Size:
+        """Return the width, and the number of layers of the encoder."""
+        return weights.tensors['query_embedding.weight'].shape[1], len(NAMES.layers(weights))
+
+    def rows(self, weights: Weights) -> dict[str, Any]:
+        """Return what a file tells, its queries and its class head among it."""
+        queries, classes = len(weights.tensors['query_embedding.weight']), len(weights.tensors[CLASS_HEAD[0]])
+        head = BY_ID if classes == ROWS else f'{classes - 1} classes, no object'
+        return {**super().rows(weights), 'queries': queries, 'class head': head}
 
     def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
         """Refuse, since only backbones are drawn."""
@@ -141,7 +128,3 @@ def fitting_joinings() -> list[str]:
         for name, joining in joinings().items()
         if joining.name == 'default' or (joining.with_norm and not joining.at_input)
     ]
-
-
-def _infer_joinings(weights: Weights) -> list[str]:
-    return [name for name in NAMES.infer_joinings(weights) if name in fitting_joinings()]

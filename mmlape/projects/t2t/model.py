@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlape.models.base.checkpoint import ShapesAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
@@ -64,20 +64,8 @@ class T2TViT(IsotropicBackbone):
 
     model_names = name_models('{}', ARCHS)
     paper_name = 'T2T-ViT'
-    checkpoint_adapter = ShapesAdapter(
-        signs=(r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.'),
-        stem='tokens_to_token',
-        widths=dict(
-            embed_dims='tokens_to_token.project.weight',
-            feedforward_channels='blocks.0.mlp.fc1.weight',
-            token_dims='tokens_to_token.attention1.norm2.weight',
-        ),
-        without={
-            'tokens_to_token.attention1.w': dict(tokens_type='transformer'),  # only performers have random features
-            'cls_token': dict(with_cls_token=False, out_type='featmap'),
-        },
-        channels=lambda tensors: len(tensors['tokens_to_token.attention1.norm1.weight']) // 7**2,  # of the first split
-    )
+    archs = ARCHS
+    checkpoint_adapter = CheckpointAdapter(signs=(r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.'))
     embedding_names = ('tokens_to_token.',)
     patch_size = 16
 

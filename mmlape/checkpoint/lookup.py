@@ -1,0 +1,74 @@
+"""Find the model that a file is of by comparison: names and shapes of its tensors are those of the model.
+
+Candidates are filtered by width and depth before one is built, on the meta device.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import signature as parameters_of
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.errors import MMLaPEError
+from mmlape.kinds import BACKBONES
+
+DERIVED = ('relative_position_index',)
+"""Ends of the names of tensors that a model computes from its arguments, and that not every file has."""
+
+Signature = frozenset[tuple[str, tuple[int, ...]]]
+Size = tuple[int | None, int | None]
+"""The width of the first layer's tokens and the number of layers, as far as they are known."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration of a backbone that a file may be of."""
+
+    name: str  # of the model, or of the config that it is of
+    config: Mapping[str, Any]  # its ``type`` and arguments
+
+
+@dataclass(frozen=True)
+class Match:
+    """A candidate of a file's names and shapes."""
+
+    name: str
+    config: dict[str, Any]  # made for the grid of the file's position encoding
+    model: nn.Module  # on the meta device
+
+
+def signature(tensors: Mapping[str, Tensor]) -> Signature:
+    """Return names and shapes of tensors, but for what a model computes itself."""
+    return frozenset(
+        (name, tuple(value.shape)) for name, value in tensors.items() if not name.endswith(DERIVED)
+    )
+
+
+def kind_of(config: Mapping[str, Any]) -> type | None:
+    """Return the class of a backbone's configuration; None if it is not known."""
+    return BACKBONES.get(str(config.get('type')).rpartition('.')[2])
+
+
+def size_of(config: Mapping[str, Any]) -> Size:
+    """Return the size that a configuration says, without building the model."""
+    kind = kind_of(config)
+    parameter = parameters_of(kind).parameters.get('arch') if kind else None
+    if parameter is None:
+        return None, None
+    arch = config.get('arch', parameter.default)
+    arch = kind.archs.get(arch, {}) if isinstance(arch, str) else arch
+    depths = arch.get('depths')
+    return arch.get('embed_dims'), sum(depths) if depths else arch.get('num_layers')
+
+
+def build(config: Mapping[str, Any]) -> nn.Module | None:
+    """Build a backbone on the meta device; None if its class is unknown or refuses an argument."""
+    kind = kind_of(config)
+    options = {key: value for key, value in config.items() if key not in ('type', 'init_cfg')}
+    try:
+        with torch.device('meta'):
+            return kind(**options) if kind else None
+    except (MMLaPEError, TypeError, ValueError):
+        return None

@@ -1,0 +1,131 @@
+"""Files are described by comparison: a model with a name is found by names and shapes, and nothing is guessed."""
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_helpers import assert_same, run_file, save
+from model_helpers import vit
+
+from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.lookup import Candidate, signature, size_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.errors import CheckpointError
+from mmlape.models import TimmViT, VisionTransformer
+from mmlape.models.names import find_model, get_model, list_models
+from mmlape.registry import MODELS
+
+NAMED = [name for name in list_models() if not name.startswith('timm/')]
+SMALL = {
+    'deit-tiny-lape': ('mmlape', 'lape', 'classifier'),
+    'deit-tiny-dpn': ('big_vision',),
+    'deit-tiny-distilled': ('timm',),
+    'deit-tiny-adapter': ('mmlape',),
+    'swin-tiny': ('swin', 'timm', 'mmpretrain'),
+    'vit-lite-2-4': ('compact-transformers',),
+    't2t-vit-7-lape': ('mmlape',),
+    'ceit-tiny': ('mmlape',),
+}
+"""Models with a name, and layouts that each has a place in."""
+
+
+def loaded(found: dict) -> torch.nn.Module:
+    """Build what ``inspect`` prints, with the file that it names."""
+    model = MODELS.build(eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}}))
+    model.init_weights()
+    return model
+
+
+def test_each_model_with_a_name_has_its_own_names_and_shapes():
+    """Two names of one signature are two names of one model: their arguments are equal."""
+    known: dict = {}
+    for name in NAMED:
+        kind, options = find_model(name)
+        with torch.device('meta'):
+            own = signature(kind(**options).state_dict())
+        twin = known.setdefault(own, (name, kind, options))
+        assert twin[1:] == (kind, options), f'{name} and {twin[0]} are different models of the same names and shapes'
+    assert len(NAMED) > 150
+
+
+def test_the_size_of_a_model_is_known_without_building_it():
+    for name in NAMED:
+        kind, options = find_model(name)
+        width, depth = size_of({'type': f'mmlape.{kind.__name__}', **options})
+        assert width and depth, name
+
+
+@pytest.mark.parametrize(('name', 'to'), [(name, to) for name, layouts in SMALL.items() for to in layouts])
+def test_a_named_model_is_found_by_a_file_of_each_layout(tmp_path, name, to):
+    source = get_model(name, **(dict(act_cfg=dict(type='GELU', approximate='tanh')) if to == 'big_vision' else {}))
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    written = tmp_path / ('b.npz' if to == 'big_vision' else 'b.pth')
+    convert(path, written, to)
+    found = inspect(written)
+    assert found['model'] == name
+    model = loaded(found)
+    assert_same(model, source)
+    assert not model.load_report.new and not model.load_report.resized
+
+
+@pytest.mark.parametrize('size', [112, (64, 160)], ids=str)
+def test_a_named_model_is_found_for_images_of_another_size(tmp_path, size):
+    """Of a square table the grid follows; of another one the file has to record it."""
+    source = VisionTransformer('deit-tiny', size, pe_joining='lape')
+    record = metadata_of(source).plain()
+    del record['backbones']['']['config']  # as older files have it
+    path = save(tmp_path / 'a.pth', source.state_dict(), meta={KEY: record})
+    model = loaded(inspect(path))
+    assert_same(model, source)
+    assert model.grid == source.grid and not model.load_report.resized
+    foreign = inspect(save(tmp_path / 'b.pth', source.state_dict()))
+    assert ('model' in foreign) == (size == 112)
+
+
+def test_what_an_older_file_records_is_compared(tmp_path):
+    """It names another joining than the model of that name, and another number of heads than any."""
+    source = VisionTransformer('deit-tiny', pe_joining='lape-shared')
+    record = metadata_of(source).plain()
+    own = record['backbones']['']
+    del own['config']
+    found = inspect(save(tmp_path / 'a.pth', source.state_dict(), meta={KEY: record}))
+    assert 'model' not in found and loaded(found).joining.name == 'lape-shared'
+    own['num_heads'] = 6
+    found = inspect(save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record}))
+    assert 'name the CONFIG' in found['to load it'] and found['num_heads'] == 6
+
+
+def test_a_model_without_a_name_is_described_and_not_guessed(tmp_path):
+    found = inspect(save(tmp_path / 'a.pth', vit(pe_joining='lape', patch_norm='dual').state_dict()))
+    assert (found['layout'], found['width'], found['layers'], found['pos_embed']) == ('deit', 24, 2, (1, 17, 24))
+    assert 'blocks.*.pe_norm' in found['norms'] and 'patch_embed.norm0' in found['norms']
+    assert 'attn.qkv.weight (72, 24)' in found['first layer']
+    assert 'no model of mmlape.VisionTransformer that has a name' in found['to load it']
+    assert 'pe_type' not in found and 'model' not in found
+
+
+def test_our_files_are_pasted_whatever_their_model_is(tmp_path):
+    for source in (
+        vit(pe_joining='lape', pe_norm='scalar', patch_norm='no-learnable', img_size=(48, 16), qkv_bias=False),
+        TimmViT('test_vit', img_size=64, pe_joining='lape', model_args=dict(depth=3)),
+    ):
+        model = loaded(inspect(run_file(tmp_path / 'a.pth', source)))
+        assert_same(model, source)
+        assert metadata_of(model).plain() == metadata_of(source).plain()
+
+
+def test_candidates_of_another_size_are_not_built(monkeypatch):
+    import mmlape.models.base.checkpoint as module
+
+    weights = module.Weights('deit', VisionTransformer('deit-tiny').state_dict())
+    monkeypatch.setattr(module, 'build', lambda config: pytest.fail('built'))
+    adapter = VisionTransformer.checkpoint_adapter
+    for options in (dict(arch='deit-small'), dict(arch='vit-large'), {}):
+        assert adapter.compare(Candidate('x', dict(type='mmlape.VisionTransformer', **options)), weights) is None
+
+
+def test_an_npz_of_ours_is_refused_as_it_has_no_place_for_the_configuration(tmp_path):
+    path = run_file(tmp_path / 'a.pth', vit())
+    with pytest.raises(CheckpointError, match=r"an \.npz has no place for .*'config'"):
+        convert(path, tmp_path / 'b.npz', 'mmlape')
+    convert(save(tmp_path / 'foreign.pth', vit().state_dict()), tmp_path / 'c.npz', 'mmlape')
+    assert len(np.load(tmp_path / 'c.npz').files) == len(vit().state_dict())
