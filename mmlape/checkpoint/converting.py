@@ -33,7 +33,8 @@ NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relativ
 TOOLBOXES = ('mmdet', 'mmseg')
 OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
 UNKNOWN = (
-    'name the CONFIG that it was trained with: the file records none, and no model of mmlape.{} that has a name has '
+    'name the CONFIG that it was trained with: the file records none, and no model of mmlape.{} '
+    'that has a name has '
     'these names and shapes'
 )
 
@@ -82,7 +83,8 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
     if weights.dropped or weights.head_tensors:
         notes = [
             *notes,
-            f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out',
+            f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are '
+            'left out',
         ]
     averages = next((key for key in AVERAGES if key in content), None)
     if averages_only(content):
@@ -93,7 +95,8 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
     elif averages:
         notes = [
             *notes,
-            f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them',
+            f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` '
+            'takes them',
         ]
     images = weights.normalisation
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
@@ -172,7 +175,8 @@ def write_tensors(
         raise CheckpointError(f'{path.name}: the name must end with {" or ".join(OUT_SUFFIXES)}')
     if path.suffix == '.npz' and recorded:
         raise CheckpointError(
-            f'{path.name}: an .npz has no place for what the source records, {recorded}; write a .pth or .safetensors'
+            f'{path.name}: an .npz has no place for what the source records, {recorded}; write a '
+            '.pth or .safetensors'
         )
     if path.exists() and not overwrite:
         raise CheckpointError(f'{path} is there already; choose another name or pass --overwrite')

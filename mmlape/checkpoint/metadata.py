@@ -244,7 +244,8 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
         require_limits(backbones)
     except ValueError as error:
         raise CheckpointError(
-            f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
+            f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command "
+            'writes this'
         ) from error
     return Metadata(backbones, stored_normalisation(content, stored, path))
 

@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     )
     shape = ' x '.join(map(str, size))
     print(
-        f'wrote {args.out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit {args.tolerance:g})'
+        f'wrote {args.out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit '
+        f'{args.tolerance:g})'
     )
     return 0

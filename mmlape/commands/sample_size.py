@@ -71,12 +71,14 @@ def run(args: argparse.Namespace) -> int:
     ends = spread.interval()
     known = f'; its 95 % interval is {ends[0]:.2f} to {ends[1]:.2f}' if ends else ''
     print(
-        f'standard deviation{" of the differences" if args.paired else ""}: {spread.std:.2f} points, {source}{known}'
+        f'standard deviation{" of the differences" if args.paired else ""}: {spread.std:.2f} '
+        f'points, {source}{known}'
     )
     title = f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "unpaired"} test'
     console().print(console_table(table, title))
     if ends:
         print(
-            'The outer columns are for the ends of the interval: a small pilot estimates its spread poorly.'
+            'The outer columns are for the ends of the interval: a small pilot estimates its '
+            'spread poorly.'
         )
     return 0

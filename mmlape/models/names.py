@@ -28,7 +28,8 @@ def resolve_arch(arch: str | dict, archs: Mapping[str, dict]) -> dict:
     if isinstance(arch, str):
         if arch not in archs:
             raise ConfigError(
-                f'unknown arch={arch!r}; choose one of: {", ".join(archs)}, or a dict with {sorted(keys)}'
+                f'unknown arch={arch!r}; choose one of: {", ".join(archs)}, or a dict with '
+                f'{sorted(keys)}'
             )
         return archs[arch]
     if set(arch) != keys:
@@ -47,7 +48,9 @@ def name_models(
     An arch 'tiny' and the pattern 'swin-{}' give 'swin-tiny', 'swin-tiny-lape', 'swin-tiny-dpn', 'swin-tiny-lape-dpn';
     slashes of an arch become hyphens. ``variants`` have what the suffix of a name adds to the arguments.
     """
-    return with_variants({pattern.format(arch.replace('/', '-')): dict(arch=arch) for arch in archs}, variants)
+    return with_variants(
+        {pattern.format(arch.replace('/', '-')): dict(arch=arch) for arch in archs}, variants
+    )
 
 
 def with_variants(
@@ -87,7 +90,9 @@ def get_model(name: str, pretrained: bool | str | Path | None = None, **override
     _check_arguments(name, kind, options)
     if pretrained:
         if 'init_cfg' in options:
-            raise ConfigError(f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them')
+            raise ConfigError(
+                f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them'
+            )
         options |= _weights(name, kind, pretrained)
     model = kind(**options)
     if pretrained:
@@ -105,12 +110,15 @@ def _check_arguments(name: str, kind: type, options: Mapping) -> None:
     unknown = next((key for key in options if key not in known), None)
     if unknown == 'num_classes':
         raise ConfigError(
-            f'get_model({name!r}): num_classes is of a head, and this is a backbone: for a classifier, take '
+            f'get_model({name!r}): num_classes is of a head, and this is a backbone: for a '
+            'classifier, take '
             'mmlape.add_lape(timm.create_model(...)), or a config of configs/classification'
         )
     if unknown is not None:
         close = difflib.get_close_matches(unknown, known, 3, 0.5) or sorted(known)
-        raise ConfigError(f'get_model({name!r}): {kind.__name__} has no {unknown}; it has {", ".join(close)}')
+        raise ConfigError(
+            f'get_model({name!r}): {kind.__name__} has no {unknown}; it has {", ".join(close)}'
+        )
 
 
 def parameters(kind: type) -> dict[str, Any]:
@@ -118,7 +126,11 @@ def parameters(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in kind.__mro__:
         own = list(signature(base.__init__).parameters.values())[1:]
-        named = {parameter.name: parameter.default for parameter in own if parameter.kind not in _VARIABLE}
+        named = {
+            parameter.name: parameter.default
+            for parameter in own
+            if parameter.kind not in _VARIABLE
+        }
         found = named | found
         if len(named) == len(own):
             break
@@ -135,7 +147,8 @@ def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:
         return dict(init_cfg=dict(type='Pretrained', checkpoint=str(pretrained)))
     if 'pretrained' not in parameters(kind):
         raise ConfigError(
-            f'get_model({name!r}): no weights belong to this name; give pretrained the path or address of a file'
+            f'get_model({name!r}): no weights belong to this name; give pretrained the path or '
+            'address of a file'
         )
     return dict(pretrained=True)
 
@@ -150,7 +163,9 @@ def find_model(name: str) -> tuple[type, dict]:
         if name in names:
             return kind, names[name]
     close = difflib.get_close_matches(name, list_models(), 4, 0.5)
-    hint = f'the closest names: {", ".join(close)}' if close else 'mmlape list-models prints the names'
+    hint = (
+        f'the closest names: {", ".join(close)}' if close else 'mmlape list-models prints the names'
+    )
     raise ConfigError(f'no model {name!r}; {hint}')
 
 

@@ -77,11 +77,13 @@ class ExportedDetector(ExportedModel):
             layers += roi_head.mask_roi_extractor.roi_layers
         if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
             raise ExportError(
-                f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg'
+                f'{name} cannot be exported: its regions are not pooled by RoIAlign with '
+                'pool_mode=avg'
             )
         if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
             raise ExportError(
-                f'{name} cannot be exported: its roi_head has a shared head or activations of its own'
+                f'{name} cannot be exported: its roi_head has a shared head or activations of its '
+                'own'
             )
         for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
             other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})

@@ -65,8 +65,10 @@ def initialise(model: nn.Module, init_cfg: dict | list[dict]) -> None:
         from mmengine.model import initialize
     except ImportError as error:
         raise ConfigError(
-            f'init_cfg={init_cfg!r} names an initialiser of MMEngine, which does not import ({error}): install '
-            "mmengine, or initialise the model by torch.nn.init; dict(type='Pretrained', checkpoint=FILE) needs none"
+            f'init_cfg={init_cfg!r} names an initialiser of MMEngine, which does not import '
+            f'({error}): install '
+            "mmengine, or initialise the model by torch.nn.init; dict(type='Pretrained', "
+            'checkpoint=FILE) needs none'
         ) from error
     initialize(model, init_cfg)
 
@@ -162,7 +164,8 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         position, model = self.position, type(self).__name__
         if position.joining.patches_only and self.num_prefix:
             raise ConfigError(
-                f'{model}: pe_joining={position.joining.name!r} is for pooled patch tokens, and this model has '
+                f'{model}: pe_joining={position.joining.name!r} is for pooled patch tokens, and '
+                'this model has '
                 f'{", ".join(self.prefix_tokens)}: {self.without_prefix}'
             )
         declared = [cfg['type'] for cfg in position.inside]
@@ -173,15 +176,19 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
             ]
             if built != declared:
                 raise ConfigError(
-                    f'{model}: pe_type says {declared or "nothing"} inside attention, but layer {number} has '
-                    f'{built or "nothing"}; build its attention with encodings=self.position.build_inside() and a slot'
+                    f'{model}: pe_type says {declared or "nothing"} inside attention, but layer '
+                    f'{number} has '
+                    f'{built or "nothing"}; build its attention with '
+                    'encodings=self.position.build_inside() and a slot'
                 )
             wanted, found = position.pe_norm_of(number), getattr(layer, 'pe_norm', None)
             if (wanted is None) != (found is None):
                 norms = 'does not norm' if wanted is None else 'norms'
                 raise ConfigError(
-                    f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer {number}, which has '
-                    f'{"a" if found else "no"} pe_norm; build it with pe_norm=self.position.pe_norm_of({number})'
+                    f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer '
+                    f'{number}, which has '
+                    f'{"a" if found else "no"} pe_norm; build it with '
+                    f'pe_norm=self.position.pe_norm_of({number})'
                 )
 
     def init_weights(self) -> None:
@@ -335,7 +342,8 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         most = len(getattr(self, self.layers_name, self.all_layers))
         if self.frozen_stages not in range(-1, most + 1):
             raise ConfigError(
-                f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all'
+                f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, '
+                'for all'
             )
         if self.frozen_stages < 0:
             return
@@ -413,7 +421,8 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
                 wrong = [after for after in encoding.after if not 0 <= after < self.num_layers]
                 if wrong:
                     raise ConfigError(
-                        f'pe_type={encoding.name!r}: after={wrong[0]} is no layer; choose from 0 to '
+                        f'pe_type={encoding.name!r}: after={wrong[0]} is no layer; choose from 0 '
+                        'to '
                         f'{self.num_layers - 1}'
                     )
                 if number in encoding.after:

@@ -142,7 +142,9 @@ class CheckpointAdapter:
         qkv = layers[0].get(f'{self.names.attn}qkv.weight') if layers else None
         return None if qkv is None else qkv.shape[1], len(layers) or None
 
-    def compare(self, candidate: Candidate, weights: Weights, other_grid: bool = False) -> Match | None:
+    def compare(
+        self, candidate: Candidate, weights: Weights, other_grid: bool = False
+    ) -> Match | None:
         """Return a candidate as it fits a file; None if names or shapes differ.
 
         With ``other_grid`` it is made for the grid of the file's PE, which may be another than its own.
@@ -258,7 +260,8 @@ class CheckpointAdapter:
         found = self.find(kind, weights if grid is None else weights.on_grid(grid))
         if found is None:
             raise CheckpointError(
-                f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
+                f'checkpoint {path} is of no model that has a name: name its config too, '
+                f'CONFIG@{path}'
             )
         return {**found.config, 'init_cfg': None}
 

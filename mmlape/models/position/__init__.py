@@ -197,7 +197,8 @@ def resolve_position(
     if pe_norm != 'layernorm' and not with_norm:
         normed = ' and '.join(name for name, other in joinings().items() if other.with_norm)
         raise ConfigError(
-            f'pe_norm={pe_norm!r} would have no effect with pe_type={pe_type!r} and pe_joining={pe_joining!r}: only '
+            f'pe_norm={pe_norm!r} would have no effect with pe_type={pe_type!r} and '
+            f'pe_joining={pe_joining!r}: only '
             f'{normed} norm an absolute PE; leave pe_norm at its default, layernorm'
         )
     normed_inside = table is None and pe_joining != 'default'
@@ -223,7 +224,8 @@ def _check_joining(
     if not fits(joining):
         fitting = ', '.join(name for name, other in joinings().items() if fits(other))
         raise ConfigError(
-            f'pe_joining={joining.name!r} cannot join pe_type={pe_type!r}; choose pe_joining from: {fitting}'
+            f'pe_joining={joining.name!r} cannot join pe_type={pe_type!r}; choose pe_joining from: '
+            f'{fitting}'
         )
 
 

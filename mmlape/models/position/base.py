@@ -31,8 +31,10 @@ class AttentionSlot(NamedTuple):
         """Raise ConfigError if an encoding's tables of offsets cannot be resized to the grid of another image."""
         if self.interpolate_mode == 'tile' and not self.window:
             raise ConfigError(
-                f"interpolate_mode='tile' repeats an absolute PE, but pe_type={name!r} has tables of offsets, which "
-                "would have to be resized; choose another mode, such as 'bicubic', or attention in windows"
+                f"interpolate_mode='tile' repeats an absolute PE, but pe_type={name!r} has tables "
+                'of offsets, which '
+                "would have to be resized; choose another mode, such as 'bicubic', or attention in "
+                'windows'
             )
 
 

@@ -65,7 +65,8 @@ def _kept_spline(src: int, dst: int) -> np.ndarray:
         from scipy.interpolate import make_interp_spline
     except ImportError as error:
         raise ConfigError(
-            f"pe_type='beit': splines of SciPy resize a bias of {src} patches a side to {dst}: pip install scipy"
+            f"pe_type='beit': splines of SciPy resize a bias of {src} patches a side to {dst}: pip "
+            'install scipy'
         ) from error
     positive = np.cumsum(step_ratio(src - 1, dst - 1) ** np.arange(src - 1))
     points = np.concatenate((-positive[::-1], [0], positive))
@@ -191,7 +192,8 @@ class BEiTBias(OffsetBias):
         super().attach(attn, slot)
         if slot.num_prefix > 1:
             raise ConfigError(
-                f"pe_type='beit' has entries for a class token, not for {slot.num_prefix} tokens before the patches; "
+                f"pe_type='beit' has entries for a class token, not for {slot.num_prefix} tokens "
+                'before the patches; '
                 'leave registers and the distillation token out'
             )
         rows = (2 * slot.grid[0] - 1) * (2 * slot.grid[1] - 1) + CLASS_ENTRIES * slot.num_prefix

@@ -56,7 +56,8 @@ class Buckets:
             require_choice(key, getattr(self, key), choices, 'irpe: ')
         if not 0 < self.alpha < self.gamma or not self.alpha <= self.beta or self.beta < 1:
             raise ConfigError(
-                f'irpe: alpha={self.alpha:g}, beta={self.beta:g} and gamma={self.gamma:g} must be positive, alpha '
+                f'irpe: alpha={self.alpha:g}, beta={self.beta:g} and gamma={self.gamma:g} must be '
+                'positive, alpha '
                 'below gamma, beta at least alpha, and beta at least 1'
             )
 

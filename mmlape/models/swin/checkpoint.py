@@ -245,7 +245,8 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         windows = window_of(weights)
         if isinstance(windows, tuple) and windows != model.table_windows:
             report.warnings.append(
-                f'the stages of the file have windows of {windows}, those of the model {model.table_windows}: '
+                f'the stages of the file have windows of {windows}, those of the model '
+                f'{model.table_windows}: '
                 f'window_size={windows} takes its tables as they are'
             )
         tensors, own = super().fit(model, weights, options, report), model.state_dict()
@@ -258,7 +259,8 @@ class SwinCheckpointAdapter(CheckpointAdapter):
             and stored != model.pe_hierarchy
         ):
             report.problems.append(
-                f'wrong pe_hierarchy: that of the file is {stored!r}, the model has {model.pe_hierarchy!r}'
+                f'wrong pe_hierarchy: that of the file is {stored!r}, the model has '
+                f'{model.pe_hierarchy!r}'
             )
         return tensors
 

@@ -184,7 +184,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
                 out = convert(dict(tensors), model.vit, **extra)
             except (KeyError, AttributeError, RuntimeError, ValueError) as error:
                 raise CheckpointError(
-                    f'checkpoint {report.path}: not of the architecture {model.source.architecture} ({error})'
+                    f'checkpoint {report.path}: not of the architecture '
+                    f'{model.source.architecture} ({error})'
                 ) from error
         kept = {value.untyped_storage().data_ptr() for value in out.values()}
         report.dropped += [
@@ -202,7 +203,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             parts = value.chunk(3) if key.endswith('qkv.bias') else ()
             if parts and (parts[0].any() or parts[2].any()):
                 report.problems.append(
-                    f"{key} is not zero, and {model.source.architecture} has no such bias: take timm's "
+                    f'{key} is not zero, and {model.source.architecture} has no such bias: take '
+                    "timm's "
                     f'{model.source.architecture.removesuffix("_qkvb")}_qkvb'
                 )
                 return
@@ -351,8 +353,10 @@ def _one_table_per_layer(
         return vit
     if not options.allow_joining_mismatch:
         raise CheckpointError(
-            f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each layer: set the "
-            'pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg to start every '
+            f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each "
+            'layer: set the '
+            'pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg '
+            'to start every '
             'layer from that table'
         )
     prefix = _prefix_rows(model, names[0])

@@ -128,7 +128,8 @@ def _without_prefix_rows(
     for name in NAMES.tables(weights) if stored else ():
         if not model.position.joining.at_input:
             report.problems.append(
-                f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set with_prefix_pe=True'
+                f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set '
+                'with_prefix_pe=True'
             )
             continue
         rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(
@@ -150,7 +151,8 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
         "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored
         and not own,
         "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": own and not stored,
-        "wrong base: the file is of Uni-Perceiver, which has patch_norm='post-posemb', with_prefix_pe=False and "
+        "wrong base: the file is of Uni-Perceiver, which has patch_norm='post-posemb', "
+        'with_prefix_pe=False and '
         "norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver
         and (model.norm_pre is None or eps.get('eps') != 1e-5),
         "wrong window_padding: the file's windows were padded before the qkv projection; set "
@@ -178,6 +180,7 @@ def _check_layer_scale(model: nn.Module, weights: Weights, report: LoadReport) -
     other = next((float(value[value != 1][0]) for value in values if (value != 1).any()), None)
     if other is not None:
         report.problems.append(
-            f'wrong LayerScale: the file has none, and new gammas of {other:g} would scale its branches; set '
+            f'wrong LayerScale: the file has none, and new gammas of {other:g} would scale its '
+            'branches; set '
             'layer_scale_init_value=1, or 0 for no LayerScale'
         )

@@ -19,7 +19,13 @@ from mmlape.projects.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.projects.compact.layers import TOKENIZERS, CompactLayer
 
 POOLINGS = ('cls_token', 'sequence_pool')
-_SIZES = {2: (128, 2, 128), 4: (128, 2, 128), 6: (256, 4, 512), 7: (256, 4, 512), 14: (384, 6, 1152)}
+_SIZES = {
+    2: (128, 2, 128),
+    4: (128, 2, 128),
+    6: (256, 4, 512),
+    7: (256, 4, 512),
+    14: (384, 6, 1152),
+}
 _CONVS = ((2, 3, 2), (4, 3, 2), (6, 3, 1), (6, 3, 2), (7, 3, 1), (7, 3, 2), (7, 7, 2), (14, 7, 2))
 
 
@@ -40,7 +46,9 @@ ARCHS = {
     **{f'vit-lite-{n}/4': _arch(n, _PATCHES, 'cls_token') for n in (2, 4, 6, 7)},
     **{f'cvt-{n}/4': _arch(n, _PATCHES, 'sequence_pool') for n in (2, 4, 6, 7)},
     **{
-        f'cct-{n}/{k}x{convs}': _arch(n, dict(type='conv', kernel_size=k, num_convs=convs), 'sequence_pool')
+        f'cct-{n}/{k}x{convs}': _arch(
+            n, dict(type='conv', kernel_size=k, num_convs=convs), 'sequence_pool'
+        )
         for n, k, convs in _CONVS
     },
 }
@@ -82,7 +90,9 @@ class CompactTransformer(IsotropicBackbone):
     # convolutions overlap, so CCT has no patches that DPN could norm
     model_names = {
         **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
-        **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
+        **name_models(
+            '{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}
+        ),
     }
     paper_name = staticmethod(_paper_name)
     archs = ARCHS
@@ -90,7 +100,9 @@ class CompactTransformer(IsotropicBackbone):
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
-    without_prefix = "take an arch with pooling='sequence_pool', such as 'cvt-7/4' with out_type='avg_featmap'"
+    without_prefix = (
+        "take an arch with pooling='sequence_pool', such as 'cvt-7/4' with out_type='avg_featmap'"
+    )
     out_types = (*OUT_TYPES, 'sequence_pool')
 
     def __init__(
@@ -139,7 +151,9 @@ class CompactTransformer(IsotropicBackbone):
         )
         self.norm = build_norm(norm_cfg, self.embed_dims)
         # outputs of another form would leave it without a gradient
-        self.attention_pool = Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
+        self.attention_pool = (
+            Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
+        )
         self.apply(self._init)
 
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
@@ -149,8 +163,10 @@ class CompactTransformer(IsotropicBackbone):
             options['patch_norm'] = patch_norm
         elif patch_norm != 'none':
             raise ConfigError(
-                f"patch_norm={patch_norm!r} norms the raw values of a patch and its token, but CCT's convolutions "
-                "overlap and have no patches; leave patch_norm='none', or choose an arch of ViT-Lite or CVT"
+                f'patch_norm={patch_norm!r} norms the raw values of a patch and its token, but '
+                "CCT's convolutions "
+                "overlap and have no patches; leave patch_norm='none', or choose an arch of "
+                'ViT-Lite or CVT'
             )
         return TOKENIZERS[kind](in_channels, self.embed_dims, **options)
 
@@ -196,7 +212,8 @@ def _resolve_arch(arch: str | dict) -> dict:
     require_choice('pooling', arch['pooling'], POOLINGS, 'arch: ')
     if arch['tokenizer'].get('type') not in TOKENIZERS:
         raise ConfigError(
-            "arch: tokenizer must be dict(type='patch', patch_size=P) or dict(type='conv', kernel_size=K, "
+            "arch: tokenizer must be dict(type='patch', patch_size=P) or dict(type='conv', "
+            'kernel_size=K, '
             f'num_convs=N), not {dict(arch["tokenizer"])}'
         )
     return arch
@@ -207,7 +224,8 @@ def _check_out_type(out_type: str | None, pooling: str) -> str:
     other = next(name for name in POOLINGS if name != pooling)
     if out_type == other:
         raise ConfigError(
-            f"out_type={other!r} needs an arch with pooling={other!r}, this one's is {pooling!r}; choose one of: "
+            f"out_type={other!r} needs an arch with pooling={other!r}, this one's is {pooling!r}; "
+            'choose one of: '
             f'{pooling}, featmap, avg_featmap, raw'
         )
     return out_type or pooling
