@@ -68,8 +68,8 @@ base: tiny.py
 paper: A paper
 seeds: [1, 2]
 arms:
-  plain: {overrides: {model.backbone.pe_joining: default}, figure: 40.1}
-  lape: {title: With LaPE, figure: 41.2, also: {aAcc: 80.0}}
+  plain: {overrides: {model.backbone.pe_joining: default}, figure: '40.1'}
+  lape: {title: With LaPE, figure: '41.2', also: {aAcc: '80.0'}}
 """
 
 
