@@ -142,9 +142,8 @@ def _head_alone(
 
 
 def _count(tensors: dict[str, Tensor]) -> int:
-    return sum(
-        value.numel() for name, value in tensors.items() if not name.endswith(NOT_PARAMETERS)
-    )
+    parameters = (name for name in tensors if not name.endswith(NOT_PARAMETERS))
+    return sum(tensors[name].numel() for name in parameters)
 
 
 def _call(options: dict) -> str:

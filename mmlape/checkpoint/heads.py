@@ -233,10 +233,8 @@ def toolbox_file(
         backbone, left_out = translate(
             {name.removeprefix('backbone.'): value for name, value in own.items()}
         )
-        own, dropped = (
-            {f'backbone.{name}': value for name, value in backbone.items()},
-            dropped + left_out,
-        )
+        own = {f'backbone.{name}': value for name, value in backbone.items()}
+        dropped += left_out
     return {**own, **heads}, dropped
 
 

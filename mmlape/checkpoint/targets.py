@@ -51,16 +51,16 @@ class Target:
             if key != 'pe_type' and taken is not None and value not in taken:
                 missing.append(f'{key}={value!r}')
         missing += self.clashes(weights) if self.clashes else []
+        if missing:
+            return missing
         others = [name for name in weights.tensors if not re.fullmatch(self.names, name)]
+        numberless = dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others)
         absent = [
             f'a model without {what}'
             for what, pattern in self.needed.items()
             if not any(re.fullmatch(pattern, name) for name in weights.tensors)
         ]
-        return (
-            missing
-            or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others)) + absent
-        )
+        return [*numberless, *absent]
 
     def takes_heads(self, weights: Weights) -> bool:
         """Check whether there is a place for a classifier's heads."""

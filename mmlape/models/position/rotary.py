@@ -110,9 +110,8 @@ class _Axial(NamedTuple):
     ) -> Tensor:
         """Return the angles, (1, N, d / 2); ``move`` changes an axis' coordinates from -1 to 1, by its number."""
         quarter = head_dims // 4
-        frequency = self.theta ** -(
-            torch.arange(quarter, dtype=torch.float64, device=device) / quarter
-        )
+        exponents = torch.arange(quarter, dtype=torch.float64, device=device) / quarter
+        frequency = self.theta**-exponents
         axes = []
         for axis, side in enumerate(grid):
             index = torch.arange(side, dtype=torch.float64, device=device)

@@ -215,9 +215,8 @@ def _from_vit_pytorch(tensors: Tensors) -> Tensors:
     out['patch_embed.norm0.weight'], out['patch_embed.norm0.bias'] = (
         stem_order(out[f'patch_embed.norm0.{leaf}']) for leaf in ('weight', 'bias')
     )
-    out['patch_embed.proj.weight'] = stem_order(
-        out['patch_embed.proj.weight'].t()
-    ).t()  # (D, C*P*P)
+    kernel = out['patch_embed.proj.weight']  # (D, P*P*C)
+    out['patch_embed.proj.weight'] = stem_order(kernel.t()).t()  # (D, C*P*P)
     for name in ('pos_embed', 'cls_token'):
         if name in out:
             out[name] = out[name].reshape(1, -1, out[name].shape[-1])
