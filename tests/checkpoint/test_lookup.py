@@ -1,5 +1,7 @@
 """Files are described by comparison: a model with a name is found by names and shapes, and nothing is guessed."""
 
+from inspect import signature as arguments_of
+
 import numpy as np
 import pytest
 import torch
@@ -42,8 +44,11 @@ def test_each_model_with_a_name_has_its_own_names_and_shapes():
         kind, options = find_model(name)
         with torch.device('meta'):
             own = signature(kind(**options).state_dict())
-        twin = known.setdefault(own, (name, kind, options))
-        assert twin[1:] == (kind, options), f'{name} and {twin[0]} are different models of the same names and shapes'
+        arguments = arguments_of(kind).bind(**options)
+        arguments.apply_defaults()
+        twin = known.setdefault(own, (name, kind, arguments.arguments))
+        same = twin[1:] == (kind, arguments.arguments)
+        assert same, f'{name} and {twin[0]} are different models of the same names and shapes'
     assert len(NAMED) > 150
 
 
