@@ -3,6 +3,7 @@
 Standard library only.
 """
 
+import operator
 import re
 import sys
 from functools import cache
@@ -17,17 +18,29 @@ writes it."""
 
 @cache
 def locked() -> dict[str, set[str]]:
-    """Return the versions of each package of the lock; several where it depends on Python."""
+    """Return the versions of each package of the lock for this Python.
+
+    There are several where they depend on the platform.
+    """
     versions: dict[str, set[str]] = {}
-    for name, version in re.findall(
-        r'^([\w.-]+)==([^ ;\\]+)', LOCK.read_text(encoding='utf-8'), re.MULTILINE
-    ):
-        versions.setdefault(name, set()).add(version)
+    for line in LOCK.read_text(encoding='utf-8').splitlines():
+        match = re.match(r'([\w.-]+)==([^ ;\\]+)(.*)', line)
+        if match and _is_for_this_python(match[3]):
+            versions.setdefault(match[1], set()).add(match[2])
     return versions
 
 
+def _is_for_this_python(marker: str) -> bool:
+    """Evaluate the conditions that uv writes, all of them on the minor version."""
+    holds = {'<': operator.lt, '>=': operator.ge, '==': operator.eq}
+    limits = re.findall(r"python_full_version (<|>=|==) '(\d+)\.(\d+)", marker)
+    return all(
+        holds[sign](sys.version_info[:2], (int(major), int(minor))) for sign, major, minor in limits
+    )
+
+
 def pinned(name: str) -> str:
-    """Return `name==version`, or the name alone where the version depends on Python."""
+    """Return `name==version`, or the name alone where the version depends on the platform."""
     versions = locked().get(name, set())
     return f'{name}=={next(iter(versions))}' if len(versions) == 1 else name
 

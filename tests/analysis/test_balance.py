@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from checkpoint_helpers import run_file
 from model_helpers import ARCH, new_vit, randomise, swin, vit
 from PIL import Image
 
@@ -125,7 +126,7 @@ def test_models_stand_side_by_side(tmp_path, capsys, monkeypatch):
     for joining in ('lape', 'mpvg'):
         options = POOLED if joining == 'mpvg' else {}
         model = randomise(VisionTransformer(ARCH, 32, 8, pe_joining=joining, **options))
-        torch.save({'state_dict': model.state_dict()}, f'{joining}.pth')
+        run_file(tmp_path / f'{joining}.pth', model)
         files[joining] = measure_balance(model, torch.zeros(1, 3, 32, 32))
     assert main(['visualize-pe', 'lape.pth', 'mpvg.pth', '--out', 'out', '--balance', '--images', 'image.png']) == 0
     printed = capsys.readouterr().out

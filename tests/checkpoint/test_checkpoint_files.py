@@ -14,6 +14,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from checkpoint_helpers import run_file
 from model_helpers import vit
 from safetensors.torch import save_file
 
@@ -242,6 +243,6 @@ def test_mmengines_own_initialisation_downloads_safely(tmp_path, server, monkeyp
 def test_the_command_line_takes_an_address(tmp_path, server, capsys):
     from mmlape.cli import main
 
-    torch.save(vit().state_dict(), tmp_path / 'web' / 'a.pth')
+    run_file(tmp_path / 'web' / 'a.pth', vit())
     assert main(['checkpoint', 'inspect', f'{server[0]}/a.pth']) == 0
     assert f"checkpoint='{server[0]}/a.pth'" in capsys.readouterr().out

@@ -362,10 +362,11 @@ STUDY = 'mmlape::studies/vit-adapter-'
 TWINS = [
     [f'{STUDY}coco.yml:mask-rcnn-base'],
     [f'{STUDY}coco.yml:mask-rcnn-vit-tiny'],
-    [f'{STUDY}segmentation.yml:{arm}' for arm in ('stuff10k', 'stuff164k', 'stuff164k-beitv2')],
+    [f'{STUDY}segmentation.yml:stuff10k'],
+    [f'{STUDY}segmentation.yml:{arm}' for arm in ('stuff164k', 'stuff164k-beitv2')],
     [f'{STUDY}segmentation.yml:upernet-uniperceiver-large'],
 ]
-"""Arms whose models have the same names and shapes; BEiT's and BEiTv2's have, and 171 classes are two datasets."""
+"""Arms whose models have the same names and shapes; BEiT's and BEiTv2's have, and datasets of 171 classes differ in the grid."""
 
 
 def meta_model(name: str) -> nn.Module:

@@ -341,7 +341,7 @@ def test_metrics_are_written_beside_the_runs_checkpoint(tested, config, whole, t
 def test_checkpoints_of_one_name_in_two_folders_are_different_ones(tmp_path):
     write_json(tmp_path / 'metrics.json', dict(checkpoint=str(tmp_path / 'a' / 'iter_6.pth')))
     with pytest.raises(TrainingError, match=r'has the metrics of .*a/iter_6\.pth: give --out'):
-        _check_inputs(None, tmp_path, tmp_path / 'metrics.json', None, tmp_path / 'b' / 'iter_6.pth')
+        _check_inputs(None, tmp_path, tmp_path / 'metrics.json', None, None, tmp_path / 'b' / 'iter_6.pth')
 
 
 def test_saved_maps_are_annotations(tested, config):

@@ -50,7 +50,7 @@ def test_paired_is_rs_paired_t_test_of_the_sleep_data():
     assert result.p == pytest.approx(0.002833, abs=5e-7)
 
 
-VALUES = st.lists(st.floats(0, 100, width=32), min_size=3, max_size=8)
+VALUES = st.lists(st.floats(0, 100, width=32, allow_subnormal=False), min_size=3, max_size=8)
 
 
 def _by_scipy(values):
@@ -98,7 +98,7 @@ def test_arms_agree_with_scipy(first, second, order):
 
 
 @examples(max_examples=60)
-@given(st.lists(st.none() | st.floats(0, 1), max_size=7))
+@given(st.lists(st.none() | st.floats(0, 1, allow_subnormal=False), max_size=7))
 def test_holm_is_its_definition(family):
     """The k-th smallest p is the largest (m - j + 1) p_j of those up to it, at most 1; what has no p is left out."""
     found = [one.holm for one in holm([Difference(0.0, (3, 3), p=p) for p in family])]

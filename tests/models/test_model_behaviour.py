@@ -139,7 +139,7 @@ def test_attention_dropout_acts_on_the_weights_in_training_only(build):
             block.attn.qkv.weight[values:] = 0
             block.attn.qkv.bias[values:] = 1
     size = (64, 96) if isinstance(model, ViTAdapter) else (32, 32)
-    image = torch.randn(8, 3, *size)
+    image = torch.randn(32, 3, *size)
     for layer in range(4):
         windowed = isinstance(model, ViTAdapter) and WINDOWS['window_attn'][layer]
         sums = [trace(model.train(mode), image)[0][f'blocks.{layer}.attn.proj'] for mode in (True, True, False)]
