@@ -366,7 +366,7 @@ TWINS = [
     [f'{STUDY}segmentation.yml:{arm}' for arm in ('stuff164k', 'stuff164k-beitv2')],
     [f'{STUDY}segmentation.yml:upernet-uniperceiver-large'],
 ]
-"""Arms whose models have the same names and shapes; BEiT's and BEiTv2's have, and datasets of 171 classes differ in the grid."""
+"""Arms whose models have the same names and shapes; BEiT's and BEiTv2's have; of 171 classes are two grids."""
 
 
 def meta_model(name: str) -> nn.Module:

@@ -236,11 +236,10 @@ def test_startup_measures_the_processor_time_of_a_process():
         startup.processor_seconds([sys.executable, '-c', 'raise SystemExit("no such thing")'])
 
 
-@pytest.mark.parametrize('name', startup.CONFIGS)
-def test_startup_ends_at_the_first_iteration(name, pristine):
+def test_startup_ends_at_the_first_iteration(pristine):
     """The training process reaches its first iteration: it ends with an error where it does not."""
     training = comparisons('startup', Settings(data=str(pristine)))[1]
-    (side,) = (side for side in training.sides if side.name.startswith(name))
+    (side,) = (side for side in training.sides if side.name.startswith('Segmenter'))
     assert side.build()() > 0
 
 

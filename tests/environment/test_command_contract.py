@@ -520,7 +520,8 @@ CONTRACTS = {
     ),
     'checkpoint inspect': Contract(
         'm.pth',
-        of_modules('checkpoint') | {'mmlape.checkpoint.converting.inspect': lambda path, released: {'to load it': path}},
+        of_modules('checkpoint')
+        | {'mmlape.checkpoint.converting.inspect': lambda path, released: {'to load it': path}},
         {'file': [('n.pth', {'inspect.path': 'n.pth', 'printed': 'to load it: n.pth'})]} | IMPORTS | TRUST,
     ),
     'checkpoint convert': Contract(

@@ -17,9 +17,14 @@ RECIPES = ('lightning',)
 """Libraries that need no module: a file in `examples/` shows how they are used."""
 
 
-def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    'names',
+    [tuple(LIBRARIES), pytest.param((*RECIPES, 'heads'), marks=pytest.mark.release)],
+    ids=['modules', 'recipes'],
+)
+def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path, names: tuple[str, ...]):
     options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', tmp_path)
-    checks = sorted(CHECKS.glob('check_*.py'))
+    checks = [CHECKS / f'check_{name}.py' for name in names]
     done = inside(beside_transformers, '-m', 'pytest', *options, *checks, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 

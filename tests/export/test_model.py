@@ -88,7 +88,15 @@ def weights_of(cfg, folder):
     return save(folder / 'trained.pth', model.state_dict(), 'state_dict')
 
 
-@pytest.fixture(scope='module', params=list(MODELS))
+@pytest.fixture(
+    scope='module',
+    params=[
+        'segmenter',
+        'mask-rcnn',
+        pytest.param('upernet', marks=pytest.mark.release),
+        pytest.param('mask2former', marks=pytest.mark.release),
+    ],
+)
 def exported(request, pristine, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     cfg = config_of(request.param, pristine)
