@@ -1,5 +1,6 @@
 """Shared by all tests: one thread, a fixed seed, the models' small shapes, small mini data."""
 
+import atexit
 import fcntl
 import gc
 import json
@@ -21,6 +22,7 @@ import torch
 from mmengine.logging import MMLogger
 
 gc.disable()  # until all tests are collected
+atexit.register(gc.unfreeze)
 if not torch.cuda.is_available():
     os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')  # nobody needs to ask for the GPUs
 

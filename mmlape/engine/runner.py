@@ -1,5 +1,6 @@
 """MMEngine's runner with checkpoints that survive a kill, safe reading of them, and resumable randomness."""
 
+import atexit
 import contextlib
 import copy
 import functools
@@ -347,6 +348,7 @@ class Runner(_Runner):
             gc.enable()
             gc.collect()
             gc.freeze()
+            atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
         with plain_worker_errors():
             return super().train()
 
