@@ -31,7 +31,7 @@ class Confusion(ABC):
     unit: str
     better: str  # what the score of an image is
     # where an image shows truth and prediction
-    drawn: str = 'Truth at the left, prediction at the right.'
+    beside: str = 'Truth at the left, prediction at the right.'
 
     def __init__(self, dataset: BaseDataset) -> None:
         self.dataset = dataset
@@ -86,7 +86,7 @@ class ImageConfusion(Confusion):
 
     unit = 'images'
     better = 'score of the true class'
-    drawn = 'Truth and prediction stand in the image.'
+    beside = 'Truth and prediction stand in the image.'
 
     def add(self, sample: BaseDataElement) -> float:
         """Count an image; return the score of its class, the largest of several."""

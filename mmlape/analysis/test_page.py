@@ -114,7 +114,7 @@ class TestPageHook(Hook):
             ],
             'Classes': [Part('table', class_table(matrix, confusion, values), 'Classes')],
             'Worst images': [
-                Part('text', f'By {confusion.better}. {confusion.drawn}'),
+                Part('text', f'By {confusion.better}. {confusion.beside}'),
                 *(
                     self._figure(entry, folder / f'{number}.jpg')
                     for number, entry in enumerate(worst)
