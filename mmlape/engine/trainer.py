@@ -91,6 +91,7 @@ def train(
             on_main_process(lambda: _check_inputs(plan, start))
             # on the CPU, vanishing gradients otherwise cost ten times the time
             torch.set_flush_denormal(True)
+            stack.callback(torch.set_flush_denormal, False)
             runner = Runner.of_run(plan, start, initial, launcher, deterministic)
             runner.record, runner.stop = record, stop
             # folders of logs, oldest first

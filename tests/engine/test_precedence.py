@@ -244,7 +244,10 @@ def test_options_of_train_and_test_win_over_the_config(
 @examples(max_examples=50)
 @given(
     st.recursive(
-        st.booleans() | st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+        st.booleans()
+        | st.none()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False),
         lambda inner: st.lists(inner) | st.dictionaries(st.text('ab.', min_size=1), inner),
     )
 )
