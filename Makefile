@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 5
 
-.PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check dist mutants bench \
+.PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check dist wrong-lines mutants bench \
 	gpu-check gpu-bundle lint docs docs-serve doctor
 .DEFAULT_GOAL := setup
 
@@ -52,6 +52,10 @@ release-check: $(STAMP)
 # Needs Debian's slurm-wlm and munge, and root: it starts and stops a controller of its own.
 test-slurm: $(STAMP)
 	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
+
+# Fifty at random of the wrong lines that a test must notice. ARGS='--random 50 --seed 7' repeats those of a seed.
+wrong-lines: $(STAMP)
+	@$(VENV)/bin/python tests/wrong_formulas.py $(or $(ARGS),--random 50)
 
 # A hundred of mutmut's mutants at random against the fast tests; a call that was killed continues by its seed.
 # ARGS='--seed 7 --record' writes the record that the documentation shows.

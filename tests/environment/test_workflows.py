@@ -40,7 +40,7 @@ def steps():
 def test_a_workflow_is_valid(path):
     content = read(path)
     assert set(content) <= {'name', 'on', 'permissions', 'jobs'} and content['name'] == path.stem
-    assert set(content['on']) <= {'push', 'pull_request'}
+    assert set(content['on']) <= {'push', 'pull_request', 'schedule', 'workflow_dispatch'}
     assert content['permissions'] == {'contents': 'read'}
     for job in content['jobs'].values():
         assert set(job) <= {
@@ -82,6 +82,17 @@ def test_a_release_is_built_from_a_tag_and_tested_before_it_is_published():
         'make release-check',
     ]
     assert content['jobs']['publish']['needs'] == 'build'
+
+
+def test_each_night_draws_wrong_lines_and_an_order():
+    content = read(FOLDER / 'nightly.yml')
+    minute, hour, *every = content['on']['schedule'][0]['cron'].split()
+    assert 0 <= int(minute) < 60 and 0 <= int(hour) < 24 and every == ['*'] * 3
+    steps = [step for job in content['jobs'].values() for step in job['steps'] if 'run' in step]
+    assert [(step['run'], step.get('env')) for step in steps] == [
+        ('make wrong-lines', None),
+        ('make test', {'ARGS': '--random-order'}),
+    ]
 
 
 def test_the_readme_s_badges_are_of_workflows():
