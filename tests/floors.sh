@@ -48,6 +48,7 @@ set -- --deselect tests/checkpoint/test_safe_checkpoints.py::test_text_stored_as
 
 oldest timm mmengine mmcv mmdet mmseg mmpretrain >"$list" # mmcv without its ops, which come from torchvision
 install --no-deps -r "$list"
+"$venv/bin/python" -m mmlape install-ops
 run_tests oldest "$@"
 install --no-deps mmengine==0.10.7 mmdet==3.3.0 mmsegmentation==1.2.2 mmpretrain==1.2.0
 run_tests 'last originals' "$@"
