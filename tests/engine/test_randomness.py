@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from mmengine.dataset import DefaultSampler
+from properties import examples
 
 from mmlape.engine.config import load_config
 from mmlape.engine.hooks import ReseedHook
 from mmlape.engine.plan import plan_run
 from mmlape.engine.runner import Runner
+from mmlape.engine.seeding import SeededSampler
 from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
 from mmlape.runs.identity import settings
@@ -94,3 +99,27 @@ def test_checkpoints_outside_the_work_dir_are_an_error(config, tmp_path):
     with pytest.raises(ConfigError, match='checkpoint.out_dir: .* give --work-dir'):
         train(load_config(config, [f'default_hooks.checkpoint.out_dir={tmp_path}']), tmp_path / 'run')
     assert not (tmp_path / 'run').exists()
+
+
+@examples(max_examples=30)
+@given(
+    seeds=st.lists(st.integers(0, 2**31), min_size=2, max_size=3, unique=True),
+    epochs=st.lists(st.integers(0, 300), min_size=2, max_size=3, unique=True),
+    images=st.integers(1, 12),
+    processes=st.integers(1, 4),
+)
+def test_the_seed_of_a_sample_is_its_own_whatever_processes_there_are(seeds, epochs, images, processes):
+    def samples(seed, epoch, rank, world_size):
+        sampler = SeededSampler(DefaultSampler(range(images), shuffle=False), seed)
+        sampler.rank, sampler.world_size = sampler.sampler.rank, sampler.sampler.world_size = rank, world_size
+        sampler.sampler.num_samples = -(-images // world_size)
+        sampler.sampler.total_size = sampler.sampler.num_samples * world_size
+        sampler.set_epoch(epoch)
+        return [(int(index), index.seed) for index in sampler]
+
+    alone = {(seed, epoch): samples(seed, epoch, 0, 1) for seed in seeds for epoch in epochs}
+    drawn = [number for found in alone.values() for _, number in found]
+    assert len(set(drawn)) == len(drawn) == images * len(seeds) * len(epochs)
+    for (seed, epoch), found in alone.items():
+        shared = [samples(seed, epoch, rank, processes) for rank in range(processes)]
+        assert [one for step in zip(*shared) for one in step][:images] == found
