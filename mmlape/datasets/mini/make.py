@@ -65,6 +65,8 @@ class MiniOptions(SceneOptions):
         """See `SceneOptions.rules`."""
         fewest, most = self.per_scene
         smallest, largest = self.digit_size
+        cell = min(side / scenes.cells_along(side, max(1, largest)) for side in self.size)
+        fits = int(cell / scenes.CELL)
         return [
             *super().rules(),
             ('digits', self.digits >= 0, 'must not be negative'),
@@ -73,6 +75,11 @@ class MiniOptions(SceneOptions):
             ('per_scene', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX'),
             ('digit_size', 12 <= smallest <= largest, 'must be MIN MAX with 12 <= MIN <= MAX'),
             ('digit_size', largest <= min(self.size), f'must fit into a scene of {self.size}'),
+            (
+                'digit_size',
+                smallest <= fits,
+                f'must be MIN MAX with a MIN of at most {fits}, so that digits find room',
+            ),
         ]
 
     def write(self, root: Path) -> list[dict]:
@@ -94,7 +101,12 @@ def make_mini_data(
     options = options or MiniOptions()
     root = Path(root)
     _require_target(root, overwrite)
-    with _staging_directory(root) as partial:
+    target = root.resolve()  # a link stays
+    if Path.cwd().is_relative_to(target):
+        raise DataError(
+            f'{root} holds the current directory, and is replaced: call it from elsewhere'
+        )
+    with _staging_directory(target) as partial:
         rows = options.write(partial)
         marker = dict(
             made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)
@@ -104,7 +116,7 @@ def make_mini_data(
         )
         marker.update(credits=options.credits, files=[MARKER, *files])
         (partial / MARKER).write_text(json.dumps(marker, indent=1))
-        _publish(partial, root, overwrite)
+        _publish(partial, target, overwrite)
     return [{**row, 'path': str(root / row['path'])} for row in rows]
 
 
@@ -270,8 +282,8 @@ def _staging_directory(root: Path) -> Iterator[Path]:
 
     Remove it afterwards, and first those of killed processes.
     """
-    prefix = f'.{root.absolute().name}.partial-{platform.node()}-'
-    parent = root.absolute().parent
+    prefix = f'.{root.name}.partial-{platform.node()}-'
+    parent = root.parent
     partial = parent / f'{prefix}{os.getpid()}'
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -305,6 +317,11 @@ def _publish(partial: Path, root: Path, overwrite: bool) -> None:
         return
     _require_target(root, overwrite)
     earlier = partial.with_name(f'{partial.name}-earlier')
-    root.rename(earlier)
+    try:
+        root.rename(earlier)
+    except OSError as error:  # a volume that is mounted there
+        raise DataError(
+            f'{root} cannot be replaced: {error.strerror}. Name a new folder in it.'
+        ) from error
     partial.rename(root)
     shutil.rmtree(earlier)
