@@ -22,7 +22,7 @@ from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.formats.base import open_image
 from mmlape.datasets.sources import iter_heads, patch_size, set_num_classes
-from mmlape.engine.config import load_config
+from mmlape.engine.config import apply_options, load_config, parse_options
 from mmlape.engine.evaluator import TASKS
 from mmlape.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.engine.optim import build_model
@@ -51,6 +51,7 @@ def init_model(
     """
     if isinstance(config, Config):
         cfg = copy.deepcopy(config)
+        apply_options(cfg, parse_options(cfg_options))
     else:
         cfg = load_config(str(config), cfg_options)
     scope = cfg.get('default_scope')
@@ -240,12 +241,14 @@ def predict_and_draw_each(
 def files_to_draw(image: str | Path, out: str | Path) -> list[tuple[Path, Path]]:
     """Return an image with the file of its drawing, or each image of a folder with a file of that name in ``out``.
 
+    A single image, too, goes into ``out`` if that is a folder.
+
     Raises:
         DataError: A folder holds no images, or ``out`` is the file of one.
     """
     image, out = Path(image), Path(out)
     if not image.is_dir():
-        return [(image, out)]
+        return [(image, out / image.name if out.is_dir() else out)]
     found = sorted(path for path in image.iterdir() if path.suffix.lower() in image_suffixes())
     if not found:
         raise DataError(f'{image}: no images in this folder; their names end with .png, .jpg, ...')

@@ -12,9 +12,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from properties import examples
 from pycocotools.coco import COCO
 
 from mmlape.datasets.mini import make, scenes, writers
@@ -295,6 +296,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         dict(train=0),
         dict(val=0),
         dict(digits=-1),
+        dict(digits=9),
         dict(vtab=-1),
         dict(size=(16, 128)),
         dict(per_scene=(4, 3)),
@@ -352,7 +354,7 @@ def test_mini_data_needs_no_torch():
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0
 
 
-@settings(max_examples=12, deadline=None)
+@examples(max_examples=12)
 @given(
     size=st.tuples(st.integers(32, 90), st.integers(32, 90)),
     digit_size=st.tuples(st.integers(12, 40), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))),
@@ -362,7 +364,7 @@ def test_mini_data_needs_no_torch():
 def test_options_that_are_accepted_give_digits_in_every_image(size, digit_size, count, crop):
     """As many as are asked for, or one in each cell; else the option is named before anything is drawn."""
     options = dict(
-        train=2, val=1, digits=2, vtab=2, size=size, digit_size=digit_size, per_scene=(count,) * 2, crop=crop
+        train=2, val=1, digits=10, vtab=2, size=size, digit_size=digit_size, per_scene=(count,) * 2, crop=crop
     )
     with tempfile.TemporaryDirectory() as folder:
         try:

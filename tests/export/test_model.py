@@ -2,6 +2,7 @@
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -10,8 +11,12 @@ import pytest
 import torch
 from checkpoint_helpers import save
 from config_helpers import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from mmengine.config import Config
 from PIL import Image
+from properties import examples
 
 from mmlape.analysis.inference import init_model, predict
 from mmlape.analysis.prediction import load
@@ -21,6 +26,7 @@ from mmlape.engine.evaluator import test as evaluate
 from mmlape.engine.graphs import Graph, Input, exported_class, install_graph
 from mmlape.engine.graphs.detector import paste
 from mmlape.engine.graphs.operators import best_boxes, translations
+from mmlape.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.engine.optim import build_model
 from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError
 from mmlape.export.model import export, image_size
@@ -195,6 +201,18 @@ def test_labels_are_the_classes_of_the_logits(pristine, tmp_path):
     assert model.classes == own.classes
     large = np.tile(image, (2, 2, 1))[:64, :64]
     assert (model.predict(large)[0].labels == load(cfg, checkpoint).predict(large)[0].labels).mean() > 0.8
+
+
+@examples(max_examples=30)
+@given(labels=arrays(np.int64, (1, 3, 4), elements=st.integers(0, 1)), threshold=st.floats(0.01, 0.99))
+def test_labels_of_one_class_are_those_of_the_graph(labels, threshold):
+    """A model of one class decides by its sigmoid, at its own threshold."""
+    graph = SimpleNamespace(outputs=('labels',), of_batch=lambda inputs, given: [torch.from_numpy(labels)])
+    model = SimpleNamespace(out_channels=1)
+    ExportedSegmentor.install(model, graph, None)
+    logits = model.encode_decode(torch.zeros(1, 3, 3, 4), [])
+    assert logits.shape == (1, 1, 3, 4)
+    np.testing.assert_array_equal((logits[:, 0].sigmoid() > threshold).numpy(), labels == 1)
 
 
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)

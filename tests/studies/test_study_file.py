@@ -93,6 +93,25 @@ def test_an_arm_is_a_config(grid):
     assert not is_study('a.py') and is_study('mmlape::studies/irpe.yml') and is_study('a.yaml:b')
 
 
+@pytest.mark.parametrize('suffix', ['.yml', '.yaml'])
+def test_an_arm_is_found_by_what_a_run_records(grid, suffix, monkeypatch):
+    """By its reference and by its config's name, whatever the file ends with; the package's never in the cwd."""
+    file = grid.rename(grid.with_name(f'own{suffix}'))
+    study = read_study(file)
+    for arm in study.arms:
+        for name in (study.reference(arm), study.config_file(arm)):
+            assert find_arm(name) == (read_study(file), arm)
+    with pytest.raises(ConfigError, match=f'did you mean own{suffix}'):
+        read_study(grid.with_name('oww.yml'))
+    (grid.parent / 'studies').mkdir()
+    file.rename(grid.parent / 'studies' / f'dpn-table6{suffix}')
+    monkeypatch.chdir(grid.parent)
+    assert find_arm('studies/dpn-table6.yml:rms-flat')[0].title == 'Parts of a norm'
+    packaged = read_study('mmlape::studies/dpn-table6.yml')
+    assert find_arm(packaged.reference(packaged.arms[0]))[0].title == packaged.title
+    assert find_arm('mmlape::studies/dpn-table6.yml:rms-flat') is None
+
+
 def test_further_figures_and_tuples(config):
     path = config.with_name('further.yml')
     path.write_text(

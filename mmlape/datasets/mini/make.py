@@ -47,7 +47,7 @@ class MiniOptions(SceneOptions):
     """Options of the mini data."""
 
     digits: int = (
-        6000  # number of training crops of a single digit; a fifth as many are for validation
+        6000  # number of training crops of a single digit, 0 or 10 and more; a fifth for validation
     )
     crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
     per_scene: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
@@ -67,9 +67,10 @@ class MiniOptions(SceneOptions):
         smallest, largest = self.digit_size
         cell = min(side / scenes.cells_along(side, max(1, largest)) for side in self.size)
         fits = int(cell / scenes.CELL)
+        least = len(DIGIT_NAMES)  # one of each class
         return [
             *super().rules(),
-            ('digits', self.digits >= 0, 'must not be negative'),
+            ('digits', self.digits == 0 or self.digits >= least, f'must be 0, or {least} and more'),
             ('vtab', self.vtab >= 0, 'must not be negative'),
             ('crop', self.crop >= 16, 'must be at least 16'),
             ('per_scene', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX'),
@@ -182,7 +183,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     for split in scenes.SPLITS:
         count = options.digits
         if split != 'train':
-            count = max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+            count = max(len(DIGIT_NAMES), options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = options.generator(f'{split} digits')
         scans = scenes.Scans(split, rng).sample()
         backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
