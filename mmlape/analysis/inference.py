@@ -232,6 +232,8 @@ def predict_and_draw_each(
         if not Path(image).exists():
             raise DataError(f'Image {image} does not exist')
         open_image(str(image))
+        if Path(image).resolve() == Path(out).resolve():
+            raise DataError(f'{out} is the image itself: give another file or folder for drawings')
         check_image_path(out)
     model = init_model(config, checkpoint, device, cfg_options)
     for image, out in files:

@@ -28,7 +28,7 @@ from mmlape.engine.graphs.detector import paste
 from mmlape.engine.graphs.operators import best_boxes, translations
 from mmlape.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.engine.optim import build_model
-from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError
+from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError, MMLaPEError
 from mmlape.export.model import export, image_size
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
@@ -260,6 +260,10 @@ def test_labels_and_sizes_are_checked(pristine, tmp_path):
     cfg = config_of('mask-rcnn', pristine)
     with pytest.raises(ExportError, match='--labels is for segmentors'):
         export(cfg, str(weights_of(cfg, tmp_path)), (SIDE, SIDE), tmp_path / 'a.onnx', labels=True)
+    (tmp_path / 'file').touch()
+    for name, reason in (('a.pth', r'ends with \.onnx'), ('file/a.onnx', 'cannot write into .*give another --out')):
+        with pytest.raises(MMLaPEError, match=reason):
+            export(cfg, None, (SIDE, SIDE), tmp_path / name)
     cfg.pop('crop_size')
     with pytest.raises(ConfigError, match='give --size'):
         image_size(cfg)
