@@ -164,11 +164,12 @@ def run(args: argparse.Namespace) -> int:
     work_dir, seeds = args.work_dir or work_dir, args.seeds or seeds or SEEDS
     if args.aggregate_only:
         return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)
+    launcher = make_launcher(args)
     if args.dry_run:
         show_arms(arms, work_dir, seeds, args.extra)
     study = Study(arms, seeds, work_dir, args.processes, args.extra)
     try:
-        return run_study(study, make_launcher(args), args.dry_run, not args.no_wait)
+        return run_study(study, launcher, args.dry_run, not args.no_wait)
     except KeyboardInterrupt:
         print('interrupted; the same command continues from here', file=sys.stderr)
         return 130

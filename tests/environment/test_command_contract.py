@@ -914,7 +914,7 @@ def calls_of(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr('signal.signal', lambda *_: None)
 
     def call(contract, *words):
-        calls = {}
+        calls, before = {}, state_of_process()
         with monkeypatch.context() as patched:
             functions = EVERYWHERE | contract.functions
             for name in functions:  # all first: a module that is imported later would keep a recorder for good
@@ -923,9 +923,8 @@ def calls_of(monkeypatch, tmp_path, capsys):
                 module, _, attribute = name.rpartition('.')
                 function = getattr(importlib.import_module(module), attribute)
                 patched.setattr(f'{module}.{attribute}', recorder(function, result, attribute, calls))
-            before = state_of_process()
             status = main(' '.join(words).split())
-            assert state_of_process() == before, words
+        assert state_of_process() == before, words
         captured = capsys.readouterr()
         assert status in (0, 1) and not captured.err, captured.err
         return calls, captured.out
@@ -963,7 +962,7 @@ UNUSED = {
     'sample-size --difference 1 --std 1 --arms a': '--arms is an option of WORK_DIR, which is not given',
     'sample-size --difference 1 --std 1 --metric mIoU': '--metric is an option of WORK_DIR',
     'sample-size --difference 1 --std 1 --allow-different-software': '--allow-different-software is an option',
-    'sample-size --difference 1 w --pilot-seeds 3': '--pilot-seeds is an option of --std, which is not given',
+    'sample-size w --difference 1 --pilot-seeds 3': '--pilot-seeds is an option of --std, which is not given',
     'multi-seed a.py --gpus-per-node 4': '--gpus-per-node: only with --slurm',
     'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
     'status --json --watch': 'not allowed with argument',

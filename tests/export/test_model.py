@@ -224,6 +224,12 @@ def test_what_does_not_fit_is_one_line(exported, pristine, tmp_path):
     (tmp_path / 'b.onnx').write_text('text')
     with pytest.raises(CheckpointError, match='no graph that onnxruntime can run'):
         evaluate(cfg, tmp_path / 'b.onnx', tmp_path / 'b', show=False)
+    value = onnx.helper.make_tensor_value_info
+    given, made = ([value(name, 1, [1]) for name in names] for names in (('a', 'b'), ('c',)))
+    graph = onnx.helper.make_graph([onnx.helper.make_node('Add', ['a', 'b'], ['c'])], 'sum', given, made)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 18)]), tmp_path / 'c.onnx')
+    with pytest.raises(CheckpointError, match='takes 2 inputs, not one image'):
+        evaluate(cfg, tmp_path / 'c.onnx', tmp_path / 'c', show=False)
     with pytest.raises(CheckpointError, match='has 12 classes, zero; one; two; and 9 more, and the test set 12, '):
         install_graph(build_model(cfg), Graph(path), cfg, cfg.classes[::-1])
     larger = copy.deepcopy(cfg)

@@ -65,8 +65,7 @@ class MiniOptions(SceneOptions):
         """See `SceneOptions.rules`."""
         fewest, most = self.per_scene
         smallest, largest = self.digit_size
-        cell = min(side / scenes.cells_along(side, max(1, largest)) for side in self.size)
-        fits = int(cell / scenes.CELL)
+        fits = min(scenes.smallest_fit(side, max(1, largest)) for side in self.size)
         least = len(DIGIT_NAMES)  # one of each class
         return [
             *super().rules(),
@@ -180,6 +179,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     cells = scenes.cells_along(min(options.size), options.digit_size[1])
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
+    least = min(least, scenes.smallest_fit(options.crop, most))
     for split in scenes.SPLITS:
         count = options.digits
         if split != 'train':

@@ -158,6 +158,11 @@ def cells_along(side: int, largest: int) -> int:
     return max(1, round(side / (CELL * largest)))
 
 
+def smallest_fit(side: int, largest: int) -> int:
+    """Return the largest side of an upright tile that fits into a cell, its blurred edges included."""
+    return side // cells_along(side, largest) - 2
+
+
 def compose(
     scans: Iterator[tuple[int, int, np.ndarray]],
     backgrounds: Backgrounds,
@@ -174,9 +179,9 @@ def compose(
     for cell in cells:
         label, scan, pixels = next(scans)
         cell_size = [side / number for side, number in zip(size, (rows, columns))]
-        for tries in reversed(range(PLACEMENT_TRIES)):
-            side, degrees = digit_size[0], 0.0  # at last, which `MiniOptions.rules` lets fit
-            if tries:
+        for tries_left in reversed(range(PLACEMENT_TRIES)):
+            side, degrees = digit_size[0], 0.0  # at last, which `smallest_fit` lets fit
+            if tries_left:
                 side = int(rng.integers(digit_size[0], digit_size[1] + 1))
                 degrees = rng.uniform(-MAX_ROTATION, MAX_ROTATION)
             tile, ink = draw_tile(pixels, side, degrees)
