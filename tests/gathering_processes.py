@@ -1,13 +1,16 @@
 """Run in two processes by test_distributed.py: predictions are gathered in order, errors are raised once."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import torch
 import torch.distributed as dist
 from mmpretrain.structures import DataSample
 
+from mmlape.analysis.test_page import TestPageHook
 from mmlape.engine.distributed.processes import any_process, init_processes, leave_processes, on_every_process
 from mmlape.engine.hooks import SavePredictionsHook
 from mmlape.errors import ConfigError
@@ -33,6 +36,24 @@ def check_predictions(folder, rank):
     assert [path.name for path in folder.iterdir()] == ['predictions.json']
 
 
+def check_page(folder, rank):
+    """The same: each image counts once, and arrays are drawn in their colours."""
+    dataset = Images(['a', 'b', 'c'])
+    runner = SimpleNamespace(test_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)), hooks=[])
+    hook = TestPageHook(str(folder / 'page.html'), 'Test')
+    red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(3, 1, 1).expand(3, 8, 8)
+    for number in (0, 2) if rank == 0 else (1, 0):
+        score = torch.tensor([0.25, 0.75 + number / 100])
+        sample = DataSample(metainfo=dict(sample_idx=number)).set_gt_label(0).set_pred_score(score).set_pred_label(1)
+        hook.after_test_iter(runner, 0, dict(inputs=[red]), [sample])
+    assert all((image == (255, 0, 0)).all() for *_, image in hook.kept)
+    hook.after_test_epoch(runner, {})
+    dist.barrier()
+    text = (folder / 'page.html').read_text()
+    assert re.findall(r'<figcaption>(image \d): 0.250', text) == ['image 0', 'image 1', 'image 2']
+    assert re.search(r'<td>zero</td>\s*<td>one</td>\s*<td>3</td>\s*<td>100.0</td>', text), text
+
+
 def check_errors(rank, failing):
     def fails():
         if rank in failing:
@@ -49,6 +70,7 @@ if __name__ == '__main__':
     init_processes('pytorch')
     here = dist.get_rank()
     check_predictions(Path(sys.argv[1]), here)
+    check_page(Path(sys.argv[1]), here)
     for failing in ({0}, {1}, {0, 1}):
         check_errors(here, failing)
     assert on_every_process(lambda: here) == here

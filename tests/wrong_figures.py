@@ -1047,7 +1047,7 @@ BY_FILE = {
     ],
     'mmlape/analysis/dataset_page.py': [
         ('page: the least frequent first', 'for label in labels), reverse=True)', 'for label in labels))'),
-        ('page: red and blue exchanged', 'return mmcv.bgr2rgb(np.ascontiguousarray(image))', 'return np.ascontiguousarray(image)'),
+        ('page: red and blue exchanged', 'if is_bgr else image', 'if not is_bgr else image'),
     ],
     'mmlape/engine/config_values.py': [
         ('values: the file of the deepest base loses', 'is_equal = key in sources and sources[key][0] == value', 'is_equal = key in sources'),

@@ -5,7 +5,6 @@ import copy
 import io
 from pathlib import Path
 
-import mmcv
 import numpy as np
 import torch
 from jinja2 import Environment, StrictUndefined
@@ -97,17 +96,15 @@ def _card(raw, processed, index: int, classes: list[str]) -> dict:
     except Exception as error:  # a broken image is what the page is for
         return dict(index=index, error=str(error))
     sample = packed['on disk']['data_samples']
-    return dict(
-        index=index, error='', images=images, path=sample.img_path, labels=_labels(sample, classes)
-    )
+    path = sample.get('img_path') or f'image {index}'
+    return dict(index=index, error='', images=images, path=path, labels=_labels(sample, classes))
 
 
 def _drawn(packed: dict, classes: list[str]) -> dict:
     """Return a packed sample's drawing as a `data:` address, and the size before it was enlarged."""
-    image, file = as_image(packed['inputs']), io.BytesIO()
-    Image.fromarray(draw_sample(image, packed['data_samples'], classes)).save(
-        file, 'JPEG', quality=85
-    )
+    sample, file = packed['data_samples'], io.BytesIO()
+    image = as_image(packed['inputs'], is_bgr='img_path' in sample)
+    Image.fromarray(draw_sample(image, sample, classes)).save(file, 'JPEG', quality=85)
     uri = f'data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}'
     return dict(uri=uri, height=image.shape[0], width=image.shape[1])
 
@@ -127,13 +124,18 @@ def _labels(sample: BaseDataElement, classes: list[str]) -> str:
     return ', '.join(names) or 'no label'
 
 
-def as_image(inputs: torch.Tensor) -> np.ndarray:
-    """Convert (C, H, W), BGR, to (H, W, 3), RGB; values other than bytes are scaled to [0, 255]."""
+def as_image(inputs: torch.Tensor, is_bgr: bool) -> np.ndarray:
+    """Convert (C, H, W) to (H, W, 3), RGB; values other than bytes are scaled to [0, 255].
+
+    Files are loaded as BGR; datasets that are arrays have RGB or grey.
+    """
     image = inputs.permute(1, 2, 0).numpy()
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         image = (255 * (image - low) / max(high - low, 1e-6)).astype(np.uint8)
-    return mmcv.bgr2rgb(np.ascontiguousarray(image))
+    if image.shape[2] == 1:
+        return np.repeat(image, 3, axis=2)
+    return np.ascontiguousarray(image[..., ::-1] if is_bgr else image)
 
 
 def _bars(summary: DataSummary) -> list[dict]:

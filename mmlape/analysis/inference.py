@@ -22,7 +22,7 @@ from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.formats.base import open_image
 from mmlape.datasets.sources import iter_heads, patch_size, set_num_classes
-from mmlape.engine.config import load_config
+from mmlape.engine.config import apply_options, load_config, parse_options
 from mmlape.engine.evaluator import TASKS
 from mmlape.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.engine.optim import build_model
@@ -51,6 +51,7 @@ def init_model(
     """
     if isinstance(config, Config):
         cfg = copy.deepcopy(config)
+        apply_options(cfg, parse_options(cfg_options))
     else:
         cfg = load_config(str(config), cfg_options)
     scope = cfg.get('default_scope')
@@ -231,6 +232,8 @@ def predict_and_draw_each(
         if not Path(image).exists():
             raise DataError(f'Image {image} does not exist')
         open_image(str(image))
+        if Path(image).resolve() == Path(out).resolve():
+            raise DataError(f'{out} is the image itself: give another file or folder for drawings')
         check_image_path(out)
     model = init_model(config, checkpoint, device, cfg_options)
     for image, out in files:
@@ -240,12 +243,14 @@ def predict_and_draw_each(
 def files_to_draw(image: str | Path, out: str | Path) -> list[tuple[Path, Path]]:
     """Return an image with the file of its drawing, or each image of a folder with a file of that name in ``out``.
 
+    A single image, too, goes into ``out`` if that is a folder.
+
     Raises:
         DataError: A folder holds no images, or ``out`` is the file of one.
     """
     image, out = Path(image), Path(out)
     if not image.is_dir():
-        return [(image, out)]
+        return [(image, out / image.name if out.is_dir() else out)]
     found = sorted(path for path in image.iterdir() if path.suffix.lower() in image_suffixes())
     if not found:
         raise DataError(f'{image}: no images in this folder; their names end with .png, .jpg, ...')

@@ -89,6 +89,10 @@ def epoch_length(cfg: Config) -> tuple[int, bool]:
             images = len(DATASETS.build(dict(loader.dataset)))
     except (OSError, DataError):
         return EPOCH_LENGTH, True
+    processes = max(1, batch // loader.batch_size)
+    mine = -(-images // processes)  # a sampler repeats images, so that processes have equally many
+    if loader.get('drop_last'):
+        return max(1, mine * processes // batch), False
     return max(1, -(-images // batch)), False
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import mmcv
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
-from mmengine.dist import all_gather_object, is_main_process
+from mmengine.dist import all_gather_object, get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 
 from mmlape.analysis.confusion import BACKGROUND, IOU, SCORE, Confusion, confusion_of
@@ -49,41 +50,43 @@ class TestPageHook(Hook):
         self.out = Path(out)
         self.title = title
         self.worst = worst
-        self.confusion: Confusion | None = None
-        self.scores: dict[str, float] = {}
-        self.kept: list[tuple[float, str, Any, np.ndarray | None]] = []
+        self.before_test(None)
 
     def before_test(self, runner) -> None:
         """Start with no image."""
-        self.confusion, self.scores, self.kept = None, {}, []
+        self.confusion: Confusion | None = None
+        self.count = 0  # of images, here
+        self.kept: list[tuple[float, int, str, Any, np.ndarray | None]] = []
 
     def after_test_iter(self, runner, batch_idx: int, data_batch=None, outputs=()) -> None:
         """Count the images of a batch, and keep those that are among the worst so far."""
+        dataset = runner.test_loop.dataloader.dataset
         for place, sample in enumerate(outputs):
             if self.confusion is None:
-                self.confusion = confusion_of(sample, runner.test_loop.dataloader.dataset)
-            name = str(
-                sample.get('img_path') or sample.get('sample_idx', f'image {len(self.scores)}')
-            )
-            if name in self.scores:  # a sampler of several processes repeats images
+                self.confusion = confusion_of(sample, dataset)
+            number = self.count * get_world_size() + get_rank()
+            self.count += 1
+            if number >= len(dataset):  # a sampler of several processes repeats images at the end
                 continue
-            score = self.scores[name] = self.confusion.add(sample)
+            score = self.confusion.add(sample)
             if len(self.kept) == self.worst and -score <= self.kept[0][0]:
                 continue
-            image = None if 'gt_label' not in sample else as_image(data_batch['inputs'][place])
-            entry = (-score, name, self.confusion.drawn(sample), image)
+            path = sample.get('img_path')
+            image = None if path else _input(data_batch['inputs'], place)
+            name = str(path or f'image {sample.get("sample_idx", number)}')
+            entry = (-score, -number, name, self.confusion.drawn(sample), image)
             (heapq.heappushpop if len(self.kept) == self.worst else heapq.heappush)(
                 self.kept, entry
             )
 
     def after_test_epoch(self, runner, metrics: dict | None = None) -> None:
         """Gather what the processes have, and write the page."""
-        parts = all_gather_object((self.confusion, self.scores, self.kept))
+        parts = all_gather_object((self.confusion, self.kept))
         if not is_main_process():
             return
-        matrix = sum(confusion.matrix for confusion, _, _ in parts if confusion)
-        kept = {entry[1]: entry for _, _, entries in parts for entry in entries}
-        worst = sorted(kept.values(), key=lambda entry: (-entry[0], entry[1]))[: self.worst]
+        matrix = sum(confusion.matrix for confusion, _ in parts if confusion)
+        kept = [entry for _, entries in parts for entry in entries]
+        worst = sorted(kept, key=lambda entry: entry[:2], reverse=True)[: self.worst]
         values = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         with tempfile.TemporaryDirectory() as folder, atomic_path(self.out) as partial:
             write_page(
@@ -123,11 +126,17 @@ class TestPageHook(Hook):
         }
 
     def _figure(self, entry: tuple, path: Path) -> Part:
-        badness, name, sample, image = entry
+        badness, _, name, sample, image = entry
         assert self.confusion is not None, 'a test has an image'
         image = mmcv.imread(name, channel_order='rgb') if image is None else image
         write_image(draw_sample(image, sample, self.confusion.classes), path)
         return Part('figure', str(path), f'{Path(name).name}: {-badness:.3f}')
+
+
+def _input(inputs: Sequence, place: int) -> np.ndarray:
+    """Return the image at a place of a batch; its first view, if there are several."""
+    views = inputs if isinstance(inputs[0], torch.Tensor) else inputs[0]
+    return as_image(views[place], is_bgr=False)
 
 
 def about(confusion: Confusion) -> str:

@@ -22,7 +22,7 @@ COMMANDS = {
     'check-data': "check every file and annotation of a config's data before training",
     'make-mini-data': 'write the mini data: handwritten digits, or photographed objects, as COCO, ADE20K and ImageNet',
     'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
-    'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
+    'export-onnx': 'write a trained model, or its backbone, as an ONNX graph, checked against PyTorch',
     'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
     'list-studies': 'print the studies, with the data, processes and time that each needs',
     'list-models': 'print the names of the models that mmlape.get_model builds',

@@ -1,6 +1,7 @@
 """`mmlape checkpoint`: inspect, convert, publish, push or pull a checkpoint, or average the weights of several."""
 
 import argparse
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         files = pull(args.repository, args.folder, args.overwrite, args.config)
         print(f'wrote {", ".join(map(str, files))}')
         if len(files) > 1 and files[1].name == CONFIG:
-            print(f'to test it: mmlape test {files[1]} {files[0]}')
+            print(f'to test it: mmlape test {shlex.join([str(files[1]), str(files[0])])}')
     else:
         converting.average(args.files, args.out, args.overwrite)
         print(f'wrote {args.out}, the mean weights of {len(args.files)} checkpoints')

@@ -76,12 +76,14 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import fields
 
     from rich.table import Table
+    from rich.text import Text
 
     from mmlape.console import console
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
     from mmlape.datasets.mini.objects import ObjectOptions
     from mmlape.datasets.mini.writers import SceneOptions
     from mmlape.errors import ConfigError
+    from mmlape.quiet import printable
 
     kind: type[SceneOptions] = ObjectOptions if args.stamps else MiniOptions
     others = (
@@ -104,8 +106,7 @@ def run(args: argparse.Namespace) -> int:
         'format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}'
     )
     for row in rows:
-        table.add_row(
-            row['format'], row['split'], str(row['images']), str(row['objects']), row['path']
-        )
+        counts = str(row['images']), str(row['objects'])
+        table.add_row(row['format'], row['split'], *counts, Text(printable(row['path'])))
     console().print(table)
     return 0

@@ -17,24 +17,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     import json
+    import logging
     import warnings
-
-    from mmengine.logging import MMLogger
 
     from mmlape.analysis.cost import input_shape, model_cost
     from mmlape.console import console
     from mmlape.engine.config import config_name, load_config
-    from mmlape.engine.optim import build_model
+    from mmlape.engine.optim import build_model, quiet_logger
     from mmlape.tables import console_table, text_table
 
     shape = height_width(args.size, '--size')
-    MMLogger.get_instance('mmengine').setLevel('ERROR')
-    warnings.simplefilter('ignore')  # they are about training
     results = []
     for path in args.configs:
         cfg = load_config(path, args.cfg_options)
         size = shape or input_shape(cfg)
-        parts = [vars(part) for part in model_cost(build_model(cfg), size)]
+        with quiet_logger(logging.ERROR), warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # they are about training
+            parts = [vars(part) for part in model_cost(build_model(cfg), size)]
         total = {key: sum(part[key] for part in parts) for key in ('params', 'flops')}
         results.append(dict(config=config_name(cfg), shape=list(size), **total, parts=parts))
     if args.json:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SEEDS = (121, 122, 123, 124, 125)
 """LaPE's."""
+GPUS_PER_NODE = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +94,10 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     add('--dry-run', action='store_true', help='print the plan, and do nothing')
     slurm = parser.add_argument_group('with --slurm')
     slurm.add_argument(
-        '--gpus-per-node', type=int, default=4, metavar='N', help='0 for CPU processes; default: 4'
+        '--gpus-per-node',
+        type=int,
+        metavar='N',
+        help=f'0 for CPU processes; default: {GPUS_PER_NODE}',
     )
     slurm.add_argument(
         '--slurm-args',
@@ -128,12 +132,17 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
 
     if args.parallel is not None and args.parallel < 1:
         raise ConfigError(f'--parallel {args.parallel}: at least one')
+    gpus = args.gpus_per_node
     if args.slurm:
-        return SlurmLauncher(args.processes, args.gpus_per_node, args.slurm_args, args.parallel)
-    if args.slurm_args or args.no_wait:
-        raise ConfigError(
-            f'{"--slurm-args" if args.slurm_args else "--no-wait"}: only with --slurm'
-        )
+        per_node = GPUS_PER_NODE if gpus is None else gpus
+        return SlurmLauncher(args.processes, per_node, args.slurm_args, args.parallel)
+    given = {
+        '--slurm-args': args.slurm_args,
+        '--no-wait': args.no_wait,
+        '--gpus-per-node': gpus is not None,
+    }
+    for option in (name for name, value in given.items() if value):
+        raise ConfigError(f'{option}: only with --slurm')
     return LocalLauncher(args.processes, args.parallel)
 
 
@@ -155,11 +164,12 @@ def run(args: argparse.Namespace) -> int:
     work_dir, seeds = args.work_dir or work_dir, args.seeds or seeds or SEEDS
     if args.aggregate_only:
         return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)
+    launcher = make_launcher(args)
     if args.dry_run:
         show_arms(arms, work_dir, seeds, args.extra)
     study = Study(arms, seeds, work_dir, args.processes, args.extra)
     try:
-        return run_study(study, make_launcher(args), args.dry_run, not args.no_wait)
+        return run_study(study, launcher, args.dry_run, not args.no_wait)
     except KeyboardInterrupt:
         print('interrupted; the same command continues from here', file=sys.stderr)
         return 130

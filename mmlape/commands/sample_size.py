@@ -61,6 +61,14 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.std is None) == (args.work_dir is None):
         raise ConfigError('the spread comes from WORK_DIR or from --std: give one of them')
+    runs_only = ('arms', 'metric', 'allow_different_software')
+    unused = ['pilot_seeds'] if args.std is None else runs_only
+    for name in unused:
+        if getattr(args, name):
+            where = '--std' if args.std is None else 'WORK_DIR'
+            raise ConfigError(
+                f'--{name.replace("_", "-")} is an option of {where}, which is not given'
+            )
     if args.std is None:
         spread, source = pilot_spread(
             args.work_dir, args.arms, args.metric, args.paired, args.allow_different_software

@@ -8,7 +8,8 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('work_dir', nargs='?', default='work_dirs', metavar='WORK_DIR', help='default: %(default)s')
-    add(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         '--watch',
         nargs='?',
         const=5.0,
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='SECONDS',
         help='refresh every so many seconds; default: 5, if it is given',
     )
-    add('--json', action='store_true', help='for programs')
+    how.add_argument('--json', action='store_true', help='for programs')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import copy
 import functools
 import logging
 import os
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -153,7 +154,10 @@ def _place(error: Exception) -> str:
 
 
 def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
-    """Parse ``key=value`` strings: Python literals, ``a,b`` lists, or else the text itself."""
+    """Parse ``key=value`` strings: Python literals, ``a,b`` lists, or else the text itself.
+
+    Spaces between words stay, as in a path.
+    """
     if options is None or isinstance(options, dict):
         return dict(options or {})
     parsed = {}
@@ -172,13 +176,28 @@ def _value(option: str, text: str) -> Any:
         pass
     if text.lower() in ('true', 'false'):
         return text.lower() == 'true'
-    if not any(mark in text for mark in ',[('):
+    if ',' not in text and not text.lstrip().startswith(('[', '(')):
         return text
     try:
-        return DictAction._parse_iterable(text)
+        return _with_spaces(DictAction._parse_iterable(_marked(text)))
     except (AssertionError, RecursionError) as error:
         reason = error if isinstance(error, AssertionError) else 'not a Python literal'
         raise ConfigError(f"--cfg-options '{option}': {reason}") from error
+
+
+_SPACE = '\0'
+"""For a space between words while MMEngine parses a list, where it leaves out all spaces."""
+
+
+def _marked(text: str) -> str:
+    between = r'(?<=[^\s,(\[]) +(?=[^\s,)\]])'
+    return re.sub(between, lambda spaces: _SPACE * len(spaces[0]), text)
+
+
+def _with_spaces(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_spaces, value))
+    return value.replace(_SPACE, ' ') if isinstance(value, str) else value
 
 
 class _DictCalls(ast.NodeTransformer):

@@ -112,7 +112,7 @@ def average_arms(
     """
     complete = [_average_arm(arm, Path(work_dir) / arm.name, seeds, allow_software) for arm in arms]
     if len(arms) > 1:
-        print(f'compare the arms: mmlape report {work_dir}')
+        print(f'compare the arms: mmlape report {shlex.quote(str(work_dir))}')
     return 0 if all(complete) else 1
 
 

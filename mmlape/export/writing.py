@@ -19,12 +19,13 @@ import mmlape
 from mmlape.engine.graphs import ExportedModel, Graph
 from mmlape.engine.graphs.base import largest_difference
 from mmlape.engine.graphs.operators import translations
-from mmlape.engine.graphs.session import PACKAGES, require_onnx
+from mmlape.engine.graphs.session import PACKAGES, SUFFIX, require_onnx
 from mmlape.errors import ExportError
 from mmlape.files import atomic_path
 from mmlape.models.adapter.deform_attn import exporting
 from mmlape.models.grid import Grid
 from mmlape.models.layers.fusion import fuse_batch_norms
+from mmlape.runs.record import check_writable
 
 OPSET = 18
 TOLERANCE = 1e-4
@@ -52,6 +53,9 @@ def export_graph(
     out = Path(out)
     if out.is_dir():
         raise ExportError(f'--out {out} is a folder: name the file to write')
+    if out.suffix != SUFFIX:
+        raise ExportError(f'--out {out}: the name of a graph ends with {SUFFIX}')
+    check_writable(out.absolute().parent, '--out')
     with atomic_path(out) as partial:
         with fuse_batch_norms(model):
             _write(model, size, partial, opset, notes)

@@ -93,8 +93,9 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
     """
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
     name = re.sub(r'\.ya?ml:', '-', name)
-    for place in (Path(folder), _packaged()):
-        for file in sorted(place.glob('*.yml')):
+    own = [] if str(config).startswith(PREFIX) else [Path(folder)]
+    for place in (*own, _packaged()):
+        for file in _study_files(place):
             if not name.startswith(f'{file.stem}-'):
                 continue
             arm_name = name.removeprefix(f'{file.stem}-').removesuffix('.py')
@@ -107,13 +108,17 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
 
 def packaged_studies() -> list[StudyFile]:
     """Return the studies of this package, by name."""
-    files = sorted(_packaged().glob('*.yml'))
-    return [read_study(f'{PREFIX}studies/{file.name}') for file in files]
+    return [read_study(f'{PREFIX}studies/{file.name}') for file in _study_files(_packaged())]
 
 
 def _packaged() -> Path:
     """Return the folder of this package's studies."""
     return mim_root() / 'studies'
+
+
+def _study_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that may be studies, by name."""
+    return sorted(path for path in folder.glob('*.y*ml') if path.suffix in ('.yml', '.yaml'))
 
 
 class _Base(NamedTuple):
@@ -132,7 +137,7 @@ class _Reader:
             self.path = mim_root() / file.removeprefix(PREFIX)
         if not self.path.is_file():
             folders = (self.path.parent, _packaged())
-            known = sorted({path.name for folder in folders for path in folder.glob('*.yml')})
+            known = sorted({path.name for folder in folders for path in _study_files(folder)})
             hint = f'; {similar_to(self.path.name, known)}' if known else ''
             raise ConfigError(f'study {file} does not exist{hint}')
         try:

@@ -269,6 +269,16 @@ def test_each_image_of_a_folder_is_drawn(segmenter, tmp_path, capsys):
     assert f'{tmp_path}/images/b.png:\n' in printed and f'wrote {tmp_path}/drawn/b.png' in printed
     assert main([*words, str(tmp_path / 'drawn.png')]) == 1
     assert 'give a folder for the drawings' in capsys.readouterr().err
+    one = [words[0], str(tmp_path / 'images' / 'a.png'), *words[2:]]
+    (tmp_path / 'one').mkdir()
+    assert main([*one, str(tmp_path / 'one')]) == 0
+    assert (tmp_path / 'one' / 'a.png').read_bytes() == (tmp_path / 'drawn' / 'a.png').read_bytes()
+    capsys.readouterr()
+    before = (tmp_path / 'images' / 'a.png').read_bytes()
+    for line in ([*words, str(tmp_path / 'images')], [*one, str(tmp_path / 'one' / '..' / 'images' / 'a.png')]):
+        assert main(line) == 1
+        assert 'a.png is the image itself' in capsys.readouterr().err
+    assert (tmp_path / 'images' / 'a.png').read_bytes() == before
     words[1] = str(tmp_path / 'drawn' / '..' / 'empty')
     (tmp_path / 'empty').mkdir()
     assert main([*words, str(tmp_path / 'drawn')]) == 1

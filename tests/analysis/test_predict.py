@@ -120,6 +120,20 @@ def test_an_array_is_prepared_as_its_file(case, tmp_path):
     assert torch.equal(prepare.of_array(image)['inputs'], prepare.of_file(tmp_path / 'image.png')['inputs'])
 
 
+def test_changes_of_a_config_arrive_however_it_is_given(case, tmp_path):
+    """By its file, as a value, and in a checkpoint; a key that is unknown is an error each time."""
+    model, cfg, _ = case
+    held = tmp_path / 'held.pth'
+    torch.save(dict(torch.load(model.checkpoint), meta=dict(cfg=cfg.pretty_text)), held)
+    (tmp_path / 'file.py').write_text(cfg.pretty_text)
+    options = ['model.backbone.with_cp=True']
+    for given in ((cfg, model.checkpoint), (tmp_path / 'file.py', model.checkpoint), (held,)):
+        changed = mmlape.load(*given, device='cpu', cfg_options=options)
+        assert changed.module.cfg.model.backbone.with_cp and not cfg.model.backbone.get('with_cp')
+        with pytest.raises(ConfigError, match='with_cq'):
+            mmlape.load(*given, device='cpu', cfg_options=['model.backbone.with_cq=True'])
+
+
 def test_neighbours_of_another_size_change_nothing(case):
     model, _, _ = case
     random = np.random.default_rng(0)

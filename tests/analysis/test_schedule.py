@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 import torch
 from config_helpers import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
+from mmengine.dataset import DefaultSampler
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
+from mmengine.registry import DATASETS
 from mmengine.runner import Runner
+from properties import examples
 from torch.utils.data import DataLoader
 
 from mmlape.analysis import schedule
@@ -87,6 +92,36 @@ def test_every_step_has_the_values_of_a_run(tmp_path, monkeypatch, schedulers, l
         expected = expected[:, ::LENGTH]
     np.testing.assert_allclose((found.lr, found.weight_decay), expected, rtol=1e-12)
     assert len(set(found.lr)) > 2
+
+
+@examples(max_examples=60)
+@given(
+    images=st.integers(1, 90),
+    batch=st.integers(1, 9),
+    processes=st.integers(1, 4),
+    drop_last=st.booleans(),
+)
+def test_an_epoch_is_as_long_as_the_data_loader_of_a_process(images, batch, processes, drop_last):
+    sampler = DefaultSampler(range(images), shuffle=False)
+    sampler.num_samples = -(-images // processes)  # as with so many processes
+    loader = DataLoader(range(images), batch, sampler=sampler, drop_last=drop_last)
+    cfg = Config(
+        dict(
+            default_scope='mmengine',
+            auto_scale_lr=dict(base_batch_size=batch * processes),
+            train_dataloader=dict(batch_size=batch, drop_last=drop_last, dataset=dict(type='Numbered', count=images)),
+        )
+    )
+    assert schedule.epoch_length(cfg) == (max(1, len(loader)), False)
+
+
+@DATASETS.register_module()
+class Numbered:
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
 
 
 def test_a_schedule_of_a_config_is_printed_and_drawn(tmp_path, capsys):

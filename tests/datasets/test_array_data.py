@@ -12,7 +12,8 @@ from config_helpers import ROOT, load
 from data_helpers import refusal
 from mmengine.config import Config
 
-from mmlape.datasets.checks import check_data
+from mmlape.analysis.dataset_page import write_page
+from mmlape.datasets.checks import check_data, full_check
 from mmlape.errors import DataError
 from mmlape.projects.fashion_mnist.dataset import GzippedFashionMNIST
 from mmlape.registry import DATASETS
@@ -91,6 +92,14 @@ def test_a_file_of_fashion_mnist_that_cannot_be_used(fashion, damage):
 def test_a_missing_folder_names_the_package(tmp_path):
     message = refusal(fashion_cfg(tmp_path / 'none'))
     assert 'Data root' in message and 'apt-get install dataset-fashion-mnist' in message
+
+
+def test_images_of_arrays_are_browsed(fashion):
+    """They have no file, and are grey."""
+    cfg = fashion_cfg(fashion)
+    page = write_page(cfg, fashion / 'page', 'val', 3, full_check(cfg, ['val']))
+    text = page.read_text()
+    assert text.count('data:image/jpeg') == 2 * 3 and 'image 15' in text
 
 
 def test_two_iterations_through_the_command(fashion):

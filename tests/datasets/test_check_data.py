@@ -399,4 +399,7 @@ def test_duplicates_are_told_with_the_first_of_them():
 def test_a_page_shows_the_most_frequent_class_first_and_images_in_rgb():
     bars = _bars(SimpleNamespace(labels=Counter({0: 1, 1: 5, 2: 2}), classes=('sky', 'lamp', 'tree')))
     assert [(bar['name'], bar['share']) for bar in bars] == [('lamp', 5 / 8), ('tree', 2 / 8), ('sky', 1 / 8)]
-    assert as_image(torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)).tolist() == [[[30, 20, 10]]]
+    inputs = torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)
+    assert as_image(inputs, is_bgr=True).tolist() == [[[30, 20, 10]]]
+    assert as_image(inputs, is_bgr=False).tolist() == [[[10, 20, 30]]]
+    assert as_image(inputs[1:2], is_bgr=True).tolist() == [[[20, 20, 20]]]

@@ -1,16 +1,21 @@
 """The mini data: formats and their agreement, separate splits, reproducible bytes, and refused options."""
 
+import errno
 import hashlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
+from properties import examples
 from pycocotools.coco import COCO
 
 from mmlape.datasets.mini import make, scenes, writers
@@ -291,6 +296,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         dict(train=0),
         dict(val=0),
         dict(digits=-1),
+        dict(digits=9),
         dict(vtab=-1),
         dict(size=(16, 128)),
         dict(per_scene=(4, 3)),
@@ -346,3 +352,58 @@ def test_tool(tmp_path):
 def test_mini_data_needs_no_torch():
     code = "import sys, mmlape.datasets.mini.make; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0
+
+
+@examples(max_examples=12)
+@given(
+    size=st.tuples(st.integers(32, 90), st.integers(32, 90)),
+    digit_size=st.tuples(st.integers(12, 40), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))),
+    count=st.integers(1, 5),
+    crop=st.integers(16, 40),
+)
+def test_options_that_are_accepted_give_digits_in_every_image(size, digit_size, count, crop):
+    """As many as are asked for, or one in each cell; else the option is named before anything is drawn."""
+    options = dict(
+        train=2, val=1, digits=10, vtab=2, size=size, digit_size=digit_size, per_scene=(count,) * 2, crop=crop
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            make_mini_data(Path(folder) / 'mini', MiniOptions(**options))
+        except ConfigError as error:
+            assert 'option digit_size must' in str(error)
+            return
+        content = coco_of(Path(folder) / 'mini', 'train')
+        cells = np.prod([scenes.cells_along(side, digit_size[1]) for side in size])
+        assert all(len(content.getAnnIds(image)) == min(count, cells) for image in content.imgs)
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    tiny = MiniOptions(train=1, val=1, digits=0)
+    (tmp_path / 'disk' / 'mini').mkdir(parents=True)
+    link = tmp_path / 'mini'
+    link.symlink_to(tmp_path / 'disk' / 'mini')
+    rows = make_mini_data(link, tiny)
+    make_mini_data(link, tiny, overwrite=True)
+    assert link.is_symlink() and (tmp_path / 'disk' / 'mini' / MARKER).is_file()
+    assert all(Path(row['path']).is_dir() and Path(row['path']).is_relative_to(link) for row in rows)
+    assert sorted(path.name for path in tmp_path.rglob('*mini*')) == ['mini', 'mini', MARKER]
+
+
+def test_the_current_directory_and_a_mounted_one_are_refused(tmp_path, monkeypatch):
+    """A shell would stay in the old directory; a volume cannot be renamed. Both are left as they were."""
+    tiny = MiniOptions(train=1, val=1, digits=0)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match='holds the current directory'):
+        make_mini_data('.', tiny)
+    (tmp_path / 'volume').mkdir()
+    rename = Path.rename
+
+    def busy(path, to):
+        if path.name == 'volume':
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, 'rename', busy)
+    with pytest.raises(DataError, match='volume cannot be replaced: Device or resource busy'):
+        make_mini_data('volume', tiny)
+    assert [path.name for path in tmp_path.iterdir()] == ['volume']

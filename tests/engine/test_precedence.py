@@ -255,6 +255,22 @@ def test_a_value_on_the_command_line_is_the_value(value):
     assert parse_options([f'a.b={value}']) == {'a.b': value}
 
 
+NAMES = st.lists(st.sampled_from(['data', 'My', 'run-2', '(1)', '[old]', '/x']), min_size=1, max_size=4).map(' '.join)
+
+
+@examples(max_examples=100)
+@given(
+    NAMES.filter(lambda name: name[0] not in '[('),
+    st.lists(NAMES, min_size=2, max_size=3),
+    st.sampled_from([',', ', ']),
+)
+def test_names_keep_their_spaces(name, names, comma):
+    names = [f'n {name} n' for name in names]
+    expected = dict(a=name, b=names, c=names, d=tuple(names))
+    listed = comma.join(names)
+    assert parse_options([f'a={name}', f'b={listed}', f'c=[ {listed} ]', f'd=({listed})']) == expected
+
+
 @pytest.mark.parametrize('value', [True, False])
 @pytest.mark.parametrize('change', [str, str.lower, str.upper])
 def test_words_of_truth_are_no_texts(config, value, change):

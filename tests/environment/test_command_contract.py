@@ -8,8 +8,10 @@ import argparse
 import contextlib
 import dataclasses
 import functools
+import gc
 import importlib.machinery
 import inspect
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
@@ -889,6 +893,13 @@ KNOWN = {
 }
 
 
+def state_of_process():
+    """Return what whoever calls a command from Python must find again."""
+    logger = MMLogger.get_instance('mmengine')
+    torch_state = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype(), torch.initial_seed()
+    return logger.level, logging.root.manager.disable, gc.isenabled(), Path.cwd(), *torch_state
+
+
 @pytest.fixture
 def calls_of(monkeypatch, tmp_path, capsys):
     """Return what the recorders of a contract are given by a line, and what is printed."""
@@ -903,7 +914,7 @@ def calls_of(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr('signal.signal', lambda *_: None)
 
     def call(contract, *words):
-        calls = {}
+        calls, before = {}, state_of_process()
         with monkeypatch.context() as patched:
             functions = EVERYWHERE | contract.functions
             for name in functions:  # all first: a module that is imported later would keep a recorder for good
@@ -913,6 +924,7 @@ def calls_of(monkeypatch, tmp_path, capsys):
                 function = getattr(importlib.import_module(module), attribute)
                 patched.setattr(f'{module}.{attribute}', recorder(function, result, attribute, calls))
             status = main(' '.join(words).split())
+        assert state_of_process() == before, words
         captured = capsys.readouterr()
         assert status in (0, 1) and not captured.err, captured.err
         return calls, captured.out
@@ -944,3 +956,25 @@ def test_the_value_of_an_option_arrives_where_it_belongs_and_only_there(name, ca
             if text is not None and (text in printed or text not in printed_then):
                 wrong.append(f'{option}: `{words}` does not print {text!r}, or it is printed without')
     assert not wrong, '\n'.join(wrong)
+
+
+UNUSED = {
+    'sample-size --difference 1 --std 1 --arms a': '--arms is an option of WORK_DIR, which is not given',
+    'sample-size --difference 1 --std 1 --metric mIoU': '--metric is an option of WORK_DIR',
+    'sample-size --difference 1 --std 1 --allow-different-software': '--allow-different-software is an option',
+    'sample-size w --difference 1 --pilot-seeds 3': '--pilot-seeds is an option of --std, which is not given',
+    'multi-seed a.py --gpus-per-node 4': '--gpus-per-node: only with --slurm',
+    'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
+    'status --json --watch': 'not allowed with argument',
+    'print-config a.py --from --shorten 0.5': 'give no --shorten',
+    'make-mini-data d --density 1 2': '--density is an option of objects (--objects)',
+}
+
+
+@pytest.mark.parametrize('line', UNUSED)
+def test_an_option_that_would_do_nothing_is_refused(line, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr('signal.signal', lambda *_: None)
+    (tmp_path / 'a.py').touch()
+    assert main(line.split()) in (1, 2)
+    assert UNUSED[line] in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ['a.py']

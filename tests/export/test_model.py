@@ -2,6 +2,7 @@
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -10,8 +11,12 @@ import pytest
 import torch
 from checkpoint_helpers import save
 from config_helpers import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from mmengine.config import Config
 from PIL import Image
+from properties import examples
 
 from mmlape.analysis.inference import init_model, predict
 from mmlape.analysis.prediction import load
@@ -21,8 +26,9 @@ from mmlape.engine.evaluator import test as evaluate
 from mmlape.engine.graphs import Graph, Input, exported_class, install_graph
 from mmlape.engine.graphs.detector import paste
 from mmlape.engine.graphs.operators import best_boxes, translations
+from mmlape.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.engine.optim import build_model
-from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError
+from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError, MMLaPEError
 from mmlape.export.model import export, image_size
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
@@ -197,6 +203,18 @@ def test_labels_are_the_classes_of_the_logits(pristine, tmp_path):
     assert (model.predict(large)[0].labels == load(cfg, checkpoint).predict(large)[0].labels).mean() > 0.8
 
 
+@examples(max_examples=30)
+@given(labels=arrays(np.int64, (1, 3, 4), elements=st.integers(0, 1)), threshold=st.floats(0.01, 0.99))
+def test_labels_of_one_class_are_those_of_the_graph(labels, threshold):
+    """A model of one class decides by its sigmoid, at its own threshold."""
+    graph = SimpleNamespace(outputs=('labels',), of_batch=lambda inputs, given: [torch.from_numpy(labels)])
+    model = SimpleNamespace(out_channels=1)
+    ExportedSegmentor.install(model, graph, None)
+    logits = model.encode_decode(torch.zeros(1, 3, 3, 4), [])
+    assert logits.shape == (1, 1, 3, 4)
+    np.testing.assert_array_equal((logits[:, 0].sigmoid() > threshold).numpy(), labels == 1)
+
+
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
 def test_what_does_not_fit_is_one_line(exported, pristine, tmp_path):
     cfg, _, path = exported
@@ -206,6 +224,12 @@ def test_what_does_not_fit_is_one_line(exported, pristine, tmp_path):
     (tmp_path / 'b.onnx').write_text('text')
     with pytest.raises(CheckpointError, match='no graph that onnxruntime can run'):
         evaluate(cfg, tmp_path / 'b.onnx', tmp_path / 'b', show=False)
+    value = onnx.helper.make_tensor_value_info
+    given, made = ([value(name, 1, [1]) for name in names] for names in (('a', 'b'), ('c',)))
+    graph = onnx.helper.make_graph([onnx.helper.make_node('Add', ['a', 'b'], ['c'])], 'sum', given, made)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 18)]), tmp_path / 'c.onnx')
+    with pytest.raises(CheckpointError, match='takes 2 inputs, not one image'):
+        evaluate(cfg, tmp_path / 'c.onnx', tmp_path / 'c', show=False)
     with pytest.raises(CheckpointError, match='has 12 classes, zero; one; two; and 9 more, and the test set 12, '):
         install_graph(build_model(cfg), Graph(path), cfg, cfg.classes[::-1])
     larger = copy.deepcopy(cfg)
@@ -242,6 +266,10 @@ def test_labels_and_sizes_are_checked(pristine, tmp_path):
     cfg = config_of('mask-rcnn', pristine)
     with pytest.raises(ExportError, match='--labels is for segmentors'):
         export(cfg, str(weights_of(cfg, tmp_path)), (SIDE, SIDE), tmp_path / 'a.onnx', labels=True)
+    (tmp_path / 'file').touch()
+    for name, reason in (('a.pth', r'ends with \.onnx'), ('file/a.onnx', 'cannot write into .*give another --out')):
+        with pytest.raises(MMLaPEError, match=reason):
+            export(cfg, None, (SIDE, SIDE), tmp_path / name)
     cfg.pop('crop_size')
     with pytest.raises(ConfigError, match='give --size'):
         image_size(cfg)

@@ -93,6 +93,25 @@ def test_an_arm_is_a_config(grid):
     assert not is_study('a.py') and is_study('mmlape::studies/irpe.yml') and is_study('a.yaml:b')
 
 
+@pytest.mark.parametrize('suffix', ['.yml', '.yaml'])
+def test_an_arm_is_found_by_what_a_run_records(config, suffix, tmp_path, monkeypatch):
+    """By its reference and by its config's name, whatever the file ends with; the package's is none of the cwd."""
+    file = tmp_path / 'studies' / f'dpn-table6{suffix}'
+    file.parent.mkdir()
+    file.write_text(GRID.replace('tiny.py', str(config)))
+    study = read_study(file)
+    for arm in study.arms:
+        for name in (study.reference(arm), study.config_file(arm)):
+            assert find_arm(name) == (study, arm)
+    with pytest.raises(ConfigError, match=f'did you mean dpn-table6{suffix}'):
+        read_study(file.with_name('dpn-tabel6.yml'))
+    monkeypatch.chdir(tmp_path)
+    packaged = read_study('mmlape::studies/dpn-table6.yml')
+    first = packaged.arms[0]
+    assert find_arm(packaged.reference(first))[0].title == packaged.title != study.title
+    assert find_arm(f'studies/dpn-table6{suffix}:dual')[0].title == study.title
+
+
 def test_further_figures_and_tuples(config):
     path = config.with_name('further.yml')
     path.write_text(

@@ -1,7 +1,6 @@
 """The mini data in ADE20K's layout: handwritten digits on photographs, at half their size."""
 
-default_scope = 'mmseg'
-visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'segmentation.py'
 
 data_root = 'data/mini/ade/'
 crop_size = (128, 128)
@@ -24,8 +23,6 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=4,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
     dataset=dict(
         data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
         pipeline=train_pipeline,
@@ -33,17 +30,11 @@ train_dataloader = dict(
     ),
 )
 val_dataloader = dict(
-    batch_size=1,
     num_workers=1,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        test_mode=True,
         pipeline=test_pipeline,
         **dataset,
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='mmlape.IoUMetric', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator

@@ -1,11 +1,8 @@
 """The mini data in COCO's layout: handwritten digits on photographs, at half their size."""
 
-default_scope = 'mmdet'
-visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'coco.py'
 
 data_root = 'data/mini/coco/'
-train_ann_file = 'annotations/instances_train2017.json'
-val_ann_file = 'annotations/instances_val2017.json'
 crop_size = (128, 128)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 
@@ -25,34 +22,17 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=4,
     num_workers=2,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    batch_sampler=dict(type='AspectRatioBatchSampler'),
     dataset=dict(
-        type='CocoDataset',
         data_root=data_root,
         metainfo=dict(classes=classes),
-        ann_file=train_ann_file,
-        data_prefix=dict(img='train2017/'),
-        filter_cfg=dict(filter_empty_gt=True, min_size=1),
+        filter_cfg=dict(min_size=1),
         pipeline=train_pipeline,
     ),
 )
 val_dataloader = dict(
-    batch_size=1,
     num_workers=1,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(
-        type='CocoDataset',
-        data_root=data_root,
-        metainfo=dict(classes=classes),
-        ann_file=val_ann_file,
-        data_prefix=dict(img='val2017/'),
-        test_mode=True,
-        pipeline=test_pipeline,
-    ),
+    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type='mmlape.CocoMetric', ann_file=data_root + val_ann_file, metric=['bbox', 'segm'])
+val_evaluator = dict(ann_file=f'{data_root}{_base_.val_ann_file}', metric=['bbox', 'segm'])
 test_evaluator = val_evaluator

@@ -5,6 +5,7 @@ the quick check raises the first error, the full check collects all.
 """
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -281,7 +282,7 @@ class DataSource:
         elsewhere = 'if it is elsewhere, pass --cfg-options data_root=DIR.'
         if name == folder and os.path.basename(parent).startswith('mini'):
             overwrite = ' --overwrite' if os.path.isdir(parent) else ''
-            return f'Generate it with "mmlape make-mini-data {parent}{overwrite}"; {elsewhere}'
+            return f'Generate it with "mmlape make-mini-data {shlex.quote(str(parent))}{overwrite}"; {elsewhere}'
         mini = (
             ' For a first try, run "mmlape make-mini-data data/mini" and pass '
             f'--cfg-options data_root=data/mini/{folder}.'

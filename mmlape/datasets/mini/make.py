@@ -47,7 +47,7 @@ class MiniOptions(SceneOptions):
     """Options of the mini data."""
 
     digits: int = (
-        6000  # number of training crops of a single digit; a fifth as many are for validation
+        6000  # number of training crops of a single digit, 0 or 10 and more; a fifth for validation
     )
     crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
     per_scene: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
@@ -65,14 +65,21 @@ class MiniOptions(SceneOptions):
         """See `SceneOptions.rules`."""
         fewest, most = self.per_scene
         smallest, largest = self.digit_size
+        fits = min(scenes.smallest_fit(side, max(1, largest)) for side in self.size)
+        least = len(DIGIT_NAMES)  # one of each class
         return [
             *super().rules(),
-            ('digits', self.digits >= 0, 'must not be negative'),
+            ('digits', self.digits == 0 or self.digits >= least, f'must be 0, or {least} and more'),
             ('vtab', self.vtab >= 0, 'must not be negative'),
             ('crop', self.crop >= 16, 'must be at least 16'),
             ('per_scene', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX'),
             ('digit_size', 12 <= smallest <= largest, 'must be MIN MAX with 12 <= MIN <= MAX'),
             ('digit_size', largest <= min(self.size), f'must fit into a scene of {self.size}'),
+            (
+                'digit_size',
+                smallest <= fits,
+                f'must be MIN MAX with a MIN of at most {fits}, so that digits find room',
+            ),
         ]
 
     def write(self, root: Path) -> list[dict]:
@@ -94,7 +101,12 @@ def make_mini_data(
     options = options or MiniOptions()
     root = Path(root)
     _require_target(root, overwrite)
-    with _staging_directory(root) as partial:
+    target = root.resolve()  # a link stays
+    if Path.cwd().is_relative_to(target):
+        raise DataError(
+            f'{root} holds the current directory, and is replaced: call it from elsewhere'
+        )
+    with _staging_directory(target) as partial:
         rows = options.write(partial)
         marker = dict(
             made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)
@@ -104,7 +116,7 @@ def make_mini_data(
         )
         marker.update(credits=options.credits, files=[MARKER, *files])
         (partial / MARKER).write_text(json.dumps(marker, indent=1))
-        _publish(partial, root, overwrite)
+        _publish(partial, target, overwrite)
     return [{**row, 'path': str(root / row['path'])} for row in rows]
 
 
@@ -167,10 +179,11 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     cells = scenes.cells_along(min(options.size), options.digit_size[1])
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
+    least = min(least, scenes.smallest_fit(options.crop, most))
     for split in scenes.SPLITS:
         count = options.digits
         if split != 'train':
-            count = max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+            count = max(len(DIGIT_NAMES), options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = options.generator(f'{split} digits')
         scans = scenes.Scans(split, rng).sample()
         backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
@@ -270,8 +283,8 @@ def _staging_directory(root: Path) -> Iterator[Path]:
 
     Remove it afterwards, and first those of killed processes.
     """
-    prefix = f'.{root.absolute().name}.partial-{platform.node()}-'
-    parent = root.absolute().parent
+    prefix = f'.{root.name}.partial-{platform.node()}-'
+    parent = root.parent
     partial = parent / f'{prefix}{os.getpid()}'
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -305,6 +318,11 @@ def _publish(partial: Path, root: Path, overwrite: bool) -> None:
         return
     _require_target(root, overwrite)
     earlier = partial.with_name(f'{partial.name}-earlier')
-    root.rename(earlier)
+    try:
+        root.rename(earlier)
+    except OSError as error:  # a volume that is mounted there
+        raise DataError(
+            f'{root} cannot be replaced: {error.strerror}. Name a new folder in it.'
+        ) from error
     partial.rename(root)
     shutil.rmtree(earlier)

@@ -158,6 +158,11 @@ def cells_along(side: int, largest: int) -> int:
     return max(1, round(side / (CELL * largest)))
 
 
+def smallest_fit(side: int, largest: int) -> int:
+    """Return the largest side of an upright tile that fits into a cell, its blurred edges included."""
+    return side // cells_along(side, largest) - 2
+
+
 def compose(
     scans: Iterator[tuple[int, int, np.ndarray]],
     backgrounds: Backgrounds,
@@ -166,7 +171,7 @@ def compose(
     digit_size: tuple[int, int],
     rng: np.random.Generator,
 ) -> Scene:
-    """Compose a scene (H, W) with up to ``count`` digits, one in a cell, without those that do not fit their cell."""
+    """Compose a scene (H, W) with ``count`` digits, or with one in each of its cells if these are fewer."""
     photograph, image = backgrounds.crop(*size)
     scene = Scene(image, photograph)
     rows, columns = (cells_along(side, digit_size[1]) for side in size)
@@ -174,14 +179,15 @@ def compose(
     for cell in cells:
         label, scan, pixels = next(scans)
         cell_size = [side / number for side, number in zip(size, (rows, columns))]
-        for _ in range(PLACEMENT_TRIES):
-            side = int(rng.integers(digit_size[0], digit_size[1] + 1))
-            tile, ink = draw_tile(pixels, side, rng.uniform(-MAX_ROTATION, MAX_ROTATION))
+        for tries_left in reversed(range(PLACEMENT_TRIES)):
+            side, degrees = digit_size[0], 0.0  # at last, which `smallest_fit` lets fit
+            if tries_left:
+                side = int(rng.integers(digit_size[0], digit_size[1] + 1))
+                degrees = rng.uniform(-MAX_ROTATION, MAX_ROTATION)
+            tile, ink = draw_tile(pixels, side, degrees)
             slack = [math.floor(have - need) for have, need in zip(cell_size, tile.shape)]
             if min(slack) >= 0:
                 break
-        else:
-            continue
         corner = [int(index * have) for index, have in zip(divmod(int(cell), columns), cell_size)]
         offsets = rng.uniform(-OFFSET, OFFSET, 2) * side
         top, left = (

@@ -8,6 +8,9 @@ from mmlape.engine.graphs.base import ExportedModel
 from mmlape.engine.graphs.input import Input
 from mmlape.engine.graphs.session import Graph
 
+SURE = 10.0
+"""The logit of a pixel of which only the label is known."""
+
 
 class ExportedSegmentor(ExportedModel):
     """A segmentor of MMSegmentation up to its ``encode_decode``: what one sliding window goes through.
@@ -45,8 +48,10 @@ class ExportedSegmentor(ExportedModel):
         def encode_decode(inputs: Tensor, batch_img_metas: list[dict]) -> Tensor:
             height, width = inputs.shape[2:]
             (scores,) = graph.of_batch(inputs, given)
-            if graph.outputs == ('labels',):
+            if graph.outputs == ('labels',) and model.out_channels > 1:
                 scores = F.one_hot(scores, model.out_channels).permute(0, 3, 1, 2).to(inputs)
+            elif graph.outputs == ('labels',):  # of one class: its sign decides
+                scores = (2 * scores[:, None] - 1).to(inputs) * SURE
             return scores[..., :height, :width]
 
         model.encode_decode = encode_decode

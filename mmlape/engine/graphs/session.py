@@ -59,7 +59,12 @@ class Graph:
         self.path = Path(path)
         self.notes: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.outputs = tuple(output.name for output in self._session.get_outputs())
-        (self._input,) = self._session.get_inputs()
+        inputs = self._session.get_inputs()
+        if len(inputs) != 1:
+            raise CheckpointError(
+                f'{path} takes {len(inputs)} inputs, not one image: give a graph of export-onnx'
+            )
+        (self._input,) = inputs
         self.size: Grid = tuple(self._input.shape[2:])
 
     @property
