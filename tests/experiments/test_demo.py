@@ -29,7 +29,7 @@ def test_steps_start_from_the_last_checkpoint_and_an_empty_folder_is_no_data(tmp
 
 
 def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
-    made = ('--train', '16', '--val', '22', '--digits', '200')
+    made = ('--train', '8', '--val', '22', '--digits', '100', '--size', '96', '96', '--digit-size', '24', '32')
     run(*MMLAPE, 'make-mini-data', 'mini', *made, cwd=tmp_path)
     command = (
         sys.executable,
