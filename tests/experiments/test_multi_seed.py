@@ -46,10 +46,11 @@ def _processes(word: Path) -> list[str]:
     return found
 
 
-def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path):
+@tiny.in_a_fork
+def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path, python):
     arms = (config.name, '--arm', 'default', config.name, 'model.backbone.pe_joining=default')
     options = (*arms, '--seeds', 7, 3, '--parallel', 2, *SHORT)
-    said = _run(config, tmp_path / 'work', *options, '--dry-run', **tiny.REAL)
+    said = _run(config, tmp_path / 'work', *options, '--dry-run', **python)
     assert said.count(' start ') == 4 and not (tmp_path / 'work').exists()
 
     (tmp_path / 'tiny').mkdir()
