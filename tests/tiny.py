@@ -14,9 +14,8 @@ import pytest
 from PIL import Image
 
 REAL = {'PYTHON': sys.executable}
-in_a_fork = pytest.mark.parametrize(
-    'python', [pytest.param({}, id='fork'), pytest.param(REAL, id='interpreter', marks=pytest.mark.release)]
-)
+PYTHONS = [pytest.param({}, id='fork'), pytest.param(REAL, id='interpreter', marks=pytest.mark.release)]
+in_a_fork = pytest.mark.parametrize('python', PYTHONS)
 """A test whose tool runs in a fork, and for a release by the interpreter: `run(..., **python)`."""
 GUARD = 1800  # seconds after which a subprocess counts as hanging
 ROOT = Path(__file__).resolve().parent.parent

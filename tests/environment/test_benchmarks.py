@@ -30,11 +30,11 @@ def bench(*words: str, status: int = 0, **more: str) -> str:
     return tiny.run(sys.executable, '-m', 'benchmarks', *words, cwd=ROOT, status=status, **more)
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory) -> tuple[Path, dict, str]:
+@pytest.fixture(scope='module', params=tiny.PYTHONS)
+def run(request, tmp_path_factory) -> tuple[Path, dict, str]:
     """A real run of a suite: the folder, the result file, and what was printed."""
     out = tmp_path_factory.mktemp('benchmarks')
-    printed = bench('deform', *TINY, '--threads', '1', '--out', str(out), **tiny.REAL)
+    printed = bench('deform', *TINY, '--threads', '1', '--out', str(out), **request.param)
     return out, json.loads((out / 'results.json').read_text()), printed
 
 

@@ -120,6 +120,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
         assert tiny.record(tmp_path / 'tiny' / f'seed_{seed}')['state'] == 'finished'
 
 
+@pytest.mark.release
 def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(config, tmp_path):
     """On two processes each; the first training is killed while it waits, the command while the second one does."""
     options = (config.name, '--seeds', 11, 12, '--processes', 2, '--parallel', 1)
