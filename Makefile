@@ -35,8 +35,10 @@ test: lint
 	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # In environments of their own, without OpenMMLab: the core, and the other libraries.
+OF_CORE := tests/environment/test_core.py tests/environment/test_integrations.py
 test-core: $(STAMP)
-	@$(VENV)/bin/python -m pytest tests/environment/test_core.py tests/environment/test_integrations.py $(ARGS)
+	@$(VENV)/bin/python -m pytest $(OF_CORE) $(ARGS)
+	@$(VENV)/bin/python -m pytest --release $(OF_CORE) $(ARGS)
 
 # The oldest supported versions, and the newest of everything, each in an environment of its own (.floors, .newest).
 test-oldest:

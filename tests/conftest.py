@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import time
 from datetime import date
 from itertools import groupby
@@ -52,6 +53,8 @@ def pytest_configure(config):
     if config.getoption('numprocesses', None):  # they all use one server, and are its forks
         python = os.environ[forking_python.SHARED] = forking_python.executable()
         config.option.tx = [f'popen//python={python}'] * config.option.numprocesses
+        os.environ['READ_CONFIGS'] = folder = tempfile.mkdtemp()  # see config_helpers.py
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 @pytest.hookimpl(optionalhook=True)

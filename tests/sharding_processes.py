@@ -1,6 +1,10 @@
-"""Run in two processes by test_sharding.py: shards of models that differ, against a copy in each process."""
+"""Run in two processes by test_sharding.py: shards of models that differ, against a copy in each process.
+
+The arguments are the cases, by default all.
+"""
 
 import copy
+import sys
 import types
 from functools import partial
 
@@ -174,7 +178,7 @@ def refuses(model, optim, text):
 if __name__ == '__main__':
     init_processes('pytorch')
     rank = dist.get_rank()
-    for case in CASES:
+    for case in sys.argv[1:] or CASES:
         compare(case, rank)
     finds_what_is_not_finite(rank)
     net = build('accumulated')

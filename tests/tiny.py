@@ -10,9 +10,13 @@ from pathlib import Path
 
 import forking_python
 import numpy as np
+import pytest
 from PIL import Image
 
 REAL = {'PYTHON': sys.executable}
+PYTHONS = [pytest.param({}, id='fork'), pytest.param(REAL, id='interpreter', marks=pytest.mark.release)]
+in_a_fork = pytest.mark.parametrize('python', PYTHONS)
+"""A test whose tool runs in a fork, and for a release by the interpreter: `run(..., **python)`."""
 GUARD = 1800  # seconds after which a subprocess counts as hanging
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = ('left', 'right', 'below')

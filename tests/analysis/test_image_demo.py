@@ -285,7 +285,8 @@ def test_each_image_of_a_folder_is_drawn(segmenter, tmp_path, capsys):
     assert 'no images in this folder' in capsys.readouterr().err
 
 
-def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path):
+@tiny.in_a_fork
+def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path, python):
     config, checkpoint, _ = segmenter
     output = tiny.run(
         *tiny.MMLAPE,
@@ -297,6 +298,6 @@ def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path):
         'out.png',
         cwd=tmp_path,
         status=1,
-        **tiny.REAL,
+        **python,
     )
     assert 'mmlape: error: Image none.png does not exist' in output and 'Traceback' not in output

@@ -71,9 +71,9 @@ PRODUCTS = (
 
 def test_cost_is_that_of_the_products_of_a_forward_pass():
     """Of images that are not square: real tensors go through a model, and each product of two tensors is counted."""
+    models = {path.stem: revert_sync_batchnorm(build(load(path))).eval() for path in MINI if path.stem in PRODUCTS}
     for name, shape in each(itertools.product(PRODUCTS, ((64, 96), (112, 48)))):
-        cfg = load(next(path for path in MINI if path.stem == name))
-        model = revert_sync_batchnorm(build(cfg)).eval()
+        model = models[name]
         found = {part.name: part for part in model_cost(model, shape)}
         x, backbone = counted(model.backbone, torch.randn(1, 3, *shape))
         head = 'head' if hasattr(model, 'head') else 'decode_head'

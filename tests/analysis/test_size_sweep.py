@@ -103,7 +103,8 @@ def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
         assert size_sweep.sweep(cfg, str(file), sizes, tmp_path / 'kept') == found and len(calls) == done
 
 
-def test_the_tool(tmp_path):
+@tiny.in_a_fork
+def test_the_tool(tmp_path, python):
     data = tiny.write_data(tmp_path / 'data', train=1, val=2)
     config = tiny.write_config(tmp_path, data, RESIZE)
     torch.save(build(Config.fromfile(config)).state_dict(), tmp_path / 'model.pth')
@@ -127,7 +128,7 @@ def test_the_tool(tmp_path):
     assert found['tiny (1)']['24']['mIoU'] != found['tiny (1)']['32']['mIoU']
     assert (tmp_path / 'sweep/size_sweep.png').stat().st_size > 5000
     (tmp_path / 'sweep/tiny (2)/size_32/metrics.json').unlink()
-    again = tiny.run(*command, cwd=tmp_path, **tiny.REAL)
+    again = tiny.run(*command, cwd=tmp_path, **python)
     assert 'tiny (2): size 32' in again and 'tiny (1): size' not in again and 'tiny (2): size 24' not in again
     assert json.loads((tmp_path / 'sweep/size_sweep.json').read_text()) == found
 

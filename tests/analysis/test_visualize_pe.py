@@ -254,14 +254,15 @@ def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch
 # ---------------------------------------------------------------- the command
 
 
-def test_command(tmp_path):
+@tiny.in_a_fork
+def test_command(tmp_path, python):
     config = tiny.write_config(tmp_path, tmp_path, "model['backbone']['patch_norm'] = 'dual'\n")
     options = ['--size', 48, 32, '--layers', 1, '--cfg-options', 'model.backbone.pe_type=sincos1d']
     other = tmp_path / 'a_copy' / config.name
     other.parent.mkdir()
     other.write_text(config.read_text())
     said = tiny.run(
-        *tiny.MMLAPE, 'visualize-pe', config, other, '--out', tmp_path / 'out', *options, cwd=tmp_path, **tiny.REAL
+        *tiny.MMLAPE, 'visualize-pe', config, other, '--out', tmp_path / 'out', *options, cwd=tmp_path, **python
     )
     said = ''.join(said.split())  # a long path is broken over lines
     assert f'tiny,untrained({other}):cosinesimilarityon6x4tokens' in said

@@ -42,7 +42,9 @@ from config_helpers import (
 from each import each
 from mmengine.config import Config
 from mmengine.dataset import Compose
+from mmengine.optim import build_optim_wrapper
 from mmengine.utils import get_installed_path
+from torch import nn
 
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.datasets.checks import check_heads
@@ -50,9 +52,11 @@ from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
+from mmlape.engine.optim import quiet_logger
 from mmlape.engine.pulled import check_texts, shared_parts
 from mmlape.experiments.report.paper import index_entry
 from mmlape.models.layers.norm_placement import resolve_norm_placement
+from mmlape.models.position import position_parameters
 from mmlape.studies.study_file import packaged_studies, read_study
 
 DETR_ARMS = {'none-product-k': 81 * 32, 'product-k-15x15': 225 * 32, 'clip-k': 81 * 32, 'bias-k': 81, 'none': 0}
@@ -116,7 +120,7 @@ def metafile(folder: str) -> dict[str, dict]:
 
 @pytest.mark.parametrize('path', CONFIGS, ids=short)
 def test_a_config(path, monkeypatch):
-    """Keys, paths, pipelines, the command in its first lines; parameters as the metafile and the papers have them."""
+    """Keys, paths, pipelines, the command in its first lines, decay; parameters as metafile and papers have them."""
     of_coco = SimpleNamespace(utils=SimpleNamespace(rgb2id=None))  # a package on no index
     monkeypatch.setitem(sys.modules, 'panopticapi', of_coco)
     insta_boost = SimpleNamespace(
@@ -136,6 +140,7 @@ def test_a_config(path, monkeypatch):
     assert sources or 'panoptic' in path.stem, 'data of no known format is not checked'
     for source in sources:
         check_heads(cfg, source)
+    check_decay(path, cfg, model)
     count = sum(p.numel() for p in model.parameters())
     assert metafile(folder_of(path))[path.stem]['Metadata']['Parameters'] == count
     name, family = parts(path), method_of(path)
@@ -168,6 +173,29 @@ def check_papers_count(family: str, size: str, count: int, added: int) -> None:
         assert f'{default / 1e6:.2f}M' in page and f'{(default + imagenet_head) / 1e6:.2f}M' in page
     # Segmenter-S is 26.0M, 26.4M with that head: the one count that does not round to the paper's
     assert abs(count / 1e6 - paper) < (1 if (family, size) == ('segmenter', 'small') else 0.5)
+
+
+TABLES = re.compile(
+    r'.*\b(pos_embed\d*|absolute_pos_embed\d*|positional_emb|relative_position_bias_table|freqs|rpe_\w+|cpe)\b.*'
+)
+DECAYED = re.compile(
+    r'(cct|cvt|vit-lite)-.*fashion-mnist(-10k)?|(cct|cvt|vit-lite)-.*_cifar100?|linear_vit-base-.*'
+    r'|mask2former_(?!deit-mini).*|upernet_beit-.*|htc_.*'
+)
+"""The public recipes that decay the PE."""
+
+
+def check_decay(path: Path, cfg: Config, model: nn.Module) -> None:
+    """Position encodings do not decay but in the configs that say so; by the names that checkpoints have."""
+    wrapper = {key: value for key, value in cfg.optim_wrapper.items() if key not in ('dtype', 'loss_scale')}
+    with quiet_logger():
+        groups = build_optim_wrapper(model, dict(wrapper, type='OptimWrapper')).optimizer.param_groups
+    by_id = {id(p): group['weight_decay'] for group in groups for p in group['params']}
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    tables = {name for name in trained if TABLES.fullmatch(name) and 'pe_norm' not in name}
+    assert tables == position_parameters(model) & set(trained)
+    decays = {bool(by_id[id(trained[name])]) for name in tables}
+    assert not decays or decays == {bool(DECAYED.fullmatch(path.stem))}
 
 
 def check_paths(cfg: Config) -> None:
@@ -557,11 +585,13 @@ def test_figures_that_five_seeds_cannot_give_have_a_note():
         assert re.search(r'45\.073.{0,80}(cannot|\*)', readme.read_text()), readme
 
 
+COUNTED = [path for path in CONFIGS if re.match('cct-.*-lape_|lit_vit-mini', path.stem)]
+FEW = [find(family, 'tiny', '-lape') for family in FAMILIES] + COUNTED[-2:]  # a CCT and LiT
+REST = {*COUNTED, *(find(family, 'small', '-lape') for family in FAMILIES)} - set(FEW)
+
+
 @pytest.mark.parametrize(
-    'path',
-    [find(family, size, '-lape') for family in FAMILIES for size in ('tiny', 'small')]
-    + [path for path in CONFIGS if re.match('cct-.*-lape_|lit_vit-mini', path.stem)],
-    ids=short,
+    'path', FEW + [pytest.param(path, marks=pytest.mark.release) for path in sorted(REST)], ids=short
 )
 def test_metafile_has_the_counted_flops(path):
     cfg = load(path)

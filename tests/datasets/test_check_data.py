@@ -323,7 +323,8 @@ def test_data_of_no_known_format(capsys):
 TINY = {'image': 'images/training/3.png', 'map': 'annotations/training/4.png'}
 
 
-def test_command(tmp_path, capsys):
+@tiny.in_a_fork
+def test_command(tmp_path, capsys, python):
     data = tiny.write_data(tmp_path / 'data')
     config = tiny.write_config(tmp_path, data)
     assert main(['check-data', str(config), '--json', str(tmp_path / 'found.json')]) == 0
@@ -341,7 +342,7 @@ def test_command(tmp_path, capsys):
         2,
         cwd=tmp_path,
         status=1,
-        **tiny.REAL,
+        **python,
     )
     assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
     assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000

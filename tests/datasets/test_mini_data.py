@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import cv2
+import forking_python
 import numpy as np
 import pytest
 from hypothesis import given
@@ -322,7 +323,7 @@ def test_a_target_that_cannot_be_used_is_named(tmp_path):
 
 def test_tool(tmp_path):
     def tool(*options):
-        command = [sys.executable, '-m', 'mmlape', 'make-mini-data', tmp_path / 'mini', *options]
+        command = [forking_python.executable(), '-m', 'mmlape', 'make-mini-data', tmp_path / 'mini', *options]
         return subprocess.run(
             [str(part) for part in command],
             env={**os.environ, 'PYTHONPATH': str(ROOT), 'COLUMNS': '200'},

@@ -162,12 +162,14 @@ def test_two_processes_write_what_one_does_with_the_same_batch(config, alone, to
     assert last['step'] == 6 and last['metrics'] == pytest.approx(found['metrics'], rel=1e-6)
 
 
-def test_two_processes_test_as_one(config, alone):
+@tiny.in_a_fork
+def test_two_processes_test_as_one(config, alone, python):
     checkpoint, one, two = alone / 'iter_6.pth', config.parent / 'one', config.parent / 'two'
     evaluate(load_config(config), checkpoint, one, save_pred=True)
     words = ('2', '--work-dir', two, '--save-pred')
-    python = dict(tiny.REAL, PYTHON_EXEC=forking_python.executable())  # the shell's and the launcher's, the workers'
-    more = dict(python, TROUBLE='late:2')
+    more = dict(
+        python, PYTHON_EXEC=forking_python.executable(), TROUBLE='late:2'
+    )  # the shell's and the launcher's, the workers'
     printed = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent, **more)
     assert printed.count('metrics are in') == 1
     assert json.loads((two / 'metrics.json').read_text())['world_size'] == 2
@@ -208,7 +210,34 @@ def test_a_taken_port_says_so(tmp_path):
         assert f'PORT={no_port} is no number up to 65535' in printed and 'Traceback' not in printed
 
 
-def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
+WAITING = """
+import os, time
+from mmlape.engine.distributed.processes import init_processes
+init_processes('pytorch')
+print('waiting', os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_ends_with_the_launcher_that_is_killed(tmp_path):
+    (tmp_path / 'waits.py').write_text(WAITING)
+    module = 'mmlape.engine.distributed.launch'
+    launcher = subprocess.Popen(
+        [sys.executable, '-m', module, '--standalone', '--nproc_per_node', '1', str(tmp_path / 'waits.py')],
+        env=tiny.environment(**tiny.REAL),  # which know their parent
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    process = int(next(line for line in launcher.stdout if line.startswith('waiting')).split()[1])
+    os.kill(process, 0)
+    launcher.kill()
+    launcher.communicate()
+    tiny.until(lambda: not os.path.exists(f'/proc/{process}'))
+
+
+@pytest.mark.release
+def test_a_training_ends_with_the_launcher_that_is_killed(config, tmp_path):
     """Its GPUs' locks end with it, so they must be free."""
     words = (TOOLS / 'dist_train.sh', config, '1', '--work-dir', tmp_path / 'run', '--cfg-options', *OPTIONS)
     words += ('train_dataloader.batch_size=4',)

@@ -50,10 +50,19 @@ def test_a_trained_run_resumes_to_the_same_weights(trained, pristine, tmp_path):
     assert difference(trained / 'iter_2.pth', tmp_path / 'again' / 'iter_2.pth') == 0.0
 
 
+@pytest.mark.release
 def test_a_trained_model_is_exported(trained, tmp_path):
+    backbone = build_backbone(load_config(CONFIG, ['model.backbone.conv_inplane=4']), str(trained / 'iter_2.pth'))
+    assert export_backbone(backbone, (64, 96), tmp_path / 'a.onnx') < 1e-4
+
+
+def test_the_backbone_of_a_trained_model_is_that_of_its_file(trained, tmp_path):
     cfg = load_config(CONFIG, ['model.backbone.conv_inplane=4'])
     backbone = build_backbone(cfg, str(trained / 'iter_2.pth'))
-    assert export_backbone(backbone, (64, 96), tmp_path / 'a.onnx') < 1e-4
+    stored = vit_weights(trained / 'iter_2.pth')
+    assert stored and all(
+        torch.equal(backbone.state_dict()[key.removeprefix('backbone.')], value) for key, value in stored.items()
+    )
     with pytest.raises(CheckpointError, match='lacks .* tensors of the backbone'):
         plain = {key.removeprefix('vit.'): value for key, value in backbone.vit.state_dict().items()}
         torch.save(plain, tmp_path / 'vit.pth')

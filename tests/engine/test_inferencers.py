@@ -44,7 +44,10 @@ TASKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize('task', TASKS)
+@pytest.mark.parametrize(
+    'task',
+    ['segmentation', *(pytest.param(task, marks=pytest.mark.release) for task in ('detection', 'classification'))],
+)
 def test_the_config_and_the_checkpoint_of_a_run_work_in_the_inferencer_of_its_task(task, pristine, tmp_path):
     name, folder, images, changes, lines = TASKS[task]
     cfg = load_config(f'mmlape::{name}', {'data_root': str(pristine / folder), **changes})

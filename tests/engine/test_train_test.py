@@ -288,12 +288,12 @@ def test_accumulated_images_count_for_the_rate(config, tmp_path):
 # testing
 
 
-@pytest.fixture(scope='module')
-def tested(config, whole):
+@pytest.fixture(scope='module', params=tiny.PYTHONS)
+def tested(config, whole, request):
     """What ``tools/test.py`` printed and wrote for the run, in the run's own work dir."""
     tool = tiny.ROOT / 'tools' / 'test.py'
     best = whole[0] / 'iter_12.pth'
-    printed = tiny.run(tool, config, best, '--work-dir', whole[0], '--save-pred', cwd=config.parent, **tiny.REAL)
+    printed = tiny.run(tool, config, best, '--work-dir', whole[0], '--save-pred', cwd=config.parent, **request.param)
     return printed, json.loads((whole[0] / 'metrics.json').read_text()), whole[0] / 'predictions'
 
 

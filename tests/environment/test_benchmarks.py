@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forking_python
 import numpy as np
 import pytest
 import tiny
@@ -29,11 +30,11 @@ def bench(*words: str, status: int = 0, **more: str) -> str:
     return tiny.run(sys.executable, '-m', 'benchmarks', *words, cwd=ROOT, status=status, **more)
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory) -> tuple[Path, dict, str]:
-    """A real run of two suites: the folder, the result file, and what was printed."""
+@pytest.fixture(scope='module', params=tiny.PYTHONS)
+def run(request, tmp_path_factory) -> tuple[Path, dict, str]:
+    """A real run of a suite: the folder, the result file, and what was printed."""
     out = tmp_path_factory.mktemp('benchmarks')
-    printed = bench('joining', 'deform', *TINY, '--threads', '1', '--out', str(out), **tiny.REAL)
+    printed = bench('deform', *TINY, '--threads', '1', '--out', str(out), **request.param)
     return out, json.loads((out / 'results.json').read_text()), printed
 
 
@@ -41,7 +42,7 @@ def test_result_file_says_machine_versions_and_command(run):
     _, results, printed = run
     assert results['machine']['cores'] >= 1 and results['machine']['threads'] == 1
     assert results['versions']['torch'] == torch.__version__.split('+')[0]
-    assert results['command'].startswith('python -m benchmarks joining deform --quick --arch mini')
+    assert results['command'].startswith('python -m benchmarks deform --quick --arch mini')
     assert results['finished'] >= results['started']
     assert set(results['rates']) == {'cpu fp32'}
     assert f'[1/{len(results["results"])}, ' in printed and ' left]' in printed
@@ -106,8 +107,9 @@ def test_bad_options_are_said_before_anything_is_measured(tmp_path):
     assert f'--out {tmp_path}/file: File exists' in bench('joining', *TINY, '--out', f'{tmp_path}/file', status=1)
 
 
-def test_memory_grows_with_the_batch():
+def test_memory_grows_with_the_batch(monkeypatch):
     """Of two children, the one with 64 times the images takes the more memory."""
+    monkeypatch.setattr(memory.sys, 'executable', forking_python.executable())
     found = []
     for batch in (1, 64):
         settings = Settings(arch='mini', sizes=(64,), batch=batch)
@@ -236,6 +238,7 @@ def test_startup_measures_the_processor_time_of_a_process():
         startup.processor_seconds([sys.executable, '-c', 'raise SystemExit("no such thing")'])
 
 
+@pytest.mark.release
 def test_startup_ends_at_the_first_iteration(pristine):
     """The training process reaches its first iteration: it ends with an error where it does not."""
     training = comparisons('startup', Settings(data=str(pristine)))[1]

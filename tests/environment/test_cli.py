@@ -211,6 +211,7 @@ def test_mmcv_ops_are_never_imported_by_the_registries():
     assert done.stdout.strip() == 'False', done.stderr
 
 
+@pytest.mark.release
 def test_a_metric_needs_its_own_task_only():
     """In forks of one interpreter, which has imported what both need."""
     script = """if True:

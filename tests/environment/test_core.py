@@ -20,6 +20,7 @@ from test_wheel import ROOT, lend_bytecode, run
 from test_wheel import wheel as wheel  # the fixture
 
 import mmlape
+from benchmarks.bundle import _closure
 from mmlape import models, projects
 from mmlape.checkpoint.converting import convert
 from mmlape.environment.packages import EXPERIMENTS, OF_OPENMMLAB
@@ -118,10 +119,26 @@ def environment(folder: Path, built: Path, *more: str) -> Path:
     return venv / 'bin' / 'python'
 
 
-@pytest.fixture(scope='session')
-def plain(once, wheel: Path) -> Path:
-    """The Python of an environment with torch, timm and the wheel alone."""
-    return once('torch-and-timm', lambda folder: environment(folder, wheel)) / 'venv' / 'bin' / 'python'
+def links(folder: Path) -> None:
+    """Make an environment of links to the installed packages that torch and timm need, and a Python with this code."""
+    (site := folder / 'site').mkdir()
+    for found in _closure(('torch', 'torchvision', 'timm', 'numpy')).values():
+        for top in {file.parts[0] for file in found.files} - {'..', '__pycache__'}:
+            if not (site / top).exists():
+                (site / top).symlink_to(found.locate_file(top))
+    assert not [name for name in OF_OPENMMLAB if (site / name).exists()]
+    python = folder / 'python'
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site}:{ROOT} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+
+
+@pytest.fixture(scope='session', params=['links', pytest.param('installed', marks=pytest.mark.release)])
+def plain(request: pytest.FixtureRequest, once) -> Path:
+    """The Python of an environment with torch and timm alone: beside this code, or, for a release, with the wheel."""
+    if request.param == 'links':
+        return once('links', links) / 'python'
+    wheel = request.getfixturevalue('wheel')
+    return once('installed-wheel', lambda folder: environment(folder, wheel)) / 'venv' / 'bin' / 'python'
 
 
 @pytest.fixture(scope='session')
@@ -144,15 +161,21 @@ def results(once, plain: Path) -> dict:
     """What `core_script.py` found in the plain environment, with the files that it was given."""
 
     def make(folder: Path) -> None:
-        given = dict(models=MODELS_BY_NAME, files=write_files(folder))
+        complete = plain.parent.name != 'links'  # with a compiler and two processes
+        given = dict(models=MODELS_BY_NAME, files=write_files(folder), complete=complete)
         (folder / 'given.json').write_text(json.dumps(given))
         done = inside(
             plain, ROOT / 'tests' / 'core_script.py', folder / 'given.json', folder / 'found.json', cwd=folder
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
-    folder = once('core', make)
+    folder = once(f'core-{plain.parent.name}', make)
     return {name: json.loads((folder / f'{name}.json').read_text()) for name in ('given', 'found')}
+
+
+of_a_release = pytest.mark.parametrize(
+    'plain', [pytest.param('installed', marks=pytest.mark.release)], indirect=True, scope='session'
+)
 
 
 def test_public_names_import_torch_alone(results):
@@ -182,10 +205,12 @@ def test_files_of_every_layout_load_as_under_openmmlab(results):
     assert {entry['layout'] for entry in found.values()} == LAYOUTS
 
 
+@of_a_release
 def test_a_compiler_takes_the_complete_adapter(results):
     assert results['found']['compiled'] < 1e-5
 
 
+@of_a_release
 def test_two_processes_have_the_gradients_of_the_complete_batch(results):
     for rank in results['found']['distributed']:
         assert rank['apart'] < 1e-5 and rank['count'] > 50

@@ -99,7 +99,7 @@ def test_missing_mmdet(tmp_path: Path):
     assert 'Traceback' not in printed
 
 
-@pytest.mark.parametrize('module', ['torch', 'mmcv'])
+@pytest.mark.parametrize('module', ['torch', pytest.param('mmcv', marks=pytest.mark.release)])
 def test_missing_package(tmp_path: Path, module: str):
     (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name=module))
     done = python('-m', 'mmlape', 'doctor', path=tmp_path)

@@ -40,16 +40,16 @@ def fails(section, name: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    'sections',
+    ('sections', 'python'),
     [
-        pytest.param(['training'], id='training'),
-        pytest.param(list(SECTIONS), marks=pytest.mark.release, id='all'),
+        pytest.param(['loading'], {}, id='loading'),
+        pytest.param(list(SECTIONS), tiny.REAL, marks=pytest.mark.release, id='all'),
     ],
 )
-def test_a_quick_run_passes_every_line_and_writes_a_page(sections, tmp_path):
+def test_a_quick_run_passes_every_line_and_writes_a_page(sections, python, tmp_path):
     command = (sys.executable, '-m', 'benchmarks.gpu_check', '--device', 'cpu', '--quick')
     options = ('--minutes', '60', '--out', tmp_path, '--only', *sections)
-    printed = tiny.run(*command, *options, cwd=ROOT, **tiny.REAL)
+    printed = tiny.run(*command, *options, cwd=ROOT, **python)
     results = json.loads((tmp_path / 'results.json').read_text())
     lines = results['lines']
     assert {line['section'] for line in lines} == set(sections)
@@ -157,6 +157,7 @@ def test_losses_are_judged(losses, expected, why):
     assert not found.ok and why in found.figure
 
 
+@pytest.mark.release
 def test_a_resume_that_forgets_the_optimiser_fails(monkeypatch):
     def load(self, checkpoint):
         self.model.load_state_dict(torch.load(training.io.BytesIO(checkpoint))[0])

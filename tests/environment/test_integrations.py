@@ -17,11 +17,8 @@ RECIPES = ('lightning',)
 """Libraries that need no module: a file in `examples/` shows how they are used."""
 
 
-@pytest.mark.parametrize(
-    'names',
-    [tuple(LIBRARIES), pytest.param((*RECIPES, 'heads'), marks=pytest.mark.release)],
-    ids=['modules', 'recipes'],
-)
+@pytest.mark.release
+@pytest.mark.parametrize('names', [tuple(LIBRARIES), (*RECIPES, 'heads')], ids=['modules', 'recipes'])
 def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path, names: tuple[str, ...]):
     options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', tmp_path)
     checks = [CHECKS / f'check_{name}.py' for name in names]

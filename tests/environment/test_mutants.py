@@ -88,6 +88,7 @@ def test_that_fails():
 """
 
 
+@pytest.mark.release
 @pytest.mark.skipif(sys.version_info < (3, 12), reason='Python has sys.monitoring since 3.12')
 def test_lines_of_a_test_are_its_own_and_those_of_its_forks(tmp_path):
     (tmp_path / 'test_a.py').write_text(TESTS)

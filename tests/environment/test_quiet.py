@@ -57,7 +57,7 @@ def test_training_and_testing_print_no_noise(tmp_path):
         assert noise not in printed
 
 
-@pytest.mark.parametrize('debug', ['0', '1'])
+@pytest.mark.parametrize('debug', ['0', pytest.param('1', marks=pytest.mark.release)])
 def test_the_launcher_adds_one_line_to_a_workers_error(tmp_path, debug):
     script = tmp_path / 'fails.py'
     script.write_text('import sys\nprint("mmlape: error: no such key", file=sys.stderr)\nsys.exit(3)\n')

@@ -215,6 +215,7 @@ def test_a_full_disk_is_seen_before_the_downloads(machine: Path):
     assert done.returncode == 1 and 'has 3 GB free, and the environment needs 8 GB' in done.stderr
 
 
+@pytest.mark.release
 def test_an_unreachable_index_stops_the_real_uv(tmp_path: Path):
     """The real Python and pip, against an index that refuses the connection."""
     nowhere = {'PIP_INDEX_URL': 'http://127.0.0.1:9/simple', 'PIP_EXTRA_INDEX_URL': '', 'PIP_FIND_LINKS': '',

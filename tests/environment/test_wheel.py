@@ -103,6 +103,7 @@ def plain(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
     return run(sys.executable, '-c', code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
 
 
+@pytest.mark.release
 def test_installation_runs_no_code_in_other_interpreters(elsewhere: Path):
     assert not list(elsewhere.glob('*.pth'))
     code = f'import site; site.addsitedir({str(elsewhere)!r})\nimport sys, mmengine; print("mmlape" in sys.modules)'
@@ -123,6 +124,7 @@ def test_config_by_name_after_installation_elsewhere(elsewhere: Path):
     assert model.endswith('EncoderDecoder')
 
 
+@pytest.mark.release
 def test_hub_reads_a_config_by_prefix(elsewhere: Path):
     names = (f'segmentation/{segmenter_config()}', '_base_/models/deit.py')  # with and without a metafile
     code = 'from mmengine.hub import get_config\n'
@@ -160,6 +162,7 @@ def test_base_by_path_needs_no_import(elsewhere: Path, tmp_path: Path):
     assert done.stdout.strip() == 'EncoderDecoder', done.stderr
 
 
+@pytest.mark.release
 def test_a_command_builds_from_a_base_by_prefix(elsewhere: Path, tmp_path: Path):
     """MMEngine gives the scope `mmlape` to what such a base holds; its types still mean those of its own scope."""
     mine = tmp_path / 'mine.py'

@@ -4,7 +4,7 @@ import json
 import sys
 from types import SimpleNamespace
 
-from tiny import MMLAPE, REAL, run
+from tiny import MMLAPE, in_a_fork, run
 
 from mmlape.experiments import demo as module
 from mmlape.experiments.demo import Demo
@@ -28,8 +28,9 @@ def test_steps_start_from_the_last_checkpoint_and_an_empty_folder_is_no_data(tmp
     assert len(commands) == 1
 
 
-def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
-    made = ('--train', '16', '--val', '22', '--digits', '200')
+@in_a_fork
+def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path, python):
+    made = ('--train', '8', '--val', '22', '--digits', '100', '--size', '96', '96', '--digit-size', '24', '32')
     run(*MMLAPE, 'make-mini-data', 'mini', *made, cwd=tmp_path)
     command = (
         sys.executable,
@@ -60,6 +61,6 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     assert 'init_weights' not in printed  # MMEngine's lines a parameter
     assert all(line.count(' left') <= 1 for line in printed.splitlines()), 'one estimate of the time left'
     assert printed.startswith('[0:00:00, about 0:0')
-    again = run(*command, cwd=tmp_path, **REAL)
+    again = run(*command, cwd=tmp_path, **python)
     assert 'skipped' in again and 'started' not in again
     assert all(' left]' in line for line in again.splitlines() if 'skipped' in line), 'the drawings are'

@@ -46,10 +46,11 @@ def _processes(word: Path) -> list[str]:
     return found
 
 
-def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path):
+@tiny.in_a_fork
+def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path, python):
     arms = (config.name, '--arm', 'default', config.name, 'model.backbone.pe_joining=default')
     options = (*arms, '--seeds', 7, 3, '--parallel', 2, *SHORT)
-    said = _run(config, tmp_path / 'work', *options, '--dry-run', **tiny.REAL)
+    said = _run(config, tmp_path / 'work', *options, '--dry-run', **python)
     assert said.count(' start ') == 4 and not (tmp_path / 'work').exists()
 
     (tmp_path / 'tiny').mkdir()
@@ -119,6 +120,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
         assert tiny.record(tmp_path / 'tiny' / f'seed_{seed}')['state'] == 'finished'
 
 
+@pytest.mark.release
 def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(config, tmp_path):
     """On two processes each; the first training is killed while it waits, the command while the second one does."""
     options = (config.name, '--seeds', 11, 12, '--processes', 2, '--parallel', 1)

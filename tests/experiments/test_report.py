@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -296,6 +295,7 @@ def test_a_legend_names_intervals_only_where_there_are_some(tmp_path, monkeypatc
     assert ('with their intervals' in differences[0].caption) == known
 
 
+@pytest.mark.release
 def test_the_page_of_ten_arms_fits_three_screens(ten, tmp_path):
     """In a real browser; at the width of a telephone nothing but tables and figures is wider than the page."""
     sync_api = pytest.importorskip('playwright.sync_api')
@@ -829,10 +829,15 @@ def test_a_band_is_mean_and_deviation_at_common_iterations():
 
 
 def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path):
+    """And imports no torch for it."""
+    (tmp_path / 'site').mkdir()
+    fail = 'import atexit, os, sys\natexit.register(lambda: "torch" in sys.modules and os._exit(9))\n'
+    (tmp_path / 'site' / 'sitecustomize.py').write_text(fail)
+    path = f'{tmp_path / "site"}:{tiny.ROOT}'
     shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
         tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--images', 'drawn', '--arms', LAPE, DEFAULT,
-        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, **tiny.REAL,
+        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, PYTHONPATH=path, **tiny.REAL,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
     names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
@@ -930,19 +935,9 @@ def test_nothing_to_report_is_an_error_that_lists_the_runs(tmp_path, capsys):
     assert 'a, seed 1: failed' in said and 'no memory' in said
 
 
-def test_a_report_needs_no_torch(work_dir, tmp_path):
-    code = (
-        'import sys; from mmlape.cli import main; '
-        f'main(["report", {str(work_dir)!r}, "--out", {str(tmp_path)!r}]); '
-        'sys.exit("torch" in sys.modules)'
-    )
-    subprocess.run([sys.executable, '-c', code], env=tiny.environment(), check=True, capture_output=True)
-
-
-def test_sample_size_from_a_number_is_a_table(tmp_path):
-    said = tiny.run(
-        *tiny.MMLAPE, 'sample-size', '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path, **tiny.REAL
-    )
+@tiny.in_a_fork
+def test_sample_size_from_a_number_is_a_table(tmp_path, python):
+    said = tiny.run(*tiny.MMLAPE, 'sample-size', '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path, **python)
     rows = [row.split()[1::2] for row in said.splitlines() if row.startswith('│')]
     assert rows == [['0.4', '37'], ['0.8', '10'], ['1.4', '5']]
 

@@ -69,8 +69,15 @@ def losses(work_dir):
     return found
 
 
-@pytest.mark.parametrize('processes', [1, 2])
-@pytest.mark.parametrize('task', ['segmentation', 'detection'])
+@pytest.mark.parametrize(
+    ('task', 'processes'),
+    [
+        ('segmentation', 2),
+        ('detection', 1),
+        pytest.param('segmentation', 1, marks=pytest.mark.release),
+        pytest.param('detection', 2, marks=pytest.mark.release),
+    ],
+)
 def test_a_killed_run_repeats_the_uninterrupted_one(configs, tmp_path, task, processes):
     config, options = configs[task]
     options = ('--cfg-options', *options, *OPTIONS, f'auto_scale_lr.base_batch_size={2 * processes}')

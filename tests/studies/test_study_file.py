@@ -1,7 +1,5 @@
 """Study files: what they say, what they refuse, their arms as configs, and a study trained, killed and continued."""
 
-import copy
-import functools
 import os
 import signal
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import pytest
 import tiny
 import trouble
+from config_helpers import load
 
 from mmlape.cli import main
 from mmlape.engine import config as config_module
@@ -307,9 +306,8 @@ def test_a_value_comes_from_the_nearest_file_that_assigns_it(config, monkeypatch
 def test_every_arm_resolves_and_a_figure_has_one_home(path, monkeypatch):
     """Arms differ from each other; one without changes has its figure in the metafile, the others in the study."""
     study = read_study(path)
-    if not any(arm.variables for arm in study.arms):  # a base is read once, which takes half a second
-        read = functools.cache(config_module._read)
-        monkeypatch.setattr(config_module, '_read', lambda file: copy.deepcopy(read(file)))
+    if not any(arm.variables for arm in study.arms):  # a base is read once
+        monkeypatch.setattr(config_module, '_read', load)
     seen = {}
     for arm in study.arms:
         cfg = load_config(study.reference(arm))
