@@ -1,5 +1,6 @@
 """Random but non-trivial weights, so that every parameter matters in a comparison."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +34,11 @@ TOKEN_ARCHS = {T2TViT: T2T_ARCH, CeiT: CEIT_ARCH}
 
 @contextmanager
 def meta_device() -> Iterator[None]:
-    """Models without data, which takes half as long as on PyTorch's own: that clamps their weights by Python."""
-    with mock.patch('torch.Tensor.clamp_', lambda weight, *args, **kwargs: weight), torch.device('meta'):
+    """Models without data, in less than half of PyTorch's own time: that clamps and draws their weights by Python."""
+    with contextlib.ExitStack() as patches:
+        for name in ('clamp_', 'uniform_', 'normal_'):
+            patches.enter_context(mock.patch(f'torch.Tensor.{name}', lambda weight, *args, **kwargs: weight))
+        patches.enter_context(torch.device('meta'))
         yield
 
 

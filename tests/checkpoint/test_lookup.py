@@ -1,7 +1,5 @@
 """Files are described by comparison: a model with a name is found by names and shapes, and nothing is guessed."""
 
-from inspect import signature as arguments_of
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from checkpoint_helpers import assert_same, run_file, save
 from model_helpers import vit
 
 from mmlape.checkpoint.converting import convert, inspect
-from mmlape.checkpoint.lookup import Candidate, signature, size_of
+from mmlape.checkpoint.lookup import Candidate, size_of
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, VisionTransformer
@@ -35,21 +33,6 @@ def loaded(found: dict) -> torch.nn.Module:
     model = MODELS.build(eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}}))
     model.init_weights()
     return model
-
-
-def test_each_model_with_a_name_has_its_own_names_and_shapes():
-    """Two names of one signature are two names of one model: their arguments are equal."""
-    known: dict = {}
-    for name in NAMED:
-        kind, options = find_model(name)
-        with torch.device('meta'):
-            own = signature(kind(**options).state_dict())
-        arguments = arguments_of(kind).bind(**options)
-        arguments.apply_defaults()
-        twin = known.setdefault(own, (name, kind, arguments.arguments))
-        same = twin[1:] == (kind, arguments.arguments)
-        assert same, f'{name} and {twin[0]} are different models of the same names and shapes'
-    assert len(NAMED) > 150
 
 
 def test_the_size_of_a_model_is_known_without_building_it():

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shutil
 
 import pytest
 import tiny
@@ -23,15 +24,23 @@ def test_the_build_runs_what_starts_in_an_empty_folder():
     assert not left, f'{left}: show what a block prints, by <!-- output --> behind it'
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if page.parent.name == 'how-to'], ids=lambda page: page.stem)
-def test_commands_run_on_the_readers_files(page, tmp_path):
-    programs, folder = tmp_path / 'bin', tmp_path / 'checkout'
-    programs.mkdir()
+@pytest.fixture(scope='module')
+def checkout(tmp_path_factory):
+    """The reader's files, with a run."""
+    folder = tmp_path_factory.mktemp('reader') / 'checkout'
     folder.mkdir()
-    write_programs(programs)
     (folder / 'tools').symlink_to(ROOT / 'tools')
     config = tiny.write_config(folder, tiny.write_data(folder / 'data'))
     tiny.train(config, RUN, '--log-grad-norm')
+    return folder
+
+
+@pytest.mark.parametrize('page', [page for page in PAGES if page.parent.name == 'how-to'], ids=lambda page: page.stem)
+def test_commands_run_on_the_readers_files(checkout, page, tmp_path):
+    folder = shutil.copytree(checkout, tmp_path / 'checkout', symlinks=True)
+    programs = tmp_path / 'bin'
+    programs.mkdir()
+    write_programs(programs)
     text, number = script([block for block in blocks(page) if block.runs]), itertools.count()
     text = re.sub(r'\bOUT\b', lambda _: f'out_{next(number)}.pth', text)
     text = re.sub(r'\b[A-Z_]+\b', lambda word: STAND_INS.get(word[0], word[0]), text)

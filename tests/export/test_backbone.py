@@ -27,24 +27,28 @@ def outputs(path, image):
     return [torch.from_numpy(value) for value in session.run(None, {'image': image.numpy()})]
 
 
-@pytest.mark.parametrize(
-    'options',
-    [
-        dict(),
-        dict(pe_joining='shared', pe_type='sincos2d'),
-        dict(pe_joining='unshared', out_indices=(0, 1)),
-        dict(pe_joining='lape-shared', pe_type='sincos1d', patch_norm='rms'),
-        dict(pe_joining='lape', patch_norm='dual'),
-        dict(pe_joining='lape', pe_type='rpe'),
-        dict(pe_joining='lape', with_cls_token=False, window_attn=[True, False], window_size=3),
-        dict(cls=DistilledVisionTransformer, pe_joining='lape', out_type='cls_token'),
-        dict(cls=cvt, pe_joining='lape', out_type='sequence_pool'),
-        dict(pe_joining='mpvg', with_cls_token=False, out_type='avg_featmap'),
-    ],
-    ids=['default', 'shared', 'unshared', 'lape-shared', 'lape-dpn', 'rpe', 'windows', 'distilled', 'cvt', 'mpvg'],
-)
-def test_a_vit_of_each_joining_computes_the_same(tmp_path, options):
+VITS = {
+    'default': dict(),
+    'unshared': dict(pe_joining='unshared', out_indices=(0, 1)),
+    'windows': dict(
+        pe_joining='lape', pe_type=['learnable', 'rpe'], patch_norm='dual', with_cls_token=False,
+        window_attn=[True, False], window_size=3,
+    ),
+    'distilled': dict(cls=DistilledVisionTransformer, pe_joining='lape', out_type='cls_token'),
+}  # fmt: skip
+MORE_VITS = {
+    'shared': dict(pe_joining='shared', pe_type='sincos2d'),
+    'lape-shared': dict(pe_joining='lape-shared', pe_type='sincos1d', patch_norm='rms'),
+    'rpe': dict(pe_joining='lape', pe_type='rpe'),
+    'cvt': dict(cls=cvt, pe_joining='lape', out_type='sequence_pool'),
+    'mpvg': dict(pe_joining='mpvg', with_cls_token=False, out_type='avg_featmap'),
+}
+
+
+@pytest.mark.parametrize('name', [*VITS, *(pytest.param(name, marks=pytest.mark.release) for name in MORE_VITS)])
+def test_a_vit_of_each_joining_computes_the_same(tmp_path, name):
     """At another size than its PE is made for, so that the resizing is in the graph."""
+    options = {**VITS, **MORE_VITS}[name]
     model, size = vit(**options), (24, 40)
     difference = export_backbone(model, size, tmp_path / 'a.onnx')
     assert difference <= 1e-4
@@ -63,7 +67,7 @@ def test_swin_computes_the_same(tmp_path):
     assert export_backbone(model, (44, 70), tmp_path / 'a.onnx') <= 1e-4
 
 
-@pytest.mark.parametrize('tokens', ['performer', 'transformer', 'ceit'])
+@pytest.mark.parametrize('tokens', ['performer', pytest.param('transformer', marks=pytest.mark.release), 'ceit'])
 def test_t2t_vit_and_ceit_compute_the_same(tmp_path, tokens):
     if tokens == 'ceit':
         model = CeiT(dict(ARCH, stem_channels=8), 32, pe_joining='lape')
@@ -75,14 +79,22 @@ def test_t2t_vit_and_ceit_compute_the_same(tmp_path, tokens):
     torch.testing.assert_close(model(image)[0], outputs(tmp_path / 'a.onnx', image)[0], atol=1e-4, rtol=0)
 
 
-UPERNET = dict(pe_joining='lape', vit_feature_source='interaction')
 MASK_RCNN = dict(pe_joining='lape', patch_norm='dual', window_attn=[True, False], window_size=3)
+ADAPTERS = {  # with their layers; one interaction has an injector and an extractor
+    'one interaction': (2, dict(MASK_RCNN, interaction_indexes=[[0, 1]], use_extra_extractor=False)),
+    'upernet': (4, dict(pe_joining='lape', vit_feature_source='interaction')),
+    'mask-rcnn': (2, MASK_RCNN),
+}
 
 
-@pytest.mark.parametrize(('layers', 'options'), [(4, UPERNET), (2, MASK_RCNN)], ids=['upernet', 'mask-rcnn'])
-def test_a_vit_adapter_computes_the_same(tmp_path, layers, options):
-    arch, indexes = dict(ARCH, num_layers=layers), [[i, i] for i in range(layers)]
-    model = ViTAdapter(arch, 64, conv_inplane=8, deform_num_heads=3, interaction_indexes=indexes, **options)
+@pytest.mark.parametrize(
+    'name',
+    [pytest.param(name, marks=pytest.mark.release) if name in ('upernet', 'mask-rcnn') else name for name in ADAPTERS],
+)
+def test_a_vit_adapter_computes_the_same(tmp_path, name):
+    layers, options = ADAPTERS[name]
+    options = dict(interaction_indexes=[[i, i] for i in range(layers)]) | options
+    model = ViTAdapter(dict(ARCH, num_layers=layers), 64, conv_inplane=8, deform_num_heads=3, **options)
     randomise(model)
     export_backbone(model, (64, 96), tmp_path / 'a.onnx', notes={'mean': '[1, 2, 3]'})
     image = torch.randn(1, 3, 64, 96)

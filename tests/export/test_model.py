@@ -33,9 +33,10 @@ from mmlape.export.model import export, image_size
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
 SIDE = 64
-ADAPTER = dict(
-    arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), interaction_indexes=[[0, 0], [1, 1]],
-    vit_feature_source='last', conv_inplane=4, deform_num_heads=2, img_size=SIDE, window_attn=False, init_cfg=None,
+ADAPTER = dict(  # one interaction has an injector and an extractor
+    arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), interaction_indexes=[[0, 1]],
+    use_extra_extractor=False, vit_feature_source='last', conv_inplane=4, deform_num_heads=2, img_size=SIDE,
+    window_attn=False, init_cfg=None,
 )  # fmt: skip
 SEGMENTER = dict(
     backbone=dict(arch=ADAPTER['arch'], window_attn=False, init_cfg=None),

@@ -47,7 +47,7 @@ def check(model, run, *sizes):
     ('build', 'options'),
     [
         (vit, dict(pe_joining='lape')),
-        (compact, dict(pe_joining='lape')),
+        pytest.param(compact, dict(pe_joining='lape'), marks=pytest.mark.release),
         (vit, dict(pe_joining='mpvg', with_cls_token=False)),
     ],
 )
@@ -115,7 +115,12 @@ def test_other_backbones_are_one_graph(name):
 @pytest.mark.parametrize(
     ('name', 'amp', 'tolerance'),
     # of one image, batch norms amplify what float32 rounds
-    [('adapter', False, 1e-3), ('adapter', True, 0.05), ('CeiT', False, 1e-5), ('T2T-ViT', True, 0.05)],
+    [
+        ('adapter', False, 1e-3),
+        pytest.param('adapter', True, 0.05, marks=pytest.mark.release),
+        pytest.param('CeiT', False, 1e-5, marks=pytest.mark.release),
+        ('T2T-ViT', True, 0.05),
+    ],
 )
 def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(name, amp, tolerance):
     windows = dict(pe_joining='lape', window_attn=[True, False], window_size=3, with_cp=True)
@@ -132,7 +137,9 @@ def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(name, amp,
         assert (a - b).norm() <= tolerance * b.norm() + 0.1 * min(tolerance, 1e-3)
 
 
+@pytest.mark.release
 def test_the_default_compiler_agrees():
+    """What it makes of the graph is PyTorch's; that graph is the one of the tests above."""
     model = vit(arch=dict(ARCH, num_layers=1), pe_joining='lape')
     torch._dynamo.reset()
     run = torch.compile(model, fullgraph=True, dynamic=True)

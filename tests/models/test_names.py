@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from inspect import signature as arguments_of
 
 import pytest
 import torch
@@ -11,24 +12,34 @@ from model_helpers import meta_device
 
 import mmlape
 from mmlape.checkpoint.converting import write_tensors
+from mmlape.checkpoint.lookup import signature
 from mmlape.checkpoint.metadata import metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import TimmViT, VisionTransformer
+from mmlape.models.names import find_model
 from mmlape.registry import MODELS
 
 SMALL = dict(arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), img_size=32)
 OURS = [name for name in mmlape.list_models() if not name.startswith('timm/')]
 
 
-def test_every_model_is_what_its_name_says():
+def test_every_model_is_what_its_name_says_and_no_other():
+    """Two names of the same names and shapes of tensors are two names of one model: their arguments are equal."""
+    known: dict = {}
     for name in each(OURS):
         with meta_device():
             model = mmlape.get_model(name)
+        kind, options = find_model(name)
+        arguments = arguments_of(kind).bind(**options)
+        arguments.apply_defaults()
+        twin = known.setdefault(signature(model.state_dict()), (name, kind, arguments.arguments))
+        assert twin[1:] == (kind, arguments.arguments), f'{name} and {twin[0]} are different models of one signature'
         names = list(model.state_dict())
         # LaPE's norms of the PE, and the norm of a patch's values, have names in every family
         assert any('.pe_norm.' in own for own in names) == ('-lape' in name)
         assert any(re.search(r'\bnorm0\.weight', own) for own in names) == name.endswith('-dpn')
+    assert len(OURS) > 150
 
 
 def test_names_are_found_by_pattern():
