@@ -126,7 +126,7 @@ OWN_TESTS = {
     'mmlape/engine/graphs/base.py': ('tests/export/test_backbone.py', '-k', 'something_else'),
     'mmlape/engine/graphs/operators.py': ('tests/export/test_model.py', '-k', 'operators'),
     'mmlape/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
-    'mmlape/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step'),
+    'mmlape/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step or epoch_is_as'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -1076,6 +1076,7 @@ BY_FILE = {
         ('page: two boxes at an object are both right', 'float(taken.sum())', 'float(right.any(1).sum())'),
     ],
     'mmlape/analysis/schedule.py': [
+        ('schedule: a batch that is dropped counts', "if loader.get('drop_last'):", 'if False:'),
         ('schedule: an epoch ends a step late', '(step + 1) % per_epoch', 'step % per_epoch'),
         ('schedule: values behind the step', "            values[:, step] = group['lr'], group['weight_decay']\n", ''),
     ],

@@ -509,7 +509,7 @@ CONTRACTS = {
         }
         | simple('--train 9', f'{MINI}.train', 9)
         | simple('--val 9', f'{MINI}.val', 9)
-        | simple('--digits 9', f'{MINI}.digits', 9)
+        | simple('--digits 19', f'{MINI}.digits', 19)
         | simple('--vtab 9', f'{MINI}.vtab', 9)
         | simple('--crop 20', f'{MINI}.crop', 20)
         | simple('--per-scene 8 9', f'{MINI}.per_scene', [8, 9])
