@@ -197,7 +197,7 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
             'digits',
             ['train_cfg.max_epochs=1', 'model.backbone.pe_type=axial-deeplab', 'model.backbone.num_registers=2'],
         ),
-        (
+        pytest.param(
             'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
             'coco',
             [
@@ -206,6 +206,7 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
                 'model.backbone.init_cfg=None',
                 'model.test_cfg.rcnn.max_per_img=9',
             ],
+            marks=pytest.mark.release,
         ),
     ],
     ids=['classifier', 'detector'],

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 from checkpoint_helpers import assert_same, run_file, save
-from model_helpers import SWIN_ARMS, SWIN_BOTH, randomise, swin
+from model_helpers import SWIN_ARMS, SWIN_BOTH, meta_device, randomise, swin
 
 from mmlape.analysis.backbones import open_model
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
@@ -220,7 +220,7 @@ def test_inspect_says_what_loads_a_file(tmp_path, options, expected):
 @pytest.mark.parametrize('options', [dict(), dict(out_type='featmap', out_indices=(0, 1, 2, 3))], ids=['one', 'maps'])
 def test_the_public_archs_are_named(tmp_path, options):
     for arch in ('tiny', 'small', 'base'):
-        with torch.device('meta'):
+        with meta_device():
             tensors = SwinTransformer(arch, **options).state_dict()
         path = save(tmp_path / 'a.pth', {name: torch.zeros(value.shape) for name, value in tensors.items()})
         found = inspect(path)

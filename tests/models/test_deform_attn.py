@@ -161,6 +161,7 @@ def test_agrees_with_deformops():
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.release
 def test_deformops_kernels_are_our_row_sums():
     """Outputs and all gradients, by Triton's interpreter; also maps of one row, batch 1 and levels without cells."""
     pytest.importorskip('triton', reason="Triton comes with torch's packages for Linux")

@@ -35,7 +35,10 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import joinings
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
-DTYPES = (None, torch.bfloat16, torch.float16)
+DTYPES = (None, torch.bfloat16)
+EACH_DTYPE = pytest.mark.parametrize(
+    'dtypes', [DTYPES, pytest.param((torch.float16,), marks=pytest.mark.release)], ids=['float32, bfloat16', 'float16']
+)
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 PARTS = dict(conv_inplane=4, deform_num_heads=3, vit_feature_source='last')
 TWO = dict(interaction_indexes=[[0, 0], [1, 1]])
@@ -108,9 +111,10 @@ def check(out: object, amp: torch.dtype | None) -> None:
     assert tensors and all(one.device.type == 'cuda' and one.dtype in (torch.float32, amp) for one in tensors)
 
 
+@EACH_DTYPE
 @pytest.mark.parametrize('name', MODELS)
-def test_models(name):
-    for amp in each(DTYPES):
+def test_models(name, dtypes):
+    for amp in each(dtypes):
         if 'adapter' in name:
             pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
         run(MODELS[name](), amp)
@@ -125,21 +129,22 @@ def test_every_backbone_is_among_them():
 
 
 def test_position_encodings():
-    for amp, kind in each(product(DTYPES[:2], [*POSITION_ENCODINGS.module_dict, *IRPE])):
+    for amp, kind in each(product(DTYPES, [*POSITION_ENCODINGS.module_dict, *IRPE])):
         pe_type = dict(type='irpe', **IRPE[kind]) if kind in IRPE else kind
         run(vit(1 + (kind == 'cpe'), pe_type=pe_type), amp)
 
 
 def test_joinings():
-    for amp, joining in each(product(DTYPES[:2], JOININGS.module_dict)):
+    for amp, joining in each(product(DTYPES, JOININGS.module_dict)):
         pooled = dict(with_cls_token=False) if joinings()[joining].patches_only else {}
         run(vit(pe_joining=joining, **pooled), amp)
 
 
+@EACH_DTYPE
 @pytest.mark.parametrize('path', COMPLETE, ids=short)
-def test_complete_models(path):
+def test_complete_models(path, dtypes):
     """Mask R-CNN as far as its heads: what it proposes depends on values."""
-    for amp in each(DTYPES):
+    for amp in each(dtypes):
         pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
         model = revert_sync_batchnorm(build(load(path))).train()
         with fake_cuda(amp):
@@ -160,9 +165,10 @@ def test_complete_models(path):
         check(out, amp)
 
 
-def test_detr():
+@EACH_DTYPE
+def test_detr(dtypes):
     """Without the loss: what it matches depends on values."""
-    for amp, joining in each(product(DTYPES, ['default', 'lape'])):
+    for amp, joining in each(product(dtypes, ['default', 'lape'])):
         model = tiny_detr(pe_type=['sine', 'irpe', 'rope-mixed'], pe_joining=joining)
         sizes = ((48, 80), (40, 64))
         samples = [DetDataSample(metainfo=dict(batch_input_shape=sizes[0], img_shape=size)) for size in sizes]
@@ -172,7 +178,7 @@ def test_detr():
 @pytest.mark.parametrize('backend', ['deformops', 'pytorch'])
 def test_deformable_attention_takes_values_of_every_dtype(backend):
     """Places are float32 whatever the values are; under autocast the weights are."""
-    for amp in each(DTYPES):
+    for amp in each((*DTYPES, torch.float16)):
         if backend == 'deformops':
             pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
             assert available_backends('cuda')[0] == backend

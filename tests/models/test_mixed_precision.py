@@ -16,7 +16,12 @@ from mmlape.projects import CeiT, T2TViT
 
 ARCH = dict(embed_dims=128, num_layers=6, num_heads=4, feedforward_channels=256)
 SMALL = dict(ARCH, num_layers=2)
-HALF = pytest.mark.parametrize('half', [torch.bfloat16, torch.float16], ids=['bf16', 'fp16'])
+
+
+def halves(first, for_a_release):
+    """Cases of both halves; `make test` runs the first."""
+    second = pytest.param(for_a_release, marks=pytest.mark.release)
+    return pytest.mark.parametrize('half', [first, second], ids=str)
 
 
 class Float16OptimWrapper(OptimWrapper):
@@ -28,7 +33,7 @@ class Float16OptimWrapper(OptimWrapper):
             yield
 
 
-@HALF
+@halves(torch.bfloat16, torch.float16)
 @pytest.mark.parametrize('config', MINI)
 def test_losses_and_gradients_are_those_of_float32(config, half):
     """Mask R-CNN's compiled ops know no half precision on the CPU; the wrapper hands them float32."""
@@ -68,7 +73,7 @@ def vit(arch, **kwargs):
     return VisionTransformer(arch, 128, 8, with_cls_token=False, out_type='featmap', **kwargs)
 
 
-@HALF
+@halves(torch.float16, torch.bfloat16)  # the first has the smaller tolerance
 @pytest.mark.parametrize('name', BACKBONES)
 def test_gradients_under_autocast_are_near_whatever_the_backbone(name, half):
     """The residual stream is float32, also behind a stem without a PE; otherwise a third of a gradient is lost."""

@@ -145,7 +145,7 @@ def _fit_patch(vit: dict, patch14: str | None) -> bool:
     """
     if patch14 is not None:
         require_choice('patch14', patch14, PATCH14)
-    embed = skeleton(find_model(vit['model_name'])).patch_embed
+    embed = skeleton(find_model(vit['model_name']).architecture).patch_embed
     model_args = vit.get('model_args') or {}
     side = vit.get('patch_size') or model_args.get('patch_size') or embed.patch_size[0]
     if side == PATCH:

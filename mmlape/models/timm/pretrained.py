@@ -1,12 +1,14 @@
 """Plain ViTs of timm: which of its models are, and how one is built without its head."""
 
 import difflib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from mmlape.checkpoint.download import HUB, local_path
 from mmlape.checkpoint.metadata import Normalisation
@@ -160,21 +162,32 @@ def _hub_model(repository: str) -> TimmSource:
     )
 
 
-def skeleton(source: TimmSource) -> nn.Module:
-    """Build a model without data, and check that it is a plain ViT.
+class _NoValues(TorchFunctionMode):
+    """Leave out initial values, which take most of a model's time on the meta device: it draws them by Python."""
 
-    One grid, square patches, layers of tokens alone.
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (Tensor.uniform_, Tensor.normal_, Tensor.clamp_):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+@functools.cache
+def skeleton(name: str) -> nn.Module:
+    """Build the model of an architecture of timm without data, and check that it is a plain ViT.
+
+    One grid, square patches, layers of tokens alone. All callers get the same one, and leave it as
+    it is.
 
     Raises:
         ConfigError: If it is none.
     """
-    timm, name = timm_package(), source.architecture
+    timm = timm_package()
     from timm.layers import PatchEmbed
     from timm.models.eva import Eva
     from timm.models.vision_transformer import VisionTransformer
 
     try:
-        with torch.device('meta'):
+        with _NoValues(), torch.device('meta'):
             model = timm.create_model(name, num_classes=0)
     except Exception as error:  # models of any kind, with errors of any kind
         raise ConfigError(f'timm cannot build {name}: {error}') from error
@@ -212,7 +225,7 @@ def build_vit(
     Raises:
         ConfigError: If timm does not take the arguments.
     """
-    plain = skeleton(source)
+    plain = skeleton(source.architecture)
     options = {key: value for key, value in options.items() if value is not None}
     if not with_prefix:
         registers, norm = 'reg_tokens', 'fc_norm'
