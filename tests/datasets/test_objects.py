@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from mmlape.datasets.mini import objects
-from mmlape.datasets.mini.make import MARKER, make_mini_data
+from mmlape.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.datasets.mini.objects import CLASSES, FOLDERS, Backgrounds, ObjectOptions, Stamps, find_stamps
 from mmlape.errors import ConfigError, DataError
 
@@ -113,6 +113,13 @@ def test_a_canvas_has_objects_of_the_same_size_as_often(stamps, tmp_path):
         assert min(values) > 40 and max(values) <= 104
         assert abs(np.mean(values) - 76) < 8
     assert all(abs(count - 3) < 0.5 for count in counts.values()), counts
+
+
+def test_a_canvas_of_scale_1_has_the_validation_scenes_themselves(made, tmp_path):
+    make_mini_data(tmp_path / 'again', read_options(made).on_canvas(1))
+    before, after = digest(made), digest(tmp_path / 'again')
+    names = {name for name in before if 'val2017' in name or 'validation' in name}
+    assert len(names) == 6 * 3 + 1 and {name: after[name] for name in names} == {name: before[name] for name in names}
 
 
 @pytest.mark.parametrize('mirrored', [False, True])
