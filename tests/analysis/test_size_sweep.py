@@ -95,6 +95,7 @@ def test_checkpoints_of_one_config_are_averaged():
     ]  # fmt: skip
     np.testing.assert_allclose(values['kept'], [1, 2 / 3, 1, np.nan, np.nan])
     assert rows_of(sweep_table(averages(values))) == [('a', 2, '31.00 100%', '20.00 67%'), ('b', 1, '0.00', '5.00')]
+    assert collect(models[:1], results, 'mIoU', {'a (1)': 36})['kept'].tolist() == [1.5, 1]
     with pytest.raises(DataError, match='mIoU is undefined'):
         collect(models[:1], {'a (1)': {28: {'mIoU': None}}}, 'mIoU', {'a (1)': 28})
 
