@@ -67,7 +67,7 @@ def open_model(
     is_config = Path(text).suffix in CONFIGS or text.startswith(PREFIX) or is_study(text)
     config, checkpoint = (text, None) if is_config else (None, text)
     if Path(text).is_dir():
-        config, checkpoint = _files_of_run(Path(text))
+        config, checkpoint = files_of_run(Path(text))
     elif '@' in text and not Path(text).exists():
         config, _, checkpoint = text.partition('@')
     beside = sorted(Path(checkpoint).parent.glob('*.py')) if checkpoint else []
@@ -85,7 +85,7 @@ def open_model(
     return ', '.join(parts), model.eval()
 
 
-def _files_of_run(folder: Path) -> tuple[str, str]:
+def files_of_run(folder: Path) -> tuple[str, str]:
     """Return the config of a run and its last checkpoint."""
     files, configs = checkpoints(folder), sorted(folder.glob('*.py'))
     if not files or len(configs) != 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mmlape.engine.options import add_size, height_width
 
-OF_DIGITS = ('digits', 'vtab', 'crop', 'per_scene', 'digit_size')
+OF_DIGITS = ('digits', 'vtab', 'crop', 'per_scene', 'digit_size', 'drawn_for')
 OF_OBJECTS = ('density', 'object_size')
 
 
@@ -45,6 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(digits, '--crop', 'side of a single-digit crop', MiniOptions.crop, type=int, metavar='S')
     add(digits, '--per-scene', 'digits in a scene', MiniOptions.per_scene, **two)
     add(digits, '--digit-size', 'side of a digit in pixels', MiniOptions.digit_size, **two)
+    digits.add_argument(
+        '--drawn-for',
+        type=int,
+        nargs='+',
+        metavar='S',
+        help='draw more or less of the scenes of this size, with digits, background and border of its scale, on a '
+        'canvas of --size; default: --size itself',
+    )
 
     objects = parser.add_argument_group('objects')
     objects.add_argument(
@@ -100,7 +108,10 @@ def run(args: argparse.Namespace) -> int:
     given = {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
     }
-    options = kind(**{**given, 'size': height_width(args.size, '--size')})
+    for name in ('size', 'drawn_for'):
+        if given.get(name):
+            given[name] = height_width(given[name], f'--{name.replace("_", "-")}')
+    options = kind(**given)
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
     table = Table(
         'format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}'

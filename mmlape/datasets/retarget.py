@@ -40,8 +40,8 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
         )
     visited: set[int] = set()
     keys = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
-    moved = sum(_reroot(cfg.get(key), old, new, visited) for key in keys)
-    _reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
+    moved = sum(reroot(cfg.get(key), old, new, visited) for key in keys)
+    reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
     if not moved:
         raise ConfigError(
             f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.'
@@ -53,7 +53,7 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     return changes
 
 
-def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
+def reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
     """Replace the root in every string below ``node``, in place, in shared parts once.
 
     Return how many.
@@ -67,7 +67,7 @@ def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
             node[key] = new.rstrip('/') + value[len(old) :] if value != old else new
             moved += 1
         else:
-            moved += _reroot(value, old, new, visited)
+            moved += reroot(value, old, new, visited)
     return moved
 
 

@@ -1,22 +1,41 @@
 """size-sweep: what it changes in real configs, and the tool on a model of two sizes, interrupted and continued."""
 
+import hashlib
+import itertools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import tiny
 import torch
 from config_helpers import ROOT, build, find, load
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
+from properties import examples
+from synthetic import write_run
 
 from mmlape.cli import main
+from mmlape.datasets.mini.make import make_mini_data, read_options
+from mmlape.datasets.retarget import reroot
 from mmlape.engine.config import load_config
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.projects.size_sweep import sweep as size_sweep
-from mmlape.projects.size_sweep.sweep import at_size, collect, sweep_table
+from mmlape.projects.size_sweep.models import Trained, read_models
+from mmlape.projects.size_sweep.sweep import (
+    at_scale,
+    at_size,
+    averages,
+    collect,
+    draw_canvas,
+    interval,
+    sweep_table,
+)
 from mmlape.tables import rows_of
 
 RESIZE = """
@@ -61,11 +80,46 @@ def test_a_pipeline_without_sizes_is_refused():
         at_size(cfg, 32)
 
 
+def trained(arm, name, cfg=None, checkpoint='m.pth'):
+    return Trained(arm, name, cfg, str(checkpoint))
+
+
 def test_checkpoints_of_one_config_are_averaged():
+    """By a formula of its own: means over the models that have a value, shares of each model's own."""
     results = {'a (1)': {28: {'mIoU': 30.0}, 36: {'mIoU': 20.0}}, 'a (2)': {28: {'mIoU': 32.0}, 36: {'mIoU': None}}}
-    values = collect(results, 'mIoU', ['a', 'a'])
-    assert values == {'a': {28: [30.0, 32.0], 36: [20.0]}}
-    assert rows_of(sweep_table(values)) == [('a', 2, '31.00 ± 1.41', '20.00')]
+    results |= {'b': {28: {'mIoU': 0.0}, 36: {'mIoU': 5.0}}}
+    models = [trained('a', 'a (1)'), trained('a', 'a (2)'), trained('b', 'b')]
+    values = collect(models, results, 'mIoU', dict.fromkeys(results, 28))
+    assert list(zip(values['model'], values['size'], values['value'])) == [
+        ('a (1)', 28, 30), ('a (1)', 36, 20), ('a (2)', 28, 32), ('b', 28, 0), ('b', 36, 5),
+    ]  # fmt: skip
+    np.testing.assert_allclose(values['kept'], [1, 2 / 3, 1, np.nan, np.nan])
+    assert rows_of(sweep_table(averages(values))) == [('a', 2, '31.00 100%', '20.00 67%'), ('b', 1, '0.00', '5.00')]
+    assert collect(models[:1], results, 'mIoU', {'a (1)': 36})['kept'].tolist() == [1.5, 1]
+    with pytest.raises(DataError, match='mIoU is undefined'):
+        collect(models[:1], {'a (1)': {28: {'mIoU': None}}}, 'mIoU', {'a (1)': 28})
+
+
+def test_an_interval_is_that_of_all_samples_of_the_seeds():
+    """Of four seeds there are 256 samples with replacement, whose means are known."""
+    values = [3.0, 4.5, 7.0, 11.0]
+    means = np.sort([np.mean(sample) for sample in itertools.product(values, repeat=4)])
+    low, high = interval(values)
+    assert np.mean(means < low) <= 0.03 and np.mean(means <= low) >= 0.02
+    assert np.mean(means > high) <= 0.03 and np.mean(means >= high) >= 0.02
+
+
+@examples(max_examples=25)
+@given(st.lists(st.floats(-50, 50), min_size=3, max_size=8), st.floats(0.1, 9), st.floats(-9, 9))
+def test_an_interval_moves_with_its_values(values, factor, offset):
+    low, high = interval(values)
+    assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
+    moved = interval([factor * value + offset for value in values])
+    assert moved == pytest.approx((factor * low + offset, factor * high + offset), abs=1e-6)
+
+
+def test_two_seeds_have_no_interval():
+    assert np.isnan(interval([1.0, 2.0])).all()
 
 
 def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
@@ -83,8 +137,8 @@ def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
     for name, text in (('a.pth', 'one'), ('b.pth', 'two')):
         (tmp_path / name).write_text(text)
     first = load_config(config)
-    changes = ['model.backbone.pe_joining=default', 'model.test_cfg.more=1', 'test_dataloader.batch_size=3']
-    others = [load_config(config, [change]) for change in changes if 'more' not in change]
+    changes = ['model.backbone.pe_joining=default', 'test_dataloader.batch_size=3']
+    others = [load_config(config, [change]) for change in changes]
     for number, (cfg, name, content, sizes) in enumerate((
         (first, 'a.pth', 'one', (24, 32)),
         *((other, 'a.pth', 'one', (24, 32)) for other in others),
@@ -97,10 +151,164 @@ def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
         if file.read_text() != content:
             file.write_text(content)
             os.utime(file, (number, number))
-        found = size_sweep.sweep(cfg, str(file), sizes, tmp_path / 'kept')
-        assert found == size_sweep.sweep(cfg, str(file), sizes, tmp_path / f'fresh{number}')
+        model = trained('a', 'a', cfg, file)
+        found = size_sweep.sweep(model, sizes, at_size, tmp_path / 'kept')
+        assert found == size_sweep.sweep(model, sizes, at_size, tmp_path / f'fresh{number}')
         done = len(calls)
-        assert size_sweep.sweep(cfg, str(file), sizes, tmp_path / 'kept') == found and len(calls) == done
+        assert size_sweep.sweep(model, sizes, at_size, tmp_path / 'kept') == found and len(calls) == done
+
+
+# scenes on other canvases
+
+
+def digest(root):
+    files = sorted(path for path in root.rglob('*') if path.is_file())
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture
+def segmentor(pristine):
+    """A config on the mini data, whose canvas of 64 pixels is shown at 32."""
+    cfg = load(ROOT / 'configs/segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py')
+    for loader in (cfg.test_dataloader, cfg.val_dataloader):
+        loader.dataset.data_root = str(pristine / 'ade')
+    return cfg
+
+
+def test_a_larger_canvas_is_seen_at_the_same_scale(segmentor, tmp_path):
+    changed = at_scale(segmentor, 1.5, tmp_path)
+    dataset = changed.test_dataloader.dataset
+    assert dataset.pipeline[1].scale == (192, 192) and tuple(changed.model.data_preprocessor['size']) == (192, 192)
+    root = Path(dataset.data_root)
+    assert root.name == 'ade' and root.parent.parent == tmp_path
+    options = read_options(root.parent)
+    own = read_options(Path(segmentor.test_dataloader.dataset.data_root).parent)
+    assert (options.size, options.val, options.seed) == ((96, 96), own.val, own.seed)
+    assert options.digit_size == own.digit_size and options.per_scene == own.per_scene
+    same = at_scale(segmentor, 1, tmp_path)
+    assert same.to_dict() == at_size(segmentor, 128).to_dict()
+
+
+def test_a_detectors_annotations_are_those_of_the_canvas(pristine, tmp_path):
+    cfg = load(ROOT / 'configs/detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py')
+    text = json.dumps([cfg.test_dataloader, cfg.test_evaluator], default=str)
+    before = text.count('data/mini/coco')
+    for key in ('test_dataloader', 'test_evaluator'):
+        reroot(cfg[key], 'data/mini/coco', str(pristine / 'coco'), set())
+    changed = at_scale(cfg, 2, tmp_path)
+    text = json.dumps([changed.test_dataloader, changed.test_evaluator], default=str)
+    assert before >= 2 and text.count(str(tmp_path)) == before and str(pristine) not in text
+    assert Path(changed.test_evaluator.ann_file).is_file()
+
+
+def test_drawn_scenes_are_kept_and_are_those_of_a_fresh_folder(pristine, tmp_path, monkeypatch):
+    first = draw_canvas(pristine, 1.5, tmp_path / 'kept')
+    made = digest(first)
+    assert digest(draw_canvas(pristine, 1.5, tmp_path / 'fresh')) == made
+    assert draw_canvas(pristine, 2, tmp_path / 'kept') != first
+    other = tmp_path / 'other'
+    make_mini_data(other, replace(read_options(pristine), seed=3))
+    assert draw_canvas(other, 1.5, tmp_path / 'kept') != first
+    monkeypatch.setattr(size_sweep, 'make_mini_data', None)
+    assert draw_canvas(pristine, 1.5, tmp_path / 'kept') == first and digest(first) == made
+
+
+def test_a_classifiers_images_are_resized():
+    cfg = load(ROOT / 'configs/classification/fashion_mnist/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
+    assert at_scale(cfg, 1.5, Path('none')).to_dict() == at_size(cfg, 42).to_dict()
+
+
+def test_other_data_cannot_be_drawn_again(segmentor, tmp_path):
+    for dataset in (segmentor.test_dataloader.dataset,):
+        dataset.data_root = str(tmp_path / 'ade')
+    with pytest.raises(DataError, match='has no mini_data.json'):
+        at_scale(segmentor, 2, tmp_path)
+
+
+@pytest.mark.parametrize(
+    'error',
+    [MemoryError('Unable to allocate 9 GiB'), RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+     torch.cuda.OutOfMemoryError('CUDA out of memory'), cv2.error('Insufficient memory'), ConfigError('cannot')],
+)  # fmt: skip
+def test_a_size_that_cannot_be_evaluated_is_named_with_its_model(error, tmp_path):
+    def at(cfg, size):
+        raise error
+
+    with pytest.raises(ConfigError, match=r'^rope/seed_3, size 512: ') as raised:
+        size_sweep.sweep(trained('rope', 'rope/seed_3'), [512], at, tmp_path)
+    assert '\n' not in str(raised.value)
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path):
+    with pytest.raises(RuntimeError, match='^shapes differ$'):
+        size_sweep.sweep(trained('a', 'a'), [8], lambda cfg, size: raising('shapes differ'), tmp_path)
+
+
+def raising(text):
+    raise RuntimeError(text)
+
+
+# the runs of a study
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    """Two arms as multi-seed leaves them, of three seeds; one run has failed."""
+    data = tiny.write_data(tmp_path / 'data', train=1, val=1)
+    for arm in ('rope', 'fire'):
+        for seed in (1, 2, 3):
+            failed = dict(state='failed', reason='no memory') if (arm, seed) == ('fire', 2) else {}
+            folder = write_run(tmp_path / 'runs' / arm, seed, 30.0, **failed)
+            tiny.write_config(folder, data, RESIZE, name='config')
+            for step in (100, 300):
+                (folder / f'iter_{step}.pth').touch()
+    return tmp_path / 'runs'
+
+
+def test_all_finished_runs_of_a_work_dir_are_models(work_dir):
+    models, skipped = read_models([str(work_dir)])
+    names = {model.name: (model.arm, model.checkpoint) for model in models}
+    assert names == {
+        f'{arm}/seed_{seed}': (arm, str(work_dir / arm / f'seed_{seed}' / 'iter_300.pth'))
+        for arm, seeds in (('fire', (1, 3)), ('rope', (1, 2, 3)))
+        for seed in seeds
+    }
+    assert len(skipped) == 1 and skipped[0].startswith('fire, seed 2: failed')
+    models, skipped = read_models([str(work_dir)], ['model.backbone.pe_joining=default'], ['ro*'])
+    assert [model.arm for model in models] == ['rope'] * 3 and not skipped
+    assert {model.cfg.model.backbone.pe_joining for model in models} == {'default'}
+
+
+def test_a_study_is_its_own_work_dir(work_dir, monkeypatch):
+    study = work_dir.parent / 'kinds.yml'
+    study.write_text('title: T\nseeds: [1]\nbase: tiny.py\narms:\n  rope: {}\n')
+    tiny.write_config(work_dir.parent, work_dir.parent / 'data')
+    monkeypatch.chdir(work_dir.parent)
+    Path('work_dirs').mkdir()
+    work_dir.rename('work_dirs/kinds')
+    assert [model.name for model in read_models(['kinds.yml'])[0]] == [
+        model.name for model in read_models(['work_dirs/kinds'])[0]
+    ]
+
+
+@pytest.mark.parametrize(
+    ('items', 'more', 'words'),
+    [
+        (['runs', 'again'], [], 'arm fire is in again and in another'),
+        (['runs'], [['x']], 'no arm x in runs'),
+        (['runs/fire/seed_2'], [], 'no run of seed_2 is finished'),
+        (['runs', 'other.py', 'm.pth'], [], r'fire and other have different classes \(3: .* and 2: .*\)'),
+        (['other.py', 'm.pth'], [['x']], '--arms chooses among the arms of a study'),
+    ],
+)
+def test_models_that_cannot_be_compared_are_named(items, more, words, work_dir, monkeypatch):
+    monkeypatch.chdir(work_dir.parent)
+    Path('again').symlink_to('runs')
+    extra = "test_dataloader['dataset']['metainfo'] = dict(classes=('a', 'b'))\n"
+    tiny.write_config(work_dir.parent, work_dir.parent / 'data', RESIZE + extra, name='other')
+    Path('m.pth').touch()
+    with pytest.raises(MMLaPEError, match=words):
+        read_models(items, None, *more)
 
 
 @tiny.in_a_fork
@@ -136,13 +344,15 @@ def test_the_tool(tmp_path, python):
 @pytest.mark.parametrize(
     ('arguments', 'words'),
     [
-        (['a.py'], 'a.py has no second'),
+        (['a.py'], 'a.py is the last one and has no checkpoint'),
+        (['a.py', 'b.pth', '--scales', '-1'], 'factors above 0, such as 0.75 1.5 2, not -1'),
+        (['a.py', 'b.pth', '--scales', 'nan'], 'not nan'),
         (['a.py', 'b.pth', '--sizes', '0'], 'from 1 on, not 0'),
         (['a.py', 'b.pth'], 'checkpoint b.pth: no such file'),
     ],
 )
 def test_wrong_input(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    sizes = [] if '--sizes' in arguments else ['--sizes', '32']
+    sizes = [] if {'--sizes', '--scales'} & {*arguments} else ['--sizes', '32']
     assert main(['size-sweep', *arguments, *sizes, '--out', 'x']) == 1
     assert words in capsys.readouterr().err

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 import tempfile
 from pathlib import Path
 
@@ -59,6 +60,66 @@ def test_rows_count_what_is_on_disk(tmp_path):
         files = [path for path in Path(row['path']).rglob('*') if path.suffix in ('.jpg', '.png')]
         assert len(files) == row['images']
     assert [path.name for path in tmp_path.iterdir()] == ['mini'], 'the working directory is gone'
+
+
+def test_a_canvas_of_scale_1_has_the_validation_scenes_themselves(mini, tmp_path):
+    options = make.read_options(mini)
+    assert options == MiniOptions(**SMALL)
+    make_mini_data(tmp_path / 'again', options.on_canvas(1))
+    before, after = digest(mini), digest(tmp_path / 'again')
+    scenes_of_val = {name for name in before if 'val2017' in name or 'validation' in name}
+    assert len(scenes_of_val) > 2 * SMALL['val']
+    assert {name: after[name] for name in scenes_of_val} == {name: before[name] for name in scenes_of_val}
+
+
+def test_a_canvas_has_digits_of_the_same_size_as_often_and_its_background_at_the_same_scale(tmp_path):
+    areas, counts, roughness, border = {}, {}, {}, {}
+    own = MiniOptions(val=40, digits=0, size=(128, 128), digit_size=(40, 50))
+    for scale, scenes_drawn in ((0.75, 60), (1, 80), (2, 24), (4, 6)):
+        root = tmp_path / str(scale)
+        options = replace(own, val=scenes_drawn).on_canvas(scale)
+        make_mini_data(root, options)
+        coco = coco_of(root, 'val')
+        areas[scale] = [one['area'] for one in coco.anns.values()]
+        counts[scale] = len(areas[scale]) / scenes_drawn / np.prod(options.grid)
+        steps, unlabelled = [], []
+        for path in label_maps(root, 'val'):
+            labels = np.asarray(Image.open(path))
+            image = cv2.imread(str(root / 'ade/images/validation' / f'{path.stem}.jpg')).astype(int)
+            steps.append(np.abs(np.diff(image, axis=1))[labels[:, 1:] > 10].mean())
+            unlabelled.append((labels == 0).sum())
+        roughness[scale], border[scale] = np.mean(steps), np.sum(unlabelled) / len(areas[scale])
+    for scale in (2, 4):
+        assert np.mean(areas[scale]) == pytest.approx(np.mean(areas[1]), rel=0.05)
+        assert counts[scale] == pytest.approx(counts[1], abs=0.15)
+        assert roughness[scale] == pytest.approx(roughness[1], rel=0.3)
+        assert border[scale] == pytest.approx(border[1], rel=0.1)
+    assert counts[0.75] == 1 and np.mean(areas[0.75]) == pytest.approx(np.mean(areas[1]), rel=0.05)
+
+
+@examples(max_examples=100)
+@given(start=st.integers(0, 99), wanted=st.integers(1, 90), have=st.integers(1, 30))
+def test_what_is_continued_by_reflection_is_what_numpy_pads(start, wanted, have):
+    start %= 2 * have
+    padded = np.pad(np.arange(have), (0, start + wanted + have), mode='symmetric')
+    assert scenes.reflected(start, wanted, have).tolist() == padded[start : start + wanted].tolist()
+
+
+@pytest.mark.parametrize(
+    ('content', 'words'),
+    [
+        (None, 'has no mini_data.json'),
+        ('{"options": {"unknown": 1}}', 'unknown'),
+        ('{}', 'does not say how the data was made'),
+        ('[]', 'does not say how the data was made'),
+    ],
+)
+def test_data_that_does_not_say_how_it_was_made_is_named(content, words, tmp_path):
+    if content is not None:
+        (tmp_path / MARKER).write_text(content)
+    with pytest.raises(DataError, match=words) as raised:
+        make.read_options(tmp_path)
+    assert str(tmp_path) in str(raised.value)
 
 
 @pytest.mark.parametrize('split', ['train', 'val'])
@@ -304,6 +365,8 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         dict(per_scene=(0, 3)),
         dict(digit_size=(20, 300)),
         dict(digit_size=(4, 30)),
+        dict(size=(70000, 128)),
+        dict(drawn_for=(96, 128)),
         dict(masks='bitmap'),
         dict(seed=-1),
     ],

@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from mmlape.datasets.mini import objects
-from mmlape.datasets.mini.make import MARKER, make_mini_data
+from mmlape.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.datasets.mini.objects import CLASSES, FOLDERS, Backgrounds, ObjectOptions, Stamps, find_stamps
 from mmlape.errors import ConfigError, DataError
 
@@ -115,6 +115,13 @@ def test_a_canvas_has_objects_of_the_same_size_as_often(stamps, tmp_path):
     assert all(abs(count - 3) < 0.5 for count in counts.values()), counts
 
 
+def test_a_canvas_of_scale_1_has_the_validation_scenes_themselves(made, tmp_path):
+    make_mini_data(tmp_path / 'again', read_options(made).on_canvas(1))
+    before, after = digest(made), digest(tmp_path / 'again')
+    names = {name for name in before if 'val2017' in name or 'validation' in name}
+    assert len(names) == 6 * 3 + 1 and {name: after[name] for name in names} == {name: before[name] for name in names}
+
+
 @pytest.mark.parametrize('mirrored', [False, True])
 def test_an_object_is_blended_by_its_transparency(stamps, monkeypatch, mirrored):
     """As PIL reduces the same image with premultiplied colours, and puts it on a background."""
@@ -132,12 +139,8 @@ def test_an_object_is_blended_by_its_transparency(stamps, monkeypatch, mirrored)
     assert np.abs(ours - np.asarray(theirs)[..., :3]).max() < 3
 
 
-def test_a_background_goes_on_by_reflection():
+def test_a_background_may_be_larger_than_its_photograph():
     backgrounds = Backgrounds(np.random.default_rng(5))
-    found = backgrounds._reflected(1000, 37)
-    period = np.pad(np.arange(37), (0, 2000), mode='symmetric')
-    starts = [start for start in range(74) if (period[start : start + 1000] == found).all()]
-    assert starts
     assert backgrounds.crop(900, 1100).shape == (900, 1100, 3)
 
 

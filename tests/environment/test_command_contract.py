@@ -505,6 +505,7 @@ CONTRACTS = {
         {
             'root': [('e', {'make_mini_data.root': 'e'})],
             '--size': [('--size 300', {f'{MINI}.size': [300, 300]}), ('--size 300 320', {f'{MINI}.size': [300, 320]})],
+            '--drawn-for': [('--drawn-for 200 210', {f'{MINI}.drawn_for': [200, 210]})],
             '--seed': [('--seed 9', {f'{MINI}.seed': 9, 'printed': 'seed 9'})],
         }
         | simple('--train 9', f'{MINI}.train', 9)
@@ -759,35 +760,23 @@ CONTRACTS = {
         | TRUST,
     ),
     'size-sweep': Contract(
-        'a.py m.pth',
-        LOAD
-        | {
-            'mmlape.projects.size_sweep.sweep.sweep': {8: {'accuracy/top1': 50.0}},
-            'mmlape.projects.size_sweep.sweep.draw_sweep': None,
-            'mmlape.files.write_json': None,
+        's.yml --sizes 8',
+        {
+            'mmlape.projects.size_sweep.models.read_models': (['models'], ['default, seed 3: failed']),
+            'mmlape.projects.size_sweep.sweep.sweep_models': (TABLE, 'title'),
         },
         {
-            'models': [
-                ('a.py n.pth', {'sweep.checkpoint': 'n.pth'}),
-                ('a.py m.pth b.py n.pth', {'load_config#2': True, 'sweep#2': True, 'sweep#2.checkpoint': 'n.pth'}
-                 | {'sweep#2.cfg.source': 'b.py', 'write_json#2': True}
-                 | {'draw_sweep.values.b.8': [50.0]}),
+            'models': [('a.py n.pth --sizes 8', {'read_models.items': ['a.py', 'n.pth']})],
+            '--sizes': [
+                ('--sizes 32 16 32', {'sweep_models.sizes': [16, 32], 'sweep_models.scaled': False}, '', 's.yml')
             ],
-            '--out': [
-                (
-                    '--out p',
-                    {
-                        'sweep.folder': 'p/a',
-                        'write_json.path': 'p/size_sweep.json',
-                        'draw_sweep.path': 'p/size_sweep.png',
-                    },
-                )
-            ],
+            '--scales': [('--scales 2 0.5 2', {'sweep_models.sizes': [0.5, 1.0, 2.0]}, '', 's.yml')],
         }
-        | simple('--sizes 32 16 32', 'sweep.sizes', [16, 32])
-        | {CFG: [(f'{CFG} x=1', {'load_config.cfg_options': ['x=1'], 'sweep.cfg.source': 'a.py x=1'})]}
+        | simple('--out p', 'sweep_models.out', 'p')
+        | simple('--arms x y', 'read_models.patterns', ['x', 'y'])
+        | simple(f'{CFG} x=1', 'read_models.cfg_options', ['x=1'])
         | TRUST,
-        '--sizes 8 --out o',
+        '--out o',
     ),
     'demo': Contract(
         '',

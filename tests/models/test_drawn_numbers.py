@@ -21,6 +21,8 @@ from mmlape.analysis.position import cosines, view_positions
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.projects.size_sweep import sweep as size_sweep
+from mmlape.projects.size_sweep.models import Trained
+from mmlape.tables import rows_of
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
 NAMES = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu')
@@ -68,16 +70,26 @@ def test_sizes_are_scaled_from_the_shorter_side_of_the_last_step():
     assert changed.model.data_preprocessor.size == [14, 10] and size_sweep._scaled((17, 1), 0.09) == (2, 1)
 
 
-def test_values_of_a_sweep_are_points_and_deviations_of_n_minus_1(tmp_path, monkeypatch):
+def test_values_of_a_sweep_are_points_drawn_with_their_intervals(tmp_path, monkeypatch):
     key = 'coco/bbox_mAP'
-    results = {'a': {8: {key: 0.4, 'mIoU': 1.0}}, 'b': {8: {key: 0.5}, 4: {key: -1}}}
-    values = size_sweep.collect(results, key, ['x', 'x'])
-    assert values == {'x': {8: pytest.approx([40.0, 50.0])}}
-    assert size_sweep._mean_and_std([40.0, 50.0]) == '45.00 ± 7.07'
+    results = {name: {8: {key: value, 'mIoU': 1.0}} for name, value in zip('abcd', (0.4, 0.5, 0.6, 0.9))}
+    results['d'][4] = {key: -1}
+    models = [Trained('x', name, None, '') for name in 'abc'] + [Trained('y', 'd', None, '')]
+    values = size_sweep.collect(models, results, key, dict.fromkeys(results, 8))
+    assert values['value'].tolist() == pytest.approx([40.0, 50.0, 60.0, 90.0]) and values['kept'].tolist() == [1] * 4
+    averaged = size_sweep.averages(values)
+    low, high = size_sweep.interval([40.0, 50.0, 60.0])
+    assert averaged[['n', 'value']].to_numpy().tolist() == [[3, pytest.approx(50.0)], [1, pytest.approx(90.0)]]
+    assert rows_of(size_sweep.sweep_table(averaged)) == [('x', 3, f'50.00 [{low:.2f}, {high:.2f}] 100%')] + [
+        ('y', 1, '90.00 100%')
+    ]
     drawn = []
     monkeypatch.setattr('matplotlib.axes.Axes.errorbar', lambda self, *args, **more: drawn.append(args))
-    size_sweep.draw_sweep({'x': {4: [30.0], 8: [40.0, 50.0]}}, 'mIoU', tmp_path / 'a.png')
-    assert drawn == [([4, 8], [30.0, 45.0], [0, pytest.approx(np.sqrt(50))])]
+    size_sweep.draw_sweep(averaged, key, 'size', tmp_path / 'a.png')
+    (sizes, heights, bars), (_, _, alone) = drawn[:2]
+    assert sizes.tolist() == [8] and heights == pytest.approx([50.0])
+    assert bars.ravel() == pytest.approx([50 - low, high - 50]) and alone.ravel().tolist() == [0, 0]
+    assert [args[1].tolist() for args in drawn[2:]] == [[1], [1]]
 
 
 def test_a_size_is_evaluated_again_for_another_checkpoint_or_config(tmp_path, monkeypatch):
@@ -89,11 +101,11 @@ def test_a_size_is_evaluated_again_for_another_checkpoint_or_config(tmp_path, mo
         out.write_text(json.dumps(dict(metrics=dict(mIoU=float(Path(checkpoint).read_text())))))
 
     monkeypatch.setattr(size_sweep, 'test', evaluate)
-    monkeypatch.setattr(size_sweep, 'at_size', lambda cfg, size: cfg)
     for name, value in (('a.pth', '1'), ('b.pth', '2'), ('b.pth', '30')):
         (tmp_path / name).write_text(value)
         for mode in ('bicubic', 'bicubic', 'bilinear'):
-            found = size_sweep.sweep(Config(dict(mode=mode)), str(tmp_path / name), [4], tmp_path / 'out')
+            model = Trained('a', 'a', Config(dict(mode=mode)), str(tmp_path / name))
+            found = size_sweep.sweep(model, [4], lambda cfg, size: cfg, tmp_path / 'out')
             assert found == {4: dict(mIoU=float(value))}
     assert configs == 3 * ['bicubic', 'bilinear']
 

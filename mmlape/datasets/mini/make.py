@@ -6,12 +6,13 @@ later overwrite safe.
 """
 
 import json
+import math
 import os
 import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ from rich.progress import track
 
 import mmlape
 from mmlape.datasets.mini import scenes
+from mmlape.datasets.mini.objects import ObjectOptions
 from mmlape.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
 from mmlape.datasets.mini.writers import (
     AdeWriter,
@@ -55,6 +57,9 @@ class MiniOptions(SceneOptions):
         96,
         104,
     )  # smallest and largest side, in pixels, of a digit's tile
+    # (H, W) of the scenes whose cells, borders and backgrounds, and whose number of digits by area,
+    # scenes of another size have; None for those of this size
+    drawn_for: tuple[int, int] | None = None
     # number of training images of each set of the mini VTAB; a quarter as many are for validation,
     # half as many for testing
     vtab: int = 0
@@ -65,7 +70,7 @@ class MiniOptions(SceneOptions):
         """See `SceneOptions.rules`."""
         fewest, most = self.per_scene
         smallest, largest = self.digit_size
-        fits = min(scenes.smallest_fit(side, max(1, largest)) for side in self.size)
+        fits = min(map(scenes.smallest_fit, self.size, self.grid))
         least = len(DIGIT_NAMES)  # one of each class
         return [
             *super().rules(),
@@ -80,7 +85,39 @@ class MiniOptions(SceneOptions):
                 smallest <= fits,
                 f'must be MIN MAX with a MIN of at most {fits}, so that digits find room',
             ),
+            (
+                'drawn_for',
+                self.drawn_for is None or largest <= min(self.drawn_for),
+                f'must be a size into which a digit of {largest} fits',
+            ),
         ]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the cells of a scene."""
+        return tuple(self._cells(side, own) for side, own in zip(self.size, self._reference))
+
+    @property
+    def scene_digits(self) -> tuple[int, int]:
+        """Fewest and most digits of a scene: as many a cell as in scenes of ``drawn_for``."""
+        rows, columns = (self._cells(side, side) for side in self._reference)
+        share = math.prod(self.grid) / (rows * columns)
+        fewest, most = (max(1, round(number * share)) for number in self.per_scene)
+        return fewest, most
+
+    @property
+    def _reference(self) -> tuple[int, int]:
+        return self.drawn_for or self.size
+
+    def _cells(self, side: int, own: int) -> int:
+        """Return how many cells lie along a side if they are those of a side ``own``."""
+        largest = max(1, self.digit_size[1])  # also before they are checked
+        return max(1, side * scenes.cells_along(own, largest) // max(1, own))
+
+    def on_canvas(self, scale: float) -> 'MiniOptions':
+        """See `SceneOptions.on_canvas`."""
+        scaled = super().on_canvas(scale)
+        return replace(scaled, digits=0, vtab=0, drawn_for=self._reference)
 
     def write(self, root: Path) -> list[dict]:
         """See `SceneOptions.write`: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`."""
@@ -120,20 +157,45 @@ def make_mini_data(
     return [{**row, 'path': str(root / row['path'])} for row in rows]
 
 
+def read_options(root: str | Path) -> SceneOptions:
+    """Return the options with which `make_mini_data` made the data below ``root``.
+
+    Raises:
+        DataError: It records none that this version knows.
+    """
+    file = Path(root) / MARKER
+    if not file.is_file():
+        raise DataError(
+            f'{root} has no {MARKER}, so it is no mini data whose scenes can be drawn again'
+        )
+    try:
+        given = parse_json(file.read_text())['options']
+        kind = ObjectOptions if 'stamps' in given else MiniOptions
+        return kind(
+            **{key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f'{file} does not say how the data was made ({error}): make it again with --overwrite'
+        ) from error
+
+
 def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     rows = []
-    border = max(1, round(BORDER * min(options.size)))
+    border = max(1, round(BORDER * min(options.drawn_for or options.size)))
+    fewest, most = options.scene_digits
     categories = [(name, 'digit') for name in DIGIT_NAMES]
     for split, count in (('train', options.train), ('val', options.val)):
         rng = options.generator(f'{split} scenes')
-        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng)
+        scans = scenes.Scans(split, rng).sample()
+        backgrounds = scenes.Backgrounds(rng, drawn_for=options.drawn_for)
         description = 'Scanned digits on photographs, made by mmlape'
         coco = CocoWriter(root / 'coco', split, options.masks, categories, description)
         ade = AdeWriter(root / 'ade', split, ADE_CLASSES)
         for _ in track(range(count), f'{split} scenes'):
-            digits = int(rng.integers(options.per_scene[0], options.per_scene[1] + 1))
+            digits = int(rng.integers(fewest, most + 1))
             scene = scenes.compose(
-                scans, backgrounds, options.size, digits, options.digit_size, rng
+                scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid
             )
             jpeg = encode_image(scene.image, '.jpg')
             things = [
@@ -179,7 +241,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     cells = scenes.cells_along(min(options.size), options.digit_size[1])
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
-    least = min(least, scenes.smallest_fit(options.crop, most))
+    least = min(least, scenes.smallest_fit(options.crop, scenes.cells_along(options.crop, most)))
     for split in scenes.SPLITS:
         count = options.digits
         if split != 'train':

@@ -206,14 +206,10 @@ class Backgrounds:
         method = cv2.INTER_AREA if zoom < 1 else cv2.INTER_LINEAR
         scaled = cv2.resize(photograph, None, fx=zoom, fy=zoom, interpolation=method)
         rows, columns = (
-            self._reflected(wanted, have) for wanted, have in zip((height, width), scaled.shape)
+            scenes.reflected(int(self.rng.integers(2 * have)), wanted, have)
+            for wanted, have in zip((height, width), scaled.shape)
         )
         return scaled[rows[:, None], columns]
-
-    def _reflected(self, wanted: int, have: int) -> np.ndarray:
-        """Return ``wanted`` indices of ``have`` rows from a random one on, there and back."""
-        steps = (self.rng.integers(2 * have) + np.arange(wanted)) % (2 * have)
-        return np.minimum(steps, 2 * have - 1 - steps)
 
 
 def compose(

@@ -85,13 +85,26 @@ class Scans:
 
 
 class Backgrounds:
-    """Random crops of the photographs, whose side has a share of the largest that fits."""
+    """Random crops of the photographs, whose side has a share of the largest that fits.
 
-    def __init__(self, rng: np.random.Generator, share: tuple[float, float] = (0.5, 1.0)) -> None:
+    Args:
+        rng: Chooses photograph, share and position.
+        share: The smallest and the largest.
+        drawn_for: (H, W) of the canvas on which they have these shares; crops for others are at its
+            scale, and continued by reflection where the photograph ends. By default the canvas.
+    """
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        share: tuple[float, float] = (0.5, 1.0),
+        drawn_for: tuple[int, int] | None = None,
+    ) -> None:
         from sklearn.datasets import load_sample_image
 
         self.rng = rng
         self.share = share
+        self.drawn_for = drawn_for
         self.photographs = []
         for name in PHOTOGRAPHS:
             self.photographs.append(
@@ -102,14 +115,27 @@ class Backgrounds:
         """Return the index of a photograph, and a crop (height, width, 3) from a random position."""
         photograph = int(self.rng.integers(len(self.photographs)))
         part = self.photographs[photograph]
-        largest = min(part.shape[0] / height, part.shape[1] / width)
+        largest = min(
+            have / side for have, side in zip(part.shape, self.drawn_for or (height, width))
+        )
         scale = largest * self.rng.uniform(*self.share)
-        rows, cols = max(1, int(height * scale)), max(1, int(width * scale))
-        top = int(self.rng.integers(part.shape[0] - rows + 1))
-        left = int(self.rng.integers(part.shape[1] - cols + 1))
-        piece = part[top : top + rows, left : left + cols]
+        rows, columns = (
+            self._indices(max(1, int(side * scale)), have)
+            for side, have in zip((height, width), part.shape)
+        )
+        piece = part[rows[:, None], columns]
         method = cv2.INTER_AREA if scale > 1 else cv2.INTER_LINEAR
         return photograph, cv2.resize(piece, (width, height), interpolation=method)
+
+    def _indices(self, wanted: int, have: int) -> np.ndarray:
+        places = have - wanted + 1 if wanted <= have else 2 * have
+        return reflected(int(self.rng.integers(places)), wanted, have)
+
+
+def reflected(start: int, wanted: int, have: int) -> np.ndarray:
+    """Return ``wanted`` indices of ``have`` rows from ``start`` on, there and back."""
+    steps = (start + np.arange(wanted)) % (2 * have)
+    return np.minimum(steps, 2 * have - 1 - steps)
 
 
 def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
@@ -158,9 +184,9 @@ def cells_along(side: int, largest: int) -> int:
     return max(1, round(side / (CELL * largest)))
 
 
-def smallest_fit(side: int, largest: int) -> int:
-    """Return the largest side of an upright tile that fits into a cell, its blurred edges included."""
-    return side // cells_along(side, largest) - 2
+def smallest_fit(side: int, cells: int) -> int:
+    """Return the largest side of an upright tile that fits into one of ``cells`` along a side, its blurred edges included."""
+    return side // cells - 2
 
 
 def compose(
@@ -170,11 +196,15 @@ def compose(
     count: int,
     digit_size: tuple[int, int],
     rng: np.random.Generator,
+    grid: tuple[int, int] | None = None,
 ) -> Scene:
-    """Compose a scene (H, W) with ``count`` digits, or with one in each of its cells if these are fewer."""
+    """Compose a scene (H, W) with ``count`` digits, or with one in each of its cells if these are fewer.
+
+    ``grid`` has the rows and columns of cells; by default those of `cells_along`.
+    """
     photograph, image = backgrounds.crop(*size)
     scene = Scene(image, photograph)
-    rows, columns = (cells_along(side, digit_size[1]) for side in size)
+    rows, columns = grid or (cells_along(side, digit_size[1]) for side in size)
     cells = rng.permutation(rows * columns)[:count]
     for cell in cells:
         label, scan, pixels = next(scans)

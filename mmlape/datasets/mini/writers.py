@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,6 +19,7 @@ TRACE_SCALE = (
     2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
 )
 MASKS = ('polygon', 'rle')
+LONGEST = 65500  # side of a JPEG file
 
 
 class Thing(NamedTuple):
@@ -52,12 +53,22 @@ class SceneOptions:
             *((name, getattr(self, name) >= 1, 'must be at least 1') for name in ('train', 'val')),
             ('seed', self.seed >= 0, 'must not be negative'),
             ('size', min(self.size) >= 32, 'must be at least 32 on both sides'),
+            ('size', max(self.size) <= LONGEST, f'must be at most {LONGEST} on both sides'),
             ('masks', self.masks in MASKS, f'must be one of {MASKS}'),
         ]
 
     def write(self, root: Path) -> list[dict]:
         """Write the data below ``root``; return a row for each format and split."""
         raise NotImplementedError
+
+    def on_canvas(self, scale: float) -> 'SceneOptions':
+        """Return the options of scenes on a canvas so many times as large, of objects as large and as dense.
+
+        There are as many validation scenes, and a single one for training, which changes nothing in
+        them.
+        """
+        height, width = self.size
+        return replace(self, train=1, size=(round(height * scale), round(width * scale)))
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Seed a generator of its own for each split and format.
@@ -81,14 +92,16 @@ def encode_polygons(mask: np.ndarray) -> list[list[float]]:
     COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and
     forth along one line: even-odd filling then leaves the hole open.
     """
-    large = np.repeat(np.repeat(mask.astype(np.uint8), TRACE_SCALE, axis=0), TRACE_SCALE, axis=1)
+    left, top, wide, high = cv2.boundingRect(mask.astype(np.uint8))
+    part = mask[top : top + high, left : left + wide].astype(np.uint8)
+    large = np.repeat(np.repeat(part, TRACE_SCALE, axis=0), TRACE_SCALE, axis=1)
     outlines, tree = cv2.findContours(large, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
     polygons = {i: outlines[i].reshape(-1, 2) for i in range(len(outlines)) if tree[0, i, 3] < 0}
     for hole, (*_, parent) in enumerate(tree[0]):
         if parent >= 0:
             polygons[parent] = _splice(polygons[parent], outlines[hole].reshape(-1, 2))
     return [
-        ((points + 0.5) / TRACE_SCALE).ravel().tolist()
+        ((points + 0.5) / TRACE_SCALE + (left, top)).ravel().tolist()
         for points in polygons.values()
         if len(points) >= 3
     ]

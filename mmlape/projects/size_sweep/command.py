@@ -1,10 +1,14 @@
 """Evaluate trained models at several sizes of the test images, of classification, segmentation or detection: how a
-position encoding bears sizes that it was not trained at. Writes a table and a figure. Several checkpoints of one
-config are averaged, as its seeds. Sizes that were evaluated are not evaluated again."""
+position encoding bears sizes that it was not trained at. --sizes resizes the images; --scales draws the scenes of mini
+data on larger and smaller canvases, with objects of the same size. Writes a table and a figure, with intervals over
+the seeds of an arm and the share of the trained size's metric that is kept. Sizes that were evaluated are not
+evaluated again."""
 
 import argparse
 
 from mmlape.engine.options import add_cfg_options, add_trust
+
+SCALES = (0.75, 1.0, 1.5, 2.0, 4.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,61 +16,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         'models',
         nargs='+',
-        metavar='CONFIG CHECKPOINT',
-        help='pairs of a config and a checkpoint of the full model',
+        metavar='MODELS',
+        help='a study, whose runs are in work_dirs/NAME; a work dir of `mmlape multi-seed` or `mmlape train`; or '
+        'CONFIG CHECKPOINT, a config and the full model; any number of each',
     )
-    add('--sizes', type=int, nargs='+', required=True, metavar='S', help='shorter sides in pixels')
+    add(
+        '--arms',
+        nargs='+',
+        metavar='ARM',
+        help="which of a study or work dir, or patterns such as 'rope*'; default: all",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument('--sizes', type=int, nargs='+', metavar='S', help='shorter sides in pixels')
+    shown = ' '.join(f'{scale:g}' for scale in SCALES)
+    which.add_argument(
+        '--scales',
+        type=float,
+        nargs='+',
+        metavar='F',
+        help=f'sides of the canvas, in those of the trained size, which is added; default: {shown}',
+    )
     add(
         '--out',
         required=True,
         metavar='DIR',
-        help='receives metrics, size_sweep.json and size_sweep.png',
+        help='receives metrics, size_sweep.json, size_sweep.csv, size_sweep.png and drawn scenes',
     )
     add_trust(parser)
     add_cfg_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from pathlib import Path
+    """Evaluate, write the table and the figure; return 1 if a run does not count."""
+    import math
 
     from mmlape.console import console
-    from mmlape.engine.config import config_name, load_config
-    from mmlape.errors import CheckpointError, ConfigError
-    from mmlape.evaluation.names import label
-    from mmlape.files import write_json
-    from mmlape.projects.size_sweep.sweep import (
-        collect,
-        draw_sweep,
-        main_metric,
-        sweep,
-        sweep_table,
-    )
+    from mmlape.errors import ConfigError
+    from mmlape.projects.size_sweep.models import read_models
+    from mmlape.projects.size_sweep.sweep import sweep_models
+    from mmlape.quiet import say
     from mmlape.tables import console_table
 
-    pairs = list(zip(args.models[::2], args.models[1::2]))
-    if len(args.models) % 2:
-        raise ConfigError(
-            f'size-sweep takes pairs of CONFIG and CHECKPOINT: {args.models[-1]} has no second'
-        )
-    if min(args.sizes) < 1:
+    if args.sizes and min(args.sizes) < 1:
         raise ConfigError(f'--sizes are in pixels, from 1 on, not {min(args.sizes)}')
-    missing = [checkpoint for _, checkpoint in pairs if not Path(checkpoint).is_file()]
-    if missing:
-        raise CheckpointError(f'checkpoint {missing[0]}: no such file')
-    configs = [load_config(config, args.cfg_options) for config, _ in pairs]
-    arms = [config_name(cfg) for cfg in configs]
-    names = [f'{arm} ({i})' if arms.count(arm) > 1 else arm for i, arm in enumerate(arms, 1)]
-    out, results = Path(args.out), {}
-    for name, cfg, (_, checkpoint) in zip(names, configs, pairs):
-        results[name] = sweep(cfg, checkpoint, sorted(set(args.sizes)), out / name)
-        write_json(out / 'size_sweep.json', results)
-    metric = main_metric(results)
-    values = collect(results, metric, arms)
-    draw_sweep(values, metric, out / 'size_sweep.png')
-    console().print(
-        console_table(
-            sweep_table(values), f'{label(metric)} by the shorter side of the test images'
-        )
-    )
-    print(f'wrote {out / "size_sweep.json"} and {out / "size_sweep.png"}')
-    return 0
+    wrong = [scale for scale in args.scales or () if not (math.isfinite(scale) and scale > 0)]
+    if wrong:
+        raise ConfigError(f'--scales are factors above 0, such as 0.75 1.5 2, not {wrong[0]:g}')
+    models, skipped = read_models(args.models, args.cfg_options, args.arms)
+    sizes = args.sizes or [1.0, *(args.scales or SCALES)]
+    table, title = sweep_models(models, sorted(set(sizes)), args.out, scaled=not args.sizes)
+    console().print(console_table(table, title))
+    for line in skipped:
+        say(f'not counted: {line}')
+    print(f'wrote size_sweep.json, size_sweep.csv and size_sweep.png in {args.out}')
+    return 1 if skipped else 0

@@ -1,0 +1,126 @@
+"""The trained models of a sweep: pairs of a config and a checkpoint, and all finished runs of a study."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mmengine.config import Config
+
+from mmlape.analysis.backbones import files_of_run
+from mmlape.datasets.formats import iter_sources
+from mmlape.datasets.formats.base import shorten
+from mmlape.engine.config import config_name, load_config
+from mmlape.errors import CheckpointError, ConfigError, DataError
+from mmlape.runs.run import Run, read_arms
+from mmlape.studies.study_file import is_study, read_study
+
+
+class Trained(NamedTuple):
+    """A trained model."""
+
+    arm: str  # models of one arm are its seeds
+    name: str  # of its own, and of its folder
+    cfg: Config
+    checkpoint: str
+
+
+def read_models(
+    items: Sequence[str],
+    cfg_options: Sequence[str] | None = None,
+    patterns: Sequence[str] | None = None,
+) -> tuple[list[Trained], list[str]]:
+    """Read the models that the arguments of ``size-sweep`` name.
+
+    Args:
+        items: Studies (``FILE.yml``, whose runs are in ``work_dirs/FILE``), work dirs with runs, and
+            configs, each with a checkpoint behind it.
+        cfg_options: Changes of every config.
+        patterns: Of the arms of studies and work dirs, as shells write them; by default all.
+
+    Returns:
+        The models, and the runs that do not count, a line each.
+
+    Raises:
+        ConfigError: An item is none of these, an arm is in two of them, or classes differ.
+        CheckpointError: A checkpoint is missing.
+        DataError: There are no runs, or none of an arm is finished.
+    """
+    pairs, models, skipped = [], [], []
+    queue = iter(items)
+    for item in queue:
+        if (folder := _work_dir(item)) is None:
+            pairs.append((item, _checkpoint(item, next(queue, None))))
+            continue
+        for arm, runs in read_arms(folder, patterns).items():
+            if any(arm == one.arm for one in models):
+                raise ConfigError(f'arm {arm} is in {folder} and in another of the arguments')
+            models += _finished(arm, runs, cfg_options)
+            skipped += [f'{arm}, seed {one.seed}: {one.outcome}' for one in runs if not one.counts]
+    if patterns and len(pairs) * 2 == len(items):
+        raise ConfigError('--arms chooses among the arms of a study: give one, or its work dir')
+    models += _of_pairs(pairs, cfg_options)
+    _require_same_classes(models)
+    return models, skipped
+
+
+def _work_dir(item: str) -> Path | None:
+    """Return the work dir that an argument names; None if it is a config."""
+    if Path(item).is_dir():
+        return Path(item)
+    if is_study(item) and ':' not in Path(item).name:
+        return Path('work_dirs', read_study(item).name)
+    return None
+
+
+def _checkpoint(config: str, file: str | None) -> str:
+    if file is None:
+        raise ConfigError(
+            f'size-sweep takes pairs of CONFIG and CHECKPOINT, studies and work dirs: {config} is '
+            'the last one and has no checkpoint'
+        )
+    if not Path(file).is_file():
+        raise CheckpointError(f'checkpoint {file}: no such file')
+    return file
+
+
+def _finished(
+    arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None
+) -> Iterator[Trained]:
+    counting = [run for run in runs if run.counts]
+    if not counting:
+        raise DataError(
+            f'no run of {arm} is finished ({runs[0].folder}: {runs[0].outcome}): train it, or '
+            'leave it out with --arms'
+        )
+    for run in counting:
+        config, checkpoint = files_of_run(run.folder)
+        own = run.folder.name  # seed_N, or that of the arm for a run without seeds
+        name = arm if own == Path(arm).name else f'{arm}/{own}'
+        yield Trained(arm, name, load_config(config, cfg_options), checkpoint)
+
+
+def _of_pairs(
+    pairs: Sequence[tuple[str, str]], cfg_options: Sequence[str] | None
+) -> Iterator[Trained]:
+    configs = [load_config(config, cfg_options) for config, _ in pairs]
+    arms = [config_name(cfg) for cfg in configs]
+    for number, (arm, cfg, (_, checkpoint)) in enumerate(zip(arms, configs, pairs), 1):
+        name = f'{arm} ({number})' if arms.count(arm) > 1 else arm
+        yield Trained(arm, name, cfg, checkpoint)
+
+
+def _require_same_classes(models: Sequence[Trained]) -> None:
+    known = {}
+    for model in models:
+        source = next(iter_sources(model.cfg, ('test',)), None)
+        known.setdefault(source.classes if source else None, model.arm)
+    if len(known) > 1:
+        (first, one), (second, other) = list(known.items())[:2]
+        raise ConfigError(
+            f'{one} and {other} have different classes ({_listed(first)} and {_listed(second)}): '
+            'sweep them one after the other'
+        )
+
+
+def _listed(classes: tuple[str, ...] | None) -> str:
+    return f'{len(classes)}: {shorten(classes)}' if classes else 'none in the config'

@@ -1,0 +1,69 @@
+"""The analysis of the registered study of canvases, on a sweep whose values are known."""
+
+import json
+
+import numpy as np
+import pytest
+import sizes
+from scipy.stats import ttest_ind
+
+from mmlape.studies.study_file import read_study
+
+STUDY = read_study('mmlape::studies/mini-sizes.yml')
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """mIoU of each run and scale, written as `size-sweep` does; arms keep less and less."""
+    random = np.random.RandomState(0)
+    found = {
+        f'{arm}/seed_{seed}': {
+            str(scale): {'mIoU': (40 + random.randn()) * (1 - 0.02 * place * abs(scale - 1)), 'aAcc': 1.0}
+            for scale in sizes.SCALES
+        }
+        for place, arm in enumerate(sizes.ARMS)
+        for seed in sizes.SEEDS
+    }
+    (tmp_path / 'size_sweep.json').write_text(json.dumps(found))
+    return tmp_path, found
+
+
+def test_the_analysis_is_of_the_registered_arms_and_seeds():
+    assert tuple(arm.name for arm in STUDY.arms) == sizes.ARMS and tuple(STUDY.seeds) == tuple(sizes.SEEDS)
+
+
+def test_each_comparison_is_welchs_corrected_by_holm(sweep):
+    """Against scipy's t and Holm's procedure written out."""
+    folder, found = sweep
+    some = {
+        arm: [
+            100 * found[f'{arm}/seed_{seed}']['2.0']['mIoU'] / found[f'{arm}/seed_{seed}']['1.0']['mIoU']
+            for seed in sizes.SEEDS
+        ]
+        for arm in sizes.ARMS
+    }
+    values = sizes.read_sweep(folder)
+    family = sizes.against_default(sizes.kept(values, 2.0))
+    p = np.array([ttest_ind(some[arm], some['default'], equal_var=False).pvalue for arm in sizes.OTHERS])
+    order, least, corrected = np.argsort(p), 0.0, {}
+    for rank, place in enumerate(order):
+        least = max(least, min(1.0, p[place] * (len(p) - rank)))
+        corrected[place] = least
+    for place, (arm, one) in enumerate(zip(sizes.OTHERS, family, strict=True)):
+        assert one.mean == pytest.approx(np.mean(some[arm]) - np.mean(some['default']))
+        assert (one.p, one.holm) == pytest.approx((p[place], corrected[place]))
+    assert family[-1].mean < family[0].mean < 0 and family[-1].holm < 0.05
+
+
+def test_every_question_is_answered_or_the_run_that_lacks_is_named(sweep, capsys):
+    folder, found = sweep
+    sizes.main([str(folder)])
+    printed = capsys.readouterr().out
+    assert printed.count('### ') == 6 and printed.count('| cpe ') == 6
+    own = [100.0 * found[f'rope/seed_{seed}']['4.0']['mIoU'] / found[f'rope/seed_{seed}']['1.0']['mIoU']
+           for seed in sizes.SEEDS]  # fmt: skip
+    assert f'| {np.mean(own):.1f} ' in printed.split('### ')[-1]
+    del found['rope/seed_403']['4.0']
+    (folder / 'size_sweep.json').write_text(json.dumps(found))
+    sizes.main([str(folder)])
+    assert capsys.readouterr().out == 'Not answered: rope, seed 403, has no mIoU at 4 times the trained size.\n'
