@@ -9,7 +9,7 @@ SLOW = (
     'forked_worker', 'real_training', 'records_its', 'software_resumes', 'without_an_identity', 'training_loads',
     'epoch_is_shorter', 'one_line_before', 'linear_decoder', 'killed', 'needs_no_torch', 'two_iterations',
     'training_logs', 'repeats', 'one_step', 'side_by_side', 'schedulers', 'processes_that', 'address', 'download',
-    'more_pixels', 'every_format', 'any_config', 'page_is', 'latex_compiles', 'check_data_takes', 'sample_size_from',
+    'more_pixels', 'every_format', 'page_is', 'latex_compiles', 'check_data_takes', 'sample_size_from',
 )  # fmt: skip
 QUICK = ' and '.join(f'not {name}' for name in SLOW)
 """What -k is given: tests of commands and processes are left out, others are enough."""
