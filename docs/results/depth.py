@@ -80,7 +80,8 @@ def pooling(runs: Runs) -> Iterator[tuple[str, Difference]]:
 
 def rate(runs: Runs) -> Iterator[tuple[str, Difference]]:
     """Yield LaPE against the default at the first study's rate, 4e-3, in CVT."""
-    yield 'CVT, both at 4e-3: LaPE - default', paired(*(runs.top1(f'{arm}-4e-3', FIVE) for arm in ('lape', 'default')))
+    pair = (runs.top1(f'{arm}-4e-3', FIVE) for arm in ('lape', 'default'))
+    yield 'CVT, both at 4e-3: LaPE - default', paired(*pair)
 
 
 SECONDARY: dict[str, Callable[[Runs], Iterator[tuple[str, Difference]]]] = {
@@ -97,7 +98,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('work_dir', metavar='WORK_DIR', help='of the study: holds ARM/seed_N')
     runs = Runs(parser.parse_args(argv).work_dir)
     questions = {'Primary': lambda: f'### Primary\n\n{primary(runs)}'}
-    questions |= {name: lambda name=name, rows=rows: answer(name, list(rows(runs))) for name, rows in SECONDARY.items()}
+    questions |= {
+        name: lambda name=name, rows=rows: answer(name, list(rows(runs))) for name, rows in SECONDARY.items()
+    }
     for name, text in questions.items():
         try:
             print(text())

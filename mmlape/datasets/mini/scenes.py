@@ -185,7 +185,7 @@ def cells_along(side: int, largest: int) -> int:
 
 
 def smallest_fit(side: int, cells: int) -> int:
-    """Return the largest side of an upright tile that fits into one of ``cells`` along a side, its blurred edges included."""
+    """Return the largest side of an upright tile, with its blurred edges, that fits into one of ``cells`` in a row."""
     return side // cells - 2
 
 
