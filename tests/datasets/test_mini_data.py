@@ -53,7 +53,7 @@ def test_rows_count_what_is_on_disk(tmp_path):
     rows = make_mini_data(tmp_path / 'mini', MiniOptions(**SMALL))
     counts = {(row['format'], row['split']): row['images'] for row in rows}
     assert counts[('COCO', 'train')] == counts[('ADE20K', 'train')] == 10
-    assert counts[('COCO', 'val')] == 6 and counts[('ImageNet', 'train')] == 40 and counts[('ImageNet', 'val')] == 8
+    assert counts[('COCO', 'val')] == 6 and counts[('ImageNet', 'train')] == 40 and counts[('ImageNet', 'val')] == 10
     for row in rows:
         files = [path for path in Path(row['path']).rglob('*') if path.suffix in ('.jpg', '.png')]
         assert len(files) == row['images']
