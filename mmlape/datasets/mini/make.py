@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.progress import track
 
@@ -95,7 +95,8 @@ class MiniOptions(SceneOptions):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the cells of a scene."""
-        return tuple(self._cells(side, own) for side, own in zip(self.size, self._reference))
+        height, width = map(self._cells, self.size, self._reference)
+        return height, width
 
     @property
     def scene_digits(self) -> tuple[int, int]:
@@ -117,7 +118,14 @@ class MiniOptions(SceneOptions):
     def on_canvas(self, scale: float) -> 'MiniOptions':
         """See `SceneOptions.on_canvas`."""
         scaled = super().on_canvas(scale)
-        return replace(scaled, digits=0, vtab=0, drawn_for=self._reference)
+        return replace(
+            self,
+            train=scaled.train,
+            size=scaled.size,
+            digits=0,
+            vtab=0,
+            drawn_for=self._reference,
+        )
 
     def write(self, root: Path) -> list[dict]:
         """See `SceneOptions.write`: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`."""
@@ -170,10 +178,11 @@ def read_options(root: str | Path) -> SceneOptions:
         )
     try:
         given = parse_json(file.read_text())['options']
-        kind = ObjectOptions if 'stamps' in given else MiniOptions
-        return kind(
-            **{key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
-        )
+        kind: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
+        values: dict[str, Any] = {
+            key: tuple(one) if isinstance(one, list) else one for key, one in given.items()
+        }
+        return kind(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f'{file} does not say how the data was made ({error}): make it again with --overwrite'
