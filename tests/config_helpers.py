@@ -11,6 +11,7 @@ from unittest import mock
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from mmengine.utils import import_modules_from_strings
 from model_helpers import meta_device
 from torch import nn
 
@@ -112,8 +113,10 @@ def folder_of(path: Path) -> str:
 
 
 def load(path: Path) -> Config:
-    """A config of its own for each caller, who may change it."""
-    return pickle.loads(_read(path))
+    """A config of its own for each caller, who may change it; what it imports is imported."""
+    cfg = pickle.loads(_read(path))
+    import_modules_from_strings(**cfg.get('custom_imports', dict(imports=[])))
+    return cfg
 
 
 @cache

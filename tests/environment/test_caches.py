@@ -50,6 +50,7 @@ CACHES = {
     'models/position/relative_bias.py _flat_index': OF_ARGUMENTS,
     'models/position/rotary.py _axial_rotation': OF_ARGUMENTS,
     'models/swin/layers.py apart_in': OF_ARGUMENTS,
+    'models/timm/pretrained.py skeleton': OF_ARGUMENTS,
     'models/timm/subclassing.py subclass': OF_ARGUMENTS,
     'projects/lit/shards.py _members': 'test_shards',
     'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
