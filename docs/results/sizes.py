@@ -48,11 +48,16 @@ def read_sweep(folder: str | Path) -> dict[float, Values]:
 
 
 def kept(values: dict[float, Values], scale: float) -> Values:
-    """Return the share of the trained canvas's mIoU that each run keeps at a scale, in percent."""
+    """Return the share of the trained canvas's mIoU that each run keeps at a scale, in percent, where it has any."""
     return {
-        arm: [100 * value / own for value, own in zip(values[scale][arm], values[1.0][arm], strict=True)]
+        arm: [100 * value / own for value, own in zip(values[scale][arm], values[1.0][arm], strict=True) if own]
         for arm in ARMS
     }
+
+
+def without_share(values: dict[float, Values]) -> list[str]:
+    """Return the runs whose mIoU on the trained canvas is 0."""
+    return [f'{arm}, seed {seed}' for arm in ARMS for seed, own in zip(SEEDS, values[1.0][arm]) if not own]
 
 
 def against_default(values: Values) -> list[Difference]:
@@ -75,6 +80,8 @@ def shares(values: dict[float, Values]) -> str:
 
 
 def _mean(some: Sequence[float]) -> str:
+    if not some:
+        return '-'
     low, high = interval(some)
     return f'{sum(some) / len(some):.1f} [{low:.1f}, {high:.1f}]'
 
@@ -82,7 +89,8 @@ def _mean(some: Sequence[float]) -> str:
 def differences(values: Values) -> str:
     """Return the table of a family of comparisons with the default."""
     cells = [
-        (arm, f'{one.mean:.1f}', f'{one.low:.1f} to {one.high:.1f}' if one.p is not None else one.note,
+        (arm, "-" if one.mean is None else f"{one.mean:.1f}",
+         f'{one.low:.1f} to {one.high:.1f}' if one.p is not None else one.note,
          *('' if p is None else f'{p:.2g}' for p in (one.p, one.holm)))
         for arm, one in zip(OTHERS, against_default(values), strict=True)
     ]  # fmt: skip
@@ -110,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     for question, table in answers(values):
         print(f'### {question}\n\n{table}\n')
+    for run in without_share(values):
+        print(f'- {run}: no mIoU on the trained canvas, so no share of it.')
 
 
 if __name__ == '__main__':

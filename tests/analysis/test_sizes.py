@@ -67,3 +67,27 @@ def test_every_question_is_answered_or_the_run_that_lacks_is_named(sweep, capsys
     (folder / 'size_sweep.json').write_text(json.dumps(found))
     sizes.main([str(folder)])
     assert capsys.readouterr().out == 'Not answered: rope, seed 403, has no mIoU at 4 times the trained size.\n'
+
+
+def test_a_run_that_has_learned_nothing_has_no_share_and_is_named(sweep, capsys):
+    folder, found = sweep
+    sizes.main([str(folder)])
+    before = capsys.readouterr().out.split('### ')
+    found['rope/seed_403']['1.0']['mIoU'] = 0.0
+    (folder / 'size_sweep.json').write_text(json.dumps(found))
+    sizes.main([str(folder)])
+    after = capsys.readouterr().out.split('### ')
+    assert after[-1].endswith('- rope, seed 403: no mIoU on the trained canvas, so no share of it.\n')
+    assert after[2] == before[2], 'mIoU at 2 times the size needs no share'
+    own = [
+        100 * found[f'rope/seed_{seed}']['2.0']['mIoU'] / found[f'rope/seed_{seed}']['1.0']['mIoU']
+        for seed in sizes.SEEDS
+        if seed != 403
+    ]
+    default = sizes.kept(sizes.read_sweep(folder), 2.0)['default']
+    assert f'| rope | {np.mean(own) - np.mean(default):.1f} |' in after[1]
+    for seed in sizes.SEEDS:
+        found[f'rope/seed_{seed}']['1.0']['mIoU'] = 0.0
+    (folder / 'size_sweep.json').write_text(json.dumps(found))
+    sizes.main([str(folder)])
+    assert '| rope | - |' in capsys.readouterr().out

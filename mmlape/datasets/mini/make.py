@@ -95,19 +95,20 @@ class MiniOptions(SceneOptions):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the cells of a scene."""
-        height, width = map(self._cells, self.size, self._reference)
+        height, width = map(self._cells, self.size, self.reference)
         return height, width
 
     @property
     def scene_digits(self) -> tuple[int, int]:
         """Fewest and most digits of a scene: as many a cell as in scenes of ``drawn_for``."""
-        rows, columns = (self._cells(side, side) for side in self._reference)
+        rows, columns = (self._cells(side, side) for side in self.reference)
         share = math.prod(self.grid) / (rows * columns)
         fewest, most = (max(1, round(number * share)) for number in self.per_scene)
         return fewest, most
 
     @property
-    def _reference(self) -> tuple[int, int]:
+    def reference(self) -> tuple[int, int]:
+        """(H, W) of the scenes whose cells, borders and backgrounds these have."""
         return self.drawn_for or self.size
 
     def _cells(self, side: int, own: int) -> int:
@@ -124,7 +125,7 @@ class MiniOptions(SceneOptions):
             size=scaled.size,
             digits=0,
             vtab=0,
-            drawn_for=self._reference,
+            drawn_for=self.reference,
         )
 
     def write(self, root: Path) -> list[dict]:
@@ -191,7 +192,7 @@ def read_options(root: str | Path) -> SceneOptions:
 
 def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     rows = []
-    border = max(1, round(BORDER * min(options.drawn_for or options.size)))
+    border = max(1, round(BORDER * min(options.reference)))
     fewest, most = options.scene_digits
     categories = [(name, 'digit') for name in DIGIT_NAMES]
     for split, count in (('train', options.train), ('val', options.val)):
