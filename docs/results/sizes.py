@@ -89,7 +89,7 @@ def _mean(some: Sequence[float]) -> str:
 def differences(values: Values) -> str:
     """Return the table of a family of comparisons with the default."""
     cells = [
-        (arm, "-" if one.mean is None else f"{one.mean:.1f}",
+        (arm, '-' if one.mean is None else f'{one.mean:.1f}',
          f'{one.low:.1f} to {one.high:.1f}' if one.p is not None else one.note,
          *('' if p is None else f'{p:.2g}' for p in (one.p, one.holm)))
         for arm, one in zip(OTHERS, against_default(values), strict=True)
