@@ -117,8 +117,9 @@ def _packaged() -> Path:
 
 
 def _study_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be studies, by name."""
-    return sorted(path for path in folder.glob('*.y*ml') if path.suffix in ('.yml', '.yaml'))
+    """Return the files of a folder that may be studies, by name: those of YAML that have arms."""
+    files = (path for path in folder.glob('[!.]*.y*ml') if path.suffix in ('.yml', '.yaml'))
+    return sorted(path for path in files if re.search(rb'^arms:', path.read_bytes(), re.MULTILINE))
 
 
 class _Base(NamedTuple):

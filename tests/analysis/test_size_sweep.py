@@ -21,11 +21,13 @@ from properties import examples
 from synthetic import write_run
 
 from mmlape.cli import main
-from mmlape.datasets.mini.make import make_mini_data, read_options
+from mmlape.datasets.mini.make import MiniOptions, make_mini_data, read_options
+from mmlape.datasets.mini.objects import ObjectOptions
 from mmlape.datasets.retarget import reroot
 from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.projects.size_sweep import sweep as size_sweep
+from mmlape.projects.size_sweep.command import SCALES
 from mmlape.projects.size_sweep.models import Trained, read_models
 from mmlape.projects.size_sweep.sweep import (
     at_scale,
@@ -199,6 +201,19 @@ def test_a_detectors_annotations_are_those_of_the_canvas(pristine, tmp_path):
     text = json.dumps([changed.test_dataloader, changed.test_evaluator], default=str)
     assert before >= 2 and text.count(str(tmp_path)) == before and str(pristine) not in text
     assert Path(changed.test_evaluator.ann_file).is_file()
+
+
+@pytest.mark.parametrize(
+    'options',
+    [MiniOptions(), MiniOptions(size=(64, 64), digit_size=(24, 26), digits=0), ObjectOptions()],
+    ids=['mini data', 'of the study of canvases', 'objects'],
+)
+def test_the_scenes_can_be_drawn_at_every_scale_that_is_the_default(options):
+    assert {options.on_canvas(scale).size for scale in SCALES} == {
+        tuple(round(side * scale) for side in options.size) for scale in SCALES
+    }
+    with pytest.raises(ConfigError, match=r'a canvas of \d+ x \d+ pixels cannot be drawn, leave 0.1 out \('):
+        options.on_canvas(0.1)
 
 
 def test_drawn_scenes_are_kept_and_are_those_of_a_fresh_folder(pristine, tmp_path, monkeypatch):

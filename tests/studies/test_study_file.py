@@ -209,8 +209,11 @@ def test_bad_input_is_one_line_that_names_file_and_key(config, capsys, text, lin
 
 
 def test_unknown_studies_and_arms_are_named(grid):
+    for name in ('.hooks.yml', 'index.yml'):
+        grid.with_name(name).write_text('Import: []\n')
     for path, line in (
         (grid.with_name('gird.yml'), r'gird\.yml does not exist; did you mean grid\.yml'),
+        (grid.with_name('other.yml'), r'other\.yml does not exist; (?!.*(hooks|index)\.yml)'),
         (f'{grid}:rsm', r"has no arm 'rsm'; did you mean rms\?"),
         ('mmlape::studies/dpn-table7.yml:rms', r'does not exist; did you mean .*dpn-table6\.yml'),
     ):

@@ -12,7 +12,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -116,17 +116,9 @@ class MiniOptions(SceneOptions):
         largest = max(1, self.digit_size[1])  # also before they are checked
         return max(1, side * scenes.cells_along(own, largest) // max(1, own))
 
-    def on_canvas(self, scale: float) -> 'MiniOptions':
+    def on_canvas(self, scale: float, **changes: Any) -> 'MiniOptions':
         """See `SceneOptions.on_canvas`."""
-        scaled = super().on_canvas(scale)
-        return replace(
-            self,
-            train=scaled.train,
-            size=scaled.size,
-            digits=0,
-            vtab=0,
-            drawn_for=self.reference,
-        )
+        return super().on_canvas(scale, digits=0, vtab=0, drawn_for=self.reference, **changes)
 
     def write(self, root: Path) -> list[dict]:
         """See `SceneOptions.write`: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`."""

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -20,6 +20,7 @@ TRACE_SCALE = (
 )
 MASKS = ('polygon', 'rle')
 LONGEST = 65500  # side of a JPEG file
+Options = TypeVar('Options', bound='SceneOptions')
 
 
 class Thing(NamedTuple):
@@ -61,14 +62,26 @@ class SceneOptions:
         """Write the data below ``root``; return a row for each format and split."""
         raise NotImplementedError
 
-    def on_canvas(self, scale: float) -> 'SceneOptions':
+    def on_canvas(self: Options, scale: float, **changes: Any) -> Options:
         """Return the options of scenes on a canvas so many times as large, of objects as large and as dense.
 
         There are as many validation scenes, and a single one for training, which changes nothing in
         them.
+
+        Args:
+            scale: Of both sides.
+            changes: What a subclass changes with them.
+
+        Raises:
+            ConfigError: The canvas is too small for the objects.
         """
-        height, width = self.size
-        return replace(self, train=1, size=(round(height * scale), round(width * scale)))
+        height, width = (round(side * scale) for side in self.size)
+        try:
+            return replace(self, train=1, size=(height, width), **changes)
+        except ConfigError as error:
+            raise ConfigError(
+                f'a canvas of {height} x {width} pixels cannot be drawn, leave {scale:g} out ({error})'
+            ) from error
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Seed a generator of its own for each split and format.
