@@ -1,5 +1,6 @@
 """The benchmarks: what a real run writes, its arithmetic, and what it counts; never how fast anything is."""
 
+import copy
 import itertools
 import json
 import re
@@ -80,6 +81,7 @@ def test_page_has_a_row_a_side(run):
 
 def test_compare_sets_medians_against_each_other(run, tmp_path):
     out, results, _ = run
+    results = copy.deepcopy(results)
     for result in results['results']:
         for side in result['sides']:
             side['samples'] = [2 * sample for sample in side['samples']]

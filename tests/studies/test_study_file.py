@@ -213,7 +213,7 @@ def test_unknown_studies_and_arms_are_named(grid):
         grid.with_name(name).write_text('Import: []\n')
     for path, line in (
         (grid.with_name('gird.yml'), r'gird\.yml does not exist; did you mean grid\.yml'),
-        (grid.with_name('other.yml'), r'other\.yml does not exist; (?!.*(hooks|index)\.yml)'),
+        (grid.with_name('absent.yml'), r'absent\.yml does not exist; (?!.*(hooks|index)\.yml)'),
         (f'{grid}:rsm', r"has no arm 'rsm'; did you mean rms\?"),
         ('mmlape::studies/dpn-table7.yml:rms', r'does not exist; did you mean .*dpn-table6\.yml'),
     ):
