@@ -5,6 +5,7 @@ depth, its integers and what aliases of YAML multiply are limited.
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -53,7 +54,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_yaml(text: str, loader: type | None = None) -> Any:
-    """Parse YAML by ``yaml.SafeLoader`` or one that inherits from it.
+    """Parse YAML by ``yaml.SafeLoader`` or one of its kind.
 
     Raises:
         yaml.YAMLError: It is no YAML; where `parse_json` raises ValueError; or aliases multiply
@@ -61,14 +62,35 @@ def parse_yaml(text: str, loader: type | None = None) -> Any:
     """
     import yaml  # here, as the core of the package does without
 
+    loader = loader or yaml.SafeLoader
     try:
-        content = yaml.load(text, loader or yaml.SafeLoader)
+        try:
+            content = yaml.load(text, _by_libyaml(loader))
+        except yaml.YAMLError:
+            content = yaml.load(text, loader)  # whose errors show the line
         require_limits(content, len(text))
     except RecursionError:
         raise yaml.YAMLError(_TOO_DEEP) from None
     except ValueError as error:  # a date that does not exist, an integer of thousands of digits
         raise yaml.YAMLError(str(error)) from error
     return content
+
+
+@functools.cache
+def _by_libyaml(loader: type) -> type:
+    """Return a loader whose text libyaml parses, five times as fast; the values are made by the loader's own rules."""
+    import yaml
+
+    if not yaml.__with_libyaml__:
+        return loader
+    compose = {name: getattr(yaml.composer.Composer, name) for name in ('check_node', 'get_node', 'get_single_node')}
+
+    def start(self: Any, stream: str) -> None:
+        yaml.cyaml.CParser.__init__(self, stream)
+        for part in (yaml.composer.Composer, yaml.constructor.BaseConstructor, yaml.resolver.BaseResolver):
+            part.__init__(self)
+
+    return type(loader.__name__, (yaml.cyaml.CParser, loader), {'__init__': start, **compose})
 
 
 _TOO_DEEP = f'lists and mappings are nested more than {MAX_DEPTH} times'

@@ -26,7 +26,7 @@ def parse(text: str, file: str) -> Any:
         raise ConfigError(f'{file}{line} does not parse: {reason}') from error
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)  # all studies of the package
 def _parse(text: str) -> Any:
     return parse_yaml(text, _Loader)
 

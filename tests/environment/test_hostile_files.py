@@ -6,6 +6,7 @@ import json
 import struct
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,8 +26,10 @@ from mmlape.registry import POSITION_ENCODINGS
 from mmlape.runs.curves import read_curves
 from mmlape.runs.record import read_evaluations
 from mmlape.runs.resume import is_complete
+from mmlape.studies import parsing
 from mmlape.studies.study_file import read_study
 
+ROOT = Path(__file__).parents[2]
 NESTED = {
     'nested': '[' * 200 + ']' * 200,
     'nested and cut off': '[' * 100_000,
@@ -55,6 +58,26 @@ def test_json_is_parsed_or_a_value_error(text):
 def test_yaml_is_parsed_or_a_yaml_error(text):
     with pytest.raises(yaml.YAMLError):
         parse_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ('loader', 'pattern'),
+    [
+        (parsing._Loader, 'studies/*.yml'),
+        (yaml.BaseLoader, 'configs/**/metafile.yml'),
+        (yaml.SafeLoader, '.*.y*ml'),
+    ],
+)
+def test_yaml_is_what_the_parser_in_python_reads(loader, pattern):
+    files = [*ROOT.glob(pattern)]
+    for text in (file.read_text() for file in files):
+        assert repr(parse_yaml(text, loader)) == repr(yaml.load(text, loader))
+    assert files
+
+
+def test_an_error_of_yaml_shows_its_line():
+    with pytest.raises(yaml.YAMLError, match=r'c: \[1\n'):
+        parse_yaml('a: b\nc: [1\nd: 2')
 
 
 def test_what_is_within_the_limits_is_what_the_parsers_read():
