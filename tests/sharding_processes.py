@@ -178,7 +178,7 @@ def refuses(model, optim, text):
 if __name__ == '__main__':
     init_processes('pytorch')
     rank = dist.get_rank()
-    for case in sys.argv[1:] or CASES:
+    for case in CASES:
         compare(case, rank)
     finds_what_is_not_finite(rank)
     net = build('accumulated')

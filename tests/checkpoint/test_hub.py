@@ -189,6 +189,7 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / 'pulled').iterdir()) == sorted((WEIGHTS, CARD)), 'no old config'
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ('config', 'data', 'options'),
     [
@@ -197,7 +198,7 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
             'digits',
             ['train_cfg.max_epochs=1', 'model.backbone.pe_type=axial-deeplab', 'model.backbone.num_registers=2'],
         ),
-        pytest.param(
+        (
             'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
             'coco',
             [
@@ -206,7 +207,6 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
                 'model.backbone.init_cfg=None',
                 'model.test_cfg.rcnn.max_per_img=9',
             ],
-            marks=pytest.mark.release,
         ),
     ],
     ids=['classifier', 'detector'],

@@ -76,7 +76,7 @@ def run(name: str, words: list, options: list[str], folder) -> str:
     return tiny.run(*tiny.MMLAPE, name, *words, '--cfg-options', *options, cwd=folder)
 
 
-@pytest.mark.parametrize('task', ['detector', 'segmentor'])
+@pytest.mark.parametrize('task', ['detector', pytest.param('segmentor', marks=pytest.mark.release)])
 def test_the_commands_take_a_released_file(mini, tmp_path, task):
     detects = task == 'detector'
     config = DETECTOR if detects else SEGMENTOR

@@ -217,7 +217,11 @@ def test_inspect_says_what_loads_a_file(tmp_path, options, expected):
         assert (viewed.pe_names, viewed.grid) == (source.pe_names, source.grid)
 
 
-@pytest.mark.parametrize('options', [dict(), dict(out_type='featmap', out_indices=(0, 1, 2, 3))], ids=['one', 'maps'])
+@pytest.mark.parametrize(
+    'options',
+    [pytest.param(dict(), marks=pytest.mark.release), dict(out_type='featmap', out_indices=(0, 1, 2, 3))],
+    ids=['one', 'maps'],
+)
 def test_the_public_archs_are_named(tmp_path, options):
     for arch in ('tiny', 'small', 'base'):
         with meta_device():

@@ -169,6 +169,7 @@ def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, 
     assert 'Traceback' not in error and tiny.record(tmp_path / 'run')['iter'] == 0
 
 
+@pytest.mark.release
 def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
     """One command trains, averages and is continued; the report has a table of the fractions."""
     name = 'linear_deit-mini-dpn_1xb8-100i_mini-ade'

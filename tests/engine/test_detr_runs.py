@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 from tiny import ROOT, evaluations, record, run
 
@@ -17,6 +18,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.release
 def test_two_processes_train_and_evaluate_the_mini_config(pristine, tmp_path):
     work_dir = tmp_path / 'run'
     words = ('2', '--work-dir', work_dir, '--seed', '1', '--cfg-options', f'data_root={pristine}/coco/', *OPTIONS)

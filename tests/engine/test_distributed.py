@@ -219,6 +219,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.release
 def test_a_process_ends_with_the_launcher_that_is_killed(tmp_path):
     (tmp_path / 'waits.py').write_text(WAITING)
     module = 'mmlape.engine.distributed.launch'

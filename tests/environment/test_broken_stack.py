@@ -13,6 +13,7 @@ from mmlape.cli import main
 MMSEG = 'mmseg::segmenter/segmenter_vit-t_mask_8xb1-160k_ade20k-512x512.py'
 
 
+@pytest.mark.release
 def test_a_base_of_mmseg_is_found_and_nothing_is_installed(tmp_path):
     (tmp_path / 'config.py').write_text(f'_base_ = {MMSEG!r}\n')
     code = f"""if True:

@@ -53,6 +53,7 @@ CACHES = {
     'models/timm/pretrained.py skeleton': OF_ARGUMENTS,
     'models/timm/subclassing.py subclass': OF_ARGUMENTS,
     'projects/lit/shards.py _members': 'test_shards',
+    'files.py _by_libyaml': OF_ARGUMENTS,
     'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
     'projects/mask2former/pixel_decoder.py _sides': OF_ARGUMENTS,
     'runs/identity.py commit': OF_PROCESS,

@@ -161,6 +161,7 @@ def test_require_stack_passes_here(tmp_path: Path):
     tiny.run(sys.executable, '-c', code, cwd=tmp_path)
 
 
+@pytest.mark.release
 def test_require_stack_without_ops(without_ops: Path):
     code = 'from mmlape.environment.stack import require_stack\nrequire_stack()\n'
     done = python('-c', code, path=without_ops)

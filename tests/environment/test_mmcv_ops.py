@@ -194,6 +194,7 @@ def test_a_process_that_imports_mmlape_has_ops(plain):
     assert 'tensor([1, 2])' in found and found.strip().endswith('mmcv_ext.py'), found
 
 
+@pytest.mark.release
 def test_install_ops_serves_processes_that_do_not_import_mmlape(plain, monkeypatch, capsys):
     monkeypatch.setattr(ops, 'mmcv_folder', lambda: plain.folder)
     assert ops.ops_in_use() == ops.LENT
@@ -209,6 +210,7 @@ def test_install_ops_serves_processes_that_do_not_import_mmlape(plain, monkeypat
         ops.remove_ops()
 
 
+@pytest.mark.release
 def test_a_compiled_extension_goes_first(plain, monkeypatch, capsys):
     monkeypatch.setattr(ops, 'mmcv_folder', lambda: plain.folder)
     (plain.folder / f'_ext{ops.EXTENSION_SUFFIXES[0]}').write_bytes(b'not one')

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from each import each
 from import_graph import ROOT
 
@@ -43,6 +44,7 @@ def test_a_folder_offers_something_and_imports_nothing_before_it_is_used():
         assert {type(node) for node in body[1:]} == {ast.Assign}
 
 
+@pytest.mark.release
 def test_the_package_works_without_projects(tmp_path):
     shutil.copytree(ROOT / 'mmlape', tmp_path / 'mmlape', ignore=shutil.ignore_patterns('.mim', '__pycache__'))
     for folder in FOLDERS:

@@ -49,6 +49,7 @@ def test_only_what_nobody_can_act_on_is_left_out_and_only_inside_a_command(capsy
     assert not [text for text in known if text not in debug]
 
 
+@pytest.mark.release
 def test_training_and_testing_print_no_noise(tmp_path):
     config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
     printed = tiny.run(tiny.ROOT / 'tools' / 'train.py', config, '--work-dir', 'out', cwd=tmp_path, **tiny.REAL)

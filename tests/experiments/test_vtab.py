@@ -405,6 +405,7 @@ def test_check_data_takes_a_set(data, capsys):
 # ---------------------------------------------------------------- the tool
 
 
+@pytest.mark.release
 def test_the_tool_continues_after_a_kill(data, checkpoint, tmp_path):
     """Two rates and two seeds of a few steps: what was finished is neither trained nor tested again."""
     command = [*tiny.MMLAPE, 'vtab', MINI['textures'], checkpoint, '--data', data, '--work-dir', 'work', '--prune']

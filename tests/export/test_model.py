@@ -99,9 +99,7 @@ def weights_of(cfg, folder):
     scope='module',
     params=[
         'segmenter',
-        'mask-rcnn',
-        pytest.param('upernet', marks=pytest.mark.release),
-        pytest.param('mask2former', marks=pytest.mark.release),
+        *(pytest.param(name, marks=pytest.mark.release) for name in ('mask-rcnn', 'upernet', 'mask2former')),
     ],
 )
 def exported(request, pristine, tmp_path_factory):

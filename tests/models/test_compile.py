@@ -46,7 +46,7 @@ def check(model, run, *sizes):
 @pytest.mark.parametrize(
     ('build', 'options'),
     [
-        (vit, dict(pe_joining='lape')),
+        pytest.param(vit, dict(pe_joining='lape'), marks=pytest.mark.release),
         pytest.param(compact, dict(pe_joining='lape'), marks=pytest.mark.release),
         (vit, dict(pe_joining='mpvg', with_cls_token=False)),
     ],
@@ -71,7 +71,7 @@ def test_a_compiled_model_is_never_stale():
         check(model, run, (64, 64))
 
 
-@pytest.mark.parametrize('pad_small_map', [False, True])
+@pytest.mark.parametrize('pad_small_map', [pytest.param(False, marks=pytest.mark.release), True])
 def test_swin_is_one_graph_and_leaves_no_masks_behind(pad_small_map):
     arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
     options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
@@ -103,6 +103,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.release
 @pytest.mark.parametrize('name', OTHERS)
 def test_other_backbones_are_one_graph(name):
     model = OTHERS[name](out_type='featmap')
@@ -120,7 +121,7 @@ def test_other_backbones_are_one_graph(name):
         pytest.param('adapter', False, 1e-3, marks=pytest.mark.release),
         pytest.param('adapter', True, 0.05, marks=pytest.mark.release),
         pytest.param('CeiT', False, 1e-5, marks=pytest.mark.release),
-        ('T2T-ViT', True, 0.05),
+        pytest.param('T2T-ViT', True, 0.05, marks=pytest.mark.release),
     ],
 )
 def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(name, amp, tolerance):

@@ -165,6 +165,7 @@ def test_complete_models(path, dtypes):
         check(out, amp)
 
 
+@pytest.mark.release
 @EACH_DTYPE
 def test_detr(dtypes):
     """Without the loss: what it matches depends on values."""

@@ -254,9 +254,8 @@ def test_parameter_counts_of_the_paper_with_a_1000_class_head(arch, joining, cls
     assert sum(p.numel() for p in model.parameters()) + heads == count
 
 
-@pytest.mark.parametrize(
-    'scope', ['mmseg', *(pytest.param(name, marks=pytest.mark.release) for name in ('mmdet', 'mmpretrain'))]
-)
+@pytest.mark.release
+@pytest.mark.parametrize('scope', ['mmseg', 'mmdet', 'mmpretrain'])
 def test_builds_from_every_scope(tiny_arch, scope):
     """In an interpreter where nothing of this package or of that one has been imported."""
     import subprocess
