@@ -83,11 +83,18 @@ def _by_libyaml(loader: type) -> type:
 
     if not yaml.__with_libyaml__:
         return loader
-    compose = {name: getattr(yaml.composer.Composer, name) for name in ('check_node', 'get_node', 'get_single_node')}
+    compose = {
+        name: getattr(yaml.composer.Composer, name)
+        for name in ('check_node', 'get_node', 'get_single_node')
+    }
 
     def start(self: Any, stream: str) -> None:
         yaml.cyaml.CParser.__init__(self, stream)
-        for part in (yaml.composer.Composer, yaml.constructor.BaseConstructor, yaml.resolver.BaseResolver):
+        for part in (
+            yaml.composer.Composer,
+            yaml.constructor.BaseConstructor,
+            yaml.resolver.BaseResolver,
+        ):
             part.__init__(self)
 
     return type(loader.__name__, (yaml.cyaml.CParser, loader), {'__init__': start, **compose})

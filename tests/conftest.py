@@ -15,11 +15,6 @@ from itertools import groupby
 from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
-MEMORY = '/dev/shm'  # where a file costs a twentieth of what it does on a disk
-if 'TMPDIR' not in os.environ and os.path.isdir(MEMORY) and shutil.disk_usage(MEMORY).free > 10e9:
-    if not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
-        os.environ['TMPDIR'] = tempfile.mkdtemp(prefix='tests-', dir=MEMORY)  # TMPDIR=/tmp make test: stays there
-        atexit.register(shutil.rmtree, os.environ['TMPDIR'], ignore_errors=True)
 
 import forking_python
 import pytest
@@ -31,6 +26,17 @@ gc.disable()  # until all tests are collected
 atexit.register(gc.unfreeze)
 if not torch.cuda.is_available():
     os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')  # nobody needs to ask for the GPUs
+
+MEMORY = '/dev/shm'  # where a file costs a twentieth of what it does on a disk
+if (
+    'TMPDIR' not in os.environ
+    and os.path.isdir(MEMORY)
+    and shutil.disk_usage(MEMORY).free > 10e9
+    and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+):
+    # TMPDIR=/tmp make test: what a failed test has written stays there
+    tempfile.tempdir = os.environ['TMPDIR'] = tempfile.mkdtemp(prefix='tests-', dir=MEMORY)
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 SLOW = Path(__file__).with_name('slow.txt')
 TIME = Path(__file__).parents[1] / 'docs' / 'results' / 'test-time.json'

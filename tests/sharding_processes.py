@@ -4,7 +4,6 @@ The arguments are the cases, by default all.
 """
 
 import copy
-import sys
 import types
 from functools import partial
 
