@@ -222,12 +222,28 @@ def _find_classes(name: str, scope: str, registered: tuple[Any, ...]) -> tuple[A
         importlib.import_module(f'{scope}.registry')
         with registries.DefaultScope.overwrite_default_scope(scope):
             for registry in (getattr(registries, known) for known in _REGISTRIES):
-                built = registry.children.get(scope, registry).get(name)
+                built = _registered(registry.children.get(scope, registry), name)
                 if built is not None:
                     classes[id(built)] = built
     except (ImportError, AssertionError):  # MM packages assert each other's versions
         return (*classes.values(), None)
     return tuple(classes.values())
+
+
+def _registered(registry: registries.Registry, name: str) -> Any:
+    """Return what `Registry.get` does, or None.
+
+    For a name that is registered nowhere, MMEngine searches all of Python's path for a module of
+    that name. A name without a dot can be none that defines a class.
+    """
+    if '.' in name or type(registry) is not registries.Registry:
+        return registry.get(name)
+    registry.import_from_location()
+    while registry is not None:
+        if name in registry.module_dict:
+            return registry.module_dict[name]
+        registry = registry.parent
+    return None
 
 
 def _type_names(scope: str) -> list[str]:

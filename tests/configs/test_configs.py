@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote
 
+import mmengine
 import pytest
 import yaml
 from config_helpers import (
@@ -43,6 +44,7 @@ from each import each
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
+from mmengine.registry import DefaultScope
 from mmengine.utils import get_installed_path
 from torch import nn
 
@@ -50,6 +52,7 @@ from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.datasets.checks import check_heads
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.sources import iter_unwrapped
+from mmlape.engine import keys
 from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
 from mmlape.engine.optim import quiet_logger
@@ -585,9 +588,24 @@ def test_figures_that_five_seeds_cannot_give_have_a_note():
         assert re.search(r'45\.073.{0,80}(cannot|\*)', readme.read_text()), readme
 
 
+@pytest.mark.parametrize('scope', ['mmdet', 'mmpretrain', 'mmseg'])
+def test_a_type_is_what_mmengine_builds(scope):
+    """The check of keys looks types up by itself: for all types of a scope, in each registry, it finds the same."""
+    configs = [cfg for cfg in map(load, MINI) if cfg.default_scope == scope]
+    names = {node['type'] for cfg in configs for _, node in keys.iter_dicts(cfg, '') if 'type' in node}
+    with DefaultScope.overwrite_default_scope(scope):
+        for known in keys._REGISTRIES:
+            root = getattr(mmengine.registry, known)
+            for registry in (root, root.children.get(scope, root)):
+                assert {name: keys._registered(registry, name) for name in names} == {
+                    name: registry.get(name) for name in names
+                }
+    assert len(names) > 20
+
+
 COUNTED = [path for path in CONFIGS if re.match('cct-.*-lape_|lit_vit-mini', path.stem)]
-FEW = [find(family, 'tiny', '-lape') for family in FAMILIES] + COUNTED[-2:]  # a CCT and LiT
-REST = {*COUNTED, *(find(family, 'small', '-lape') for family in FAMILIES)} - set(FEW)
+FEW = [find('segmenter', 'tiny', '-lape'), *COUNTED[-2:]]  # with a CCT and LiT
+REST = {*COUNTED, *(find(family, size, '-lape') for family in FAMILIES for size in ('tiny', 'small'))} - set(FEW)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_an_error_of_our_own_code_keeps_its_traceback(monkeypatch):
         main(['doctor'])
 
 
+@pytest.mark.release
 def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path):
     """In forks of one interpreter, which has imported torch."""
     code = """if True:

@@ -59,6 +59,7 @@ def test_a_vit_of_each_joining_computes_the_same(tmp_path, name):
     assert [file.name for file in tmp_path.iterdir()] == ['a.onnx']
 
 
+@pytest.mark.release
 def test_swin_computes_the_same(tmp_path):
     """Maps, windows and merging with padding, shifted windows, and a PE that is resized and merged."""
     arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))

@@ -71,7 +71,8 @@ def test_a_compiled_model_is_never_stale():
         check(model, run, (64, 64))
 
 
-@pytest.mark.parametrize('pad_small_map', [pytest.param(False, marks=pytest.mark.release), True])
+@pytest.mark.release
+@pytest.mark.parametrize('pad_small_map', [False, True])
 def test_swin_is_one_graph_and_leaves_no_masks_behind(pad_small_map):
     arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
     options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))

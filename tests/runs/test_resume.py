@@ -73,9 +73,10 @@ def losses(work_dir):
     ('task', 'processes'),
     [
         ('segmentation', 2),
-        ('detection', 1),
-        pytest.param('segmentation', 1, marks=pytest.mark.release),
-        pytest.param('detection', 2, marks=pytest.mark.release),
+        *(
+            pytest.param(*other, marks=pytest.mark.release)
+            for other in (('segmentation', 1), ('detection', 1), ('detection', 2))
+        ),
     ],
 )
 def test_a_killed_run_repeats_the_uninterrupted_one(configs, tmp_path, task, processes):
