@@ -9,7 +9,7 @@ export PYTHON OPS TAG
 unexport PYTHONDONTWRITEBYTECODE
 
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
-WORKERS ?= 5
+WORKERS ?= 4
 
 .PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check dist wrong-lines mutants bench \
 	gpu-check gpu-bundle lint docs docs-serve doctor

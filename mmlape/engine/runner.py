@@ -15,6 +15,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
+from mmengine.hooks import logger_hook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
@@ -48,6 +49,12 @@ from mmlape.runs.resume import RunStart, read_resumable
 from mmlape.runs.signals import StopRequest, init_worker
 
 _NUMBERS = itertools.count(1)
+
+
+def _write_metrics_once() -> None:
+    """Let process 0 alone write the metrics of a test: MMEngine's hook lets all write one file at the same time."""
+    if not hasattr(logger_hook.dump, '__wrapped__'):
+        logger_hook.dump = master_only(logger_hook.dump)
 
 
 class FormattedOnce(Config):
@@ -127,6 +134,7 @@ class Runner(_Runner):
         MMEngine shares it between runs started in the same second.
         """
         guard_mmengine()
+        _write_metrics_once()
         cfg = FormattedOnce.of(copy.deepcopy(cfg))
         cfg.experiment_name = (
             f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'

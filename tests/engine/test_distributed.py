@@ -2,11 +2,13 @@
 
 import itertools
 import json
+import logging
 import os
 import re
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import forking_python
 import pytest
@@ -14,9 +16,11 @@ import tiny
 import torch
 import trouble
 from mmengine.config import Config
+from mmengine.hooks import LoggerHook
 from torch import nn
 
 from mmlape.checkpoint import read_checkpoint
+from mmlape.engine import runner as runner_module
 from mmlape.engine.config import load_config
 from mmlape.engine.distributed import processes as distributed
 from mmlape.engine.evaluator import test as evaluate
@@ -176,6 +180,19 @@ def test_two_processes_test_as_one(config, alone, python):
     assert len(list((two / 'predictions').iterdir())) == 5
     assert_same_trees(one, two)
     assert not (config.parent / '.dist_test').exists(), 'results are gathered in the work dir'
+
+
+def test_one_process_writes_the_metrics_of_a_test(tmp_path, monkeypatch):
+    """MMEngine's hook lets all of them write one file, of which the longer text may stick out."""
+    runner_module._write_metrics_once()
+    runner = SimpleNamespace(log_dir=tmp_path, test_dataloader=[0], logger=logging.getLogger())
+    runner.log_processor = SimpleNamespace(get_log_after_epoch=lambda *_, **__: (dict(mIoU=1.0), ''))
+    hook = LoggerHook()
+    for rank, files in ((1, []), (0, ['rank_0.json'])):
+        monkeypatch.setattr('mmengine.dist.utils.get_rank', lambda group=None, rank=rank: rank)
+        hook.json_log_path = f'rank_{rank}.json'
+        hook.after_test_epoch(runner)
+        assert [path.name for path in tmp_path.iterdir()] == files
 
 
 def test_a_nan_in_one_process_stops_both(config):
