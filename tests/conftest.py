@@ -36,7 +36,13 @@ if (
 ):
     # TMPDIR=/tmp make test: what a failed test has written stays there
     tempfile.tempdir = os.environ['TMPDIR'] = tempfile.mkdtemp(prefix='tests-', dir=MEMORY)
-    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
+
+    def _empty_memory(folder, process):
+        if os.getpid() == process:  # no fork of it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(_empty_memory, tempfile.tempdir, os.getpid())
+
 
 SLOW = Path(__file__).with_name('slow.txt')
 TIME = Path(__file__).parents[1] / 'docs' / 'results' / 'test-time.json'

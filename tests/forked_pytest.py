@@ -37,6 +37,7 @@ class FirstFailure:
 def import_libraries() -> None:
     """Import what forks then have at once."""
     os.environ['OMP_NUM_THREADS'] = '1'
+    os.environ.setdefault('TMPDIR', tempfile.gettempdir())  # nothing to memory, as forks clean up nothing
     for name in IMPORTED:
         import_module(name)
     for name in ('mmlape', 'tests'):  # copies keep what is compiled, where a file has not changed
