@@ -108,9 +108,10 @@ def check(block: Block, files: set[str], folder: Path) -> None:
         read_study(folder / 'study.yml')
 
 
+# the commands of a pipe write at the same time: each in one piece
 PRELUDE = """set -eu
 cd() { :; }
-command_not_found_handle() { { printf '%s\\x1f' "$@"; printf '\\x1e'; } >> calls; }
+command_not_found_handle() { local call; printf -v call '%s\\x1f' "$@"; printf '%s\\x1e' "$call" >> calls; }
 """
 
 
