@@ -83,21 +83,18 @@ def _by_libyaml(loader: type) -> type:
 
     if not yaml.__with_libyaml__:
         return loader
-    compose = {
-        name: getattr(yaml.composer.Composer, name)
-        for name in ('check_node', 'get_node', 'get_single_node')
-    }
+    parser, *rules = (
+        yaml.cyaml.CParser,
+        yaml.constructor.BaseConstructor,
+        yaml.resolver.BaseResolver,
+    )
 
     def start(self: Any, stream: str) -> None:
-        yaml.cyaml.CParser.__init__(self, stream)
-        for part in (
-            yaml.composer.Composer,
-            yaml.constructor.BaseConstructor,
-            yaml.resolver.BaseResolver,
-        ):
+        parser.__init__(self, stream)
+        for part in rules:
             part.__init__(self)
 
-    return type(loader.__name__, (yaml.cyaml.CParser, loader), {'__init__': start, **compose})
+    return type(loader.__name__, (parser, loader), {'__init__': start})
 
 
 _TOO_DEEP = f'lists and mappings are nested more than {MAX_DEPTH} times'

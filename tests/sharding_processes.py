@@ -1,7 +1,4 @@
-"""Run in two processes by test_sharding.py: shards of models that differ, against a copy in each process.
-
-The arguments are the cases, by default all.
-"""
+"""Run in two processes by test_sharding.py: shards of models that differ, against a copy in each process."""
 
 import copy
 import types

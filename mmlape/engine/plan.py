@@ -112,7 +112,7 @@ def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
 
 @dataclass
 class RunPlan:
-    """A training run as its configuration and options describe it."""
+    """What a run trains, and how, as its configuration and options describe it."""
 
     # the configuration that is trained, with precision, accumulation and schedule applied
     cfg: Config

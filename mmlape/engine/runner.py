@@ -83,7 +83,7 @@ class FormattedOnce(Config):
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``record`` and ``stop``, which the hooks of a training run use. ``initial`` is
+    The trainer sets ``record`` and ``stop``, which the hooks of training use. ``initial`` is
     the model, if it is built already.
     """
 
@@ -109,7 +109,7 @@ class Runner(_Runner):
         launcher: str,
         deterministic: bool | None,
     ) -> 'Runner':
-        """Build the runner of a training run.
+        """Build the runner that trains a run.
 
         Complete the plan's configuration with what every run has.
         """

@@ -1,6 +1,6 @@
 """Randomness as a function of seed and position, so that a resumed or distributed run repeats an uninterrupted one.
 
-The position of a training sample is its index in the stream that all processes share. Its
+The position of a sample in training is its index in the stream that all processes share. Its
 augmentations are seeded by ``(seed, epoch, position)``, the model's own randomness (drop path,
 sampled proposals) by ``(seed, iteration, rank)``. Neither depends on the number of workers or on
 how often a run was killed, the samples not even on the number of processes.
@@ -261,7 +261,7 @@ class Batches:
 
 
 def seeded_dataloader(dataloader: dict) -> dict:
-    """Return a training dataloader's configuration with dataset and samplers wrapped.
+    """Return the configuration of a dataloader for training, with dataset and samplers wrapped.
 
     The given one is unchanged.
     """

@@ -213,7 +213,7 @@ STOP_SIGNALS = ((signal.SIGTERM, 60), (signal.SIGKILL, 5))
 
 @dataclass(kw_only=True)
 class LocalJob(Job):
-    """A training process."""
+    """The process that trains a run."""
 
     process: subprocess.Popen
     slot: Slot
