@@ -7,7 +7,7 @@ from benchmarks.comparison import Comparison, Settings
 SUITES = {
     'backbone': "our ViT beside timm's, mmpretrain's and mmsegmentation's",
     'swin': "our Swin beside timm's and mmpretrain's, and LaPE beside default",
-    'joining': 'LaPE, Dual PatchNorm and placements of the norms, beside the plain ViT',
+    'joining': 'LaPE, PVG, MPVG, Dual PatchNorm and placements of the norms, beside the plain ViT',
     'timm': "add_lape and add_dual_patchnorm in timm's ViT, beside that ViT",
     'position': "encodings inside attention beside none or Swin's bias, and the public iRPE code where it is given",
     'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',

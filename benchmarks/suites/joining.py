@@ -1,4 +1,4 @@
-"""What LaPE, Dual PatchNorm and other placements of the norms cost, beside the plain ViT: training step, inference."""
+"""What LaPE, PVG, MPVG, Dual PatchNorm and placements of the norms cost beside the plain ViT."""
 
 from benchmarks.comparison import Comparison, Models, Settings
 from benchmarks.models import vit

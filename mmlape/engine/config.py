@@ -38,13 +38,16 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
 
     Raises:
         ConfigError: The file is missing (the message lists similar names) or broken (it names file
-            and line), or an override names an unknown key (it lists similar keys), or
+            and line), or an override names an unknown key or type (it lists similar ones), or
             ``data_fraction`` is none.
         DataError: ``data_root`` is not a directory, or holds no readable classes.
     """
     cfg = _read_arm(path) if is_study(path) else _read(resolve_path(path))
     check_keys(cfg)
-    apply_options(cfg, parse_options(cfg_options))
+    options = parse_options(cfg_options)
+    apply_options(cfg, options)
+    if options:  # their values may be types, or have keys of their own
+        check_keys(cfg, '--cfg-options')
     data_fraction(cfg)  # raises if it is none
     return cfg
 

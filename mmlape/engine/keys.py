@@ -56,18 +56,21 @@ _REGISTRIES = (
 )  # fmt: skip
 
 
-def check_keys(cfg: Config) -> None:
+def check_keys(cfg: Config, source: str | None = None) -> None:
     """Check the keys and types of a configuration before anything is built from it.
 
     A variable of the file is no mistake, unless nothing reads it and its name resembles a key of
-    the runner. Dotted keys that the configuration lists as ``own_keys`` are not checked.
+    the runner. Dotted keys that the configuration lists as ``own_keys`` are not checked. ``source``
+    is where the mistake is, for messages; default: the file.
 
     Raises:
         ConfigError: A key or a type is unknown; the message names it and similar ones.
     """
     for key, reason in _unknown(cfg):
         if key not in (cfg.get('own_keys') or ()):
-            raise ConfigError(f'{cfg.filename}: {reason} (if it is meant: own_keys=[{key!r}])')
+            raise ConfigError(
+                f'{source or cfg.filename}: {reason} (if it is meant: own_keys=[{key!r}])'
+            )
 
 
 def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
