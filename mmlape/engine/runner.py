@@ -358,12 +358,16 @@ class Runner(_Runner):
             gc.freeze()
             atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
         with plain_worker_errors():
-            return super().train()
+            model = super().train()
+        end_workers(self._train_loop, self._val_loop)
+        return model
 
     def test(self) -> dict:
         """Test; see :func:`plain_worker_errors`."""
         with plain_worker_errors():
-            return super().test()
+            metrics = super().test()
+        end_workers(self._test_loop)
+        return metrics
 
     def dump_config(self) -> None:
         """Write the configuration to the work dir; a test leaves the training run's there alone."""
@@ -398,6 +402,21 @@ class Runner(_Runner):
                     f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint '
                     'is written from it'
                 )
+
+
+def end_workers(*loops: BaseLoop | dict | None) -> None:
+    """End the workers of the data loaders of loops that are done.
+
+    A runner is freed by Python's search for cycles, which closes the queues to the workers before
+    the data loader can tell them to end. So torch waits five seconds for them and kills them.
+    """
+    for loop in loops:
+        for name in ('dataloader', 'dataloader_iterator'):
+            holder = getattr(loop, name, None)
+            iterator = getattr(holder, '_iterator', None)
+            if hasattr(iterator, '_shutdown_workers'):
+                iterator._shutdown_workers()
+                holder._iterator = None
 
 
 @contextlib.contextmanager

@@ -239,21 +239,21 @@ class Batches:
     def __init__(self, dataloader: DataLoader) -> None:
         self.dataloader = dataloader
         self.epoch = 0
-        self.batches: Iterator | None = None
+        self._iterator: Iterator | None = None
 
     def __iter__(self) -> 'Batches':
         return self
 
     def __next__(self):
-        if self.batches is None:
-            self.batches = iter(self.dataloader)
+        if self._iterator is None:
+            self._iterator = iter(self.dataloader)
         try:
-            return next(self.batches)
+            return next(self._iterator)
         except StopIteration:
             self.epoch += 1
             self.dataloader.batch_sampler.sampler.set_epoch(self.epoch)
-            self.batches = iter(self.dataloader)
-            return next(self.batches)
+            self._iterator = iter(self.dataloader)
+            return next(self._iterator)
 
     def skip_iter(self, count: int) -> None:
         """Skip ``count`` batches; MMEngine's loop calls it when it resumes."""

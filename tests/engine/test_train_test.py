@@ -1,7 +1,9 @@
 """Training and testing with the real tools: a run, a kill, a NaN, bad input, what is saved and what it says."""
 
+import gc
 import json
 import logging
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -16,7 +18,7 @@ from torch import nn
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import _check_inputs
+from mmlape.engine.evaluator import _check_inputs, test
 from mmlape.engine.optim import build_model
 from mmlape.engine.plan import plan_run
 from mmlape.engine.runner import Runner, plain_worker_errors
@@ -63,6 +65,23 @@ def test_a_run_logs_its_batch_and_keeps_a_record(whole):
     assert run['best']['key'] == 'mIoU' and run['best']['metrics']['mIoU'] == max(scores.values())
     assert sorted(path.name for path in work_dir.glob('iter_*')) == ['iter_12.pth', 'iter_8.pth']
     assert (work_dir / 'curves.png').stat().st_size > 10_000
+
+
+@pytest.mark.parametrize('persistent', [True, False])
+def test_workers_end_with_the_run_or_the_test_that_they_read_for(tmp_path, config, persistent):
+    """Python's search for cycles would end them five seconds too late."""
+    workers = dict(num_workers=1, persistent_workers=persistent)
+    cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=4'])
+    for split in ('train', 'val', 'test'):
+        cfg[f'{split}_dataloader'].update(workers)
+    gc.disable()
+    try:
+        train(cfg, tmp_path / 'run', seed=3)
+        assert multiprocessing.active_children() == []
+        test(cfg, tmp_path / 'run' / 'iter_4.pth', tmp_path / 'test')
+        assert multiprocessing.active_children() == []
+    finally:
+        gc.enable()
 
 
 def test_a_finished_run_is_left_alone(config, whole, capsys):
