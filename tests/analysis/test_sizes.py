@@ -1,15 +1,19 @@
-"""The analysis of the registered study of canvases, on a sweep whose values are known."""
+"""The analysis of the registered study of canvases, on a sweep whose values are known; its page, from its records."""
 
 import json
+import tarfile
 
 import numpy as np
 import pytest
 import sizes
+import tiny
 from scipy.stats import ttest_ind
 
+from mmlape.runs.run import read_arms
 from mmlape.studies.study_file import read_study
 
 STUDY = read_study('mmlape::studies/mini-sizes.yml')
+PAGE = tiny.ROOT / 'docs/results/sizes.md'
 
 
 @pytest.fixture
@@ -91,3 +95,24 @@ def test_a_run_that_has_learned_nothing_has_no_share_and_is_named(sweep, capsys)
     (folder / 'size_sweep.json').write_text(json.dumps(found))
     sizes.main([str(folder)])
     assert '| rope | - |' in capsys.readouterr().out
+
+
+def test_the_page_says_what_the_records_give(tmp_path, capsys):
+    with tarfile.open(PAGE.with_suffix('.tar.xz')) as archive:
+        archive.extractall(tmp_path, filter='data')
+    sizes.main([str(tmp_path / 'mini-sizes-sweep')])
+    answers, page = capsys.readouterr().out.splitlines(), PAGE.read_text().splitlines()
+    assert len([line for line in answers if line.startswith('### ')]) == 6
+    assert [line for line in answers if line not in page] == []
+
+
+def test_the_sweep_starts_from_what_each_run_ended_with(tmp_path):
+    """On the trained canvas, the last evaluation of each run and the sweep agree."""
+    with tarfile.open(PAGE.with_suffix('.tar.xz')) as archive:
+        archive.extractall(tmp_path, filter='data')
+    swept, runs = sizes.read_sweep(tmp_path / 'mini-sizes-sweep')[1.0], read_arms(tmp_path / 'mini-sizes')
+    assert set(runs) == set(sizes.ARMS)
+    for arm, of_arm in runs.items():
+        found = {run.seed: run.last['metrics']['mIoU'] for run in of_arm if run.counts}
+        assert [found[seed] for seed in sizes.SEEDS] == pytest.approx(swept[arm], abs=0.005), arm
+        assert {run.last['step'] for run in of_arm} == {600}
