@@ -1,4 +1,4 @@
-"""Each mini recipe begins as recorded: the losses of twenty steps, and the metrics behind them."""
+"""Each mini recipe begins as recorded: the losses of its first steps, and on the recorded machine the metrics, too."""
 
 import json
 
@@ -8,6 +8,9 @@ import pytest
 GOLDEN = json.loads(golden_losses.FILE.read_text(encoding='utf-8'))
 SAME, OTHER = 1e-6, 0.05
 """Relative to the value: with the versions and the instructions of the CPU that the file names, and with others."""
+EARLY = 5
+"""How many losses are compared with other instructions: each step multiplies a difference of rounding, and where it
+flips a sampled proposal of Mask R-CNN, losses differ by 10 % after ten steps."""
 
 
 @pytest.fixture(scope='module')
@@ -43,6 +46,7 @@ def test_the_first_losses_of_a_recipe_are_those_recorded(name, data, tmp_path):
     same = golden_losses.machine() == GOLDEN['machine']
     for seed, expected in GOLDEN['recipes'][name].items():
         found = golden_losses.first_losses(name, data, tmp_path / seed, int(seed))
-        assert found['losses'] == pytest.approx(expected['losses'], rel=SAME if same else OTHER)
+        count = None if same else EARLY
+        assert found['losses'][:count] == pytest.approx(expected['losses'][:count], rel=SAME if same else OTHER)
         if same:
             assert found['metrics'] == pytest.approx(expected['metrics'], rel=SAME)

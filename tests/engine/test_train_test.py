@@ -18,7 +18,8 @@ from torch import nn
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import _check_inputs, test
+from mmlape.engine import evaluator
+from mmlape.engine.evaluator import _check_inputs
 from mmlape.engine.optim import build_model
 from mmlape.engine.plan import plan_run
 from mmlape.engine.runner import Runner, plain_worker_errors
@@ -74,14 +75,15 @@ def test_workers_end_with_the_run_or_the_test_that_they_read_for(tmp_path, confi
     cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=4'])
     for split in ('train', 'val', 'test'):
         cfg[f'{split}_dataloader'].update(workers)
-    gc.disable()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(0)
     try:
         train(cfg, tmp_path / 'run', seed=3)
         assert multiprocessing.active_children() == []
-        test(cfg, tmp_path / 'run' / 'iter_4.pth', tmp_path / 'test')
+        evaluator.test(cfg, tmp_path / 'run' / 'iter_4.pth', tmp_path / 'test')
         assert multiprocessing.active_children() == []
     finally:
-        gc.enable()
+        gc.set_threshold(*thresholds)
 
 
 def test_a_finished_run_is_left_alone(config, whole, capsys):
