@@ -17,8 +17,8 @@ from PIL import Image
 from torch import nn
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
 from mmlape.engine import evaluator
+from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import _check_inputs
 from mmlape.engine.optim import build_model
 from mmlape.engine.plan import plan_run
