@@ -104,6 +104,13 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
     answers, page = capsys.readouterr().out.splitlines(), PAGE.read_text().splitlines()
     assert len([line for line in answers if line.startswith('### ')]) == 6
     assert [line for line in answers if line not in page] == []
+    windows = json.loads((tmp_path / 'mini-sizes-sweep' / 'windows.json').read_text())
+    rows = page[page.index('## Not registered: windows of the trained size') :]
+    for arm in {name.split('/')[0] for name in windows}:
+        of_seeds = [windows[f'{arm}/seed_{seed}'] for seed in sizes.SEEDS]
+        means = [f'{np.mean([of_seed[scale]["mIoU"] for of_seed in of_seeds]):.1f}' for scale in of_seeds[0]]
+        (row,) = (line for line in rows if line.startswith(f'| {arm} | '))
+        assert row.strip('| ').split(' | ')[3:] == (means + ['not run'])[:2]
 
 
 def test_the_sweep_starts_from_what_each_run_ended_with(tmp_path):
