@@ -12,6 +12,7 @@ from scipy.stats import ttest_rel
 from synthetic import write_log, write_run
 
 from mmlape.cli import main
+from mmlape.runs.run import read_arms
 from mmlape.studies.study_file import read_study
 
 PAGE = tiny.ROOT / 'docs/results/fashion-mnist-replication.md'
@@ -121,3 +122,14 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
     for row in rows:
         mean, std, low, high = (f'{float(row[key]):.2f}' for key in ('mean', 'std', 'low', 'high'))
         assert f'| {row["arm"]} | {mean} ± {std} ({row["n"]}) | {low} to {high} |' in page
+
+
+def test_the_page_has_the_exploratory_rates_of_their_records(tmp_path):
+    with tarfile.open(PAGE.with_name('fashion-mnist-depth-rates.tar.xz')) as archive:
+        archive.extractall(tmp_path, filter='data')
+    arms = read_arms(tmp_path / 'fashion-mnist-depth-rates')
+    page = PAGE.read_text().splitlines()
+    for rate in ('1e-3', '2e-3', '4e-3', 'tenth'):
+        found = [arms[f'{rate}-{arm}'][0].last['metrics'][replication.METRIC] for arm in ('default', 'lape')]
+        end = '| {:.2f} | {:.2f} |'.format(*found)
+        assert any(line.endswith(end) for line in page), rate

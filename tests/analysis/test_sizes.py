@@ -97,14 +97,19 @@ def test_a_run_that_has_learned_nothing_has_no_share_and_is_named(sweep, capsys)
     assert '| rope | - |' in capsys.readouterr().out
 
 
-def test_the_page_says_what_the_records_give(tmp_path, capsys):
+@pytest.fixture
+def records(tmp_path):
     with tarfile.open(PAGE.with_suffix('.tar.xz')) as archive:
         archive.extractall(tmp_path, filter='data')
-    sizes.main([str(tmp_path / 'mini-sizes-sweep')])
+    return tmp_path
+
+
+def test_the_page_says_what_the_records_give(records, capsys):
+    sizes.main([str(records / 'mini-sizes-sweep')])
     answers, page = capsys.readouterr().out.splitlines(), PAGE.read_text().splitlines()
     assert len([line for line in answers if line.startswith('### ')]) == 6
     assert [line for line in answers if line not in page] == []
-    windows = json.loads((tmp_path / 'mini-sizes-sweep' / 'windows.json').read_text())
+    windows = json.loads((records / 'mini-sizes-sweep' / 'windows.json').read_text())
     rows = page[page.index('## Not registered: windows of the trained size') :]
     for arm in {name.split('/')[0] for name in windows}:
         of_seeds = [windows[f'{arm}/seed_{seed}'] for seed in sizes.SEEDS]
@@ -113,11 +118,18 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
         assert row.strip('| ').split(' | ')[3:] == (means + ['not run'])[:2]
 
 
-def test_the_sweep_starts_from_what_each_run_ended_with(tmp_path):
+def test_the_page_of_purposes_has_the_same_means(records):
+    values = sizes.read_sweep(records / 'mini-sizes-sweep')
+    rows = (tiny.ROOT / 'docs/understand/which-encoding.md').read_text().splitlines()
+    ends = [line.split(' | ', 1)[1] for line in rows if line.count('|') == 6]
+    for arm in sizes.ARMS:
+        means = (f'{np.mean(values[scale][arm]):.1f}' for scale in (1.0, 1.5, 2.0, 4.0))
+        assert ' | '.join(means) + ' |' in ends, arm
+
+
+def test_the_sweep_starts_from_what_each_run_ended_with(records):
     """On the trained canvas, the last evaluation of each run and the sweep agree."""
-    with tarfile.open(PAGE.with_suffix('.tar.xz')) as archive:
-        archive.extractall(tmp_path, filter='data')
-    swept, runs = sizes.read_sweep(tmp_path / 'mini-sizes-sweep')[1.0], read_arms(tmp_path / 'mini-sizes')
+    swept, runs = sizes.read_sweep(records / 'mini-sizes-sweep')[1.0], read_arms(records / 'mini-sizes')
     assert set(runs) == set(sizes.ARMS)
     for arm, of_arm in runs.items():
         found = {run.seed: run.last['metrics']['mIoU'] for run in of_arm if run.counts}
