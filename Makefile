@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 4
 
 .PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check dist wrong-lines mutants bench \
-	gpu-check gpu-bundle lint docs docs-serve doctor
+	gpu-check gpu-bundle lint docs docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -101,6 +101,11 @@ docs: $(STAMP)
 	@rm -rf build/docs
 	@$(VENV)/bin/python -m sphinx -c docs -W --keep-going -q -j 2 . build/docs $(ARGS)
 	@echo 'wrote build/docs/index.html'
+
+# What `make docs` draws the images of docs/how-to/objects.md from; on Debian and Ubuntu, as root by sudo.
+stamps:
+	@sudo apt-get update -qq
+	@sudo apt-get install -y -qq tuxpaint-stamps-default
 
 docs-serve: docs
 	@$(VENV)/bin/python -m http.server -d build/docs $(or $(PORT),8000)

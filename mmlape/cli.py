@@ -14,6 +14,8 @@ from mmlape.errors import MMLaPEError, failed_import, shown
 from mmlape.mim import resolve_path
 from mmlape.quiet import debugging, quiet_stack, say
 
+_SMALLER = 'choose a smaller size, batch or number of processes; MMLAPE_DEBUG=1 shows the traceback'
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command.
@@ -108,15 +110,26 @@ def _run(run, args: argparse.Namespace) -> int:
         say(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
         return 1
     except Exception as error:
-        if not failed_import(error):
-            raise
-        return _stop(error)
+        if failed_import(error):
+            return _stop(error)
+        if _is_lack_of_memory(error):
+            return _stop(MMLaPEError(f'out of memory: {shown(error)}; {_SMALLER}'))
+        raise
     except KeyboardInterrupt as stop:
         print(f'mmlape: {str(stop) or "interrupted"}', file=sys.stderr)
         return 130
     # a signal that a run has recorded, or an error that another process prints
     except SystemExit as stop:
         return stop.code or 0  # type: ignore[return-value]
+
+
+def _is_lack_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out; without PyTorch only Python can have said so."""
+    if 'torch' not in sys.modules:
+        return isinstance(error, MemoryError)
+    from mmlape.runs.failure_types import failure_type_of
+
+    return failure_type_of(error).name == 'out-of-memory'
 
 
 def _check_config(args: argparse.Namespace) -> None:

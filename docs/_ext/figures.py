@@ -157,7 +157,7 @@ def draw_objects(folder: Path) -> Iterator[tuple[str, Path]]:
     }
     for number, (title, (split, sides)) in enumerate(rows.items()):
         rng = np.random.default_rng(0)
-        stamps, backgrounds = objects.Stamps(found, split, rng).sample(), objects.Backgrounds(rng)
+        stamps, backgrounds = objects.Stamps(found, split, rng).sample(), objects.Backgrounds(split, rng)
         row = np.full((max(sides), sum(sides) + 8 * (len(sides) - 1), 3), 255, np.uint8)
         shown, left = [], 0
         for side in sides:

@@ -25,7 +25,7 @@ from mmlape.models.param_groups import PARAMWISE_KEYS
 _RUNNER_EXTRAS = {
     'activation_checkpointing', 'compile', 'compile_backbone', 'custom_imports', 'data_fraction', 'data_fraction_seed',
     'data_root', 'distributed', 'efficient_conv_bn_eval', 'find_unused_parameters', 'load_fresh', 'load_strict',
-    'model_wrapper_cfg', 'own_keys', 'sync_bn', 'tta_model', 'tta_pipeline',
+    'mini_data_options', 'model_wrapper_cfg', 'own_keys', 'sync_bn', 'tta_model', 'tta_pipeline',
 }  # fmt: skip
 _ALIKE = 0.75
 """How much an unknown name resembles a known one that was meant, as `difflib` measures it."""

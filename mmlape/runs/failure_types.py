@@ -19,8 +19,8 @@ class FailureType:
     summary: str = ''  # what happened
     advice: str = ''  # what to do about it
     errors: tuple[type[BaseException], ...] = ()  # exceptions of this type
-    # found in the message of a RuntimeError of this type, and in the log of a process that died of
-    # it
+    # found in the message of a RuntimeError or an error of OpenCV of this type, and in the log of a
+    # process that died of it
     pattern: str = '(?!)'
 
     def explain(self, error: BaseException, where: str) -> str:
@@ -50,7 +50,7 @@ FAILURE_TYPES = (
         'smaller train_dataloader.batch_size with --accumulate',
         (MemoryError, torch.cuda.OutOfMemoryError),
         r"out of memory|out-of-memory|can't allocate memory|CU(DNN|BLAS)_STATUS_ALLOC_FAILED|"
-        r'OutOfMemoryError|MemoryError|oom[-_ ]kill|OOM Killed',
+        r'OutOfMemoryError|MemoryError|oom[-_ ]kill|OOM Killed|Insufficient memory',
     ),
     FailureType(
         'missing-checkpoint',
@@ -92,7 +92,8 @@ def failure_type_of(error: BaseException) -> FailureType:
     for failure_type in FAILURE_TYPES:
         if isinstance(error, failure_type.errors):
             return failure_type
-    if not isinstance(error, RuntimeError) or isinstance(error, MMLaPEError):
+    of_a_library = isinstance(error, RuntimeError) or type(error).__module__ == 'cv2'
+    if not of_a_library or isinstance(error, MMLaPEError):
         return UNKNOWN
     by_message = failure_type_in(str(error))
     return by_message if by_message.summary else UNKNOWN

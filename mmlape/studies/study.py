@@ -44,7 +44,8 @@ class StudyFile:
     paper: str = ''  # whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures
     table: str = ''  # which table or section of the paper
     runs: str = 'not stated'  # how many runs a figure is of, as the paper says it
-    dataset: str = ''  # what they were measured on
+    # what they were measured on; without a paper, what the arms are trained on
+    dataset: str = ''
     metric: str = 'top-1'  # what they are, as metafiles name it: 'top-1'
     time: str = ''  # what all runs take, and on what; empty if it is not known
 
@@ -56,7 +57,9 @@ class StudyFile:
 
     @property
     def data(self) -> str:
-        """The data that the arms are trained on, as the names of their configs end."""
+        """The data that the arms are trained on: the dataset of a study of ours, else as the configs' names end."""
+        if self.dataset and not self.paper:
+            return self.dataset
         return ', '.join(dict.fromkeys(arm.base.rpartition('_')[2] for arm in self.arms))
 
     @property

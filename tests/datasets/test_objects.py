@@ -9,13 +9,18 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import sklearn.datasets
+from config_helpers import ROOT, load
 from PIL import Image
 from pycocotools.coco import COCO
 
+from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.mini import objects
 from mmlape.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.datasets.mini.objects import CLASSES, FOLDERS, Backgrounds, ObjectOptions, Stamps, find_stamps
+from mmlape.datasets.retarget import reroot
 from mmlape.errors import ConfigError, DataError
+from mmlape.projects.size_sweep.sweep import at_scale
 
 PER_CLASS = 8
 WORDS = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu', 'hen')
@@ -140,8 +145,18 @@ def test_an_object_is_blended_by_its_transparency(stamps, monkeypatch, mirrored)
 
 
 def test_a_background_may_be_larger_than_its_photograph():
-    backgrounds = Backgrounds(np.random.default_rng(5))
-    assert backgrounds.crop(900, 1100).shape == (900, 1100, 3)
+    for split in ('train', 'val'):
+        assert Backgrounds(split, np.random.default_rng(5)).crop(900, 1100).shape == (900, 1100, 3)
+
+
+def test_training_and_validation_share_no_photograph():
+    read = {split: [objects.read_photograph(name) for name in names] for split, names in objects.PHOTOGRAPHS.items()}
+    for one in (*read['train'], *read['val']):
+        assert one.dtype == np.uint8 and one.shape[2] == 3 and one.std() > 10
+    for mine in read['train']:
+        assert not any(mine.shape == other.shape and np.array_equal(mine, other) for other in read['val'])
+    china = Image.fromarray(read['train'][0][..., ::-1])
+    assert china.getpixel((0, 0)) == tuple(sklearn.datasets.load_sample_image('china.jpg')[0, 0])
 
 
 def test_a_seed_and_the_number_of_scenes_decide_the_bytes(stamps, made, tmp_path):
@@ -193,3 +208,33 @@ def test_tool(stamps, tmp_path):
         refused = tool(*words)
         assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count('\n') == 1
     assert (tmp_path / 'objects' / 'coco').is_dir(), 'a refused command replaces nothing'
+
+
+@pytest.mark.parametrize(
+    ('config', 'layout'),
+    [
+        ('segmentation/segmenter_deit-mini_1xb16-2000i_mini-objects-ade.py', 'ade'),
+        ('detection/mask-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco.py', 'coco'),
+    ],
+)
+def test_its_configs_are_tested_on_other_canvases_as_they_are_drawn(config, layout, made, tmp_path):
+    cfg = load(ROOT / 'configs' / config)
+    before = cfg.test_dataloader.dataset.pipeline
+    for node in (cfg.test_dataloader, cfg.test_evaluator):
+        reroot(node, f'data/objects/{layout}', str(made / layout), set())
+    assert at_scale(cfg, 1, tmp_path).to_dict() == cfg.to_dict()
+    changed = at_scale(cfg, 1.5, tmp_path)
+    dataset = changed.test_dataloader.dataset
+    assert read_options(Path(dataset.data_root).parent).size == (240, 336) and dataset.pipeline == before
+    paths = json.dumps([changed.test_dataloader, changed.test_evaluator], default=str)
+    assert str(tmp_path) in paths and str(made) not in paths
+    size = (changed.model.get('data_preprocessor') or {}).get('size')
+    assert size is None or tuple(size) == (384, 384)
+
+
+def test_missing_objects_are_told_the_command_that_draws_them():
+    for split in ('segmentation/segmenter_deit-mini_1xb16-2000i_mini-objects-ade.py',
+                  'detection/mask-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco.py'):  # fmt: skip
+        cfg = load(ROOT / 'configs' / split)
+        hint = next(iter_sources(cfg)).hint()
+        assert hint.startswith('Generate it with "mmlape make-mini-data data/objects --objects"'), hint

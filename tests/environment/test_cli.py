@@ -8,8 +8,10 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
+import torch
 from each import each
 from mmengine.logging import MMLogger
 
@@ -188,6 +190,24 @@ def test_a_path_that_cannot_be_used_is_one_message(monkeypatch, tmp_path, capsys
     assert capsys.readouterr().err == f'mmlape: error: {tmp_path}/file/below: Not a directory\n'
     monkeypatch.setenv('MMLAPE_DEBUG', '1')
     with pytest.raises(NotADirectoryError):
+        main(['doctor'])
+
+
+@pytest.mark.parametrize(
+    ('allocate', 'words'),
+    [
+        (lambda: np.ones(2**50), 'Unable to allocate'),
+        (lambda: torch.empty(2**50), "can't allocate memory"),
+    ],
+)
+def test_a_size_that_the_memory_cannot_hold_is_one_message(allocate, words, monkeypatch, capsys):
+    monkeypatch.setattr('mmlape.commands.doctor.run', lambda args: allocate())
+    assert main(['doctor']) == 1
+    error = capsys.readouterr().err
+    assert error.startswith('mmlape: error: out of memory: ') and words in error and 'choose a smaller size' in error
+    assert error.count('\n') == 1
+    monkeypatch.setattr('mmlape.commands.doctor.run', lambda args: torch.empty(2) + torch.empty(3))
+    with pytest.raises(RuntimeError, match='must match the size'):
         main(['doctor'])
 
 

@@ -42,6 +42,7 @@ MORE_VITS = {
     'rpe': dict(pe_joining='lape', pe_type='rpe'),
     'cvt': dict(cls=cvt, pe_joining='lape', out_type='sequence_pool'),
     'mpvg': dict(pe_joining='mpvg', with_cls_token=False, out_type='avg_featmap'),
+    'mpvg, cvt': dict(cls=cvt, pe_joining='mpvg', out_type='sequence_pool'),
 }
 
 
@@ -60,22 +61,26 @@ def test_a_vit_of_each_joining_computes_the_same(tmp_path, name):
 
 
 @pytest.mark.release
-def test_swin_computes_the_same(tmp_path):
+@pytest.mark.parametrize('joining', ['lape', 'mpvg'])
+def test_swin_computes_the_same(joining, tmp_path):
     """Maps, windows and merging with padding, shifted windows, and a PE that is resized and merged."""
     arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
-    options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
+    options = dict(pe_type=['learnable', 'rpe'], pe_joining=joining, out_type='featmap', out_indices=(0, 1))
     model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
     assert export_backbone(model, (44, 70), tmp_path / 'a.onnx') <= 1e-4
 
 
 @pytest.mark.release
-@pytest.mark.parametrize('tokens', ['performer', 'transformer', 'ceit'])
+@pytest.mark.parametrize('tokens', ['performer', 'transformer', 'ceit', 'ceit, mpvg', 'performer, mpvg'])
 def test_t2t_vit_and_ceit_compute_the_same(tmp_path, tokens):
+    tokens, _, pooled = tokens.partition(', ')
+    joining = dict(pe_joining='mpvg', with_cls_token=False) if pooled else dict(pe_joining='lape')
     if tokens == 'ceit':
-        model = CeiT(dict(ARCH, stem_channels=8), 32, pe_joining='lape')
+        joining |= dict(out_type='layer_pool') if pooled else {}
+        model = CeiT(dict(ARCH, stem_channels=8), 32, **joining)
     else:
         arch = dict(ARCH, token_dims=8)
-        model = T2TViT(arch, 32, out_type='featmap', tokens_type=tokens, pe_joining='lape', patch_norm='dual')
+        model = T2TViT(arch, 32, out_type='featmap', tokens_type=tokens, patch_norm='dual', **joining)
     export_backbone(randomise(model), (40, 64), tmp_path / 'a.onnx')
     image = torch.randn(1, 3, 40, 64)
     torch.testing.assert_close(model(image)[0], outputs(tmp_path / 'a.onnx', image)[0], atol=1e-4, rtol=0)

@@ -48,6 +48,7 @@ def check(model, run, *sizes):
     [
         pytest.param(vit, dict(pe_joining='lape'), marks=pytest.mark.release),
         pytest.param(compact, dict(pe_joining='lape'), marks=pytest.mark.release),
+        pytest.param(compact, dict(pe_joining='mpvg'), marks=pytest.mark.release),
         (vit, dict(pe_joining='mpvg', with_cls_token=False)),
     ],
 )

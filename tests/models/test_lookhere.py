@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from golden_models import load
 
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
@@ -46,6 +47,21 @@ def test_directed_heads_are_written_out(view, grid):
                     seen = head >= 8 or sees(middles[head % len(middles)], span, query, key)
                     expected = -factor * slope * math.dist(query, key) if seen else -1e4
                     assert bias[head, i, j].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_heads_have_the_public_codes_biases():
+    """What is hidden, and the slopes, which are in bfloat16 there."""
+    recorded = {
+        tuple(name.split('/')[1:]): values for name, values in load('lookhere').items() if name.startswith('bias/')
+    }
+    assert len(recorded) == 30
+    for (view, heads, grid), values in recorded.items():
+        rows, columns = map(int, grid.split('x'))
+        arch = dict(embed_dims=4 * int(heads), num_layers=len(values), num_heads=int(heads), feedforward_channels=8)
+        model = VisionTransformer(arch, (4 * rows, 4 * columns), 4, pe_type=dict(type='lookhere', view=view))
+        found = torch.stack([block.attn.encodings[0].bias(block.attn, (rows, columns)) for block in model.blocks])
+        found = found.masked_fill(found <= -1e4, -torch.inf)
+        torch.testing.assert_close(found, torch.from_numpy(values).float(), atol=0.01, rtol=0.005)
 
 
 @pytest.mark.parametrize(('heads', 'directed'), [(1, 1), (2, 2), (3, 2), (4, 3), (6, 4), (8, 4), (12, 8), (16, 8)])

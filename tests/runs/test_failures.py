@@ -9,6 +9,7 @@ import socket
 import time
 import types
 
+import cv2
 import pytest
 import tiny
 import torch
@@ -44,6 +45,7 @@ def failed(work_dir, kind, *parts):
     [
         (torch.cuda.OutOfMemoryError('CUDA out of memory. Tried to allocate 2 GiB'), 'out-of-memory'),
         (MemoryError(), 'out-of-memory'),
+        (cv2.error('OpenCV(5) alloc.cpp:73: error: (-4:Insufficient memory) Failed to allocate'), 'out-of-memory'),
         (NotFiniteError('the loss is not finite'), 'not-finite'),
         (MissingCheckpointError('a.pth: there is no such file'), 'missing-checkpoint'),
         (OSError(errno.ENOSPC, 'No space left on device'), 'disk-full'),

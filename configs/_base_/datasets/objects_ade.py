@@ -6,6 +6,7 @@ Images are read as they are drawn, so that objects have the same size on every c
 _base_ = 'segmentation.py'
 
 data_root = 'data/objects/ade/'
+mini_data_options = '--objects'
 crop_size = (256, 256)
 classes = (
     'mammal',

@@ -6,6 +6,7 @@ Images are read as they are drawn, so that objects have the same size on every c
 _base_ = 'coco.py'
 
 data_root = 'data/objects/coco/'
+mini_data_options = '--objects'
 crop_size = (256, 256)
 classes = ('mammal', 'bird', 'fish', 'insect', 'fruit', 'vegetable', 'flower', 'instrument', 'tool', 'coin')
 train_pipeline = [

@@ -37,7 +37,9 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
             cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
             source_class = _format_of(cls) if cls else None
             if source_class:
-                yield source_class(split, dataset, cls)
+                source = source_class(split, dataset, cls)
+                source.mini_data_options = cfg.get('mini_data_options') or ''
+                yield source
 
 
 def _format_of(cls: type) -> type[DataSource] | None:

@@ -186,6 +186,8 @@ class DataSource:
 
     instructions = 'Put the data where the config expects it'  # how to obtain data of this format
     mini_folder = ''  # of the mini data of this format; '' for none
+    # with which `make-mini-data` draws what the config trains on, its key of this name; '' for none
+    mini_data_options = ''
     pack_transform = ''  # packs a sample of this format
     classes_optional = False  # whether data of this format may lack a list of its classes
     # of the dataset, by which data laid out otherwise can be read
@@ -280,9 +282,11 @@ class DataSource:
         folder = self.mini_folder
         parent, name = os.path.split(self.root.rstrip('/'))
         elsewhere = 'if it is elsewhere, pass --cfg-options data_root=DIR.'
-        if name == folder and os.path.basename(parent).startswith('mini'):
-            overwrite = ' --overwrite' if os.path.isdir(parent) else ''
-            return f'Generate it with "mmlape make-mini-data {shlex.quote(str(parent))}{overwrite}"; {elsewhere}'
+        options = self.mini_data_options
+        if name == folder and (options or os.path.basename(parent).startswith('mini')):
+            words = ['mmlape make-mini-data', shlex.quote(parent or '.')]
+            words += [options] * bool(options) + ['--overwrite'] * os.path.isdir(parent)
+            return f'Generate it with "{" ".join(words)}"; {elsewhere}'
         mini = (
             ' For a first try, run "mmlape make-mini-data data/mini" and pass '
             f'--cfg-options data_root=data/mini/{folder}.'

@@ -3,7 +3,7 @@
 The objects are the stamps of Tux Paint, as Debian's package `tuxpaint-stamps-default` installs
 them; nothing of it is shipped here. A scene has objects of the same size and as many of them on
 each 256 x 256 pixels, and a background of the same scale, whatever its canvas is. Training and
-validation share no object.
+validation share no object and no photograph.
 """
 
 import re
@@ -51,6 +51,8 @@ GROUPS = {
 CATEGORIES = [(name, group) for group, names in GROUPS.items() for name in names]
 CLASSES = (*FOLDERS, 'background')
 NO_PHOTOGRAPHS = {'cartoon', 'toys', 'plastic', '00_symbols'}
+PHOTOGRAPHS = {'train': ('china', 'coffee', 'brick', 'grass'), 'val': ('rocket', 'gravel')}
+"""Those behind the objects, 'china' of scikit-learn, the others of scikit-image; none shows a class."""
 VAL_EVERY = 4  # of the objects of a class, every fourth is for validation
 BORDER = 4  # pixels around an object that are not labelled
 CELL = 256  # side of the square for which the number of objects is given
@@ -73,7 +75,8 @@ class ObjectOptions(SceneOptions):
 
     credits: ClassVar = {
         'objects': 'the stamps of Tux Paint, by Bill Kendrick and others, GPL-2 or later',
-        **scenes.CREDITS,
+        'china': scenes.CREDITS['china'],
+        'coffee, brick, grass, rocket, gravel': 'CC0 or public domain, as in scikit-image',
     }
 
     def rules(self) -> list[tuple[str, bool, str]]:
@@ -93,7 +96,7 @@ class ObjectOptions(SceneOptions):
         found = find_stamps(self.stamps)
         for split, count in (('train', self.train), ('val', self.val)):
             rng = self.generator(f'{split} objects')
-            stamps, backgrounds = Stamps(found, split, rng).sample(), Backgrounds(rng)
+            stamps, backgrounds = Stamps(found, split, rng).sample(), Backgrounds(split, rng)
             description = 'Stamps of Tux Paint on photographs, made by mmlape'
             coco = CocoWriter(root / 'coco', split, self.masks, CATEGORIES, description)
             ade = AdeWriter(root / 'ade', split, CLASSES)
@@ -189,15 +192,11 @@ def read_stamp(path: Path) -> np.ndarray:
 
 
 class Backgrounds:
-    """Parts of scikit-learn's photographs at about their own scale, continued by reflection, so of any size."""
+    """Parts of a split's photographs at about their own scale, continued by reflection, so of any size."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        from sklearn.datasets import load_sample_image
-
+    def __init__(self, split: str, rng: np.random.Generator) -> None:
         self.rng = rng
-        self.photographs = [
-            load_sample_image(f'{name}.jpg')[..., ::-1] for name in scenes.PHOTOGRAPHS
-        ]
+        self.photographs = [read_photograph(name) for name in PHOTOGRAPHS[split]]
 
     def crop(self, height: int, width: int) -> np.ndarray:
         """Return a part (height, width, 3) from a random position."""
@@ -210,6 +209,20 @@ class Backgrounds:
             for wanted, have in zip((height, width), scaled.shape)
         )
         return scaled[rows[:, None], columns]
+
+
+def read_photograph(name: str) -> np.ndarray:
+    """Read a photograph of scikit-learn or scikit-image: (H, W, 3) uint8, BGR."""
+    import skimage.data
+    import sklearn.datasets
+
+    if name in scenes.PHOTOGRAPHS:
+        image = sklearn.datasets.load_sample_image(f'{name}.jpg')
+    else:
+        image = getattr(skimage.data, name)()
+    if image.ndim == 2:
+        image = np.stack([image] * 3, axis=-1)
+    return np.ascontiguousarray(image[..., ::-1])
 
 
 def compose(
