@@ -129,7 +129,17 @@ def test_the_page_has_the_exploratory_rates_of_their_records(tmp_path):
         archive.extractall(tmp_path, filter='data')
     arms = read_arms(tmp_path / 'fashion-mnist-depth-rates')
     page = PAGE.read_text().splitlines()
-    for rate in ('1e-3', '2e-3', '4e-3', 'tenth'):
-        found = [arms[f'{rate}-{arm}'][0].last['metrics'][replication.METRIC] for arm in ('default', 'lape')]
-        end = '| {:.2f} | {:.2f} |'.format(*found)
+    names = ('default', 'lape', 'mpvg', 'default-vit-lite', 'lape-vit-lite')
+    found = {
+        rate: [arms[f'{rate}-{arm}'][0].last['metrics'][replication.METRIC] for arm in names]
+        for rate in ('1e-3', '2e-3', '4e-3', 'tenth')
+    }
+    for rate, row in found.items():
+        end = '| {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |'.format(*row)
         assert any(line.endswith(end) for line in page), rate
+    best = [max(found, key=lambda rate: found[rate][place]) for place in range(len(names))]
+    study = read_study('mmlape::studies/fashion-mnist-depth.yml')
+    for name, rate in zip(names, best, strict=True):
+        (arm,) = study.choose([name])
+        assert arm.overrides['optim_wrapper.optimizer.lr'] == float('2e-3' if rate == 'tenth' else rate)
+        assert ('optim_wrapper.paramwise_cfg.custom_keys' in arm.overrides) == (rate == 'tenth')
