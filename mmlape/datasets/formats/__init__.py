@@ -4,6 +4,7 @@ COCO's, ADE20K's, ImageNet's, CIFAR's and others. A format of your own is a subc
 `DataSource`, which the module of its dataset puts into `FORMATS`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from mmengine import Config
@@ -23,6 +24,8 @@ FORMATS: dict[str, type[DataSource]] = {
 }
 """The format of the dataset classes of these names, and of their subclasses that read the same
 files."""
+OPTIONS = re.compile(r'[\w./ -]*')
+"""What a config's ``mini_data_options`` may consist of."""
 READERS = ('load_data_list', 'parse_data_info')
 """A subclass that overrides one of these reads files of its own, as panoptic ones and LVIS's do."""
 
@@ -38,7 +41,9 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
             source_class = _format_of(cls) if cls else None
             if source_class:
                 source = source_class(split, dataset, cls)
-                source.mini_data_options = cfg.get('mini_data_options') or ''
+                options = str(cfg.get('mini_data_options') or '')
+                # people copy it into a shell, and a config may be somebody else's
+                source.mini_data_options = options if OPTIONS.fullmatch(options) else ''
                 yield source
 
 
