@@ -785,6 +785,7 @@ BY_FILE = {
     'mmlape/models/param_groups.py': [
         ('rates: names of the first rate, one layer up', 'return 0 if name.startswith(first)', 'return 1 if name.startswith(first)'),
         ('rates: names of the first rate are ignored', 'if name.startswith(first) else', 'if not name else'),
+        ('groups: by their rates alone', 'repr(sorted(group.items()))', "repr(group.get('lr'))"),
         ('rates: one layer up', '** (depths - 1 - depth)', '** (depths - depth)'),
         ('rates: the shortest key', 'for key in sorted(sorted(keys, reverse=True), key=len):',
          'for key in sorted(sorted(keys), key=len, reverse=True):'),

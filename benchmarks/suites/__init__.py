@@ -21,6 +21,7 @@ SUITES = {
     'mask2former': "Mask2Former's pixel decoder on our deformable attention and on mmcv's",
     'ops': "mmcv's ops on torchvision's kernels beside the compiled ones",
     'modes': 'torch.compile, recomputed activations, channels-last',
+    'optimiser': 'AdamW on groups of equal options, beside a group for each parameter',
     'models': 'complete detectors and segmentors: training steps and inference',
     'heads': 'Mask2Former of transformers 5 over our adapters, beside its own Swin-T',
     'export': 'complete models as ONNX graphs in onnxruntime beside PyTorch',

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import inspect
 import logging
 import re
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
@@ -116,6 +118,11 @@ def quiet_logger(level: int = logging.WARNING) -> Iterator[None]:
         logger.setLevel(before)
 
 
+_DROPOUT_LAYER = inspect.signature(MultiheadAttention).parameters['dropout_layer'].default
+"""A default that MMCV overwrites by the deprecated `dropout` of an attention, as DETR has it: attention in each later
+model of the process would have that dropout, too."""
+
+
 def build_model(cfg: Config) -> nn.Module:
     """Build the model of a configuration on the CPU, without loading weights."""
     init_default_scope(cfg.get('default_scope', 'mmengine'))
@@ -123,6 +130,7 @@ def build_model(cfg: Config) -> nn.Module:
     model_cfg = copy.deepcopy(cfg.model)
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
         model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
+    _DROPOUT_LAYER.update(drop_prob=0.0)
     with building(cfg, 'model'):
         return ROOT_MODELS.build(model_cfg)
 

@@ -35,7 +35,8 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     ``layer_decay_first`` train at the rate of the embeddings, as Mask2Former's queries and output
     layers do in ViT-Adapter's public code.
 
-    A parameter that several modules share is in one group, by the rules for the first of its names.
+    Parameters of equal options are one group of the optimiser; MMEngine makes one for each. One
+    that several modules share is there once, by the rules for the first of its names.
 
     Raises:
         ConfigError: ``paramwise_cfg`` has an unknown key. On the call, if it scales a learning rate
@@ -53,7 +54,7 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         require_known(self.paramwise_cfg, 'optim_wrapper.')
 
     def add_params(self, params: list[dict], module: nn.Module, **kwargs) -> None:
-        """Add the trained parameters of ``module`` to ``params``, one group each."""
+        """Add the trained parameters of ``module`` to ``params``, in groups of equal options."""
         params += groups_of(module, self.paramwise_cfg, self.base_lr, self.base_wd)
 
     def rules(self, model: nn.Module) -> dict[str, ParamRules]:

@@ -39,9 +39,10 @@ def param_groups(
     layer_decay: float | None = None,
     paramwise_cfg: Mapping[str, Any] | None = None,
 ) -> list[dict]:
-    """Return the groups of a model's trained parameters for an optimiser of PyTorch, one parameter each.
+    """Return the groups of a model's trained parameters for an optimiser of PyTorch.
 
-    They are those of ``mmlape.ParamwiseOptimWrapperConstructor`` in an OpenMMLab config.
+    Parameters of equal options are in one group, so that PyTorch updates them together. They are
+    those of ``mmlape.ParamwiseOptimWrapperConstructor`` in an OpenMMLab config.
 
     Args:
         model: A backbone of this package, or a model with one as ``backbone``; without
@@ -108,24 +109,26 @@ def with_position_decay(
 def groups_of(
     model: nn.Module, paramwise_cfg: Mapping[str, Any], lr: float | None, weight_decay: float | None
 ) -> list[dict]:
-    """Return a group for each trained parameter.
+    """Return the trained parameters in groups of equal options, in the order of their first parameters.
 
-    It has what differs from the optimiser's own options.
+    A group has what differs from the optimiser's own options. PyTorch updates the parameters of a
+    group together, and compares each group with all before it.
 
     Raises:
         ConfigError: If a learning rate is scaled and ``lr`` is None, and as ``rules_of`` does.
     """
-    parameters, groups = dict(model.named_parameters()), []
+    parameters, groups = dict(model.named_parameters()), {}
     for name, rules in rules_of(model, paramwise_cfg).items():
-        group = dict(rules.options, params=[parameters[name]])
+        group = dict(rules.options)
         if rules.rates:
             if lr is None:
                 raise ConfigError(f'{rules.rates[0]} needs optim_wrapper.optimizer.lr')
             group['lr'] = lr * math.prod(rule.factor for rule in rules.rates)
         if rules.decay and weight_decay is not None:
             group['weight_decay'] = weight_decay * rules.decay.factor
-        groups.append(group)
-    return groups
+        same = groups.setdefault(repr(sorted(group.items())), dict(group, params=[]))
+        same['params'].append(parameters[name])
+    return list(groups.values())
 
 
 def rules_of(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> dict[str, ParamRules]:

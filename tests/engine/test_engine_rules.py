@@ -7,13 +7,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tiny
 import torch
+from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import nn
 
 from mmlape.engine import seeding
+from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import _result
 from mmlape.engine.hooks import (
     AccumulationHook,
@@ -24,7 +27,7 @@ from mmlape.engine.hooks import (
     SecondEvaluationHook,
 )
 from mmlape.engine.hooks.run import finite
-from mmlape.engine.optim import InitialModel
+from mmlape.engine.optim import InitialModel, build_model
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
 from mmlape.errors import ConfigError, NotFiniteError
@@ -43,6 +46,16 @@ def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
     Runner.scale_lr(runner, wrapper, dict(enable=False, base_batch_size=64))
     Runner.scale_lr(runner, wrapper, None)
     assert [group['lr'] for group in groups] == pytest.approx([0.1, 0.025])
+
+
+def test_a_model_is_that_of_a_new_process_whatever_was_built_before():
+    """MMCV makes the dropout of an attention, as DETR's, the default of every later one."""
+    segmenter = load_config(str(tiny.ROOT / 'configs/segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py'))
+    before = build_model(segmenter)
+    with pytest.warns(DeprecationWarning, match='dropout'):
+        assert MultiheadAttention(8, 2, dropout=0.1).dropout_layer.p == MultiheadAttention(8, 2).dropout_layer.p == 0.1
+    assert repr(build_model(segmenter)) == repr(before)
+    assert not any(module.p for module in before.decode_head.modules() if isinstance(module, torch.nn.Dropout))
 
 
 def test_a_model_built_before_its_runner_is_the_one_that_the_runner_builds(tmp_path):

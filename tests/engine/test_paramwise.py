@@ -194,9 +194,9 @@ def test_rules_that_do_not_meet_are_mmengines(paramwise):
     for kind in ('mmlape.ParamwiseOptimWrapperConstructor', 'DefaultOptimWrapperConstructor'):
         wrapper = dict(WRAPPER, constructor=kind, paramwise_cfg=dict(paramwise, bypass_duplicate=True))
         groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
-        found[kind] = [
-            ([id(p) for p in group['params']], group['lr'], group['weight_decay'], group['betas']) for group in groups
-        ]
+        found[kind] = {
+            id(p): (group['lr'], group['weight_decay'], group['betas']) for group in groups for p in group['params']
+        }
     ours, theirs = found.values()
     assert ours == theirs
 

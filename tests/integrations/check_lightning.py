@@ -79,7 +79,7 @@ def test_a_checkpoint_has_the_model_and_a_run_resumes(trained, data):
 def test_rates_and_decays_are_those_of_the_groups():
     model = recipe.Segmentation(2, options=OPTIONS, size=64, lr=0.1, layer_decay=0.5, steps=10)
     groups = model.configure_optimizers()['optimizer'].param_groups
-    by_parameter = {id(group['params'][0]): group for group in groups}
+    by_parameter = {id(parameter): group for group in groups for parameter in group['params']}
     named = {name: by_parameter[id(value)] for name, value in model.named_parameters() if value.requires_grad}
     assert named['classify.2.weight']['lr'] == 0.1 and named['classify.2.weight']['weight_decay'] == 0.05
     layers = [named[f'backbone.blocks.{number}.attn.qkv.weight']['lr'] for number in range(4)]

@@ -45,9 +45,16 @@ def test_groups_are_those_of_the_constructor(build, layer_decay):
 
     def settings(optimizer):
         groups = optimizer.param_groups
-        return {names[id(g['params'][0])]: (g['lr'], g['weight_decay'], len(g['params'])) for g in groups}
+        assert len({(group['lr'], group['weight_decay']) for group in groups}) == len(groups)
+        return {
+            names[id(p)]: (group['lr'], group['weight_decay'], n)
+            for n, group in enumerate(groups)
+            for p in group['params']
+        }
 
-    assert settings(ours) == settings(theirs)
+    assert settings(ours) == settings(theirs) and len(settings(ours)) == sum(
+        len(g['params']) for g in ours.param_groups
+    )
     assert set(settings(ours)) == {name for name, p in model.named_parameters() if p.requires_grad}
     assert len({decay for _, decay, _ in settings(ours).values()}) == 2
 
@@ -57,6 +64,30 @@ def test_other_rules_replace_the_recipes():
         nn.Linear(2, 2), 1.0, 0.1, paramwise_cfg=dict(custom_keys=dict(bias=dict(lr_mult=2.0)))
     )
     assert [group['lr'] for group in groups] == [1.0, 2.0] and all(group['weight_decay'] == 0.1 for group in groups)
+
+
+def test_parameters_of_equal_options_are_updated_as_apart():
+    """To the bit; options that are no numbers tell groups apart, too."""
+    rules = dict(
+        norm_decay_mult=0.0, custom_keys=dict(bias=dict(lr_mult=0.5, betas=(0.5, 0.6)), fc1=dict(betas=(0.5, 0.6)))
+    )
+    models = [ViTAdapter(arch=ARCH, img_size=64, conv_inplane=8, pe_joining='lape') for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    together = mmlape.param_groups(models[0], 0.1, 0.05, 0.75, rules)
+    place = {id(p): group for group in together for p in group['params']}
+    other = dict(zip((id(p) for p in models[1].parameters()), models[0].parameters(), strict=True))
+    apart = [dict(place[id(other[id(p)])], params=[p]) for p in models[1].parameters() if p.requires_grad]
+    assert len(together) < len(apart) / 3 and {group.get('betas') for group in together} == {None, (0.5, 0.6)}
+    for model, groups in zip(models, (together, apart)):
+        optimizer = torch.optim.AdamW(groups)
+        for step in range(3):
+            for number, parameter in enumerate(model.parameters()):
+                parameter.grad = torch.randn(
+                    parameter.shape, generator=torch.Generator().manual_seed(step + 7 * number)
+                )
+            optimizer.step()
+    for one, two in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, two)
 
 
 def test_wrong_rules_are_errors():

@@ -193,12 +193,11 @@ def test_a_frozen_vit_has_no_groups_and_a_trained_one_no_decay_on_vectors():
         model.backbone = build('vit_small_patch14_reg4_dinov2', vit=dict(frozen=frozen))
         groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
         names = {id(value): key for key, value in model.named_parameters()}
-        trained = {names[id(group['params'][0])]: group for group in groups}
+        trained = {names[id(value)]: (value, group) for group in groups for value in group['params']}
         assert any(key.startswith('backbone.vit.') for key in trained) != frozen
         assert ('blocks.0' in parameter_parts(model)) != frozen
         without = {*model.backbone.vit.no_weight_decay()}
-        for key, group in trained.items():
-            value = group['params'][0]
+        for key, (value, group) in trained.items():
             flat = value.ndim < 2 or key.removeprefix('backbone.vit.') in without
             assert group['weight_decay'] == (not flat), key
             if key.startswith('backbone.vit.blocks.'):
