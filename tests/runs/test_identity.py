@@ -112,7 +112,7 @@ def _everything():
         visualizer=dict(type='V'), vis_backends=[dict(type='B')], env_cfg=dict(cudnn_benchmark=False), resume=False,
         distributed='ddp', model_wrapper_cfg=dict(type='W'), find_unused_parameters=False, compile=False,
         compile_backbone=False, activation_checkpointing=['b'], custom_imports=dict(imports=['a']), data_root='data/a',
-        tta_model=dict(type='T'), tta_pipeline=[dict(type='R')], own_keys=['model.a'],
+        tta_model=dict(type='T'), tta_pipeline=[dict(type='R')], own_keys=['model.a'], mini_data_options='--objects',
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ COUNTS_NOT = (
     'launcher', 'visualizer.type', 'vis_backends.0.type', 'env_cfg.cudnn_benchmark', 'resume', 'distributed',
     'model_wrapper_cfg.type', 'find_unused_parameters', 'compile', 'compile_backbone', 'activation_checkpointing.0',
     'custom_imports.imports.0', 'data_root', 'tta_model.type', 'tta_pipeline.0.type',
-    'own_keys.0',
+    'own_keys.0', 'mini_data_options',
 )  # fmt: skip
 OTHERS = {
     'optim_wrapper.type': 'AmpOptimWrapper', 'train_dataloader.dataset.ann_file': 'data/a/other.txt',
