@@ -85,6 +85,7 @@ def build(case):
         'swin': SwinTransformer,
         'T2T-ViT': T2TViT,
         'CeiT': CeiT,
+        'CeiT, pooled': CeiT,
         'compact': partial(cvt, **PLAIN),
         'timm, trained': TimmViTAdapter,
         'timm, frozen': TimmViTAdapter,
