@@ -377,6 +377,7 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
         (dict(pe_type='rpe', pe_joining='shared'), "cannot join pe_type='rpe'; choose pe_joining from: default, lape"),
         (dict(pe_type='none', pe_joining='lape'), "cannot join pe_type='none'; choose pe_joining from: default"),
         (dict(pe_type='learnable', pe_hierarchy='window'), 'choose one of: merge, stage'),
+        (dict(pe_type=dict(type='rope', coordinates='normalised')), "'normalised'} does not work in windows; leave"),
         (dict(pe_hierarchy='stage'), "pe_hierarchy='stage' would have no effect"),
         (dict(interpolate_mode='bicubik'), "unknown interpolate_mode='bicubik'"),
         (dict(patch_norm='post-posemb'), 'choose one of: none, dual, pre, post, learnable-only'),

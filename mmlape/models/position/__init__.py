@@ -103,6 +103,14 @@ class Position:
         """Build the kinds inside attention for one layer."""
         return tuple(_build(POSITION_ENCODINGS, cfg) for cfg in self.inside)
 
+    def unfit_for_windows(self) -> list[str]:
+        """Return the kinds inside attention that do not work in windows, each as ``pe_type`` has it."""
+        return [
+            repr(cfg['type'] if len(cfg) == 1 else cfg)
+            for cfg, kind in zip(self.inside, self.build_inside(), strict=True)
+            if not kind.windows
+        ]
+
     def build_between(self) -> tuple[LayerPosition, ...]:
         """Build the kinds between layers for one layer, which need not be one that they follow."""
         return tuple(_build(POSITION_ENCODINGS, cfg) for cfg in self.between)

@@ -429,7 +429,7 @@ def _resolve_swin_position(
             f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to '
             f'stage; choose pe_joining from: {", ".join(fitting)}'
         )
-    unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
+    unfit = position.unfit_for_windows()
     if unfit:
         raise ConfigError(
             f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out'

@@ -63,7 +63,7 @@ def resolve_windows(
     sizes = _per_layer('window_size', window_size, num_layers)
     if any(use and not size for use, size in zip(windowed, sizes)):
         raise ConfigError('window_size must be a positive number in every layer with window_attn')
-    unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
+    unfit = position.unfit_for_windows()
     if any(windowed) and (num_prefix or unfit):
         other = f' and a pe_type without {", ".join(unfit)}' if unfit else ''
         raise ConfigError(f'window_attn needs with_cls_token=False, num_registers=0{other}')
