@@ -431,9 +431,7 @@ def _resolve_swin_position(
         )
     unfit = position.unfit_for_windows()
     if unfit:
-        raise ConfigError(
-            f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out'
-        )
+        raise ConfigError(f'pe_type: {", ".join(unfit)} does not work in windows; leave it out')
     require_choice('pe_hierarchy', pe_hierarchy, HIERARCHIES)
     if pe_hierarchy != 'merge' and position.absolute is None:
         raise ConfigError(
