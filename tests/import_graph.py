@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files', 'kinds', 'log'),
-    ('console', 'figures', 'quiet', 'tables'),
+    ('console', 'determinism', 'figures', 'quiet', 'tables'),
     ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
@@ -66,6 +66,7 @@ CORE: dict[str, Packages | None] = {
     'checkpoint.download': Packages(('torch',), ('huggingface_hub',)),
     'checkpoint.hub': Packages((), ('huggingface_hub',)),
     'checkpoint.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
+    'determinism': Packages(('torch',)),
     'integrations': Packages(),
     'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),
     'integrations.torchvision': Packages(('torch', 'torchvision')),

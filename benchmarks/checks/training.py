@@ -5,16 +5,18 @@ mini recipes with their own optimisers, on synthetic objects, or on images of wh
 """
 
 import io
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.checks import Check, Found, NotRunError, Options
 from benchmarks.comparison import DTYPES, Settings
 from benchmarks.models import adapter, complete_model, without_dropout
+from mmlape.determinism import prefer_deterministic_kernels
 
 STEPS, QUICK_STEPS = 20, 6
 ARMS = {
@@ -126,10 +128,7 @@ def judged(losses: list[float], expected: list[float], tolerance: float) -> Foun
 
 def _resumed(options: Options) -> Found:
     """Compare a run with one that continues from a checkpoint in a new model, as `--deterministic` sets kernels."""
-    os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
-    torch.backends.cudnn.deterministic = True
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
+    with _deterministic():
         runs = [_trainer(options, options.device, 'bf16', pe_joining='lape') for _ in range(3)]
         half = _steps(options) // 2
         first = runs[0].steps(half)
@@ -137,12 +136,20 @@ def _resumed(options: Options) -> Found:
         losses = [first + runs[0].steps(half), runs[1].steps(2 * half)]
         runs[2].load(checkpoint)
         losses.append(first + runs[2].steps(half))
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.backends.cudnn.deterministic = False
     again, resumed = (_differing(runs[0].model, other.model) for other in runs[1:])
     figure = f'tensors that differ after {2 * half} steps: {resumed} resumed in the middle, {again} run again'
     return Found(resumed == again == 0, figure, dict(losses=losses))
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Prefer deterministic kernels, and undo that after."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), sdpa_kernel(SDPBackend.MATH):
+        prefer_deterministic_kernels()
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(False)
 
 
 def _differing(one: nn.Module, other: nn.Module) -> int:

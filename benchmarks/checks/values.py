@@ -114,9 +114,10 @@ def checks(options: Options) -> list[Check]:
         cases = [dict(pe_joining=joining) for joining in joinings()] + list(OTHERS.get(name, ()))
         cases = [dict(pe_joining='lape'), {}] if options.quick else cases
         found.append(Check(name, partial(_family, options, name, cases, (ODD, ONE))))
-    backends = ('deformops', 'mmcv', 'pytorch') if options.device == 'cuda' else ('embedding_bag', 'pytorch')
+    backends = ('deformops', 'mmcv') if options.device == 'cuda' else ()
     found[2:2] = [
-        Check(f'deformable attention: {name}', partial(_attention, options.device, name)) for name in backends
+        Check(f'deformable attention: {name}', partial(_attention, options.device, name))
+        for name in (*backends, 'embedding_bag', 'pytorch')
     ]
     inputs = (ODD,) if options.quick else (ODD, ONE)
     for name in ('VisionTransformer', 'ViTAdapter', *FAMILIES):

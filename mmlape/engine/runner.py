@@ -31,6 +31,7 @@ from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.datasets.fraction import data_fraction, with_fraction
 from mmlape.datasets.transforms import guard_loading
+from mmlape.determinism import prefer_deterministic_kernels
 from mmlape.engine import hooks
 from mmlape.engine.building import building
 from mmlape.engine.distributed.sharding import (
@@ -161,9 +162,7 @@ class Runner(_Runner):
         super().set_randomness(seed)
         self.diff_rank_seed, self._deterministic = diff_rank_seed is not False, bool(deterministic)
         if deterministic:
-            os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
-            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            prefer_deterministic_kernels()
 
     @staticmethod
     def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.dataset import DefaultSampler
 from properties import examples
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mmlape.determinism import prefer_deterministic_kernels
 from mmlape.engine.config import load_config
 from mmlape.engine.hooks import ReseedHook
 from mmlape.engine.plan import plan_run
@@ -21,14 +23,29 @@ from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
 from mmlape.runs.identity import settings
 
+FUSED = {
+    'flash': SDPBackend.FLASH_ATTENTION,
+    'mem_efficient': SDPBackend.EFFICIENT_ATTENTION,
+    'cudnn': SDPBackend.CUDNN_ATTENTION,
+}
+
 
 @pytest.fixture(autouse=True)
 def backends():
     """Restores what a deterministic run changes."""
-    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
-    yield
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before
+    with torch.backends.cudnn.flags(enabled=True), sdpa_kernel(list(FUSED.values())):
+        yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize('gpu', [True, False])
+def test_fused_attention_is_left_out_on_a_gpu_alone(gpu, monkeypatch):
+    """Its backward adds in any order there; on the CPU the same switches would turn off a kernel that does not."""
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: gpu)
+    prefer_deterministic_kernels()
+    assert torch.are_deterministic_algorithms_enabled()
+    enabled = {name: getattr(torch.backends.cuda, f'{name}_sdp_enabled')() for name in FUSED}
+    assert enabled == dict.fromkeys(FUSED, not gpu)
 
 
 @pytest.fixture

@@ -70,6 +70,16 @@ def test_the_cpu_sums_rows_unless_operations_are_recorded():
     assert chosen == ['pytorch'] * 2
 
 
+def test_rows_are_summed_on_a_gpu_where_gradients_must_have_one_order():
+    before = available_backends('cuda')
+    assert 'embedding_bag' not in before
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        assert available_backends('cuda') == ['embedding_bag', *before]
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def gradients(backend, args, dtype):
     value, shapes, locations, weights = args
     leaves = [x.detach().to(dtype).requires_grad_() for x in (value, locations, weights)]

@@ -30,7 +30,11 @@ from mmlape.models import (
     ViTAdapter,
     ViTPyramid,
 )
-from mmlape.models.adapter.deform_attn import available_backends, multi_scale_deformable_attention
+from mmlape.models.adapter.deform_attn import (
+    _gradient_of_rows,
+    available_backends,
+    multi_scale_deformable_attention,
+)
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import joinings
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
@@ -176,7 +180,7 @@ def test_detr(dtypes):
         run(model, amp, samples, mode='tensor')
 
 
-@pytest.mark.parametrize('backend', ['deformops', 'pytorch'])
+@pytest.mark.parametrize('backend', ['deformops', 'embedding_bag', 'pytorch'])
 def test_deformable_attention_takes_values_of_every_dtype(backend):
     """Places are float32 whatever the values are; under autocast the weights are."""
     for amp in each((*DTYPES, torch.float16)):
@@ -188,3 +192,12 @@ def test_deformable_attention_takes_values_of_every_dtype(backend):
             places, weights = torch.rand(2, 5, 3, 2, 4, 2, device='cuda'), torch.rand(2, 5, 3, 2, 4, device='cuda')
             out = multi_scale_deformable_attention(value, ((4, 4), (2, 2)), places, weights, backend)
         assert (out.shape, out.dtype, out.device.type) == ((2, 5, 24), value.dtype, 'cuda')
+
+
+def test_gradients_of_row_sums_stay_on_the_device():
+    """Called by itself, since autograd needs a driver; fake tensors have no sparse product for that of the weights."""
+    with fake_cuda(), torch.no_grad():
+        gradient, weights = torch.randn(5, 8, device='cuda'), torch.rand(5, 3, device='cuda')
+        index = torch.zeros(5, 3, device='cuda', dtype=torch.int32)
+        found = _gradient_of_rows(gradient, index, weights, 20)
+        assert found.shape == (20, 8) and found.device.type == 'cuda'

@@ -178,14 +178,16 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
     """List the backends ('deformops', 'mmcv', 'embedding_bag', 'pytorch') for a device and dtype, best first.
 
     On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op runs in float32
-    and float64. On the CPU sums of rows are the fastest; sampling by ``grid_sample`` runs everywhere, and is what a
-    compiler fuses. An export to ONNX has 'gather' alone, since few runtimes have a fast GridSample.
+    and float64. On the CPU sums of rows are the fastest; on CUDA they alone add gradients in one order, so that
+    they go first under ``torch.use_deterministic_algorithms``. Sampling by ``grid_sample`` runs everywhere, and is
+    what a compiler fuses. An export to ONNX has 'gather' alone, since few runtimes have a fast GridSample.
     """
     if _exporting:
         return ['gather']
     names = []
     kind = torch.device(device).type
-    if kind == 'cpu' and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if not recorded and (kind == 'cpu' or torch.are_deterministic_algorithms_enabled()):
         names.append('embedding_bag')
     if kind == 'cuda':
         if dtype != torch.float64 and _load_backend('deformops')[0]:
@@ -329,7 +331,7 @@ class MSDeformAttn(nn.Module):
 
 
 def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    """Sum rows by weight, on the CPU; differentiable twice.
+    """Sum rows by weight, always in one order; differentiable twice.
 
         out_i = sum_k w_ik v_[j_ik]        dL/dv_r = sum_{(i, k): j_ik = r} w_ik g_i        dL/dw_ik = <g_i, v_[j_ik]>
 
@@ -371,7 +373,7 @@ class _RowSums(torch.autograd.Function):
 
 def _gradient_of_rows(gradient: Tensor, index: Tensor, weights: Tensor, count: int) -> Tensor:
     row, pair = index.view(-1).sort(stable=True)  # so that sums have one order
-    starts = torch.searchsorted(row, torch.arange(count, dtype=row.dtype))
+    starts = torch.searchsorted(row, torch.arange(count, dtype=row.dtype, device=row.device))
     weights = weights.reshape(-1).index_select(0, pair)
     return F.embedding_bag(
         pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights
@@ -384,7 +386,7 @@ def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tenso
     # the sparse product has no second derivative, and takes no more entries than a dense matrix has
     if torch.is_grad_enabled() or size > len(rows):
         return (rows[index] * gradient[:, None]).sum(-1)
-    starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype)
+    starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype, device=index.device)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')
         places = torch.sparse_csr_tensor(
