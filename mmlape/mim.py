@@ -71,7 +71,8 @@ def resolve_path(path: str | Path) -> Path:
 def adapt_mmengine() -> None:
     """Let MMEngine find configs by `mmlape::` and `mmseg::`, and build plain values only from YAML.
 
-    MMEngine is not imported for it: a module of its is changed once it is imported.
+    And let MMPretrain import beside transformers 5. Neither is imported for it: a module of theirs
+    is changed once it is imported.
     """
     for name, adapt in _ADAPTED.items():
         if name in sys.modules:
@@ -108,14 +109,22 @@ def _load_yaml_safely(module: ModuleType) -> None:
     module.Loader = PlainLoader  # type: ignore[attr-defined]
 
 
+def _without_multimodal(module: ModuleType) -> None:
+    """Leave MMPretrain's multimodal models out beside transformers 5: they were written for 4, and do not import."""
+    with contextlib.suppress(PackageNotFoundError, ValueError):
+        if int(version('transformers').partition('.')[0]) >= 5:
+            module.WITH_MULTIMODAL = False  # type: ignore[attr-defined]
+
+
 _ADAPTED = {
     'mmengine.config.utils': _add_prefix,
     'mmengine.fileio.handlers.yaml_handler': _load_yaml_safely,
+    'mmpretrain.utils.dependency': _without_multimodal,
 }
 
 
 class _Adapter:
-    """Finds modules of MMEngine where Python does, and changes them once they are imported."""
+    """Finds modules of the MM packages where Python does, and changes them once they are imported."""
 
     looking: ClassVar[set[str]] = set()
 

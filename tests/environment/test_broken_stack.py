@@ -29,6 +29,16 @@ def test_a_base_of_mmseg_is_found_and_nothing_is_installed(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(('version', 'multimodal'), [('4.57.1', True), ('5.0.0', False)])
+def test_mmpretrain_has_no_multimodal_models_beside_transformers_5(version, multimodal, tmp_path):
+    (tmp_path / 'transformers.dist-info').mkdir()
+    (tmp_path / 'transformers.dist-info' / 'METADATA').write_text(f'Name: transformers\nVersion: {version}\n')
+    code = 'import mmlape; from mmpretrain.utils import dependency; print(dependency.WITH_MULTIMODAL)'
+    env = dict(tiny.environment(), PYTHONPATH=os.pathsep.join([str(tmp_path), str(tiny.ROOT)]))
+    done = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
+    assert done.stdout == f'{multimodal}\n', done.stderr
+
+
 @pytest.mark.parametrize('line', ['assert False, "MMCV==2.3.6 is used but incompatible"', 'import no_such_module'])
 def test_a_package_that_does_not_import_is_one_line_that_names_the_doctor(line, tmp_path, monkeypatch, capsys):
     (tmp_path / 'a_broken_package.py').write_text(line)
