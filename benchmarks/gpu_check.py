@@ -2,7 +2,8 @@
 
 Each line of the result is PASS, FAIL or NOT RUN with its figure. The sections run one after the other, each in a child
 process, so that an error that leaves CUDA unusable, a crash or a hang costs one line: a new child resumes behind it.
-A section that uses up its share of the time continues after the others.
+A section that uses up its share of the time continues after the others, and another call with ``--resume`` runs what
+has not passed.
 """
 
 import argparse
@@ -18,11 +19,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Options
 from mmlape.errors import ConfigError, MMLaPEError
-from mmlape.files import write_json
+from mmlape.files import read_json, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARES = dict(values=0.35, training=0.22, compiling=0.13, cost=0.25, loading=0.05)
@@ -42,16 +44,17 @@ def parser() -> argparse.ArgumentParser:
     add('--site', metavar='FOLDER', help='what `make gpu-bundle` wrote, where OpenMMLab is not installed')
     add('--public', metavar='CHECKOUT', help='a checkout of the public ViT-Adapter code, to measure beside ours')
     add('--out', metavar='FOLDER', default='work_dirs/gpu-check', help='where results go; default: %(default)s')
+    add('--resume', action='store_true', help='keep the lines in the folder that are PASS, and run the others')
     return command
 
 
 class Section:
-    """A section's checks, of which those before ``index`` are done."""
+    """A section's checks, without those of names that are ``finished``."""
 
-    def __init__(self, name: str, options: Options, out: Path):
+    def __init__(self, name: str, options: Options, out: Path, finished: Iterable[str] = ()):
         self.name, self.options, self.log = name, options, out / f'{name}.log'
-        self.names: list[str] | None = None  # of the checks, once a child has listed them
-        self.index, self.used = 0, 0.0
+        self.finished = list(finished)
+        self.names: list[str] | None = None  # of the checks that are left, once a child has listed them
 
     def run(self, seconds: float):
         """Yield the lines of checks until all are done or the time is up."""
@@ -62,17 +65,17 @@ class Section:
     @property
     def done(self) -> bool:
         """Whether no check is left."""
-        return self.names is not None and self.index >= len(self.names)
+        return self.names == []
 
     def left(self) -> list[dict]:
         """Return lines of the checks that are not done."""
-        names = [f'all of {self.name}'] if self.names is None else self.names[self.index :]
+        names = [f'all of {self.name}'] if self.names is None else self.names
         return [self._line(dict(name=name, status=NOT_RUN, figure='no time was left')) for name in names]
 
     def _child(self, stop: float):
         """Run a child until it ends, hangs or the time is up; the check at which it dies has failed."""
         options = json.dumps(dataclasses.asdict(self.options))
-        command = [sys.executable, '-m', 'benchmarks.checks', self.name, options, str(self.index)]
+        command = [sys.executable, '-m', 'benchmarks.checks', self.name, options, json.dumps(self.finished)]
         with self.log.open('a') as log:
             child = subprocess.Popen(
                 command, cwd=ROOT, env=environment(self.options), text=True, stdout=subprocess.PIPE, stderr=log,
@@ -111,12 +114,11 @@ class Section:
             child.wait()
 
     def _current(self) -> str:
-        return self.names[self.index] if self.names else f'all of {self.name}'
+        return self.names[0] if self.names else f'all of {self.name}'
 
     def _finish(self, line: dict, begun: float) -> dict:
-        if self.names is None:
-            self.names = []
-        self.index += 1
+        self.finished += (self.names or [])[:1]
+        self.names = (self.names or [])[1:]
         return self._line({'seconds': round(time.monotonic() - begun, 2), **line})
 
     def _line(self, line: dict) -> dict:
@@ -144,22 +146,28 @@ def run(args: argparse.Namespace, command: str) -> dict:
     """Run the checks, and write ``results.json`` and ``results.md`` after each line.
 
     Raises:
-        ConfigError: No GPU, a folder that is none, or no time.
+        ConfigError: No GPU, a folder that is none, no time, or nothing of this machine to resume.
     """
     from benchmarks import machine
 
     out = Path(args.out)
     _require(args)
-    out.mkdir(parents=True, exist_ok=True)
     results = {
         'schema': 1, 'command': command, 'started': _now(), 'finished': None, 'minutes': args.minutes,
         'machine': machine.describe(args.device, None), 'versions': machine.versions(), 'lines': [],
     }  # fmt: skip
+    if args.resume:
+        results['lines'] = _earlier(out / 'results.json', results)
+    out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         folders = {name: str(Path(value).resolve()) for name in ('site', 'public') if (value := getattr(args, name))}
         options = Options(args.device, args.quick, scratch=scratch, **folders)
-        sections = [Section(name, options, out) for name in args.only or SECTIONS]
+        finished = [(line['section'], line['name']) for line in results['lines']]
+        sections = [
+            Section(name, options, out, [line for section, line in finished if section == name])
+            for name in args.only or SECTIONS
+        ]
         for section in sections:
             section.log.write_text('')
         total = 60 * args.minutes
@@ -191,6 +199,18 @@ def _require(args: argparse.Namespace) -> None:
         raise ConfigError(f'--minutes {args.minutes:g}: give a time above 0')
     if Path(args.out).exists() and not Path(args.out).is_dir():
         raise ConfigError(f'--out {args.out} is a file: name a folder')
+
+
+def _earlier(path: Path, results: dict) -> list[dict]:
+    """Return the lines of an earlier call that passed."""
+    if not path.is_file():
+        raise ConfigError(f'--resume: there is no {path}; leave --resume out')
+    before = read_json(path)
+    for key, now in (('GPU', results['machine']['gpu']), ('versions', results['versions'])):
+        then = before['machine']['gpu'] if key == 'GPU' else before['versions']
+        if then != now:
+            raise ConfigError(f'--resume: {path} has the {key} {then}, and here is {now}: give another --out')
+    return [line for line in before['lines'] if line['status'] == PASS]
 
 
 def _add(results: dict, line: dict, out: Path) -> None:

@@ -1,6 +1,6 @@
-"""A child of `benchmarks.gpu_check`: runs a section's checks from a place on, and reports each as a line of JSON.
+"""A child of `benchmarks.gpu_check`: runs the checks of a section that are left, and reports each as a line of JSON.
 
-python -m benchmarks.checks SECTION OPTIONS FIRST
+python -m benchmarks.checks SECTION OPTIONS FINISHED
 """
 
 import gc
@@ -16,15 +16,15 @@ from benchmarks.checks.stand_ins import lend_stand_ins
 
 
 def main() -> None:
-    """Report {'names': ...} first, then {'start': index} and {'line': ...} for each check."""
+    """Report {'names': ...} first, then {'start': name} and {'line': ...} for each check."""
     report = os.fdopen(os.dup(1), 'w', buffering=1)
     os.dup2(2, 1)  # what libraries print is no report
     warnings.filterwarnings('ignore')
-    section, options, first = sys.argv[1], Options(**json.loads(sys.argv[2])), int(sys.argv[3])
+    section, options, finished = sys.argv[1], Options(**json.loads(sys.argv[2])), json.loads(sys.argv[3])
     if options.site:
         lend_stand_ins()
     try:
-        listed = checks(section, options)
+        listed = [check for check in checks(section, options) if check.name not in finished]
     except ModuleNotFoundError as error:
         _send(report, nothing=not_installed(section, error))
         return
@@ -33,8 +33,8 @@ def main() -> None:
         _send(report, nothing=dict(name=section, status=FAIL, figure=reason(error)))
         return
     _send(report, names=[check.name for check in listed])
-    for index, check in enumerate(listed[first:], first):
-        _send(report, start=index)
+    for check in listed:
+        _send(report, start=check.name)
         started = time.perf_counter()
         line = line_of(check)
         line['seconds'] = round(time.perf_counter() - started, 2)

@@ -1,7 +1,8 @@
 """Time and memory of ViT-Adapter and ViT, side by side in one run: medians by CUDA events, peak of torch's allocator.
 
 The first line measures what the card can do; later ones give the shares of its matrix rate and bandwidth that a side
-reaches. A line with a goal fails if it is missed for certain, that is by all of the 95 % interval of the ratio.
+reaches, and for how long its kernels run: in the rest of the time the card waits for the processor. A line with a goal
+fails if it is missed for certain, that is by all of the 95 % interval of the ratio.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from torch import nn
 from benchmarks import floor
 from benchmarks.agreement import forget_directions
 from benchmarks.checks import Check, Found, Options, reason
+from benchmarks.checks.compiling import compiled
 from benchmarks.comparison import WORKS, Settings, free
 from benchmarks.models import adapter, vit
 from benchmarks.peers import timm_vit
@@ -66,12 +68,14 @@ def _comparisons(options: Options, settings: Settings) -> list[Check]:
         'ViT-Adapter': ours(),
         'ViT-Adapter, PyTorch attention': lambda: PlainAttention(ours()()),
     }
+    compiling = {'eager': ours(), 'compiled': lambda: compiled(ours()(), 'inductor')}
     public = {'public code': lambda: public_adapter(settings, ours()().state_dict()), 'mmlape': ours()}
     cases: list[tuple[str, dict, str, dict]] = [
         ('LaPE over default', lape, STEP, LAPE),
         ("beside timm's plain ViT and PyTorch attention", bases, BACKWARD, {}),
         ("beside timm's plain ViT and PyTorch attention", bases, 'forward', {}),
         ('Dual PatchNorm over plain', dual, STEP, DUAL),
+        ('torch.compile over eager', compiling, BACKWARD, {}),
     ]
     if settings.checkouts:
         cases[:0] = [('mmlape over the public code', public, work, OURS) for work in (BACKWARD, 'forward')]
@@ -133,7 +137,7 @@ def _compare(options: Options, settings: Settings, sides: dict, work: str, goals
         except Exception as error:
             works.pop(name, None)
             failed[name] = reason(error)
-    counts = {name: _counted(run) for name, run in works.items()}
+    counts = {name: _counted(run) | _kernels(run, settings.device) for name, run in works.items()}
     rounds = (3, 1.0) if options.quick else (15, 4.0)
     samples = dict(zip(works, interleave(list(works.values()), settings.device, *rounds, warm_up=1)))
     works.clear()
@@ -151,6 +155,19 @@ def _allocated(device: str, peak: bool = False) -> int:
         return torch.cuda.max_memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     return torch.cuda.memory_allocated()
+
+
+def _kernels(work: Callable, device: str) -> dict:
+    """Return how many kernels a piece of work runs, and their seconds together; nothing on the CPU."""
+    if device != 'cuda':
+        return {}
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work()
+        torch.cuda.synchronize()
+    found = [event for event in profile.key_averages() if not event.is_user_annotation]
+    seconds = sum(event.self_device_time_total for event in found) / 1e6
+    return dict(kernels=sum(event.count for event in found if event.self_device_time_total), kernel_seconds=seconds)
 
 
 def _counted(work: Callable) -> dict:
@@ -187,7 +204,13 @@ def judged(
             if name != reference and memory[reference]:
                 found['memory_ratio'] = memory[name] / memory[reference]
                 text += f' ({found["memory_ratio"]:.4f})'
-        if counts[name]:
+        if 'kernels' in counts[name]:
+            found |= {key: counts[name][key] for key in ('kernels', 'kernel_seconds')}
+            text += f', {found["kernels"]} kernels of {1e3 * found["kernel_seconds"]:.4g} ms'
+            if name != reference and values[reference].get('kernel_seconds'):
+                found['kernel_ratio'] = found['kernel_seconds'] / values[reference]['kernel_seconds']
+                text += f' ({found["kernel_ratio"]:.3f})'
+        if 'flops' in counts[name]:
             found['of_matrix_rate'] = counts[name]['flops'] / median / rates['matrix']
             found['of_bandwidth'] = counts[name]['bytes'] / median / rates['bandwidth']
             text += f', {found["of_matrix_rate"]:.0%} matrix, {found["of_bandwidth"]:.0%} bandwidth'

@@ -243,14 +243,15 @@ def test_a_package_that_is_missing_is_not_run_and_anything_else_fails():
 CHILD = """
 import json, os, sys, time
 def send(**message): print(json.dumps(message), flush=True)
-first = int(sys.argv[-1])
-send(names=['good', 'crash', 'hang', 'quiet', 'last'])
-for index in range(first, 5):
-    send(start=index)
-    if index == 1: os.abort()
-    if index == 2: time.sleep(600)
-    if index == 3: sys.exit(0)
-    send(line=dict(name='good' if index == 0 else 'last', status='PASS', figure='1', values={}))
+finished = json.loads(sys.argv[-1])
+names = [name for name in ('good', 'crash', 'hang', 'quiet', 'last') if name not in finished]
+send(names=names)
+for name in names:
+    send(start=name)
+    if name == 'crash': os.abort()
+    if name == 'hang': time.sleep(600)
+    if name == 'quiet': sys.exit(0)
+    send(line=dict(name=name, status='PASS', figure='1', values={}))
 """
 
 
@@ -271,6 +272,7 @@ def section(tmp_path, monkeypatch):
 def test_a_crash_and_a_hang_cost_one_line_each(section):
     lines = list(section.run(60))
     assert [line['status'] for line in lines] == [PASS, FAIL, FAIL, FAIL, PASS]
+    assert [line['name'] for line in lines] == ['good', 'crash', 'hang', 'quiet', 'last']
     assert 'ended with -6' in lines[1]['figure'] and 'no result after 3 s' in lines[2]['figure']
     assert section.done and section.left() == []
 
@@ -283,6 +285,35 @@ def test_what_the_time_does_not_reach_is_not_run(section):
         ('hang', NOT_RUN), ('quiet', NOT_RUN), ('last', NOT_RUN),
     }  # fmt: skip
     assert list(section.run(0)) == []
+
+
+def check(out, *words: str) -> tuple[int, dict]:
+    """Run the section `values`; returns the exit status and the results."""
+    status = gpu_check.main(['--device', 'cpu', '--quick', '--only', 'values', '--out', str(out), *words])
+    return status, json.loads((out / 'results.json').read_text())
+
+
+def test_a_resume_repeats_what_has_not_passed(section, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
+    _, first = check(tmp_path)
+    (tmp_path / 'child.py').write_text(CHILD.replace("name == 'hang'", 'False'))
+    _, second = check(tmp_path, '--resume')
+    passed = [[line['name'] for line in results['lines'] if line['status'] == PASS] for results in (first, second)]
+    assert passed == [['good', 'last'], ['good', 'last', 'hang']]
+    assert [line['name'] for line in second['lines']] == ['good', 'last', 'crash', 'hang', 'quiet']
+    assert second['lines'][:2] == [first['lines'][0], first['lines'][-1]]
+
+
+@pytest.mark.parametrize('change', ['machine', 'versions'])
+def test_a_resume_on_another_machine_is_refused(change, section, tmp_path, capsys, monkeypatch):
+    assert gpu_check.main(['--device', 'cpu', '--resume', '--out', str(tmp_path / 'empty')]) == 2
+    assert 'there is no' in capsys.readouterr().err
+    monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
+    _, results = check(tmp_path)
+    results[change] |= dict(gpu='NVIDIA H100', torch='1.0')
+    (tmp_path / 'results.json').write_text(json.dumps(results))
+    status, after = check(tmp_path, '--resume')
+    assert (status, after) == (2, results) and 'give another --out' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
