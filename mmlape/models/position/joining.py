@@ -110,36 +110,44 @@ class _Link(torch.autograd.Function):
     def forward(ctx, norm: nn.Module, pe: Tensor, *parameters: Tensor) -> Tensor:
         previous = pe.grad_fn
         ctx.previous = previous if isinstance(previous, _Link._backward_cls) else None
-        ctx.pe = None if ctx.previous else pe.detach()
-        ctx.norm = norm
-        # copies: sharded training frees the parameters of a layer after its forward
-        ctx.parameters = {name: value.detach().clone() for name, value in norm.named_parameters()}
+        ctx.start = None if ctx.previous else pe.detach()
+        ctx.norm, ctx.parameters = norm, _copies(norm)
+        ctx.normed = None  # input and output in backward, with the graph between them
         return norm(pe)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        pe = _received(ctx).detach().requires_grad_()
-        if ctx.previous:
-            ctx.pe = None
-        parameters = {name: value.requires_grad_() for name, value in ctx.parameters.items()}
-        with torch.enable_grad():
-            out = functional_call(ctx.norm, parameters, pe)
-        gradients = torch.autograd.grad(out, (pe, *parameters.values()), gradient)
-        return None, *gradients
+        pe, out = _normed(ctx)
+        ctx.normed = None
+        return None, *torch.autograd.grad(out, (pe, *ctx.parameters.values()), gradient)
 
 
-def _received(link) -> Tensor:
-    """Return the PE that a link received, and keep on the links before it what they did, which is needed next."""
-    links = []
-    while link.pe is None:
-        links.append(link)
-        link = link.previous
-    for after in reversed(links):
-        with torch.no_grad():
-            after.pe = functional_call(link.norm, link.parameters, link.pe)
-        link = after
-    return link.pe
+def _copies(norm: nn.Module) -> dict[str, Tensor]:
+    """Copy a norm's parameters by one kernel: sharded training frees those of a layer after its forward."""
+    named = dict(norm.named_parameters())
+    if not named:
+        return {}
+    flat = torch.cat([value.detach().flatten() for value in named.values()])
+    parts = flat.split([value.numel() for value in named.values()])
+    return {
+        name: part.view_as(value).requires_grad_()
+        for (name, value), part in zip(named.items(), parts)
+    }
+
+
+def _normed(link) -> tuple[Tensor, Tensor]:
+    """Return input and output of a link, and keep on the links before it theirs, which are needed next."""
+    links = [link]
+    while links[-1].normed is None and links[-1].previous:
+        links.append(links[-1].previous)
+    for one in reversed(links):
+        if one.normed is None:
+            received = one.previous.normed[1] if one.previous else one.start
+            received = received.detach().requires_grad_()
+            with torch.enable_grad():
+                one.normed = received, functional_call(one.norm, one.parameters, received)
+    return link.normed
 
 
 Stream = Tensor | tuple[Tensor, ...] | None
