@@ -1,7 +1,9 @@
-"""Write the tables of what was run where, from the records in docs/results/records."""
+"""Write the tables of what was run where: from docs/results/records, and of GPU checks from docs/results/gpu."""
 
+import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +14,16 @@ from benchmarks.records import read_all  # noqa: E402
 from mmlape.environment.packages import PACKAGES  # noqa: E402
 from mmlape.quiet import printable  # noqa: E402
 
-PAGES = {'records': ROOT / 'docs' / 'results' / 'records.md', 'stacks': ROOT / 'docs' / 'get-started' / 'tested.md'}
+RESULTS = ROOT / 'docs' / 'results'
+PAGES = {
+    'records': RESULTS / 'records.md',
+    'stacks': ROOT / 'docs' / 'get-started' / 'tested.md',
+    'lines': RESULTS / 'gpu.md',
+    'costs': RESULTS / 'gpu.md',
+}
+ARCHS = {'deit-tiny': 'Ti', 'deit-small': 'S', 'deit-base': 'B'}
+COST = re.compile(r'ViT-Adapter, (deit-\w+), (\d+) x 3 x (\d+) x \d+, (\w+): .*, (.*)')
+"""A line of the section `cost`: arch, images, their size, dtype and work."""
 
 
 def records(found: list[dict]) -> list[str]:
@@ -49,6 +60,52 @@ def stacks(found: list[dict]) -> list[str]:
     return lines
 
 
+def gpu_checks() -> list[dict]:
+    """Return the results of the calls of `gpu_check`, in their order, without the lines that were not run."""
+    return [json.loads(path.read_text(encoding='utf-8')) for path in sorted((RESULTS / 'gpu').glob('*.json'))]
+
+
+def lines(found: list[dict]) -> list[str]:
+    """Return the table of what passed and failed in the GPU checks, by section."""
+    table = heading('call', 'commit', 'section', 'passed', 'failed')
+    for number, one in enumerate(gpu_checks(), 1):
+        of_call = Counter((line['section'], line['status']) for line in one['lines'])
+        for section in dict.fromkeys(line['section'] for line in one['lines']):
+            numbers = (str(of_call[section, status]) for status in ('PASS', 'FAIL'))
+            table.append(row([f'[{number}](gpu/h100-{number}.json)', one['commit'], section, *numbers]))
+    return table
+
+
+def costs(found: list[dict]) -> list[str]:
+    """Return the table of each side beside its reference: time, that of the kernels alone, memory."""
+    table = heading('call', 'ViT-Adapter', 'work', 'sides', 'time', 'ratio [95 %]', 'kernels alone', 'peak memory')
+    for number, one in enumerate(gpu_checks(), 1):
+        for line in one['lines']:
+            named = COST.fullmatch(line['name'])
+            if named:
+                arch, images, size, dtype, work = named.groups()
+                (reference, base), *others = line['values'].items()
+                head = [str(number), f'{ARCHS[arch]}, {images} of {size}, {dtype}', work]
+                table += [row([*head, f'{reference} -> {side}', *compared(base, other)]) for side, other in others]
+    return table
+
+
+def compared(base: dict, side: dict) -> list[str]:
+    """Return time, ratio, time of the kernels and memory of a side beside its reference."""
+
+    def both(key: str, scale: float, digits: int) -> str:
+        return f'{scale * base[key]:,.{digits}f} -> {scale * side[key]:,.{digits}f}'
+
+    ratio = side['ratio']
+    kernels = f'{both("kernel_seconds", 1e3, 1)} ms, {side["kernel_ratio"]:.3f}' if 'kernel_ratio' in side else ''
+    return [
+        f'{both("median", 1e3, 1)} ms',
+        f'{ratio["value"]:.3f} [{ratio["low"]:.3f}, {ratio["high"]:.3f}]',
+        kernels,
+        f'{both("memory_mib", 1, 0)} MiB, {side["memory_ratio"]:.4f}',
+    ]
+
+
 def heading(*names: str) -> list[str]:
     """Return the first two lines of a table."""
     return [row(names), row(['---'] * len(names))]
@@ -77,7 +134,7 @@ def code(text: str) -> str:
 def filled(name: str, found: list[dict]) -> str:
     """Return the text of a page with its table."""
     text = PAGES[name].read_text()
-    table = '\n'.join(dict(records=records, stacks=stacks)[name](found))
+    table = '\n'.join(dict(records=records, stacks=stacks, lines=lines, costs=costs)[name](found))
     pattern = rf'(<!-- {name}: python docs/records.py -->\n).*?(<!-- end -->)'
     return re.sub(pattern, lambda match: f'{match[1]}\n{table}\n\n{match[2]}', text, flags=re.S)
 

@@ -30,6 +30,8 @@ RECIPES = {
     'UperNet': 'segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
     'Mask2Former': 'segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
 }
+REPEATED = ('Segmenter', 'UperNet')
+"""Those whose kernels all add in one order, if asked to."""
 FIRST = 3
 """Losses that are compared with the CPU's."""
 TOLERANCE = {'fp32': 1e-3, 'bf16': 0.03, 'fp16': 0.01}
@@ -48,6 +50,11 @@ def checks(options: Options) -> list[Check]:
     ]
     found.insert(len(ARMS), Check('ViT-Adapter, LaPE, resumed with deterministic kernels', partial(_resumed, options)))
     recipes = {'Segmenter': RECIPES['Segmenter']} if options.quick else RECIPES
+    found += [
+        Check(f'{name}, run again with deterministic kernels', partial(_repeated, options, config))
+        for name, config in recipes.items()
+        if name in REPEATED
+    ]
     return found + [
         Check(f'{name}, {dtype}', partial(_recipe, options, config, dtype))
         for dtype in (('bf16',) if options.quick else ('bf16', 'fp16'))
@@ -139,6 +146,17 @@ def _resumed(options: Options) -> Found:
     again, resumed = (_differing(runs[0].model, other.model) for other in runs[1:])
     figure = f'tensors that differ after {2 * half} steps: {resumed} resumed in the middle, {again} run again'
     return Found(resumed == again == 0, figure, dict(losses=losses))
+
+
+def _repeated(options: Options, config: str) -> Found:
+    """Train a recipe twice, as `--deterministic` sets kernels."""
+    size = 64 if options.quick else 128
+    with _deterministic():
+        losses = [_recipe_steps(config, size, options.device, 'bf16', _steps(options)) for _ in range(2)]
+    differ = sum(one != other for one, other in zip(*losses))
+    return Found(
+        differ == 0, f'losses of {len(losses[0])} steps that differ when run again: {differ}', dict(losses=losses)
+    )
 
 
 @contextmanager

@@ -168,7 +168,13 @@ def test_a_resume_that_forgets_the_optimiser_fails(monkeypatch):
 
 def test_a_recipe_that_starts_elsewhere_fails(monkeypatch):
     monkeypatch.setattr(training, 'OF_RECIPES', 0.0)
-    assert fails(training, 'Segmenter')
+    assert fails(training, 'Segmenter, bf16')
+
+
+def test_a_recipe_that_does_not_repeat_fails(monkeypatch):
+    losses = iter([[3.0, 2.0], [3.0, 2.0000002]])
+    monkeypatch.setattr(training, '_recipe_steps', lambda *args: next(losses))
+    assert fails(training, 'Segmenter, run again')
 
 
 class Broken(nn.Module):
