@@ -203,13 +203,13 @@ def _require(args: argparse.Namespace) -> None:
 
 def _earlier(path: Path, results: dict) -> list[dict]:
     """Return the lines of an earlier call that passed."""
-    if not path.is_file():
-        raise ConfigError(f'--resume: there is no {path}; leave --resume out')
     before = read_json(path)
-    for key, now in (('GPU', results['machine']['gpu']), ('versions', results['versions'])):
-        then = before['machine']['gpu'] if key == 'GPU' else before['versions']
-        if then != now:
-            raise ConfigError(f'--resume: {path} has the {key} {then}, and here is {now}: give another --out')
+    if before is None:
+        raise ConfigError(f'--resume: {path} does not exist or cannot be read: leave --resume out')
+    then, now = (one['versions'] | {'GPU': one['machine']['gpu']} for one in (before, results))
+    other = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    if other:
+        raise ConfigError(f'--resume: {path} is of another {" and ".join(other)}: give another --out')
     return [line for line in before['lines'] if line['status'] == PASS]
 
 

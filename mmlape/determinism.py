@@ -14,9 +14,8 @@ def prefer_deterministic_kernels() -> None:
     """
     os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
-    if (
-        torch.cuda.is_available()
-    ):  # the CPU's fused kernel, which these switch as well, adds in one order
+    # the CPU's fused kernel, which these switch as well, adds in one order
+    if torch.cuda.is_available():
         torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cuda.enable_mem_efficient_sdp(False)
         torch.backends.cuda.enable_cudnn_sdp(False)

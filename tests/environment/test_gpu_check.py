@@ -313,13 +313,14 @@ def test_a_resume_repeats_what_has_not_passed(section, tmp_path, monkeypatch):
 @pytest.mark.parametrize('change', ['machine', 'versions'])
 def test_a_resume_on_another_machine_is_refused(change, section, tmp_path, capsys, monkeypatch):
     assert gpu_check.main(['--device', 'cpu', '--resume', '--out', str(tmp_path / 'empty')]) == 2
-    assert 'there is no' in capsys.readouterr().err
+    assert 'does not exist or cannot be read' in capsys.readouterr().err
     monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
     _, results = check(tmp_path)
-    results[change] |= dict(gpu='NVIDIA H100', torch='1.0')
+    results[change][dict(machine='gpu', versions='torch')[change]] = 'another'
     (tmp_path / 'results.json').write_text(json.dumps(results))
     status, after = check(tmp_path, '--resume')
-    assert (status, after) == (2, results) and 'give another --out' in capsys.readouterr().err
+    named = dict(machine='GPU', versions='torch')[change]
+    assert (status, after) == (2, results) and f'is of another {named}: give another --out' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
