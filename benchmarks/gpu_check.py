@@ -1,4 +1,4 @@
-"""Everything that only a GPU shows, within ten minutes: `python -m benchmarks.gpu_check [options]`.
+"""What only a GPU shows, as far as ten minutes go: `python -m benchmarks.gpu_check [options]`.
 
 Each line of the result is PASS, FAIL or NOT RUN with its figure. The sections run one after the other, each in a child
 process, so that an error that leaves CUDA unusable, a crash or a hang costs one line: a new child resumes behind it.
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add('--site', metavar='FOLDER', help='what `make gpu-bundle` wrote, where OpenMMLab is not installed')
     add('--public', metavar='CHECKOUT', help='a checkout of the public ViT-Adapter code, to measure beside ours')
     add('--out', metavar='FOLDER', default='work_dirs/gpu-check', help='where results go; default: %(default)s')
-    add('--resume', action='store_true', help='keep the lines in the folder that are PASS, and run the others')
+    add('--resume', action='store_true', help='keep the lines in the folder that are PASS, and run others')
     return command
 
 
@@ -84,25 +84,25 @@ class Section:
         messages: queue.Queue = queue.Queue()
         threading.Thread(target=_forward, args=(child.stdout, messages), daemon=True).start()
         begun = time.monotonic()
-        running = finished = False
+        running = answered = False
         try:
             while not self.done:
                 message = messages.get(timeout=max(0.1, min(stop, begun + LIMIT) - time.monotonic()))
                 if message is None:  # the child has ended
                     child.wait()
-                    if running or not finished:
+                    if running or not answered:
                         figure = f'the process ended with {child.returncode}, see {self.log.name}'
                         yield self._finish(dict(name=self._current(), status=FAIL, figure=figure), begun)
                     return
                 if 'nothing' in message:
-                    self.names, finished = [], True
+                    self.names, answered = [], True
                     yield self._line(message['nothing'])
                 elif 'names' in message:
                     self.names = message['names']
                 elif 'start' in message:
                     begun, running = time.monotonic(), True
                 elif 'line' in message:
-                    running, finished = False, True
+                    running, answered = False, True
                     yield self._finish(message['line'], begun)
         except queue.Empty:
             if time.monotonic() < stop:
@@ -154,10 +154,13 @@ def run(args: argparse.Namespace, command: str) -> dict:
     _require(args)
     results = {
         'schema': 1, 'command': command, 'started': _now(), 'finished': None, 'minutes': args.minutes,
-        'machine': machine.describe(args.device, None), 'versions': machine.versions(), 'lines': [],
+        'commit': machine.commit(), 'quick': args.quick, 'machine': machine.describe(args.device, None),
+        'versions': machine.versions(), 'lines': [],
     }  # fmt: skip
+    names = args.only or list(SECTIONS)
     if args.resume:
-        results['lines'] = _earlier(out / 'results.json', results)
+        earlier = _earlier(out / 'results.json', results)
+        results['lines'] = [line for line in earlier if line['status'] == PASS or line['section'] not in names]
     out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -165,8 +168,7 @@ def run(args: argparse.Namespace, command: str) -> dict:
         options = Options(args.device, args.quick, scratch=scratch, **folders)
         finished = [(line['section'], line['name']) for line in results['lines']]
         sections = [
-            Section(name, options, out, [line for section, line in finished if section == name])
-            for name in args.only or SECTIONS
+            Section(name, options, out, [line for section, line in finished if section == name]) for name in names
         ]
         for section in sections:
             section.log.write_text('')
@@ -202,15 +204,19 @@ def _require(args: argparse.Namespace) -> None:
 
 
 def _earlier(path: Path, results: dict) -> list[dict]:
-    """Return the lines of an earlier call that passed."""
+    """Return the lines of an earlier call of the same code, machine and kind."""
     before = read_json(path)
     if before is None:
         raise ConfigError(f'--resume: {path} does not exist or cannot be read: leave --resume out')
-    then, now = (one['versions'] | {'GPU': one['machine']['gpu']} for one in (before, results))
+    keys = ('commit', 'quick')
+    then, now = (
+        {key: one.get(key) for key in keys} | {'GPU': one['machine']['gpu']} | one['versions']
+        for one in (before, results)
+    )
     other = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     if other:
         raise ConfigError(f'--resume: {path} is of another {" and ".join(other)}: give another --out')
-    return [line for line in before['lines'] if line['status'] == PASS]
+    return before['lines']
 
 
 def _add(results: dict, line: dict, out: Path) -> None:

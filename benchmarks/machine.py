@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mmlape.environment.packages import PACKAGES
 
-OTHERS = ('triton', 'deformops', 'numpy', 'mmlape')
+ROOT = Path(__file__).resolve().parents[1]
+OTHERS = ('triton', 'deformops', 'numpy', 'transformers', 'mmlape')
 
 
 def describe(device: str, threads: int | None) -> dict:
@@ -71,3 +72,16 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def commit() -> str:
+    """Return the commit of this checkout, with a plus if its files were changed; 'unknown' outside git."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(['git', '-C', str(ROOT), *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        return git('rev-parse', 'HEAD') + ('+' if git('status', '--porcelain', '--untracked-files=no') else '')
+    except (OSError, subprocess.SubprocessError):
+        return 'unknown'

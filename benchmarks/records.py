@@ -5,7 +5,6 @@
 
 import argparse
 import re
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from benchmarks import machine
 from mmlape.errors import ConfigError
 from mmlape.files import read_json, write_json
-from mmlape.runs.identity import commit
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / 'docs' / 'results' / 'records'
@@ -92,7 +90,7 @@ def _of_tests(path: Path, title: str | None, command: str | None) -> dict:
         'title': title,
         'command': command,
         'date': day,
-        'commit': _commit(),
+        'commit': machine.commit(),
         'machine': _chosen(machine.describe('cpu', None)),
         'versions': machine.versions(),
         'counts': {
@@ -114,7 +112,7 @@ def _of_results(path: Path) -> dict:
             'schema': SCHEMA,
             'command': results['command'],
             'date': results['started'][:10],
-            'commit': _commit(),
+            'commit': results.get('commit') or machine.commit(),
             'machine': _chosen(results['machine']),
             'versions': results['versions'],
             **(_measured(results['results']) if measured else _checked(results['lines'])),
@@ -147,13 +145,6 @@ def _checked(lines: list[dict]) -> dict:
 
 def _chosen(described: dict) -> dict:
     return {key: described[key] for key in MACHINE}
-
-
-def _commit() -> str:
-    """Return the commit of the checkout, with a plus if its files were changed."""
-    command = ['git', '-C', str(ROOT), 'status', '--porcelain', '--untracked-files=no']
-    changes = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return f'{commit() or "unknown"}{"+" if changes.strip() else ""}'
 
 
 def check(record: object, where: str) -> None:

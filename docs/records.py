@@ -60,32 +60,34 @@ def stacks(found: list[dict]) -> list[str]:
     return lines
 
 
-def gpu_checks() -> list[dict]:
-    """Return the results of the calls of `gpu_check`, in their order, without the lines that were not run."""
-    return [json.loads(path.read_text(encoding='utf-8')) for path in sorted((RESULTS / 'gpu').glob('*.json'))]
+def gpu_checks() -> dict[str, dict]:
+    """Return the results of the calls of `gpu_check` by name, without the lines that were not run."""
+    return {
+        path.stem: json.loads(path.read_text(encoding='utf-8')) for path in sorted((RESULTS / 'gpu').glob('*.json'))
+    }
 
 
 def lines(found: list[dict]) -> list[str]:
     """Return the table of what passed and failed in the GPU checks, by section."""
     table = heading('call', 'commit', 'section', 'passed', 'failed')
-    for number, one in enumerate(gpu_checks(), 1):
+    for name, one in gpu_checks().items():
         of_call = Counter((line['section'], line['status']) for line in one['lines'])
         for section in dict.fromkeys(line['section'] for line in one['lines']):
             numbers = (str(of_call[section, status]) for status in ('PASS', 'FAIL'))
-            table.append(row([f'[{number}](gpu/h100-{number}.json)', one['commit'], section, *numbers]))
+            table.append(row([f'[{name}](gpu/{name}.json)', one['commit'], section, *numbers]))
     return table
 
 
 def costs(found: list[dict]) -> list[str]:
     """Return the table of each side beside its reference: time, that of the kernels alone, memory."""
     table = heading('call', 'ViT-Adapter', 'work', 'sides', 'time', 'ratio [95 %]', 'kernels alone', 'peak memory')
-    for number, one in enumerate(gpu_checks(), 1):
+    for name, one in gpu_checks().items():
         for line in one['lines']:
             named = COST.fullmatch(line['name'])
             if named:
                 arch, images, size, dtype, work = named.groups()
                 (reference, base), *others = line['values'].items()
-                head = [str(number), f'{ARCHS[arch]}, {images} of {size}, {dtype}', work]
+                head = [name, f'{ARCHS[arch]}, {images} of {size}, {dtype}', work]
                 table += [row([*head, f'{reference} -> {side}', *compared(base, other)]) for side, other in others]
     return table
 

@@ -31,7 +31,7 @@ RECIPES = {
     'Mask2Former': 'segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
 }
 REPEATED = ('Segmenter', 'UperNet')
-"""Those whose kernels all add in one order, if asked to."""
+"""Those that are expected to repeat to the bit."""
 FIRST = 3
 """Losses that are compared with the CPU's."""
 TOLERANCE = {'fp32': 1e-3, 'bf16': 0.03, 'fp16': 0.01}

@@ -1,6 +1,6 @@
 """Mask2Former of transformers over our adapters beside the same over its own Swin-T, on synthetic objects.
 
-It needs transformers 5, so an environment without OpenMMLab: `pip install '.[transformers,experiments]' psutil`.
+It needs transformers 5 and no OpenMMLab: `pip install '.[transformers,experiments]' psutil`.
 """
 
 from collections.abc import Callable

@@ -33,7 +33,7 @@ FUSED = {
 @pytest.fixture(autouse=True)
 def backends():
     """Restores what a deterministic run changes."""
-    with torch.backends.cudnn.flags(enabled=True), sdpa_kernel(list(FUSED.values())):
+    with torch.backends.cudnn.flags(enabled=True), sdpa_kernel([SDPBackend.MATH, *FUSED.values()]):
         yield
     torch.use_deterministic_algorithms(False)
 

@@ -215,6 +215,17 @@ def test_a_goal_that_is_missed_fails():
     assert not judged_cost(1.0, 100.0, {'public code': 'no such kernel'}).ok
 
 
+def test_kernels_are_compared_where_they_were_counted():
+    samples, memory = {'default': [2.0] * 9, 'LaPE': [3.0] * 9}, {'default': 100.0, 'LaPE': 100.0}
+    counts = {'default': dict(kernels=10, kernel_seconds=1.0), 'LaPE': dict(kernels=12, kernel_seconds=1.25)}
+    found = cost.judged(samples, memory, counts, dict(matrix=1.0, bandwidth=1.0), {}, {}, 1, 'step')
+    assert found.values['LaPE']['kernel_ratio'] == 1.25 and '12 kernels of 1250 ms (1.250)' in found.figure
+    assert 'kernel_ratio' not in found.values['default']
+    del counts['default']['kernels']
+    found = cost.judged(samples, memory, counts, dict(matrix=1.0, bandwidth=1.0), {}, {}, 1, 'step')
+    assert 'kernel_ratio' not in found.values['LaPE']
+
+
 def test_a_side_that_does_not_run_fails_and_the_others_are_timed(monkeypatch):
     def broken(*args):
         raise RuntimeError('CUDA out of memory')
@@ -310,16 +321,29 @@ def test_a_resume_repeats_what_has_not_passed(section, tmp_path, monkeypatch):
     assert second['lines'][:2] == [first['lines'][0], first['lines'][-1]]
 
 
-@pytest.mark.parametrize('change', ['machine', 'versions'])
-def test_a_resume_on_another_machine_is_refused(change, section, tmp_path, capsys, monkeypatch):
+def test_a_resume_keeps_sections_that_it_does_not_run(section, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
+    _, results = check(tmp_path)
+    kept = dict(section='cost', name='a goal', status=FAIL, figure='missed', seconds=1.0, values={})
+    results['lines'].append(kept)
+    (tmp_path / 'results.json').write_text(json.dumps(results))
+    _, after = check(tmp_path, '--resume')
+    assert kept in after['lines']
+
+
+@pytest.mark.parametrize('change', ['machine', 'versions', 'commit', 'quick'])
+def test_a_resume_of_another_run_is_refused(change, section, tmp_path, capsys, monkeypatch):
     assert gpu_check.main(['--device', 'cpu', '--resume', '--out', str(tmp_path / 'empty')]) == 2
     assert 'does not exist or cannot be read' in capsys.readouterr().err
     monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
     _, results = check(tmp_path)
-    results[change][dict(machine='gpu', versions='torch')[change]] = 'another'
+    named = dict(machine='GPU', versions='torch').get(change, change)
+    if change == named:
+        results[change] = 'another'
+    else:
+        results[change][named.lower()] = 'another'
     (tmp_path / 'results.json').write_text(json.dumps(results))
     status, after = check(tmp_path, '--resume')
-    named = dict(machine='GPU', versions='torch')[change]
     assert (status, after) == (2, results) and f'is of another {named}: give another --out' in capsys.readouterr().err
 
 

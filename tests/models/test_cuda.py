@@ -45,7 +45,7 @@ def test_deformable_attention_agrees_on_every_backend(side, dtype):
     expected = run('pytorch', [torch.float64] * 3)
     place = torch.float64 if dtype == torch.float64 else torch.float32
     tolerance = max(TOLERANCE[dtype], 1e-10 if place == torch.float64 else 1e-4)
-    for backend in available_backends('cuda', dtype):
+    for backend in (*available_backends('cuda', dtype), 'embedding_bag'):
         for out, exact in zip(run(backend, (dtype, place, dtype)), expected, strict=True):
             assert far(out, exact) < tolerance, backend
 

@@ -76,6 +76,7 @@ def test_rows_are_summed_on_a_gpu_where_gradients_must_have_one_order():
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         assert available_backends('cuda') == ['embedding_bag', *before]
+        assert available_backends('mps') == available_backends('meta') == ['pytorch']
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -179,15 +179,17 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
 
     On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op runs in float32
     and float64. On the CPU sums of rows are the fastest; on CUDA they alone add gradients in one order, so that
-    they go first under ``torch.use_deterministic_algorithms``. Sampling by ``grid_sample`` runs everywhere, and is
-    what a compiler fuses. An export to ONNX has 'gather' alone, since few runtimes have a fast GridSample.
+    they go first under ``torch.use_deterministic_algorithms``, unless a compiler records them. Sampling by
+    ``grid_sample`` runs everywhere, and is what a compiler fuses. An export to ONNX has 'gather' alone, since few
+    runtimes have a fast GridSample.
     """
     if _exporting:
         return ['gather']
     names = []
     kind = torch.device(device).type
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if not recorded and (kind == 'cpu' or torch.are_deterministic_algorithms_enabled()):
+    eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+    ordered = kind == 'cuda' and eager and torch.are_deterministic_algorithms_enabled()
+    if ordered or (kind == 'cpu' and eager):
         names.append('embedding_bag')
     if kind == 'cuda':
         if dtype != torch.float64 and _load_backend('deformops')[0]:

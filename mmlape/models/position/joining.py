@@ -137,7 +137,7 @@ def _copies(norm: nn.Module) -> dict[str, Tensor]:
 
 
 def _normed(link) -> tuple[Tensor, Tensor]:
-    """Return input and output of a link, and keep on the links before it theirs, which are needed next."""
+    """Return input and output of a link; those before it keep theirs, since their backward comes next."""
     links = [link]
     while links[-1].normed is None and links[-1].previous:
         links.append(links[-1].previous)
