@@ -1,13 +1,21 @@
-"""The analysis of the registered study of depth, on runs whose results are known."""
+"""The analysis of the registered study of depth, on runs whose results are known; its page, from its records."""
+
+import csv
+import json
+import tarfile
 
 import depth
 import numpy as np
 import pytest
 import replication
+import tiny
 from scipy.stats import ttest_ind
 from synthetic import write_log, write_run
 
+from mmlape.cli import main
 from mmlape.studies.study_file import read_study
+
+PAGE = tiny.ROOT / 'docs/results/depth.md'
 
 GAINS = {'lape': -1.0, 'lape-vit-lite': 0.1, 'mpvg': 0.2, 'pvg': 0.5, 'lape-shared': -0.5, 'mpvg-mean': 1.0}
 
@@ -93,3 +101,33 @@ def test_a_question_waits_for_all_of_its_runs(values, tmp_path, capsys):
     assert printed.count('Not answered: 4 of 5 runs of lape-mean are finished.') == 2
     with pytest.raises(replication.Unfinished, match='no PE balance'):
         depth._last_balance(tmp_path)
+
+
+def test_the_page_says_what_the_records_give(tmp_path, capsys):
+    for name in ('fashion-mnist-depth', 'fashion-mnist-replication'):
+        with tarfile.open(PAGE.with_name(f'{name}.tar.xz')) as archive:
+            archive.extractall(tmp_path, filter='data')
+    runs, page = tmp_path / 'fashion-mnist-depth', PAGE.read_text()
+    depth.main([str(runs)])
+    answers = capsys.readouterr().out.splitlines()
+    assert len([line for line in answers if line.startswith('### ')]) == 5
+    assert [line for line in answers if line not in page.splitlines()] == []
+
+    main(['report', str(runs), '--out', str(tmp_path / 'report')])
+    with (tmp_path / 'report' / 'estimates.csv').open() as file:
+        rows = {row['arm']: row for row in csv.DictReader(file) if row['which'] == 'last'}
+    for arm, row in rows.items():
+        mean, std, low, high = (f'{float(row[key]):.2f}' for key in ('mean', 'std', 'low', 'high'))
+        (line,) = (line for line in page.splitlines() if line.startswith(f'| {arm} | ') and '±' in line)
+        assert line.endswith(f'| {mean} ± {std} ({row["n"]}) | {low} to {high} |')
+    differences = [depth.Depth(str(runs)).difference(one.arm, one.baseline) for one in depth.HYPOTHESES]
+    for one in differences:
+        assert f'+{one.mean:.2f}' in page and f'{one.low:.2f} to ' in page and f'{one.high:.2f}' in page
+
+    first = replication.Runs(str(tmp_path / 'fashion-mnist-replication'))
+    for arm, earlier in (('default', 'deep'), ('lape', 'deep-lape')):
+        assert f'{np.mean(list(first.top1(earlier, replication.FIVE).values())):.2f} %' in page
+        files = runs / arm / 'seed_301', tmp_path / 'fashion-mnist-replication' / earlier / 'seed_201'
+        settings = [json.loads((folder / 'settings.json').read_text()) for folder in files]
+        rates = [one['optim_wrapper']['optimizer'].pop('lr') for one in settings]
+        assert rates == dict(default=[4e-3, 4e-3], lape=[2e-3, 4e-3])[arm] and settings[0] == settings[1]
