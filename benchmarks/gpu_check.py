@@ -208,14 +208,14 @@ def _earlier(path: Path, results: dict) -> list[dict]:
     before = read_json(path)
     if before is None:
         raise ConfigError(f'--resume: {path} does not exist or cannot be read: leave --resume out')
-    keys = ('commit', 'quick')
     then, now = (
-        {key: one.get(key) for key in keys} | {'GPU': one['machine']['gpu']} | one['versions']
+        {'commit': one.get('commit'), 'use of --quick': one.get('quick'), 'GPU': one['machine']['gpu']}
+        | one['versions']
         for one in (before, results)
     )
     other = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     if other:
-        raise ConfigError(f'--resume: {path} is of another {" and ".join(other)}: give another --out')
+        raise ConfigError(f'--resume: {path} was made with another {" and ".join(other)}: give another --out')
     return before['lines']
 
 

@@ -337,14 +337,18 @@ def test_a_resume_of_another_run_is_refused(change, section, tmp_path, capsys, m
     assert 'does not exist or cannot be read' in capsys.readouterr().err
     monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
     _, results = check(tmp_path)
-    named = dict(machine='GPU', versions='torch').get(change, change)
-    if change == named:
-        results[change] = 'another'
+    if change == 'machine':
+        results['machine']['gpu'] = named = 'GPU'
+    elif change == 'versions':
+        results['versions']['torch'], named = 'another', 'torch'
     else:
-        results[change][named.lower()] = 'another'
+        results[change], named = 'another', dict(commit='commit', quick='use of --quick')[change]
     (tmp_path / 'results.json').write_text(json.dumps(results))
     status, after = check(tmp_path, '--resume')
-    assert (status, after) == (2, results) and f'is of another {named}: give another --out' in capsys.readouterr().err
+    assert (status, after) == (
+        2,
+        results,
+    ) and f'was made with another {named}: give another --out' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
