@@ -6,12 +6,12 @@ import torch
 
 
 def prefer_deterministic_kernels() -> None:
-    """Let this process take kernels that add in one order, where there are any; torch warns of its own others.
+    """Let this process take kernels that add in one order, where there are any.
 
-    On a GPU, attention is computed in plain matrix products, which keep the weights of all pairs of tokens: the
-    backward of its fused CUDA kernels adds in any order unless torch is told to raise errors instead of warnings.
-    Deformable attention follows torch's setting by itself. Call it before the first work on a GPU; it lasts until
-    the process ends.
+    torch warns of its own others. On a GPU, attention is computed in plain matrix products, which
+    keep the weights of all pairs of tokens: the backward of its fused CUDA kernels adds in any order
+    unless torch is told to raise errors instead of warnings. Deformable attention follows torch's
+    setting by itself. Call it before the first work on a GPU; it lasts until the process ends.
     """
     os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True

@@ -110,7 +110,7 @@ def _load_yaml_safely(module: ModuleType) -> None:
 
 
 def _without_multimodal(module: ModuleType) -> None:
-    """Leave MMPretrain's multimodal models out beside transformers 5: they were written for 4, and do not import."""
+    """Leave out MMPretrain's multimodal models, which do not import, beside transformers 5."""
     with contextlib.suppress(PackageNotFoundError, ValueError):
         if int(version('transformers').partition('.')[0]) >= 5:
             module.WITH_MULTIMODAL = False  # type: ignore[attr-defined]

@@ -124,7 +124,7 @@ class _Link(torch.autograd.Function):
 
 
 def _copies(norm: nn.Module) -> dict[str, Tensor]:
-    """Copy a norm's parameters by one kernel: sharded training frees those of a layer after its forward."""
+    """Copy a norm's parameters, by one kernel: sharding frees those of a layer after its forward."""
     named = dict(norm.named_parameters())
     if not named:
         return {}
@@ -137,7 +137,7 @@ def _copies(norm: nn.Module) -> dict[str, Tensor]:
 
 
 def _normed(link) -> tuple[Tensor, Tensor]:
-    """Return input and output of a link; those before it keep theirs, since their backward comes next."""
+    """Return input and output of a link; those before it keep theirs, as their backward is next."""
     links = [link]
     while links[-1].normed is None and links[-1].previous:
         links.append(links[-1].previous)
