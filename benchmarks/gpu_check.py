@@ -166,10 +166,10 @@ def run(args: argparse.Namespace, command: str) -> dict:
     with tempfile.TemporaryDirectory() as scratch:
         folders = {name: str(Path(value).resolve()) for name in ('site', 'public') if (value := getattr(args, name))}
         options = Options(args.device, args.quick, scratch=scratch, **folders)
-        finished = [(line['section'], line['name']) for line in results['lines']]
-        sections = [
-            Section(name, options, out, [line for section, line in finished if section == name]) for name in names
-        ]
+        finished: dict[str, list[str]] = {name: [] for name in SECTIONS}
+        for line in results['lines']:
+            finished[line['section']].append(line['name'])
+        sections = [Section(name, options, out, finished[name]) for name in names]
         for section in sections:
             section.log.write_text('')
         total = 60 * args.minutes

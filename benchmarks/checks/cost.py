@@ -1,8 +1,8 @@
 """Time and memory of ViT-Adapter and ViT, side by side in one run: medians by CUDA events, peak of torch's allocator.
 
 The first line measures what the card can do; later ones give the shares of its matrix rate and bandwidth that a side
-reaches, and for how long its kernels run in one more round. A line with a goal
-fails if it is missed for certain, that is by all of the 95 % interval of the ratio.
+reaches, and for how long its kernels run in one more round. A line with a goal fails if it is missed for certain, that
+is by all of the 95 % interval of the ratio.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,8 @@ def checks(options: Options) -> list[Check]:
                     checkouts={'vit-adapter': options.public} if options.public else {},
                 )  # fmt: skip
                 found += _comparisons(options, settings)
-                largest += [settings] if size == 1024 and dtype == 'bf16' else []
+                if size == 1024 and dtype == 'bf16':
+                    largest.append(settings)
         if options.quick:
             break
     return found + [_compiled(options, settings) for settings in largest]
@@ -141,8 +142,7 @@ def _compare(options: Options, settings: Settings, sides: dict, work: str, goals
             start = _allocated(settings.device)
             works[name] = WORKS[work](build(), images, settings, dtype)
             works[name]()
-            if settings.device == 'cuda':
-                torch.cuda.reset_peak_memory_stats()  # what compiling and choosing kernels take is not counted
+            _allocated(settings.device)  # so that what compiling and choosing kernels take is not counted
             works[name]()
             memory[name] = (_allocated(settings.device, peak=True) - start) / 2**20 or None
         except Exception as error:

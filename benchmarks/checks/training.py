@@ -154,9 +154,8 @@ def _repeated(options: Options, config: str) -> Found:
     with _deterministic():
         losses = [_recipe_steps(config, size, options.device, 'bf16', _steps(options)) for _ in range(2)]
     differ = sum(one != other for one, other in zip(*losses))
-    return Found(
-        differ == 0, f'losses of {len(losses[0])} steps that differ when run again: {differ}', dict(losses=losses)
-    )
+    figure = f'losses of {len(losses[0])} steps that differ when run again: {differ}'
+    return Found(differ == 0, figure, dict(losses=losses))
 
 
 @contextmanager

@@ -345,10 +345,8 @@ def test_a_resume_of_another_run_is_refused(change, section, tmp_path, capsys, m
         results[change], named = 'another', dict(commit='commit', quick='use of --quick')[change]
     (tmp_path / 'results.json').write_text(json.dumps(results))
     status, after = check(tmp_path, '--resume')
-    assert (status, after) == (
-        2,
-        results,
-    ) and f'was made with another {named}: give another --out' in capsys.readouterr().err
+    assert (status, after) == (2, results)
+    assert f'was made with another {named}: give another --out' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
