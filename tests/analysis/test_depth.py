@@ -35,7 +35,7 @@ def values(tmp_path):
 
 def test_the_analysis_is_of_the_registered_arms_and_seeds():
     study = read_study('mmlape::studies/fashion-mnist-depth.yml')
-    assert {arm.name for arm in study.arms} <= set(depth.SEEDS)
+    assert {arm.name for arm in study.arms} == set(depth.SEEDS)
     assert {seed for seeds in depth.SEEDS.values() for seed in seeds} == set(study.seeds)
     asked = [name for one in depth.HYPOTHESES for name in (one.arm, one.baseline)]
     assert all(list(depth.SEEDS[arm]) == list(study.seeds) for arm in asked)
