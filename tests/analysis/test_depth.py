@@ -13,6 +13,8 @@ from scipy.stats import ttest_ind
 from synthetic import write_log, write_run
 
 from mmlape.cli import main
+from mmlape.engine.hooks.pe_balance import TAG
+from mmlape.runs.curves import log_files, read_scalars
 from mmlape.studies.study_file import read_study
 
 PAGE = tiny.ROOT / 'docs/results/depth.md'
@@ -103,11 +105,48 @@ def test_a_question_waits_for_all_of_its_runs(values, tmp_path, capsys):
         depth._last_balance(tmp_path)
 
 
+def unpack(name, folder):
+    with tarfile.open(PAGE.with_name(f'{name}.tar.xz')) as archive:
+        archive.extractall(folder, filter='data')
+    return folder / name
+
+
+def test_the_page_says_how_the_pe_balance_begins_and_ends(tmp_path):
+    """Means over the seeds, before the first iteration and in the end."""
+    folder, page = unpack('fashion-mnist-depth', tmp_path), ' '.join(PAGE.read_text().split())
+    first, last = {}, {}
+    for arm, seeds in depth.SEEDS.items():
+        begun = [
+            next(row for file in log_files(folder / arm / f'seed_{seed}') for row in read_scalars(file))
+            for seed in seeds
+        ]
+        assert {row['step'] for row in begun} == {1}
+        first[arm] = {key.removeprefix(TAG): np.mean([row[key] for row in begun]) for key in begun[0] if TAG in key}
+        last[arm] = depth.Depth(str(folder)).balance(arm)
+    layers = [
+        [value for arm in arms.values() for key, value in arm.items() if 'correlation' in key]
+        for arms in (first, last)
+    ]
+    (least, most), (end_least, end_most) = [(f'{min(values):.2f}', f'{max(values):+.2f}') for values in layers]
+    assert f'negative in every layer of every arm: {end_most} to {end_least}, after {least} to {most} before' in page
+    strongest = {
+        min((value, key) for key, value in arm.items() if 'correlation' in key)[1]
+        for arm in last.values()
+        if 'correlation.5' in arm
+    }
+    assert strongest <= {f'correlation.{layer}' for layer in (1, 2, 3, 4)}
+    pools = [f'{arms[arm]["last_cosine"]:.2f}' for arms in (last, first) for arm in ('mpvg', 'mpvg-mean')]
+    assert pools[2] == pools[3]
+    assert f'have less, {pools[0]} and {pools[1]}; before the first iteration it is {pools[2]} in both' in page
+    others = [
+        value for arm, row in last.items() for key, value in row.items() if 'cosine' in key and 'mpvg' not in arm
+    ]
+    assert f'the cosine is {min(others):.2f} or more' in page
+
+
 def test_the_page_says_what_the_records_give(tmp_path, capsys):
-    for name in ('fashion-mnist-depth', 'fashion-mnist-replication'):
-        with tarfile.open(PAGE.with_name(f'{name}.tar.xz')) as archive:
-            archive.extractall(tmp_path, filter='data')
-    runs, page = tmp_path / 'fashion-mnist-depth', PAGE.read_text()
+    unpack('fashion-mnist-replication', tmp_path)
+    runs, page = unpack('fashion-mnist-depth', tmp_path), PAGE.read_text()
     depth.main([str(runs)])
     answers = capsys.readouterr().out.splitlines()
     assert len([line for line in answers if line.startswith('### ')]) == 5
