@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -212,3 +213,10 @@ def record(work_dir: Path) -> dict:
 def evaluations(work_dir: Path) -> list[dict]:
     """All evaluations of the run in ``work_dir``."""
     return [json.loads(line) for line in (work_dir / 'evaluations.jsonl').read_text().splitlines()]
+
+
+def unpack_records(name: str, folder: Path) -> Path:
+    """Unpack ``docs/results/<name>.tar.xz`` into a folder; return where its study is, if it is of that name."""
+    with tarfile.open(ROOT / f'docs/results/{name}.tar.xz') as archive:
+        archive.extractall(folder, filter='data')
+    return folder / name

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import tarfile
 
 import depth
 import numpy as np
@@ -105,15 +104,9 @@ def test_a_question_waits_for_all_of_its_runs(values, tmp_path, capsys):
         depth._last_balance(tmp_path)
 
 
-def unpack(name, folder):
-    with tarfile.open(PAGE.with_name(f'{name}.tar.xz')) as archive:
-        archive.extractall(folder, filter='data')
-    return folder / name
-
-
 def test_the_page_says_how_the_pe_balance_begins_and_ends(tmp_path):
     """Means over the seeds, before the first iteration and in the end."""
-    folder, page = unpack('fashion-mnist-depth', tmp_path), ' '.join(PAGE.read_text().split())
+    folder, page = tiny.unpack_records('fashion-mnist-depth', tmp_path), ' '.join(PAGE.read_text().split())
     first, last = {}, {}
     for arm, seeds in depth.SEEDS.items():
         begun = [
@@ -123,30 +116,26 @@ def test_the_page_says_how_the_pe_balance_begins_and_ends(tmp_path):
         assert {row['step'] for row in begun} == {1}
         first[arm] = {key.removeprefix(TAG): np.mean([row[key] for row in begun]) for key in begun[0] if TAG in key}
         last[arm] = depth.Depth(str(folder)).balance(arm)
-    layers = [
-        [value for arm in arms.values() for key, value in arm.items() if 'correlation' in key]
-        for arms in (first, last)
-    ]
-    (least, most), (end_least, end_most) = [(f'{min(values):.2f}', f'{max(values):+.2f}') for values in layers]
-    assert f'negative in every layer of every arm: {end_most} to {end_least}, after {least} to {most} before' in page
-    strongest = {
-        min((value, key) for key, value in arm.items() if 'correlation' in key)[1]
-        for arm in last.values()
-        if 'correlation.5' in arm
-    }
+
+    begin = [value for row in first.values() for key, value in row.items() if 'correlation' in key]
+    layers = [{key: value for key, value in row.items() if 'correlation' in key} for row in last.values()]
+    end = [value for row in layers for value in row.values()]
+    assert (
+        f'negative in every layer of every arm: {max(end):.2f} to {min(end):.2f}, '
+        f'after {min(begin):.2f} to {max(begin):+.2f} before' in page
+    )
+    strongest = {min(row, key=row.get) for row in layers if row}
     assert strongest <= {f'correlation.{layer}' for layer in (1, 2, 3, 4)}
-    pools = [f'{arms[arm]["last_cosine"]:.2f}' for arms in (last, first) for arm in ('mpvg', 'mpvg-mean')]
-    assert pools[2] == pools[3]
-    assert f'have less, {pools[0]} and {pools[1]}; before the first iteration it is {pools[2]} in both' in page
-    others = [
-        value for arm, row in last.items() for key, value in row.items() if 'cosine' in key and 'mpvg' not in arm
-    ]
+
+    of_mpvg, of_mpvg_mean = (f'{last[arm]["last_cosine"]:.2f}' for arm in ('mpvg', 'mpvg-mean'))
+    (at_first,) = {f'{first[arm]["last_cosine"]:.2f}' for arm in ('mpvg', 'mpvg-mean')}
+    assert f'have less, {of_mpvg} and {of_mpvg_mean}; before the first iteration it is {at_first} in both' in page
+    others = [row[key] for arm, row in last.items() if 'mpvg' not in arm for key in row if 'cosine' in key]
     assert f'the cosine is {min(others):.2f} or more' in page
 
 
 def test_the_page_says_what_the_records_give(tmp_path, capsys):
-    unpack('fashion-mnist-replication', tmp_path)
-    runs, page = unpack('fashion-mnist-depth', tmp_path), PAGE.read_text()
+    runs, page = tiny.unpack_records('fashion-mnist-depth', tmp_path), PAGE.read_text()
     depth.main([str(runs)])
     answers = capsys.readouterr().out.splitlines()
     assert len([line for line in answers if line.startswith('### ')]) == 5
@@ -166,10 +155,11 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
         assert f'+{one.mean:.2f}' in page
         assert f'{one.low:.2f} to ' in page and f'{one.high:.2f}' in page
 
-    first = replication.Runs(str(tmp_path / 'fashion-mnist-replication'))
+    earlier_runs = tiny.unpack_records('fashion-mnist-replication', tmp_path)
+    first = replication.Runs(str(earlier_runs))
     for arm, earlier in (('default', 'deep'), ('lape', 'deep-lape')):
         assert f'{np.mean(list(first.top1(earlier, replication.FIVE).values())):.2f} %' in page
-        files = runs / arm / 'seed_301', tmp_path / 'fashion-mnist-replication' / earlier / 'seed_201'
+        files = runs / arm / 'seed_301', earlier_runs / earlier / 'seed_201'
         settings = [json.loads((folder / 'settings.json').read_text()) for folder in files]
         rates = [one['optim_wrapper']['optimizer'].pop('lr') for one in settings]
         assert rates == dict(default=[4e-3, 4e-3], lape=[2e-3, 4e-3])[arm]

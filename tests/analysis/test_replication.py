@@ -2,7 +2,6 @@
 
 import csv
 import math
-import tarfile
 
 import numpy as np
 import pytest
@@ -107,9 +106,7 @@ def test_a_question_waits_for_all_of_its_runs(values, tmp_path, capsys):
 
 
 def test_the_page_says_what_the_records_give(tmp_path, capsys):
-    with tarfile.open(PAGE.with_suffix('.tar.xz')) as archive:
-        archive.extractall(tmp_path, filter='data')
-    page, runs = PAGE.read_text().splitlines(), tmp_path / 'fashion-mnist-replication'
+    page, runs = PAGE.read_text().splitlines(), tiny.unpack_records('fashion-mnist-replication', tmp_path)
     replication.main([str(runs)])
     answers = capsys.readouterr().out.splitlines()
     assert len([line for line in answers if line.startswith('### ')]) == 6
@@ -125,9 +122,7 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
 
 
 def test_the_page_has_the_exploratory_rates_of_their_records(tmp_path):
-    with tarfile.open(PAGE.with_name('fashion-mnist-depth-rates.tar.xz')) as archive:
-        archive.extractall(tmp_path, filter='data')
-    arms = read_arms(tmp_path / 'fashion-mnist-depth-rates')
+    arms = read_arms(tiny.unpack_records('fashion-mnist-depth-rates', tmp_path))
     rows = [line.strip('| ').split(' | ')[1:] for line in PAGE.read_text().splitlines()]
     rates, top1 = ('1e-3', '2e-3', '4e-3', 'tenth'), {}
     for names in (

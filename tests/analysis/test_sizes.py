@@ -1,7 +1,6 @@
 """The analysis of the registered study of canvases, on a sweep whose values are known; its page, from its records."""
 
 import json
-import tarfile
 
 import numpy as np
 import pytest
@@ -99,8 +98,7 @@ def test_a_run_that_has_learned_nothing_has_no_share_and_is_named(sweep, capsys)
 
 @pytest.fixture
 def records(tmp_path):
-    with tarfile.open(PAGE.with_suffix('.tar.xz')) as archive:
-        archive.extractall(tmp_path, filter='data')
+    tiny.unpack_records('sizes', tmp_path)
     return tmp_path
 
 
