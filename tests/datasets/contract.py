@@ -1,0 +1,217 @@
+"""The contract of the data checks: what they accept is trained on and tested to the end, and its numbers mean what they say.
+
+A table of `Case` has changes of small valid data, and what becomes of each: `Refused`, `Perfect` or `Warned`. `hold`
+asks it of check-data, of what training checks before its first step, of testing, and of every sample that is loaded.
+The perfect model of the test is `seen`: it knows the colours that the classes are drawn in, and gets the pixels that a
+model would get, after EXIF tags and whatever else a loader makes of a file. No image is square.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from mmengine import Config
+from mmengine.dataset import BaseDataset
+from mmengine.evaluator import Evaluator
+from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image
+
+from mmlape.datasets import checks
+from mmlape.datasets.formats import iter_sources
+from mmlape.datasets.sources import SPLITS
+from mmlape.datasets.transforms import BrokenSampleError, guard_loading
+from mmlape.errors import DataError
+
+CLASSES = ('ship', 'tree', 'house')
+GROUND = (128, 128, 128)
+COLOURS = ((224, 32, 32), (32, 224, 32), (32, 32, 224))  # RGB, one for each class
+SIZES = ((64, 40), (48, 64), (80, 48), (64, 40))  # width and height of the images of a split
+
+
+def scene(index: int) -> tuple[Image.Image, list[tuple[int, int, int, int, int]]]:
+    """Draw the image of this number: its objects are (label, x, y, width, height), each an L, so no mask is its box.
+
+    No two images are equal: 0 to 3 are of a train split, 4 to 7 of a val split.
+    """
+    width, height = SIZES[index % len(SIZES)]
+    pixels = np.full((height, width, 3), GROUND, np.uint8)
+    objects = [(index % 3, 2 * (index // 4), 8, 24, 16), ((index + 1) % 3, width - 24, height - 16, 16, 16)]
+    for label, x, y, w, h in objects:
+        pixels[y : y + h, x : x + w // 2] = COLOURS[label]
+        pixels[y + h // 2 : y + h, x : x + w] = COLOURS[label]
+    return Image.fromarray(pixels), objects
+
+
+def seen(pixels: np.ndarray) -> np.ndarray:
+    """Return the class of each pixel of an RGB image, -1 for the ground: what a perfect model answers."""
+    colours = np.array([*COLOURS, GROUND], int)
+    labels = np.abs(pixels[:, :, None].astype(int) - colours).sum(-1).argmin(-1)  # (H, W)
+    return np.where(labels == len(COLOURS), -1, labels)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """One line with all these words, by check-data, train and test alike, in whichever file it is.
+
+    With ``in_images`` what is wrong shows in an image that the quick check may not have opened: then the loader stops
+    with the same words.
+    """
+
+    words: tuple[str, ...]
+    in_images: bool = False
+    splits: tuple[str, ...] = ('train', 'val')
+
+
+@dataclass(frozen=True)
+class Perfect:
+    """No error; training gets what the pixels show, and perfect predictions score 1."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning with these words, everything runs to its end, and perfect predictions score this where it is given."""
+
+    words: tuple[str, ...]
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of small valid data, and what becomes of it."""
+
+    name: str
+    # changes the data in a folder, those of a split: 'train' or 'val'
+    change: Callable[[Path, str], None]
+    outcome: Refused | Perfect | Warned
+    options: dict = field(default_factory=dict)  # of the config, as --cfg-options
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A format of data, and its perfect model."""
+
+    make: Callable[[Path], None]  # writes small valid data
+    config: Callable[[Path], Config]
+    answer: Callable[[dict], object]  # the data sample of an image with perfect predictions
+    require_learnt: Callable[[dict], None]  # asserts that a training sample is what its pixels show
+    scores: tuple[str, ...]  # of the metrics, which perfect predictions make 1
+
+
+def hold(case: Case, kind: Kind, folder: Path) -> None:
+    """Assert what becomes of a case."""
+    original = folder / 'original'
+    if not original.exists():
+        kind.make(original)
+    root = folder / 'changed'
+    if isinstance(case.outcome, Refused):
+        for split in case.outcome.splits:
+            cfg = _changed(case, kind, original, root, (split,))
+            _require_refusal(cfg, split, case.outcome)
+        return
+    cfg = _changed(case, kind, original, root, ('train', 'val'))
+    warned = isinstance(case.outcome, Warned)
+    _require_acceptance(cfg, case.outcome.words if warned else ())
+    for _, sample in loaded(cfg, 'train'):
+        if not warned:
+            kind.require_learnt(sample)
+    scores = perfect_scores(cfg, kind)
+    wanted = case.outcome.score if warned else 1.0
+    if wanted is not None:
+        found = {name: scores[name] for name in kind.scores}
+        assert found == pytest.approx(dict.fromkeys(kind.scores, wanted), abs=1e-6), found
+
+
+def _changed(case: Case, kind: Kind, original: Path, root: Path, splits: tuple[str, ...]) -> Config:
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(original, root)
+    for split in splits:
+        case.change(root, split)
+    cfg = kind.config(root)
+    cfg.merge_from_dict(case.options)
+    return cfg
+
+
+def _require_refusal(cfg: Config, split: str, outcome: Refused) -> None:
+    commands = [lambda: _of_train(cfg)] + [lambda: checks.check_data(cfg, ('test',))] * (split == 'val')
+    messages = [example for group in checks.full_check(cfg, SPLITS).issues.errors for example in group.examples]
+    _require_words(outcome.words, messages)
+    for command in commands:
+        with pytest.raises(DataError) as caught:
+            command()
+        _require_words(outcome.words, [str(caught.value)])
+    if outcome.in_images:
+        with patch.object(checks, 'SAMPLE', 0):
+            for command in commands:
+                command()
+        with pytest.raises(BrokenSampleError) as caught:
+            list(loaded(cfg, 'train' if split == 'train' else 'test'))
+        _require_words(outcome.words, [str(caught.value)])
+
+
+def _require_acceptance(cfg: Config, words: tuple[str, ...]) -> None:
+    """Assert that no command finds an error, and that each warns in these words."""
+    report = checks.full_check(cfg, SPLITS)
+    assert not report.issues.errors, [group.examples for group in report.issues.errors]
+    told = [[example for group in report.issues for example in group.examples]]
+    for command in (lambda: _of_train(cfg), lambda: checks.check_data(cfg, ('test',))):
+        with patch.object(checks, 'print_log') as log:
+            command()
+        told.append([str(call.args[0]) for call in log.call_args_list])
+    for messages in told if words else ():
+        _require_words(words, messages)
+
+
+def _of_train(cfg: Config) -> None:
+    """Check what training checks, as it does."""
+    checks.check_data(cfg, ('train', 'val'), list(iter_sources(cfg)))
+
+
+def _require_words(words: tuple[str, ...], messages: list[str]) -> None:
+    matching = [message for message in messages if all(word in message for word in words)]
+    assert matching, f'no line has all of {words}: {messages}'
+    assert '\n' not in matching[0], matching[0]
+
+
+def loaded(cfg: Config, split: str) -> Iterator[tuple[BaseDataset, dict]]:
+    """Load every sample of a split as a run does."""
+    import mmseg.datasets  # noqa: F401
+
+    cfg = Config(cfg.to_dict())
+    guard_loading(cfg)
+    init_default_scope(cfg.default_scope)
+    dataset = DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+    assert len(dataset)
+    for index in range(len(dataset)):
+        yield dataset, dataset[index]
+
+
+def pixels_of(sample: dict) -> np.ndarray:
+    """Return the RGB image of a packed sample, (H, W, 3)."""
+    return sample['inputs'].numpy()[::-1].transpose(1, 2, 0)
+
+
+def perfect_scores(cfg: Config, kind: Kind) -> dict[str, float]:
+    """Evaluate perfect predictions of the test data."""
+    evaluator, count = None, 0
+    for dataset, sample in loaded(cfg, 'test'):
+        if evaluator is None:
+            evaluator = Evaluator(Config(cfg.to_dict()).test_evaluator)
+            evaluator.dataset_meta = dataset.metainfo
+        evaluator.process([kind.answer(sample)], sample)
+        count += 1
+    return evaluator.evaluate(count)
+
+
+def edit_json(path: Path, change: Callable[[dict], object]) -> None:
+    """Change the content of a JSON file; what ``change`` returns, if anything, replaces it."""
+    content = json.loads(path.read_text())
+    result = change(content)
+    path.write_text(json.dumps(content if result is None else result))
