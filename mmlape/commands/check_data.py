@@ -4,6 +4,7 @@ images in both training and validation. The status is 1 if something would stop 
 sample of this when it starts."""
 
 import argparse
+import sys
 
 from mmlape.engine.options import add_config, positive
 
@@ -40,11 +41,16 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.datasets.checks import full_check, print_report, write_report
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import quiet_logger
+    from mmlape.quiet import say
 
     cfg = load_config(args.config, args.cfg_options)
     with quiet_logger():
         report = full_check(cfg, args.splits, args.sample, args.workers)
-    print_report(report)
+    if args.quiet:
+        for group in report.issues:
+            say(f'mmlape: {group.severity}: {group.split} data: {group}', file=sys.stderr)
+    else:
+        print_report(report)
     if args.json:
         write_report(report, config_name(cfg), args.json)
         print(f'wrote {args.json}')

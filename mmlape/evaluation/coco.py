@@ -3,6 +3,7 @@
 import contextlib
 import io
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ STATS = (
     'AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000',
 )  # fmt: skip
 """MMDetection's names of `COCOeval.stats`, in order."""
+SIDES = ('height', 'width')
 MAX_DETECTIONS = 100  # of an image, by the definition of `mAP`
 
 
@@ -29,9 +31,10 @@ class CocoMetric(MMDetCocoMetric):
     """MMDetection's COCO metric, unrounded, with the AP of each class under each of its two IoU types.
 
     Keys are MMDetection's (``bbox_mAP``, ``segm_mAP_50``, ...; prefix ``coco``), in [0, 1], or -1
-    where the ground truth has no object of that size. ``per_class/bbox_AP/<class>`` and
-    ``per_class/segm_AP/<class>`` are NaN for a class without ground truth; the mean of the others
-    is ``bbox_mAP`` / ``segm_mAP``. No detection at all is 0.
+    where the ground truth has no object of that size. They are of the images that were
+    processed: a part of a dataset has the AP of a file of that part. ``per_class/bbox_AP/<class>``
+    and ``per_class/segm_AP/<class>`` are NaN for a class without ground truth; the mean of the
+    others is ``bbox_mAP`` / ``segm_mAP``. No detection at all is 0.
 
     Args:
         *args: As in MMDetection.
@@ -65,6 +68,7 @@ class CocoMetric(MMDetCocoMetric):
         """Compute the values by key, without the prefix, from ``(ground truth, prediction)`` of each image."""
         with tempfile.TemporaryDirectory() as folder:
             prefix = self.outfile_prefix or str(Path(folder) / 'results')
+            results = _once(results)
             self._load_ground_truth([truth for truth, _ in results], prefix)
             predictions = [prediction for _, prediction in results]
             files = self.results2json(predictions, prefix) if predictions else {}
@@ -83,16 +87,20 @@ class CocoMetric(MMDetCocoMetric):
             single[f'{iou_type}_AP'] = self._class_ap(evaluation)
         return values | flatten_per_class(single) if self.per_class else values
 
+    def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
+        """Keep the predictions of a batch, with the path of each image, by which it is known."""
+        super().process(data_batch, data_samples)
+        for (truth, _), sample in zip(self.results[-len(data_samples) :], data_samples):
+            truth['img_path'] = sample.get('img_path')
+
     def _load_ground_truth(self, truths: list[dict], prefix: str) -> None:
-        """Load the ground truth once, and find the category id of each label."""
+        """Load the ground truth once, find the category id of each label, and take the images that were processed."""
         if self._coco_api is None:
             if not truths:
                 raise DataError('nothing to evaluate: no ann_file, and no image was processed')
             self._coco_api = _quietly(
                 COCO, self.gt_to_coco_json(gt_dicts=truths, outfile_prefix=prefix)
             )
-        for annotation in self._coco_api.anns.values():
-            annotation.setdefault('iscrowd', 0)
         classes = list(self.dataset_meta['classes'])
         self.cat_ids = self._coco_api.get_cat_ids(cat_names=classes)
         if len(self.cat_ids) != len(classes):
@@ -106,14 +114,54 @@ class CocoMetric(MMDetCocoMetric):
                 f'{missing} missing; its categories are {known}. Set metainfo.classes and '
                 'num_classes to those'
             )
-        self.img_ids = self._coco_api.get_img_ids()
-        unlisted = sorted({truth['img_id'] for truth in truths} - set(self.img_ids))
+        listed = self._coco_api.imgs
+        unlisted = _ordered({truth['img_id'] for truth in truths} - set(listed))
         if unlisted:
             raise DataError(
                 f'{len(unlisted)} evaluated images are not in the annotation file (ids '
                 f'{unlisted[:5]} ...): ann_file of the dataset and of its evaluator must be the '
                 'same'
             )
+        for truth in truths:
+            _require_same_image(truth.get('img_path'), listed[truth['img_id']])
+        self.img_ids = _ordered({truth['img_id'] for truth in truths} or set(listed))
+        if len(self.img_ids) < len(listed):
+            print_log(
+                f'{len(self.img_ids)} of the {len(listed)} images of the annotation file were '
+                'processed: AP is of these',
+                'current',
+            )
+        self._truth = self._renumbered(self._coco_api.dataset)
+
+    def _renumbered(self, content: dict) -> COCO:
+        """Index the objects of the evaluated images and classes, with ids that count from 1.
+
+        pycocotools takes an annotation with id 0 as not matched, and compares and sorts ids of
+        images and categories as NumPy does, which turns numbers beside texts into texts.
+        """
+        self._image_numbers = {known: number for number, known in enumerate(self.img_ids, start=1)}
+        wanted = _ordered(self.cat_ids)
+        self._category_numbers = {known: number for number, known in enumerate(wanted, start=1)}
+        annotations: list[dict] = []
+        for annotation in content.get('annotations', ()):
+            image = self._image_numbers.get(annotation['image_id'])
+            category = self._category_numbers.get(annotation['category_id'])
+            if image is not None and category is not None:
+                ids = dict(id=len(annotations) + 1, image_id=image, category_id=category)
+                annotations.append(
+                    {**annotation, **ids, 'iscrowd': int(bool(annotation.get('iscrowd')))}
+                )
+        images = []
+        for known, number in self._image_numbers.items():
+            record = self._coco_api.imgs[known]
+            # pycocotools takes whole numbers only, for masks
+            sides = {side: int(record[side]) for side in SIDES if side in record}
+            images.append(dict(id=number, **sides))
+        categories = [
+            dict(id=number, name=self._coco_api.cats[known]['name'])
+            for known, number in self._category_numbers.items()
+        ]
+        return _indexed(images, categories, annotations)
 
     def _load_detections(self, files: dict[str, str], iou_type: str, any_image: bool) -> COCO:
         """Index the dumped predictions; an empty index where there are none."""
@@ -135,19 +183,20 @@ class CocoMetric(MMDetCocoMetric):
                 detection['area'] = float(rle.area(detection['segmentation']))
             else:
                 detection['area'] = detection['bbox'][2] * detection['bbox'][3]
-            detection.update(id=number, iscrowd=0)
-        index = COCO()
-        index.dataset = {name: self._coco_api.dataset[name] for name in ('images', 'categories')}
-        index.dataset['annotations'] = detections
-        _quietly(index.createIndex)
-        return index
+            detection.update(
+                id=number,
+                image_id=self._image_numbers[detection['image_id']],
+                category_id=self._category_numbers[detection['category_id']],
+                iscrowd=0,
+            )
+        return _indexed(
+            self._truth.dataset['images'], self._truth.dataset['categories'], detections
+        )
 
     def _evaluate(self, detections: COCO, iou_type: str) -> COCOeval:
         evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(
-            self._coco_api, detections, iou_type
+            self._truth, detections, iou_type
         )
-        evaluation.params.catIds = self.cat_ids
-        evaluation.params.imgIds = self.img_ids
         evaluation.params.maxDets = list(self.proposal_nums)
         evaluation.params.iouThrs = np.atleast_1d(self.iou_thrs)
         printed = io.StringIO()
@@ -166,11 +215,58 @@ class CocoMetric(MMDetCocoMetric):
         precision = evaluation.eval['precision'][:, :, :, 0, limit]
         precision = np.where(precision > -1, precision, np.nan)
         class_ap = {}
-        for category in self._coco_api.load_cats(self.cat_ids):
+        for known in self.cat_ids:
+            category = self._truth.cats[self._category_numbers[known]]
             # pycocotools has sorted the ids
             ap = precision[:, :, evaluation.params.catIds.index(category['id'])]
             class_ap[category['name']] = float(np.nan if np.isnan(ap).all() else np.nanmean(ap))
         return class_ap
+
+
+def _ordered(ids: Iterable) -> list:
+    """Sort ids, numbers before texts."""
+    return sorted(ids, key=lambda known: (isinstance(known, str), known))
+
+
+def _once(results: list[tuple[dict, dict]]) -> list[tuple[dict, dict]]:
+    """Return the results of each image once: RepeatDataset and ClassBalancedDataset repeat them.
+
+    Raises:
+        DataError: Two images have the same id, as those of two files have.
+    """
+    found: dict[object, tuple[dict, dict]] = {}
+    for result in results:
+        truth = result[0]
+        first = found.setdefault(truth['img_id'], result)[0]
+        if first.get('img_path') != truth.get('img_path'):
+            raise DataError(
+                f'{first["img_path"]} and {truth["img_path"]} have the same image id '
+                f'{truth["img_id"]!r}: evaluate each annotation file by its own test'
+            )
+    if len(found) < len(results):
+        print_log(
+            f'{len(results)} images were processed, {len(found)} different ones: each counts once',
+            'current',
+        )
+    return list(found.values())
+
+
+def _indexed(images: list[dict], categories: list[dict], annotations: list[dict]) -> COCO:
+    """Return pycocotools' index of these lists."""
+    index = COCO()
+    index.dataset = dict(images=images, categories=categories, annotations=annotations)
+    _quietly(index.createIndex)
+    return index
+
+
+def _require_same_image(path: str | None, record: dict) -> None:
+    """Raise DataError if the image of this path is not that of the record with its id."""
+    if path and record.get('file_name') and Path(path).name != Path(record['file_name']).name:
+        raise DataError(
+            f'image {path} has the id {record["id"]!r}, which is {record["file_name"]} in the '
+            'annotation file of the evaluator: give it the ann_file of the dataset; evaluate '
+            'several files one by one'
+        )
 
 
 def _quietly(function, *args):

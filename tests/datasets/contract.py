@@ -1,4 +1,4 @@
-"""The contract of the data checks: what they accept is trained on and tested to the end, and its numbers mean what they say.
+"""The contract of the data checks: what they accept is trained on and tested to the end, and its numbers are right.
 
 A table of `Case` has changes of small valid data, and what becomes of each: `Refused`, `Perfect` or `Warned`. `hold`
 asks it of check-data, of what training checks before its first step, of testing, and of every sample that is loaded.
@@ -89,6 +89,7 @@ class Case:
     change: Callable[[Path, str], None]
     outcome: Refused | Perfect | Warned
     options: dict = field(default_factory=dict)  # of the config, as --cfg-options
+    configure: Callable[[Config], None] | None = None  # changes the config
 
     def __str__(self) -> str:
         return self.name
@@ -136,6 +137,8 @@ def _changed(case: Case, kind: Kind, original: Path, root: Path, splits: tuple[s
         case.change(root, split)
     cfg = kind.config(root)
     cfg.merge_from_dict(case.options)
+    if case.configure:
+        case.configure(cfg)
     return cfg
 
 

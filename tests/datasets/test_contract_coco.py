@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from contract import CLASSES, Case, Kind, Perfect, Refused, edit_json, hold, pixels_of, scene, seen
+from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, pixels_of, scene, seen
 from each import each
 from mmengine import Config
 from mmengine.structures import InstanceData
@@ -78,7 +78,7 @@ def objects_of(pixels: np.ndarray) -> list[tuple[int, tuple[int, int, int, int],
     """Return (label, box as x1, y1, x2, y2, mask) of every object that an image shows."""
     labels, found = seen(pixels), []
     for label in range(len(CLASSES)):
-        parts, count = ndimage.label(labels == label)
+        parts, _ = ndimage.label(labels == label)
         for number, (rows, columns) in enumerate(ndimage.find_objects(parts), start=1):
             found.append((label, (columns.start, rows.start, columns.stop, rows.stop), parts == number))
     return sorted(found, key=lambda one: one[:2])
@@ -123,8 +123,94 @@ def first(**values):
     return content(lambda coco: coco['annotations'][0].update(values))
 
 
+def every(change):
+    """A change of every annotation, given its number in the file."""
+
+    def of_all(coco):
+        for number, annotation in enumerate(coco['annotations']):
+            change(annotation, number)
+
+    return content(of_all)
+
+
+def identify(name):
+    """A change of the ids of images, in their records and annotations."""
+
+    def change(coco):
+        for image in coco['images']:
+            image['id'] = name(image['id'])
+        for annotation in coco['annotations']:
+            annotation['image_id'] = name(annotation['image_id'])
+
+    return content(change)
+
+
+def number(name):
+    """A change of the ids of categories."""
+
+    def change(coco):
+        for category in coco['categories']:
+            category['id'] = name(category['id'])
+        for annotation in coco['annotations']:
+            annotation['category_id'] = name(annotation['category_id'])
+
+    return content(change)
+
+
+def keep(images):
+    """Leave the images of these places, with their annotations."""
+
+    def change(coco):
+        coco['images'] = [coco['images'][place] for place in images]
+        left = [image['id'] for image in coco['images']]
+        coco['annotations'] = [one for one in coco['annotations'] if one['image_id'] in left]
+
+    return content(change)
+
+
+def wrap(**wrapper):
+    """Put the test dataset into a wrapper."""
+
+    def configure(cfg):
+        loader = cfg.test_dataloader
+        key, inner = (
+            ('datasets', [loader.dataset]) if wrapper['type'] == 'ConcatDataset' else ('dataset', loader.dataset)
+        )
+        loader.dataset = {**wrapper, key: inner}
+
+    return configure
+
+
+nothing = content(lambda coco: None)
+TEST = 'test_dataloader.dataset'
+IDS = [
+    Case('annotation ids from 0', every(lambda one, k: one.update(id=k)), Perfect()),
+    Case('negative annotation ids', every(lambda one, k: one.update(id=-k)), Perfect()),
+    Case('annotation ids are texts', every(lambda one, k: one.update(id=f'a{k}')), Perfect()),
+    Case('annotation ids are texts and numbers', first(id='a'), Perfect()),
+    Case('annotation ids are floats', every(lambda one, k: one.update(id=k + 0.5)), Perfect()),
+    Case('annotation ids beyond int64', every(lambda one, k: one.update(id=2**64 + k)), Perfect()),
+    Case('image ids are texts', identify(lambda known: f'{known}.png'), Perfect()),
+    Case('image ids are texts and numbers', identify(lambda known: known if known % 2 else str(known)), Perfect()),
+    Case('image ids from 0', identify(lambda known: known - 1), Perfect()),
+    Case('image ids beyond int64', identify(lambda known: known + 2**63 - 2), Perfect()),
+    Case('category ids are texts', number(str), Perfect()),
+    Case('category ids from 0, in another order', number(lambda known: (known + 1) % 3), Perfect()),
+    Case('category ids beyond int64', number(lambda known: known + 2**63 - 2), Perfect()),
+]
+PARTS = [
+    Case('the first two images', nothing, Perfect(), {f'{TEST}.indices': 2}),
+    Case('two images by number', nothing, Perfect(), {f'{TEST}.indices': [3, 1]}),
+    Case('every image twice', nothing, Perfect(), configure=wrap(type='RepeatDataset', times=2)),
+    Case('one dataset of several', nothing, Perfect(), configure=wrap(type='ConcatDataset')),
+    Case('rare classes repeated', nothing, Perfect(), configure=wrap(type='ClassBalancedDataset', oversample_thr=0.9)),
+    Case('images without objects are left out', content(lambda coco: coco['annotations'].__delitem__(slice(2))),
+         Warned(('no object',), 1.0), {f'{TEST}.test_mode': False, f'{TEST}.filter_cfg': dict(filter_empty_gt=True)}),
+]  # fmt: skip
 CASES = [
-    Case('unchanged', content(lambda coco: None), Perfect()),
+    Case('unchanged', nothing, Perfect()),
+    *IDS,
+    *PARTS,
     Case('a category that is not listed', first(category_id=77), Refused(('.json', 'annotation 1', 'category_id 77'))),
 ]
 
