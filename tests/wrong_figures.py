@@ -85,6 +85,7 @@ OWN_TESTS = {
     'mmlape/engine/tta.py': ('tests/engine/test_tta.py',),
     'mmlape/engine/config.py': ('tests/studies/test_study_file.py', '-k', 'variables'),
     'mmlape/engine/hooks/run.py': (
+        'tests/engine/test_early_stop.py',
         'tests/engine/test_train_test.py::test_metrics_of_mmsegs_own_are_recorded',
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
         *OF_ENGINE,
@@ -413,7 +414,7 @@ BY_FILE = {
         ('resume: damaged ones, too', 'if is_complete(path):', 'if path.is_file():'),
         ('resume: another run', '        _require_same_run(start, source, config',
          '        False and _require_same_run(start, source, config'),
-        ('resume: a used folder is taken', "if not count and (record is None or record.get('state') == 'failed'):",
+        ('resume: a used folder is taken', "if not count and (record is None or record.get('state') in ENDED):",
          'if True:'),
         ('resume: what a kill left stays', 'path.unlink(missing_ok=True)', 'pass'),
         ('resume: any software difference', 'if all(line in software for line in lines):', 'if any(line in software for line in lines):'),
@@ -421,6 +422,7 @@ BY_FILE = {
     'mmlape/runs/run.py': [
         ('runs: partial ones count', 'return self.finished and not self.partial', 'return self.finished'),
         ('runs: failed ones count', 'return self.finished and not self.partial', 'return not self.partial'),
+        ('runs: one that a hook has stopped is partial', "stopped_early and not self.record.get('stopped')", 'stopped_early'),
         ('runs: without an evaluation they count', 'self.finished and (self.last is None or stopped_early)', 'self.finished and stopped_early'),
         ('runs: one iteration less is complete', 'and done < end\n', 'and done < end - 1\n'),
         ('runs: a kill is no failure', "if state == 'running' and running_in(folder) is None:", 'if False:'),
@@ -638,8 +640,8 @@ BY_FILE = {
         ('progress: parts that run do not count', 'self.done + self.running()', 'self.done'),
         ('scheduler: a missing run is resumed', "'resume' if run.state != 'missing' else 'start'", "'resume'"),
         ('scheduler: the kernel killed every run', 'oom_kills() > job.oom_kills', 'oom_kills() >= job.oom_kills'),
-        ('scheduler: abandoned elsewhere has failed', "            elif run.state == 'failed':\n                self.failed", "            elif run.state == 'broken':\n                self.failed"),
-        ('scheduler: failed elsewhere starts again', "            elif run.state == 'failed':\n                self.failed.append(planned)\n                self.log(f'{planned.label}: failed elsewhere: {run.reason}')\n", ''),
+        ('scheduler: abandoned elsewhere has failed', "            elif run.state in ENDED:\n                self.failed", "            elif run.state == 'broken':\n                self.failed"),
+        ('scheduler: failed elsewhere starts again', "            elif run.state in ENDED:\n                self.failed.append(planned)\n                self.log(f'{planned.label}: {run.state} elsewhere: {run.reason}')\n", ''),
     ],
     'mmlape/experiments/study.py': [
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
@@ -726,6 +728,8 @@ BY_FILE = {
         ('seeds: the last batch is dropped by default', "dataloader.get('drop_last', False)", "dataloader.get('drop_last', True)"),
     ],
     'mmlape/engine/hooks/run.py': [
+        ('stops: a resumed run forgets the validations', 'isinstance(hook, EarlyStoppingHook):\n                continue', 'False:\n                continue'),
+        ('stops: the last iteration is one', 'if stopped and runner.iter < runner.max_iters:', 'if stopped:'),
         ('seeds: the same in every iteration', 'derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM)',
          'derive_seed(runner.seed, 0, rank, _MODEL_STREAM)'),
         ('seeds: the same in every process', 'rank = runner.rank if runner.diff_rank_seed else 0', 'rank = 0'),

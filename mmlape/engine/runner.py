@@ -15,7 +15,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
-from mmengine.hooks import logger_hook
+from mmengine.hooks import Hook, logger_hook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
@@ -242,6 +242,27 @@ class Runner(_Runner):
         with building(self.cfg, 'custom_hooks'):
             self.register_custom_hooks(custom_hooks or [])
 
+        if self._train_dataloader is None:
+            self._hooks = [hook for hook in self._hooks if not _is_of_training(hook)]
+
+    def call_hook(self, fn_name: str, **kwargs) -> None:
+        """Call all hooks, as MMEngine does; note which one ends training."""
+        for hook in self._hooks:
+            if not hasattr(hook, fn_name):
+                continue
+            try:
+                getattr(hook, fn_name)(self, **kwargs)
+            except TypeError as error:
+                raise TypeError(f'{error} in {hook}') from None
+            stops = getattr(self._train_loop, 'stop_training', False) and self.iter < self.max_iters
+            if stops and not self.record.fields['stopped']:
+                self.note_stop(hook, in_iteration=fn_name == 'after_train_iter')
+
+    def note_stop(self, hook: Hook, in_iteration: bool = False) -> None:
+        """Record that a hook ends training now, also for a run that is killed before it has ended."""
+        stopped = dict(hook=type(hook).__name__, cause=hooks.cause_of_stop(hook))
+        self.record.update(stopped=dict(stopped, iter=self.iter + in_iteration))
+
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
         """Build a visualiser of this run's own: one of the same name would log into an earlier run's folder."""
         if isinstance(visualizer, dict):
@@ -401,6 +422,15 @@ class Runner(_Runner):
                     f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint '
                     'is written from it'
                 )
+
+
+def _is_of_training(hook: Hook) -> bool:
+    """Return whether a hook acts in training or validations, and in no test."""
+    stages = hook.get_triggered_stages()
+    acts_in = {
+        split: any(f'_{split}' in stage for stage in stages) for split in ('train', 'val', 'test')
+    }
+    return (acts_in['train'] or acts_in['val']) and not acts_in['test']
 
 
 def end_workers(*loops: BaseLoop | dict | None) -> None:

@@ -80,8 +80,10 @@ def train(
         )
     )
     if start.finished:
-        print_log(f'{plan.work_dir} holds a finished run: nothing to do', 'current')
-        return read_record(plan.work_dir)
+        done = read_record(plan.work_dir) or {}
+        why = f' ({done["reason"]})' if done.get('reason') else ''
+        print_log(f'{plan.work_dir} holds a finished run{why}: nothing to do', 'current')
+        return done
     with contextlib.ExitStack() as stack:
         if is_main_process():
             stack.callback(os.close, start.lock)
@@ -108,6 +110,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
     """Return the record of the run, with what an earlier part of it has found out."""
     identity = {key: value for key, value in start.identity.items() if key != 'settings'}
     previous = start.previous or {}
+    stopped = previous.get('stopped')
     fields = dict(
         config=str(plan.cfg.filename) if plan.cfg.filename else None,
         mmlape=mmlape.__version__,
@@ -123,6 +126,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
         max_iters=plan.cfg.train_cfg.get('max_iters'),
         last=None,
         best=None,
+        stopped=stopped if stopped and stopped['iter'] <= start.iteration else None,
         cost=previous.get('cost'),
         parts=previous.get('parts', []),
     )

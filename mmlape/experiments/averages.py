@@ -78,7 +78,7 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
         raise DataError(
             f'these runs picked their best evaluation by different metrics: {sorted(keys)}'
         )
-    steps = {run.last['step'] for run in runs if run.last}
+    steps = {run.last['step'] for run in runs if run.last and not run.record.get('stopped')}
     if len(steps) > 1:
         raise DataError(
             f'these runs end at different iterations, {sorted(steps)}: they are not repeats of '

@@ -14,7 +14,7 @@ from mmlape.experiments.launchers import Job, Launcher
 from mmlape.experiments.study import PlannedRun, require_startable
 from mmlape.quiet import printable
 from mmlape.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
-from mmlape.runs.record import read_record
+from mmlape.runs.record import ENDED, read_record
 from mmlape.runs.run import Run, read_run
 
 
@@ -145,7 +145,8 @@ class Scheduler:
         elif run.finished:
             if planned.action == 'start':
                 self.durations.append(seconds)
-            self._finish(planned, f'finished after {clock(seconds)}{self._time_left()}')
+            stop = f', {run.reason}' if run.reason else ''
+            self._finish(planned, f'finished after {clock(seconds)}{stop}{self._time_left()}')
         elif job.can_continue(run):
             self.waiting.append(_resumed(planned, run))
             self.log(f'{planned.label}: {status}, continues in a new one')
@@ -162,8 +163,9 @@ class Scheduler:
         failure = job.failure or diagnose(code, last_part(planned.log), out_of_memory)
         run = record_diagnosis(run, failure, planned.arm.config, planned.run.record)
         end = status if code is None else f'exit status {code}'
+        ending = 'interrupted' if run.state == 'interrupted' else 'FAILED'
         self.log(
-            f'{planned.label}: FAILED with {end}: {run.reason or failure["reason"]}\n'
+            f'{planned.label}: {ending} with {end}: {run.reason or failure["reason"]}\n'
             f'  the end of {planned.log}:\n{log_tail(planned.log)}'
         )
 
@@ -176,9 +178,9 @@ class Scheduler:
             run = read_run(planned.folder, planned.run.seed)
             if run.finished:
                 self._finish(planned, 'finished elsewhere')
-            elif run.state == 'failed':
+            elif run.state in ENDED:
                 self.failed.append(planned)
-                self.log(f'{planned.label}: failed elsewhere: {run.reason}')
+                self.log(f'{planned.label}: {run.state} elsewhere: {run.reason}')
             else:
                 self.waiting.append(_resumed(planned, run))
                 self.log(f'{planned.label}: abandoned elsewhere, continues here')

@@ -28,6 +28,7 @@ STYLES = {
     'starting': 'cyan',
     'queued': 'yellow',
     'failed': 'red',
+    'interrupted': 'yellow',
     'broken': 'red',
 }
 
@@ -39,7 +40,7 @@ class Row:
     arm: str
     seed: int | None
     # 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be
-    # resumed), 'failed' or 'finished'
+    # resumed), 'failed', 'interrupted' or 'finished'
     state: str
     iter: int | None = None
     max_iters: int | None = None

@@ -25,7 +25,7 @@ from mmlape.engine.trackers import require_trackers
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
-from mmlape.runs.record import checkpoints, running_in
+from mmlape.runs.record import ENDED, checkpoints, running_in
 from mmlape.runs.run import (
     Run,
     log_file,
@@ -300,7 +300,7 @@ class Study:
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
         reasons = (
-            [planned.run.outcome] if state in ('failed', 'broken') or planned.run.partial else []
+            [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []
         )
         reasons += [f'missing: {path}' for _, path in self._missing(arm) if action != 'skip']
         return replace(planned, action=action, reason='; '.join(reasons))
@@ -362,7 +362,7 @@ class Study:
                 return ''
             return f'{run.folder} holds {weights[0].name}, but no run.json that identifies the run'
         if run.identity is None:
-            unused = run.state == 'failed' and not weights
+            unused = run.state in ENDED and not weights
             if unused:
                 return ''
             return f'{run.folder} has no identity in its run.json (an older version started it)'

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mmlape.files import write_json
 from mmlape.runs.failure_types import failure_type_in
-from mmlape.runs.record import RECORD, read_record
+from mmlape.runs.record import ENDED, RECORD, ended, read_record
 from mmlape.runs.run import Run, read_run
 
 TAIL_LINES = 15
@@ -128,18 +128,12 @@ def record_diagnosis(run: Run, failure: dict, config: str, before: dict) -> Run:
     Returns:
         The run as it is now.
     """
-    has_recorded_failure = run.state == 'failed' and run.record != before
+    has_recorded_failure = run.state in ENDED and run.record != before
     if run.finished or run.state == 'running' or has_recorded_failure:
         return run
     never_started = dict(config=config, seed=run.seed, iter=0, last=None, best=None)
     record = read_record(run.folder) or never_started
-    record.update(
-        state='failed',
-        reason=failure['reason'],
-        failure=failure,
-        updated=time.time(),
-        eta=None,
-    )
+    record.update(ended(failure), updated=time.time(), eta=None)
     with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
         write_json(Path(run.folder) / RECORD, record)
     return read_run(run.folder, run.seed)

@@ -18,6 +18,8 @@ HISTORY = 'evaluations.jsonl'
 """All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later
 one, as its last."""
 LOCK = '.lock'
+ENDED = ('failed', 'interrupted')
+"""States of a run that has ended before its length."""
 NOTES = '.failures'
 """Folder in which processes other than the first record their failures."""
 RESERVE = '.reserve'
@@ -161,7 +163,7 @@ class RunRecord:
     def fail(self, failure: dict[str, str]) -> None:
         """Record the ``kind`` and ``reason`` of a failure, and the iterations that were complete by then."""
         done = max(self.fields.get('iter') or 0, self.iteration - 1)
-        self._end(state='failed', reason=failure['reason'], failure=failure, iter=done)
+        self._end(**ended(failure), iter=done)
 
     def _end(self, **fields) -> None:
         if self.writes:
@@ -197,6 +199,12 @@ class RunRecord:
     def has_evaluated(self, step: int) -> bool:
         """Return whether the weights of this step have been evaluated."""
         return any(old['step'] == step for old in self.evaluations)
+
+
+def ended(failure: dict[str, str]) -> dict:
+    """Return the fields of a record whose run a failure has ended: 'failed', or 'interrupted' by a signal."""
+    state = 'interrupted' if failure['kind'] == 'interrupted' else 'failed'
+    return dict(state=state, reason=failure['reason'], failure=failure)
 
 
 def _line(entry: dict) -> str:

@@ -15,7 +15,14 @@ from mmengine.logging import print_log
 from mmlape.checkpoint.reading import read_checkpoint
 from mmlape.errors import CheckpointError, TrainingError, listed
 from mmlape.runs.identity import differences, read_identity, software_differences
-from mmlape.runs.record import check_writable, checkpoints, lock_run, read_evaluations, read_record
+from mmlape.runs.record import (
+    ENDED,
+    check_writable,
+    checkpoints,
+    lock_run,
+    read_evaluations,
+    read_record,
+)
 
 RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 
@@ -185,7 +192,7 @@ def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = Fal
 def _require_unused(work_dir: Path) -> None:
     record = read_record(work_dir)
     count = len(list(work_dir.glob('*.pth')))
-    if not count and (record is None or record.get('state') == 'failed'):
+    if not count and (record is None or record.get('state') in ENDED):
         return
     content = f'{count} checkpoint{"s" * (count != 1)}'
     if record:

@@ -35,10 +35,10 @@ class Run:
 
     folder: Path
     seed: int | None  # None if it was never started
-    # 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its
-    # lock) or 'missing'
+    # 'finished', 'failed', 'interrupted' (by a signal), 'running', 'broken' (killed: recorded as
+    # running, but nobody holds its lock) or 'missing'
     state: str
-    reason: str | None = None  # why it failed; None otherwise
+    reason: str | None = None  # why it failed, or ended before its length; None otherwise
     # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
     last: dict | None = None
     # the same of the best one, with the ``key`` of the metric that decides
@@ -60,9 +60,10 @@ class Run:
 
     @property
     def partial(self) -> bool:
-        """Whether it is recorded as finished, but stopped early or has no evaluation."""
+        """Whether it is recorded as finished, but has no evaluation, or fewer iterations than a hook let it have."""
         done, end = self.record.get('iter'), self.record.get('max_iters')
         stopped_early = done is not None and end is not None and done < end
+        stopped_early = stopped_early and not self.record.get('stopped')
         return self.finished and (self.last is None or stopped_early)
 
     @property

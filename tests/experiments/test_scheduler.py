@@ -99,7 +99,7 @@ def test_a_run_is_out_of_memory_if_the_kernel_killed_while_it_ran(tmp_path, monk
             return job
 
     plan = [planned(tmp_path, seed) for seed in (1, 2)]
-    assert run(plan, Killed(fails=(1, 2)))[0] == ['failed', 'failed']
+    assert run(plan, Killed(fails=(1, 2)))[0] == ['failed', 'interrupted']
     kinds = [read_json(one.folder / 'run.json')['failure']['kind'] for one in plan]
     assert kinds[0] == 'out-of-memory' != kinds[1]
 
@@ -109,8 +109,8 @@ def test_runs_are_started_in_the_order_of_the_plan_and_everything_is_given_back(
     launcher = Instant(fails=(1,))
     states, lines = run(plan, launcher)
     assert [seed for _, seed, _ in launcher.started] == [3, 1, 2] and launcher.held == [] and free(plan)
-    assert states == ['finished', 'failed', 'finished'], 'a failure stops no other run'
-    assert any('FAILED with exit status -9: killed by SIGKILL' in line for line in lines)
+    assert states == ['finished', 'interrupted', 'finished'], 'a failure stops no other run'
+    assert any('interrupted with exit status -9: killed by SIGKILL' in line for line in lines)
 
 
 def test_what_another_command_has_locked_is_watched_and_its_slot_is_free(tmp_path, monkeypatch):

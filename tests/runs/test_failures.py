@@ -32,7 +32,8 @@ TOGETHER = (*SHORT, 'auto_scale_lr.base_batch_size=4')
 
 def failed(work_dir, kind, *parts):
     record = tiny.record(work_dir)
-    assert record['state'] == 'failed' and record['failure']['kind'] == kind, record['reason']
+    state = 'interrupted' if kind == 'interrupted' else 'failed'
+    assert record['state'] == state and record['failure']['kind'] == kind, record['reason']
     assert record['reason'] == record['failure']['reason']
     for part in parts:
         assert part in record['reason']

@@ -16,6 +16,7 @@ from mmlape.engine.hooks.run import (
     NaNGuardHook,
     ReseedHook,
     RunRecordHook,
+    cause_of_stop,
 )
 
 ALWAYS = (
@@ -39,6 +40,7 @@ __all__ = [
     'SavePredictionsHook',
     'SecondEvaluationHook',
     'StopHook',
+    'cause_of_stop',
     'install',
 ]
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from mmengine.dist import all_gather_object
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
@@ -197,12 +197,32 @@ class RunRecordHook(Hook):
         self.earlier = runner.record.fields.get('cost') or {}
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
         runner.record.update(**self._progress(runner))
+        self._restore_stops(runner)
         is_due = runner.iter and self._evaluation_is_due(runner)
         if is_due and not runner.record.has_evaluated(runner.iter):
             runner.logger.info(
                 f'the evaluation at iteration {runner.iter} is missing: evaluating now'
             )
             runner.val_loop.run()
+
+    @staticmethod
+    def _restore_stops(runner) -> None:
+        """Let MMEngine's hook see the evaluations before the checkpoint, which does not hold its count.
+
+        A run that was killed after a hook had stopped it stays stopped.
+        """
+        if runner.record.fields.get('stopped'):
+            runner.train_loop.stop_training = True
+        for hook in runner.hooks:
+            if not isinstance(hook, EarlyStoppingHook):
+                continue
+            for evaluation in runner.record.evaluations:
+                if hook.monitor not in evaluation['metrics']:
+                    continue
+                value = evaluation['metrics'][hook.monitor]
+                if hook._check_stop_condition(math.nan if value is None else value)[0]:
+                    runner.train_loop.stop_training = True
+                    runner.note_stop(hook)
 
     def _evaluation_is_due(self, runner) -> bool:
         if runner.val_loop is None:
@@ -277,8 +297,27 @@ class RunRecordHook(Hook):
         return dict(iter=done, max_iters=runner.max_iters, **epochs)
 
     def after_train(self, runner) -> None:
-        """Record that all iterations are done."""
-        runner.record.update(**self._progress(runner), eta=0, cost=self._cost())
+        """Record that all iterations are done, or which hook has ended training before."""
+        ending: dict[str, Any] = dict(stopped=None)
+        stopped = runner.record.fields.get('stopped')
+        if stopped and runner.iter < runner.max_iters:
+            cause = f': {stopped["cause"]}' if stopped['cause'] else ''
+            reason = f'stopped by {stopped["hook"]} at {runner.iter} of {runner.max_iters}{cause}'
+            ending = dict(reason=reason, stopped=dict(stopped, iter=runner.iter))
+            runner.logger.info(reason)
+        runner.record.update(**self._progress(runner), **ending, eta=0, cost=self._cost())
+
+
+def cause_of_stop(hook: Hook) -> str:
+    """Return why a hook has ended training: its ``stop_reason``, or what MMEngine's own found; '' if unknown."""
+    if not isinstance(hook, EarlyStoppingHook):
+        return str(getattr(hook, 'stop_reason', ''))
+    if hook.wait_count >= hook.patience:
+        return f'{hook.monitor} did not improve for {hook.patience} validations'
+    threshold = hook.stopping_threshold
+    if threshold is not None and hook.rule_map[hook.rule](hook.best_score, threshold):
+        return f'{hook.monitor} reached {threshold:g}'
+    return f'{hook.monitor} is not finite'
 
 
 def finite(values: dict[str, Any]) -> dict[str, float | None]:

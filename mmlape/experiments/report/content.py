@@ -254,6 +254,10 @@ def _warnings(
             absent = ', '.join(str(seed) for seed in result.summary['seeds'] if seed not in values)
             if absent:
                 yield f'{result.name}: {label(metric)} is undefined in the last evaluation of seed {absent}.'
+        stopped = [run for run in result.counted if run.record.get('stopped')]
+        if stopped:
+            seeds = '; '.join(f'seed {run.seed} {run.reason}' for run in stopped)
+            yield f'{result.name}: runs that ended before their length count as finished: {seeds}.'
         policy = result.identity.get('batch_policy')
         if policy == 'allow-batch-mismatch':
             yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to that."

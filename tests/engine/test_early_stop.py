@@ -1,0 +1,134 @@
+"""A hook that ends training before its length: a finish with a reason, for every command."""
+
+import json
+
+import pytest
+import tiny
+from each import each
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.runner import Runner
+from mmlape.engine.trainer import train
+from mmlape.runs.record import RunRecord
+from mmlape.runs.run import read_run
+
+
+@HOOKS.register_module()
+class StopAt(Hook):
+    """A user's own hook."""
+
+    stop_reason = 'enough'
+
+    def __init__(self, iteration: int, seed: int = 1) -> None:
+        self.iteration, self.seed = iteration, seed
+
+    def before_run(self, runner) -> None:
+        assert runner.train_loop is not None  # as MMEngine's hook does
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        if runner.iter + 1 == self.iteration and runner.seed == self.seed:
+            runner.train_loop.stop_training = True
+
+
+EPOCHS = """
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=1)
+train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
+param_scheduler = []
+default_hooks['checkpoint'].update(by_epoch=True, interval=1)
+log_processor = dict(by_epoch=True)
+"""
+NEVER_BETTER = "custom_hooks = [dict(type='EarlyStoppingHook', monitor='mIoU', min_delta=1000, patience={})]\n"
+EARLY = 'train_cfg.update(max_iters=8, val_interval=2)\ndefault_hooks["checkpoint"]["interval"] = 2\n'
+CASES = {
+    'no improvement': (EARLY + NEVER_BETTER.format(2), 6, 8, 'EarlyStoppingHook', 'mIoU did not improve for 2 valid'),
+    'a threshold, at the first validation': (
+        "custom_hooks = [dict(type='EarlyStoppingHook', monitor='mIoU', stopping_threshold=0.5)]",
+        3, 6, 'EarlyStoppingHook', 'mIoU reached 0.5',
+    ),
+    "a user's own hook": ("custom_hooks = [dict(type='StopAt', iteration=4)]", 4, 6, 'StopAt', 'enough'),
+    'a loop of epochs, stopped in the second': (
+        EPOCHS + "custom_hooks = [dict(type='StopAt', iteration=5)]", 8, 12, 'StopAt', 'enough',
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return tiny.write_data(tmp_path_factory.mktemp('stops') / 'data', train=8, val=2, side=40)
+
+
+def test_a_stop_is_a_finish_with_its_reason(data, tmp_path, capfd):
+    for name, (extra, done, length, hook, cause) in each(CASES.items()):
+        config = tiny.write_config(tmp_path, data, extra)
+        folder = tmp_path / f'{hook}{done}' / 'seed_1'
+        record = train(load_config(config), folder, seed=1)
+        assert (record['state'], record['iter'], record['max_iters']) == ('finished', done, length), name
+        reason = f'stopped by {hook} at {done} of {length}: {cause}'
+        assert record['reason'].startswith(reason)
+        run = read_run(folder)
+        assert run.counts and not run.partial and run.outcome == f'finished: {record["reason"]}'
+        capfd.readouterr()
+        words = ['train', str(config), '--work-dir', str(folder), '--resume', '--seed', '1']
+        assert main(words) == 0
+        assert f'a finished run ({reason}' in capfd.readouterr().out
+        assert main(['status', str(folder.parent), '--json']) == 0
+        assert json.loads(capfd.readouterr().out)[0]['reason'] == record['reason']
+        files = sorted(folder.glob('*.pth'))
+        assert main(['test', str(config), str(files[-1]), '--work-dir', str(tmp_path / f'test{done}')]) == 0
+    assert main(['report', str(tmp_path / 'EarlyStoppingHook6')]) == 0
+    assert 'seed 1 stopped by EarlyStoppingHook at 6 of 8' in ' '.join(capfd.readouterr().out.split())
+
+
+def test_a_stop_in_the_last_iteration_is_none(data, tmp_path):
+    cfg = load_config(tiny.write_config(tmp_path, data, "custom_hooks = [dict(type='StopAt', iteration=6)]"))
+    record = train(cfg, tmp_path / 'run', seed=1)
+    assert (record['state'], record['iter'], record['reason'], record['stopped']) == ('finished', 6, None, None)
+
+
+@pytest.mark.parametrize('when', ['before the note', 'after the note', 'before the stop'])
+def test_a_run_that_was_killed_stops_where_it_would_have(when, data, tmp_path, monkeypatch):
+    """MMEngine's hook keeps its count in no checkpoint: without more, the resumed run would train on."""
+    cfg = load_config(tiny.write_config(tmp_path, data, EARLY + NEVER_BETTER.format(2)))
+    expected = train(cfg, tmp_path / 'whole', seed=1)
+    with monkeypatch.context() as killed:
+        if when == 'before the stop':
+            step = RunRecord.add_evaluation
+
+            def add(self, number, *args, **kwargs):
+                step(self, number, *args, **kwargs)
+                self.writes = number < 4
+
+            killed.setattr(RunRecord, 'add_evaluation', add)
+        else:
+            note = Runner.note_stop
+
+            def stop(self, hook, **options):
+                self.record.writes = when == 'after the note'
+                note(self, hook, **options)
+                self.record.writes = False
+
+            killed.setattr(Runner, 'note_stop', stop)
+        train(cfg, tmp_path / 'run', seed=1)
+    assert read_run(tmp_path / 'run').state == 'broken'
+    if when == 'before the stop':
+        (tmp_path / 'run' / 'iter_6.pth').unlink()
+    record = train(cfg, tmp_path / 'run', resume=True)
+    for key in ('state', 'iter', 'reason', 'stopped'):
+        assert record[key] == expected[key]
+    assert record['last']['metrics'] == pytest.approx(expected['last']['metrics'])
+
+
+def test_an_arm_with_a_stopped_run_is_averaged(data, tmp_path, capfd):
+    short = "train_cfg.update(max_iters=3)\ncustom_hooks = [dict(type='StopAt', iteration=1, seed=2)]"
+    config = tiny.write_config(tmp_path, data, short + "\ntrain_cfg['val_interval'] = 1")
+    for seed in (1, 2, 3):
+        train(load_config(config), tmp_path / 'runs' / 'tiny' / f'seed_{seed}', seed=seed)
+    words = ['multi-seed', str(config), '--seeds', '1', '2', '3', '--work-dir', str(tmp_path / 'runs')]
+    assert main(words) == 0
+    assert 'tiny, seed 2: finished before, skipped' in capfd.readouterr().out
+    summary = json.loads((tmp_path / 'runs' / 'tiny' / 'summary.json').read_text())
+    assert summary['seeds'] == [1, 2, 3] and summary['last']['steps'] == {'1': 3, '2': 1, '3': 3}
+    assert not summary['unfinished']
