@@ -252,12 +252,8 @@ BY_FILE = {
         ('Fashion-MNIST: ten is a class', 'labels.max() > 9', 'labels.max() > 10'),
     ],
     'mmlape/datasets/transforms.py': [
-        ('labels: equal to the number of classes passes', '(labels >= self.num_classes)',
-         '(labels > self.num_classes)'),
-        ('labels: only 255 is ignored', '(labels != self.ignore_index)', 'True'),
-        ('labels: told as they are in training', 'int(label) + reduced for', 'int(label) for'),
-        ('images: no smallest side', 'require_size(path, width, height, self.smallest)',
-         'require_size(path, width, height, 1)'),
+        ('images: no smallest side', 'require_size(path, *image.size, self.smallest)',
+         'require_size(path, *image.size, 1)'),
     ],
     'mmlape/datasets/mini/make.py': [
         ("VTAB: test scans are training's", "'test': ('val', 2)", "'test': ('train', 2)"),
@@ -1020,7 +1016,10 @@ BY_FILE = {
         ('captions: key up to the last point', "base.partition('.')", "base.rpartition('.')"),
     ],
     'mmlape/datasets/formats/segmentation.py': [
-        ('checks: training ignores 255 only', "ignore_index=self.option('ignore_index')", 'ignore_index=255'),
+        ('checks: training ignores 255 only', 'ignore_index=ids.ignore_index', 'ignore_index=255'),
+        ('labels: one more than the classes passes', '(labels < self.first + self.num_classes)',
+         '(labels <= self.first + self.num_classes)'),
+        ('labels: only 255 is ignored', 'valid |= labels == label', 'valid |= labels == 255'),
         ('checks: label maps that a list leaves out', ' if not self.ann_file else []', ''),
     ],
     'mmlape/datasets/formats/classification.py': [

@@ -20,7 +20,7 @@ from torch import nn
 from mmlape.analysis.drawing import check_image_path, draw_sample, image_suffixes, write_image
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
-from mmlape.datasets.formats.base import open_image
+from mmlape.datasets.images import open_image
 from mmlape.datasets.sources import iter_heads, patch_size, set_num_classes
 from mmlape.engine.config import apply_options, load_config, parse_options
 from mmlape.engine.evaluator import TASKS

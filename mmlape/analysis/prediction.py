@@ -21,7 +21,7 @@ from mmlape.analysis.drawing import draw_sample
 from mmlape.analysis.inference import init_model, predict_batch
 from mmlape.checkpoint.plain_config import read_plain
 from mmlape.checkpoint.reading import read_checkpoint
-from mmlape.datasets.formats.base import open_image
+from mmlape.datasets.images import open_image
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.runs.record import RECORD, checkpoints, read_record
 

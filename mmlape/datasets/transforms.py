@@ -1,6 +1,6 @@
 """Loading transforms whose errors name the file, also from a data loader's worker process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import mmcv
 import numpy as np
@@ -8,8 +8,16 @@ from mmcv.transforms import BaseTransform
 from mmengine import Config
 
 from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.formats.base import DataSource, looks_truncated, open_image, require_size
-from mmlape.datasets.formats.segmentation import ignored_ids, unknown_labels_message
+from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.segmentation import LabelIds, require_image_size
+from mmlape.datasets.images import (
+    Annotated,
+    ImageLoader,
+    annotated_by_map,
+    read_label_map,
+    require_annotated_size,
+    require_size,
+)
 from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
@@ -46,9 +54,9 @@ class BrokenSampleError(DataError):
 class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
     """MMCV's transform of this name.
 
-    A missing, empty, truncated or too small image is an error that names it. OpenCV may fill the
-    missing part of a truncated file with grey, so a file without its end marker is decoded once
-    more by Pillow, which is strict.
+    A missing, empty, truncated or too small image, and one of another size than its annotations
+    say, is an error that names it. An image is turned by its EXIF tag, as MMCV's is, unless its
+    annotations are of the stored pixels: see `mmlape.datasets.images`.
 
     Args:
         *args: As MMCV's.
@@ -59,69 +67,87 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
     def __init__(self, *args, smallest: int = 1, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.smallest = smallest
+        backend_args = self.backend_args or self.file_client_args
+        self.loader = ImageLoader(self.color_type, self.imdecode_backend, backend_args)
 
     def transform(self, results: dict) -> dict | None:
-        """Load an image; raise BrokenSampleError where MMCV's raises anything, or returns a truncated image."""
+        """Load an image; raise BrokenSampleError if it cannot be trained on."""
         path = str(results['img_path'])
-        loaded = _load(path, super().transform, results)
-        if loaded is None:  # ignore_empty
-            return None
-        height, width = loaded['ori_shape']
         try:
-            if looks_truncated(path):
-                open_image(path)
-            require_size(path, width, height, self.smallest)
+            image = self.loader.load(path, lambda: _annotated(results))
+            require_size(path, *image.size, self.smallest)
+            if (known := _recorded(results)) is not None:
+                require_annotated_size(path, image.size, known.size, 'its annotation file')
         except DataError as error:
+            if self.ignore_empty:
+                return None
             raise BrokenSampleError(str(error)) from error
-        return loaded
+        results['img'] = image.pixels.astype(np.float32) if self.to_float32 else image.pixels
+        results['img_shape'] = results['ori_shape'] = image.pixels.shape[:2]
+        return results
+
+
+def _recorded(results: dict) -> Annotated | None:
+    """Return the size of an image with boxes, as its annotation file has it."""
+    if not {'instances', 'width', 'height'} <= results.keys():
+        return None
+    return Annotated((results['width'], results['height']))
+
+
+def _annotated(results: dict) -> Annotated | None:
+    """Return what boxes or a label map say of a sample's image."""
+    return _recorded(results) or annotated_by_map(results.get('seg_map_path'))
 
 
 @TRANSFORMS.register_module()
 class LoadSegAnnotations(BaseTransform):
-    """MMSegmentation's `LoadAnnotations`.
+    """MMSegmentation's `LoadAnnotations`, which takes ids modulo 256.
 
-    A label map that is broken or has an id outside the classes is an error. Such an id would end
-    training with a failed assertion in a CUDA kernel.
+    A label map that is broken, of another size than its image, or has an id outside the classes is
+    an error. Such an id would end training with a failed assertion in a CUDA kernel.
 
     Args:
-        num_classes: Ids 0 to num_classes - 1, after `reduce_zero_label`, are valid.
+        num_classes: So many ids are valid, from 0, or from 1 with ``reduce_zero_label``.
         ignore_index: A further valid id, beside 255, which `reduce_zero_label` gives.
-        **kwargs: As MMSegmentation's.
+        reduce_zero_label: As MMSegmentation's; None for the dataset's.
+        imdecode_backend: As MMSegmentation's.
+        backend_args: As MMSegmentation's.
     """
 
-    def __init__(self, num_classes: int, ignore_index: int = 255, **kwargs) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        ignore_index: int = 255,
+        reduce_zero_label: bool | None = None,
+        imdecode_backend: str = 'pillow',
+        backend_args: dict | None = None,
+    ) -> None:
         self.num_classes = num_classes
         self.ignore_index = ignore_index
-        self.load = TRANSFORMS.build(dict(type='mmseg.LoadAnnotations', **kwargs))
+        self.reduce_zero_label = reduce_zero_label
+        self.imdecode_backend = imdecode_backend
+        self.backend_args = backend_args
 
     def transform(self, results: dict) -> dict:
-        """Load a label map; raise BrokenSampleError if it is broken or has an id outside the classes."""
-        path = str(results['seg_map_path'])
-        loaded = _load(path, self.load, results)
-        labels = loaded['gt_seg_map']
-        unknown = np.unique(
-            labels[(labels >= self.num_classes) & (labels != self.ignore_index) & (labels != 255)]
-        )
-        if unknown.size:
-            reduced = bool(results.get('reduce_zero_label', False))
-            stored = [int(label) + reduced for label in unknown]
-            ignored = ignored_ids(self.ignore_index, reduced)
-            raise BrokenSampleError(
-                unknown_labels_message(path, stored, self.num_classes, reduced, ignored)
-            )
-        return loaded
-
-
-def _load(path: str, load: Callable[[dict], dict | None], results: dict) -> dict | None:
-    """Run a transform; turn whatever it raises into a BrokenSampleError."""
-    try:
-        return load(results)
-    except BrokenSampleError:
-        raise
-    except Exception as error:  # whatever a decoder may raise
+        """Load a label map; raise BrokenSampleError if it cannot be trained on."""
+        path, reduced = str(results['seg_map_path']), self.reduce_zero_label
+        if reduced is None:
+            reduced = bool(results['reduce_zero_label'])
+        ids = LabelIds(self.num_classes, reduced, self.ignore_index)
         try:
-            if '://' not in path:  # a member of an archive is no file
-                open_image(path)  # its message has the clearest reason
-        except DataError as known:
-            raise BrokenSampleError(str(known)) from error
-        raise BrokenSampleError(f'{path} cannot be read or decoded: {error!r}.') from error
+            stored = read_label_map(path, self.imdecode_backend, self.backend_args)
+            if 'ori_shape' in results:
+                require_image_size(path, stored, results['ori_shape'][:2][::-1])
+            ids.require(path, stored)
+        except DataError as error:
+            raise BrokenSampleError(str(error)) from error
+        labels = stored.astype(np.uint8)  # those that are left are at most 255
+        if reduced:
+            labels = np.where((labels == 0) | (labels == 255), np.uint8(255), labels - np.uint8(1))
+        if results.get('label_map') is not None:
+            old = labels.copy()
+            for label, new in results['label_map'].items():
+                labels[old == label] = new
+        results['gt_seg_map'] = labels
+        results['seg_fields'].append('gt_seg_map')
+        return results

@@ -211,14 +211,15 @@ def test_label_maps(mini):
         ('error', 'label outside the classes'): names[0],
         ('warning', 'image without labels'): names[1],
         ('error', 'label map of another size'): names[2],
-        ('error', 'label map with colours'): names[3],
-        ('error', 'unreadable label map'): names[4],
+        ('error', 'unreadable label map'): names[3],
         ('error', 'label map missing'): names[5],
         ('warning', 'label map without image'): names[6],
     }
     for (severity, kind), name in expected.items():
-        assert issues[('train', severity, kind)].count == 1
+        assert issues[('train', severity, kind)].count == 1 + (kind == 'unreadable label map')
         assert name in issues[('train', severity, kind)].examples[0]
+    colours, broken = issues[('train', 'error', 'unreadable label map')].examples
+    assert 'has 3 channels' in colours and names[4] in broken
     assert {key[1:] for key in issues if key[0] == 'train'} - set(expected) <= {('warning', 'class that never occurs')}
 
 

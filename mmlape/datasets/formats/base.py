@@ -12,69 +12,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmengine.logging import print_log
-from PIL import Image
 
+from mmlape.datasets.images import (
+    EITHER,
+    STORED,
+    WITHOUT_TAG,
+    Annotated,
+    ImageLoader,
+    LoadedImage,
+    require_size,
+)
 from mmlape.datasets.sources import class_palette, default_argument, read_lines
 from mmlape.errors import DataError
 
-_AGAIN = 'Download or unpack it again, or remove it from the dataset.'
-END_MARKERS = {'.jpg': b'\xff\xd9', '.jpeg': b'\xff\xd9', '.png': b'IEND'}
 ERROR, WARNING = 'error', 'warning'
 MAX_EXAMPLES = 5
 MAX_NAMES = 8
 QUICKLY_FOUND = 100_000  # so many files of a list are looked up in about a second
-TAIL_BYTES = 4096  # some cameras append data after the end marker
-
-
-def open_image(path: str) -> Image.Image:
-    """Decode a complete image.
-
-    Raises:
-        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the
-            message names it.
-    """
-    try:
-        if os.path.getsize(path) == 0:
-            raise DataError(f'Image {path} is empty (0 bytes). {_AGAIN}')
-        image = Image.open(path)
-        image.load()
-    except FileNotFoundError as error:
-        raise DataError(f'Image {path} does not exist. {_AGAIN}') from error
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error)
-        if isinstance(error, Image.UnidentifiedImageError):
-            reason = reason.partition(':')[0]
-        raise DataError(f'Image {path} cannot be read: {reason}. {_AGAIN}') from error
-    if image.mode == 'F':
-        raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
-    return image
 
 
 def below_here(path: str) -> str:
     """Say which folder a relative path starts from; '' for an absolute one."""
     return '' if os.path.isabs(path) else f' below {os.getcwd()}'
-
-
-def looks_truncated(path: str) -> bool:
-    """Return whether a local JPEG or PNG file lacks its end marker.
-
-    Cheap, to be confirmed with `open_image`.
-    """
-    marker = END_MARKERS.get(os.path.splitext(path)[1].lower())
-    if marker is None or not os.path.isfile(path):
-        return False
-    with open(path, 'rb') as file:
-        file.seek(max(0, os.path.getsize(path) - TAIL_BYTES))
-        return marker not in file.read()
-
-
-def require_size(path: str, width: int, height: int, smallest: int) -> None:
-    """Raise DataError if a side of an image is below ``smallest``, the side of a model's patch."""
-    if min(width, height) < smallest:
-        raise DataError(
-            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} '
-            'patch. Enlarge it, or remove it from the dataset.'
-        )
 
 
 @dataclass(frozen=True)
@@ -168,6 +127,7 @@ class ImageFacts:
 
     issues: list[DataIssue] = field(default_factory=list)
     labels: Counter = field(default_factory=Counter)
+    unlabelled: int = 0  # the pixels of its label map that have no label
 
 
 class DataSource:
@@ -306,6 +266,10 @@ class DataSource:
         May run in a thread.
         """
 
+    def annotated(self, entry: ImageEntry) -> Annotated | None:
+        """Return what an entry's boxes or label map say of its image's pixels; None without any."""
+        return None
+
     def structure_issues(self, complete: bool) -> Iterator[DataIssue]:
         """Run `check_structure`, with its `DataError` as a last issue."""
         try:
@@ -318,15 +282,18 @@ class DataSource:
 
         May run in a thread.
         """
-        try:
-            image = open_image(entry.path)
-        except DataError as error:
-            return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
         facts = ImageFacts()
         try:
-            require_size(entry.path, image.width, image.height, smallest)
+            image = ImageLoader.of(self.cfg.get('pipeline')).load(
+                entry.path, lambda: self.annotated(entry)
+            )
+        except DataError as error:
+            return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
+        try:
+            require_size(entry.path, *image.size, smallest)
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
+        facts.issues += _orientation_issues(entry.path, image)
         self.check_annotation(entry, image.size, facts)
         return facts
 
@@ -375,6 +342,24 @@ class DataSource:
             f'data_root={root} to take classes and num_classes from the data, or set '
             f'metainfo=dict(classes=...) of the {self.split} dataset.',
         )
+
+
+def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
+    """Warn of an image whose annotations are, or may be, of the stored pixels."""
+    if image.annotated == STORED:
+        message = (
+            f'Image {path} has the EXIF orientation {image.tag}, but its annotations are of the '
+            'stored pixels, so it is loaded without being turned; other programs turn it. To '
+            f'remove the tag: {WITHOUT_TAG}.'
+        )
+        yield DataIssue(WARNING, 'image annotated as stored', message)
+    elif image.annotated == EITHER:
+        message = (
+            f'Image {path} is turned by its EXIF orientation {image.tag} when it is loaded. If its '
+            'annotations are of the stored pixels, which have the same size, they are of other '
+            f'places, and scores are near 0. To remove the tag: {WITHOUT_TAG}.'
+        )
+        yield DataIssue(WARNING, 'image with an orientation', message)
 
 
 def files_below(

@@ -17,6 +17,7 @@ from mmlape.datasets.formats.base import (
     ImageFacts,
     shorten,
 )
+from mmlape.datasets.images import Annotated, require_annotated_size
 from mmlape.errors import DataError
 from mmlape.files import file_version, parse_json
 
@@ -297,11 +298,13 @@ class CocoSource(DataSource):
                 message = f'Annotation file {self.ann_file} has the {what} {shorten(values)} more than once.'
                 yield DataIssue(severity, f'duplicate {what}', message, len(values))
 
+    def annotated(self, entry: ImageEntry) -> Annotated:
+        """Return the size of an image's record."""
+        return Annotated((entry.annotation['width'], entry.annotation['height']))
+
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Compare the size of an image with its record's."""
-        record = entry.annotation
-        # a camera's rotation tag swaps them
-        if sorted(size) != sorted((record['width'], record['height'])):
-            stored = f'{record["width"]} x {record["height"]}'
-            message = f'Image {entry.path} is {size[0]} x {size[1]} pixels, but {self.ann_file} has {stored}.'
-            facts.issues.append(DataIssue(ERROR, 'image of another size', message))
+        try:
+            require_annotated_size(entry.path, size, self.annotated(entry).size, self.ann_file)
+        except DataError as error:
+            facts.issues.append(DataIssue(ERROR, 'image of another size', str(error)))

@@ -4,6 +4,8 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mmengine.logging import print_log
@@ -16,9 +18,9 @@ from mmlape.datasets.formats.base import (
     ImageEntry,
     ImageFacts,
     files_below,
-    open_image,
     shorten,
 )
+from mmlape.datasets.images import Annotated, annotated_by_map, read_label_map, step_of
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
@@ -74,12 +76,24 @@ class SegmentationSource(DataSource):
             self.cfg.update(options, type=f'{scope}.BaseSegDataset' if scope else 'BaseSegDataset')
         super().set_classes(classes)
 
+    @property
+    def ids(self) -> 'LabelIds':
+        """The ids that its label maps may have: of all classes where a dataset selects some."""
+        ignore_index = self.option('ignore_index')
+        return LabelIds(
+            len(self.class_metainfo or self.classes or ()),
+            bool(self.option('reduce_zero_label')),
+            255 if ignore_index is None else ignore_index,
+        )
+
     def guarded_transforms(self) -> dict[str, dict]:
         """Check label ids while loading."""
-        ids = dict(
-            num_classes=len(self.classes or ()) or 255, ignore_index=self.option('ignore_index')
+        ids = self.ids
+        guard = dict(
+            type='mmlape.LoadSegAnnotations',
+            num_classes=ids.num_classes or 255,
+            ignore_index=ids.ignore_index,
         )
-        guard = dict(type='mmlape.LoadSegAnnotations', **ids)
         return {'LoadAnnotations': guard, 'mmseg.LoadAnnotations': guard}
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
@@ -114,10 +128,6 @@ class SegmentationSource(DataSource):
         self.summary.path, self.summary.images = self.image_dir, len(stems)
         # ids refer to all of them where a dataset selects some
         self.summary.classes = known or self.classes
-        self.num_ids, self.first = (
-            len(self.summary.classes),
-            int(bool(self.option('reduce_zero_label'))),
-        )
         yield from self._pair_files(stems)
 
     def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
@@ -142,62 +152,104 @@ class SegmentationSource(DataSource):
             for stem in stems
         ]
 
+    def _map_options(self) -> dict[str, Any]:
+        """Return how the pipeline reads label maps."""
+        step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
+        return dict(
+            backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args')
+        )
+
+    def annotated(self, entry: ImageEntry) -> Annotated | None:
+        """Return the size of a label map, and its own tag."""
+        return annotated_by_map(entry.annotation, **self._map_options())
+
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Check the size and the ids of a label map, and count its pixels."""
-        path = entry.annotation
+        path, ids = entry.annotation, self.ids
         if path is None:
             return
         try:
-            labels = np.asarray(open_image(path))
+            labels = read_label_map(path, **self._map_options())
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'unreadable label map', str(error)))
             return
-        if labels.ndim != 2:
-            message = (
-                f'Label map {path} has {labels.shape[-1]} channels; it must have one, of label ids.'
-            )
-            facts.issues.append(DataIssue(ERROR, 'label map with colours', message))
-            return
-        if labels.shape[::-1] != size:
-            message = f'Label map {path} is {labels.shape[1]} x {labels.shape[0]} pixels, its image {size}.'
-            facts.issues.append(DataIssue(ERROR, 'label map of another size', message))
-        own = self.option('ignore_index')
-        ignored = ignored_ids(255 if own is None else own, bool(self.first))
-        ids, counts = np.unique(labels, return_counts=True)
-        pixels = Counter(
-            {int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored}
-        )
-        unknown = sorted(
-            label for label in pixels if not self.first <= label < self.first + self.num_ids
-        )
+        try:
+            require_image_size(path, labels, size)
+        except DataError as error:
+            facts.issues.append(DataIssue(ERROR, 'label map of another size', str(error)))
+        counts = ids.count(labels)
+        facts.unlabelled = sum(counts[label] for label in ids.ignored)
+        unknown = [label for label in counts if label not in ids]
         if unknown:
-            message = unknown_labels_message(path, unknown, self.num_ids, bool(self.first), ignored)
+            message = ids.unknown_message(path, unknown)
             facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
-        elif not pixels:
+        elif facts.unlabelled == labels.size:
             message = f'Label map {path} has no labelled pixel.'
             facts.issues.append(DataIssue(WARNING, 'image without labels', message))
         facts.labels = Counter(
-            {label - self.first: count for label, count in pixels.items() if label not in unknown}
+            {
+                label - ids.first: count
+                for label, count in counts.items()
+                if label in ids and label not in ids.ignored
+            }
         )
 
 
-def ignored_ids(ignore_index: int, reduce_zero_label: bool) -> set[int]:
-    """Return the ids, as stored in the file, of unlabelled pixels.
+def require_image_size(path: str, labels: np.ndarray, size: tuple[int, int]) -> None:
+    """Raise DataError if a label map has another size than its image, (width, height)."""
+    if labels.shape[::-1] != tuple(size):
+        raise DataError(
+            f'Label map {path} is {labels.shape[1]} x {labels.shape[0]} pixels, its image '
+            f'{size[0]} x {size[1]}: each pixel of the image needs its label.'
+        )
 
-    ``ignore_index`` is after ``reduce_zero_label``.
-    """
-    return {255, 0, ignore_index + 1} if reduce_zero_label else {255, ignore_index}
 
+@dataclass(frozen=True)
+class LabelIds:
+    """The ids that label maps may have, as the files have them."""
 
-def unknown_labels_message(
-    path: str, labels: list[int], num_classes: int, reduce_zero_label: bool, ignored: set[int]
-) -> str:
-    """Return the message about label ids, as stored in the file, that no class has."""
-    first, last = int(reduce_zero_label), num_classes - 1 + int(reduce_zero_label)
-    ids = ', '.join(map(str, labels[:8])) + (', ...' if len(labels) > 8 else '')
-    unlabelled = ' and '.join(str(label) for label in sorted(ignored) if label < 256)
-    return (
-        f'Label map {path} has the label id {ids}, but the dataset has {num_classes} classes: '
-        f'ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. '
-        'Correct the label map, or the classes and reduce_zero_label of the dataset.'
-    )
+    num_classes: int
+    reduce_zero_label: bool  # 0 is no label, and the classes begin with 1
+    ignore_index: int  # of unlabelled pixels, beside 255, after ``reduce_zero_label``
+
+    @property
+    def first(self) -> int:
+        """The id of the first class."""
+        return int(self.reduce_zero_label)
+
+    @property
+    def ignored(self) -> tuple[int, ...]:
+        """The ids of unlabelled pixels, in order."""
+        reduced = {255, 0, self.ignore_index + 1}
+        return tuple(sorted(reduced if self.reduce_zero_label else {255, self.ignore_index}))
+
+    def __contains__(self, label: int) -> bool:
+        """Return whether an id is one of a class, or of unlabelled pixels."""
+        return self.first <= label < self.first + self.num_classes or label in self.ignored
+
+    def count(self, labels: np.ndarray) -> Counter[int]:
+        """Return how many pixels have each id."""
+        ids, counts = np.unique(labels, return_counts=True)
+        return Counter(dict(zip(ids.tolist(), counts.tolist())))
+
+    def require(self, path: str, labels: np.ndarray) -> None:
+        """Raise DataError if a label map has an id that no class has."""
+        valid = (labels >= self.first) & (labels < self.first + self.num_classes)
+        for label in self.ignored:
+            valid |= labels == label
+        if not valid.all():
+            raise DataError(self.unknown_message(path, np.unique(labels[~valid]).tolist()))
+
+    def unknown_message(self, path: str, labels: list[int]) -> str:
+        """Return the message about ids that no class has."""
+        first, last = self.first, self.first + self.num_classes - 1
+        ids = ', '.join(map(str, labels[:8])) + (', ...' if len(labels) > 8 else '')
+        unlabelled = ' and '.join(str(label) for label in self.ignored if label < 256)
+        fix = 'Correct the label map, or the classes and reduce_zero_label of the dataset.'
+        if labels == [last + 1] and not self.reduce_zero_label:
+            fix = f'If ids begin with 1, subtract 1, or set reduce_zero_label=True. {fix}'
+        return (
+            f'Label map {path} has the label id {ids}, but the dataset has {self.num_classes} '
+            f'classes: ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. '
+            f'{fix}'
+        )

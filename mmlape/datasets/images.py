@@ -1,0 +1,272 @@
+"""Images and label maps as training decodes them: by the backend of the pipeline, and turned as their annotations are.
+
+A camera stores pixels as its sensor lies, and writes into a tag of EXIF how they are to be turned. OpenCV and Pillow
+turn an image when they load it. Its boxes or its label map are of the image as it is shown, or of the stored pixels:
+their size tells which, unless both have one size.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cv2
+import mmcv
+import numpy as np
+from mmengine import fileio
+from PIL import Image
+
+from mmlape.errors import DataError
+
+AGAIN = 'Download or unpack it again, or remove it from the dataset.'
+MOST_PIXELS = 2**30  # which OpenCV reads by default
+TAIL_BYTES = 4096  # some cameras append data after the end marker
+JPEG, PNG, TIFF = b'\xff\xd8', b'\x89PNG', (b'II*\0', b'MM\0*')
+END_MARKERS = {JPEG: b'\xff\xd9', PNG: b'IEND'}
+ORIENTATION = 0x112
+WITHOUT_TAG = 'exiftool -all:Orientation= FILE'
+STORED, EITHER = 'stored', 'either'  # the pixels that annotations are of
+
+# Pillow refuses images of twice this number, and warns of those above it: it is to read what OpenCV reads
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+# of its lines about a broken file, none has the file's name; the error has the reason
+cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+
+
+def open_image(path: str, content: bytes | None = None) -> Image.Image:
+    """Decode a complete image by Pillow, which is strict.
+
+    Raises:
+        DataError: The file is missing, empty, truncated, too large or no image, or its pixels are
+            floats; the message names it.
+    """
+    content = read_bytes(path) if content is None else content
+    try:
+        image = Image.open(io.BytesIO(content))
+        if image.width * image.height > MOST_PIXELS:
+            raise DataError(
+                f'Image {path} is {image.width} x {image.height} pixels, more than the 2^30 that '
+                'OpenCV reads: cut it into parts.'
+            )
+        image.load()
+    except DataError:
+        raise
+    except Exception as error:  # whatever a decoder raises
+        reason = str(error)
+        if isinstance(error, Image.UnidentifiedImageError):
+            reason = reason.partition(' <')[0]  # the object that was read from
+        raise DataError(f'Image {path} cannot be read: {reason}. {AGAIN}') from error
+    if image.mode == 'F':
+        raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
+    return image
+
+
+def read_bytes(path: str, backend_args: dict | None = None) -> bytes:
+    """Read a file, which may be in an archive or elsewhere; raise DataError if it is missing or empty."""
+    try:
+        content = fileio.get(path, backend_args=backend_args)
+    except FileNotFoundError as error:
+        reason = f' ({error})' if '://' in path else ''
+        raise DataError(f'Image {path} does not exist{reason}. {AGAIN}') from error
+    except Exception as error:  # those of a storage
+        raise DataError(f'Image {path} cannot be read: {error}. {AGAIN}') from error
+    if not content:
+        raise DataError(f'Image {path} is empty (0 bytes). {AGAIN}')
+    return content
+
+
+def decode(content: bytes, path: str, color_type: str, backend: str) -> np.ndarray:
+    """Decode an image as MMCV's loading transforms do.
+
+    OpenCV 4 fills the missing part of a truncated file with grey, so a file without its end marker
+    is decoded once more by Pillow.
+
+    Raises:
+        DataError: It is broken, or the backend does not read such files.
+    """
+    try:
+        pixels = mmcv.imfrombytes(content, flag=color_type, backend=backend)
+    except Exception as error:  # whatever a decoder raises
+        open_image(path, content)  # its message has the clearest reason
+        raise DataError(f'Image {path} cannot be decoded by {backend}: {error!r}.') from error
+    if pixels is None:
+        known = open_image(path, content)
+        raise DataError(
+            f'Image {path} is a {known.format} ({known.mode}) that Pillow reads and OpenCV does '
+            'not, by which images are loaded: save it as PNG or JPEG, with 8 bits a channel.'
+        )
+    if lacks_end(content):
+        open_image(path, content)
+    return pixels
+
+
+def lacks_end(content: bytes) -> bool:
+    """Return whether a JPEG or PNG file lacks its end marker."""
+    return any(
+        content.startswith(start) and end not in content[-TAIL_BYTES:]
+        for start, end in END_MARKERS.items()
+    )
+
+
+def orientation(content: bytes) -> int:
+    """Return the tag by which an image is to be turned when it is shown, 2 to 8; 1 for none."""
+    # Pillow decodes a PNG that has no such chunk, as one may follow the pixels
+    if content.startswith(PNG) and b'eXIf' not in content:
+        return 1
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            tag = image.getexif().get(ORIENTATION)
+    except Exception:  # of a format that OpenCV reads alone, or broken metadata
+        return 1
+    return tag if tag in range(2, 9) else 1
+
+
+def require_size(path: str, width: int, height: int, smallest: int) -> None:
+    """Raise DataError if a side of an image is below ``smallest``, the side of a model's patch."""
+    if min(width, height) < smallest:
+        raise DataError(
+            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} '
+            'patch. Enlarge it, or remove it from the dataset.'
+        )
+
+
+class Annotated(NamedTuple):
+    """What an image's annotations say of its pixels."""
+
+    size: tuple[int, int]  # width and height
+    tag: int = 1  # of a label map, which is loaded without being turned
+
+
+class LoadedImage(NamedTuple):
+    """An image, as training gets it."""
+
+    pixels: np.ndarray
+    tag: int = 1  # by which it was turned, or was not
+    # of which pixels the annotations are: '' those of ``pixels``, `STORED` or `EITHER`
+    annotated: str = ''
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.pixels.shape[1], self.pixels.shape[0]
+
+
+@dataclass(frozen=True)
+class ImageLoader:
+    """Loads images as a pipeline's `LoadImageFromFile` with these options does."""
+
+    color_type: str = 'color'
+    imdecode_backend: str = 'cv2'
+    backend_args: dict | None = None
+
+    @classmethod
+    def of(cls, pipeline: Iterable[Mapping] | None) -> 'ImageLoader':
+        """Return the loader of a pipeline's configuration."""
+        given = step_of(pipeline, 'LoadImageFromFile')
+        return cls(**{key: given[key] for key in cls.__dataclass_fields__ if key in given})
+
+    def load(
+        self, path: str, annotated: Callable[[], Annotated | None] | None = None
+    ) -> LoadedImage:
+        """Load an image, turned by its tag unless its annotations are of the stored pixels.
+
+        Args:
+            path: The file.
+            annotated: Returns what the annotations say, where a tag makes it matter; None for
+                images without boxes or label maps.
+
+        Raises:
+            DataError: The file is missing, broken, or of a format that the backend does not read.
+        """
+        content = read_bytes(path, self.backend_args)
+        pixels = decode(content, path, self.color_type, self.imdecode_backend)
+        turns = annotated is not None and self.color_type in ('color', 'grayscale')
+        tag = orientation(content) if turns else 1
+        known = annotated() if annotated is not None and tag > 1 else None
+        if known is None:
+            return LoadedImage(pixels)
+        shown = LoadedImage(pixels, tag)
+        stored_size = shown.size[::-1] if tag >= 5 else shown.size
+        if known.tag == tag or known.size == stored_size != shown.size:
+            if content.startswith(TIFF):  # which every backend turns, whatever it is asked
+                return shown
+            stored = decode(
+                content, path, f'{self.color_type}_ignore_orientation', self.imdecode_backend
+            )
+            return LoadedImage(stored, tag, STORED)
+        return (
+            LoadedImage(pixels, tag, EITHER) if known.size == shown.size == stored_size else shown
+        )
+
+
+def step_of(pipeline: Iterable[Mapping] | None, name: str) -> Mapping[str, Any]:
+    """Return the first transform of this name, of whichever package, of a pipeline; empty for none."""
+    for step in pipeline or ():
+        if str(step.get('type')).rpartition('.')[2] == name:
+            return step
+    return {}
+
+
+def require_annotated_size(
+    path: str, size: tuple[int, int], annotated: tuple[int, int], where: str
+) -> None:
+    """Raise DataError if an image has another size, (width, height), than its annotations in ``where`` say."""
+    if size != annotated:
+        exchanged = ': width and height are exchanged' * (size[::-1] == annotated)
+        raise DataError(
+            f'Image {path} is {size[0]} x {size[1]} pixels, but {where} has {annotated[0]} x '
+            f'{annotated[1]}{exchanged}. Correct the annotations, or replace the image.'
+        )
+
+
+def read_label_map(
+    path: str, backend: str = 'pillow', backend_args: dict | None = None
+) -> np.ndarray:
+    """Read the label ids of an image, (H, W), as integers of whichever width.
+
+    Raises:
+        DataError: The file is missing, broken, or has colours, floats or a lossy compression.
+    """
+    content = read_bytes(path, backend_args)
+    if content.startswith(JPEG):
+        raise DataError(
+            f'Label map {path} is a JPEG, whose compression changes label ids: write it as PNG, '
+            'from the labels before they were compressed.'
+        )
+    labels = decode(content, path, 'unchanged', backend)
+    if labels.ndim == 3 and labels.shape[2] == 1:
+        labels = labels[:, :, 0]
+    if labels.ndim != 2:
+        raise DataError(_colours_message(path, labels))
+    if labels.dtype.kind not in 'biu':
+        raise DataError(
+            f'Label map {path} has pixels that are floats: write it with integers of 8 bits.'
+        )
+    return labels.astype(np.uint8) if labels.dtype == bool else labels
+
+
+def _colours_message(path: str, labels: np.ndarray) -> str:
+    start = f'Label map {path} has {labels.shape[-1]} channels; it must have one, of label ids'
+    if (labels[..., :1] == labels[..., :3]).all() and labels.shape[-1] > 2:
+        return f'{start}. The first three are equal: keep one, image[:, :, 0], as PNG.'
+    colours = np.unique(labels.reshape(-1, labels.shape[-1])[:100_000], axis=0)
+    return (
+        f'{start}. Its {len(colours)} colours, the first {tuple(colours[0].tolist())}, are to be '
+        'replaced by the ids of their classes, as PNG with one channel.'
+    )
+
+
+def annotated_by_map(
+    path: str | None, backend: str = 'pillow', backend_args: dict | None = None
+) -> Annotated | None:
+    """Return what a label map says of its image's pixels; None if there is none, or it cannot be read."""
+    try:
+        content = read_bytes(path, backend_args) if path else b''
+        labels = read_label_map(path, backend, backend_args) if path else None
+    except DataError:
+        return None
+    if labels is None:
+        return None
+    # TIFF files are turned
+    tag = 1 if content.startswith(TIFF) else orientation(content)
+    return Annotated((labels.shape[1], labels.shape[0]), tag)
