@@ -11,9 +11,8 @@ import mmlape
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, ViTAdapter, ViTPyramid
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.biased import biased_attention
 from mmlape.models.position import AttentionSlot
-from mmlape.models.position.beit import BEiTBias, gather_bias, pair_index, resize_offsets, step_ratio
+from mmlape.models.position.beit import BEiTBias, resize_offsets, step_ratio
 from mmlape.models.position.relative_bias import TABLE
 
 TABLES = {'finer': (14, 20), 'crop': (14, 8), 'fitted': (6, 9)}
@@ -95,38 +94,6 @@ def test_entries_of_the_class_token():
     torch.testing.assert_close(bias[:, 1:, 1:], encoding.bias(attn, (2, 2)).detach())
 
 
-@pytest.mark.parametrize('grid, num_prefix', [((3, 5), 1), ((4, 2), 0)])
-def test_biases_copied_in_runs_are_those_of_the_index(grid, num_prefix):
-    """Values and gradients, also of a gradient that is not contiguous."""
-    table = torch.randn((2 * grid[0] - 1) * (2 * grid[1] - 1) + 3 * num_prefix, 2, dtype=torch.float64)
-    one, other = table.clone().requires_grad_(), table.clone().requires_grad_()
-    fast = gather_bias(one, grid, num_prefix)
-    slow = other[pair_index(grid, num_prefix, table.device)].permute(2, 0, 1)
-    assert torch.equal(fast, slow)
-    weights = torch.randn_like(fast).mT
-    (fast * weights).sum().backward()
-    (slow * weights).sum().backward()
-    torch.testing.assert_close(one.grad, other.grad)
-
-
-@pytest.mark.parametrize('shared', [True, False])
-def test_a_trained_bias_has_the_gradients_of_the_plain_formula(shared, monkeypatch):
-    monkeypatch.setattr('mmlape.models.layers.biased.SMALLEST', 2)
-    inputs = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]
-    inputs.append(torch.randn(1 if shared else 2, 3, 5, 5, dtype=torch.float64))
-    ours, plain = ([x.clone().requires_grad_() for x in inputs] for _ in range(2))
-    q, k, v, bias = plain
-    out = biased_attention(*ours)
-    assert 'BiasedAttention' in type(out.grad_fn).__name__
-    expected = (q @ k.mT / 2 + bias).softmax(-1) @ v
-    torch.testing.assert_close(out, expected)
-    weights = torch.randn_like(out)
-    (out * weights).sum().backward()
-    (expected * weights).sum().backward()
-    for a, b in zip(ours, plain, strict=True):
-        torch.testing.assert_close(a.grad, b.grad)
-
-
 def test_biases_of_queries_and_values():
     """They are a complete bias whose part for keys is zero."""
     some, every = MultiheadAttention(24, 3, qkv_bias='qv'), MultiheadAttention(24, 3)
@@ -171,8 +138,8 @@ def test_the_pyramid_does_not_read_the_class_token():
     first = model(image)
     assert set(seen) == {16}
     with torch.no_grad():
-        model.cls_token.add_(1)
-    assert not torch.allclose(first[2], model(image)[2])
+        model.cls_token.copy_(torch.randn_like(model.cls_token))  # a constant would be lost in the norms
+    assert (model(image)[2] - first[2]).norm() > 1e-3 * first[2].norm()
 
 
 @pytest.mark.parametrize(

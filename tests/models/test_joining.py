@@ -22,8 +22,6 @@ from mmlape.models.position import (
     kinds,
     resolve_position,
 )
-from mmlape.models.position import joining as joining_module
-from mmlape.models.position.joining import chained_norm
 
 ABSOLUTE_PE = ('learnable', 'sincos1d', 'sincos2d')
 PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
@@ -169,48 +167,3 @@ def test_the_stream_of_every_joining_reaches_the_grid_of_the_next_stage(tiny_arc
         assert len(merged) == 4 and all(torch.equal(a, merge(b)) for a, b in zip(merged, stream, strict=True))
     else:
         assert merged.shape == (1, 4, 4 * 48) and torch.equal(merged, merge(stream))
-
-
-def kept_and_gradients(model, image):
-    """Bytes that a forward keeps for its backward, and the gradients."""
-    storages = {}
-
-    def keep(tensor):
-        storages[tensor.untyped_storage().data_ptr()] = (
-            tensor.untyped_storage()
-        )  # alive, so that none is counted twice
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        out = model(image)[0]
-    kept = sum(storage.nbytes() for storage in storages.values())
-    return kept, torch.autograd.grad(out.square().sum(), list(model.parameters()))
-
-
-@pytest.mark.parametrize('options', [dict(), dict(pe_norm='channel-norm'), dict(with_cp=True)])
-def test_the_chain_of_norms_keeps_nothing(tiny_arch, options, monkeypatch):
-    """LaPE keeps what the default PE keeps, and its gradients are those of a chain that is kept, to the bit."""
-    image = torch.randn(1, 3, 40, 56)  # another grid: the table is resized
-    model = vit(arch=tiny_arch, pe_joining='lape', **options)
-    kept, found = kept_and_gradients(model, image)
-    if not options:
-        assert kept == kept_and_gradients(vit(arch=tiny_arch), image)[0]
-    monkeypatch.setattr(joining_module, 'chained_norm', lambda norm, pe: norm(pe))
-    before, expected = kept_and_gradients(model, image)
-    if 'with_cp' in options:  # which computes the chain again anyway
-        assert kept <= before
-    else:
-        assert kept < before
-    for mine, theirs in zip(found, expected, strict=True):
-        assert torch.equal(mine, theirs)
-
-
-def test_a_chain_runs_backward_twice_and_refuses_second_derivatives(tiny_arch):
-    model = vit(arch=tiny_arch, pe_joining='lape')
-    loss = model(torch.randn(1, 3, 32, 32))[0].square().sum()
-    first, second = (torch.autograd.grad(loss, model.pos_embed, retain_graph=True)[0] for _ in range(2))
-    assert torch.equal(first, second)
-    norm, pe = torch.nn.LayerNorm(8), torch.randn(1, 3, 8, requires_grad=True)
-    (gradient,) = torch.autograd.grad(chained_norm(norm, pe).square().sum(), pe, create_graph=True)
-    with pytest.raises(RuntimeError, match='once_differentiable'):
-        gradient.sum().backward()

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, assemble, ceil_div, partition
-from mmlape.models.layers.biased import biased_attention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, attaching
 
@@ -132,9 +131,7 @@ class MultiheadAttention(nn.Module):
             q, k = encoding.rotate(self, q, k, hw)
         dropout = self.attn_drop_rate if self.training else 0.0
         if not any(encoding.reads_weights for encoding in self.encodings):
-            if bias is not None:
-                return biased_attention(q, k, v, bias, dropout)
-            return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
         logits = q @ k.mT * self.head_dims**-0.5
         weights = F.dropout((logits if bias is None else logits + bias).softmax(-1), dropout)
         out = weights @ v

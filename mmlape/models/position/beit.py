@@ -9,17 +9,15 @@ ones at its negative, where q in [1.01, 1.5] takes offset n to m. A cubic spline
 new offsets -m, ..., m. So the steps are fine where offsets are small.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
-from mmlape.models.grid import Grid, cached_tensor, is_recorded, square_grid
+from mmlape.models.grid import Grid, cached_tensor, square_grid
 from mmlape.models.position.base import AttentionSlot
 from mmlape.models.position.relative_bias import (
     CLASS_ENTRIES,
@@ -113,63 +111,8 @@ def pair_index(grid: Grid, num_prefix: int, device: torch.device) -> Tensor:
 
 
 def gather_bias(table: Tensor, grid: Grid, num_prefix: int) -> Tensor:
-    """Return the entries of every (query, key) pair, (heads, P + N, P + N), of a table for a grid.
-
-    On the CPU they are copied in runs of N values, four times as fast as one by one, and summed so in the backward.
-    """
-    if table.device.type != 'cpu' or is_recorded():
-        return table[pair_index(tuple(grid), num_prefix, table.device)].permute(2, 0, 1)
-    return _Gather.apply(table, grid, num_prefix)
-
-
-class _Gather(torch.autograd.Function):
-    """The bias of row i, column j and row k, column l of a grid (h, w) is ``table[i - k + h - 1, j - l + w - 1]``."""
-
-    @staticmethod
-    def forward(table: Tensor, grid: Grid, num_prefix: int) -> Tensor:
-        (rows, columns), first = grid, (2 * grid[0] - 1) * (2 * grid[1] - 1)
-        count = num_prefix + rows * columns
-        bias = table.new_empty(table.shape[1], count, count)
-        image = (
-            table[:first].t().unflatten(1, (2 * rows - 1, -1)).flip(1)
-        )  # (heads, 2 h - 1, 2 w - 1), by k - i
-        of_columns = (
-            image.unfold(2, columns, 1).flip(3).transpose(1, 2).contiguous()
-        )  # (heads, j, k - i, l)
-        for i, view in enumerate(_by_row(bias, grid, num_prefix)):
-            view.copy_(of_columns[:, :, rows - 1 - i : 2 * rows - 1 - i])
-        if num_prefix:
-            bias[:, 0, 1:], bias[:, 1:, 0] = table[first, :, None], table[first + 1, :, None]
-            bias[:, 0, 0] = table[first + 2]
-        return bias
-
-    @staticmethod
-    def setup_context(ctx, inputs: tuple[Tensor, Grid, int], output: Tensor) -> None:
-        _, ctx.grid, ctx.num_prefix = inputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        rows, columns = ctx.grid
-        heads = len(gradient)
-        of_columns = gradient.new_zeros(heads, columns, 2 * rows - 1, columns)
-        for i, view in enumerate(_by_row(gradient, ctx.grid, ctx.num_prefix)):
-            of_columns[:, :, rows - 1 - i : 2 * rows - 1 - i] += view
-        image = gradient.new_zeros(heads, 2 * rows - 1, 2 * columns - 1)
-        for j in range(columns):
-            image[:, :, j : j + columns] += of_columns[:, j].flip(2)
-        parts = [image.flip(1).flatten(1)]
-        if ctx.num_prefix:
-            entries = (gradient[:, 0, 1:].sum(1), gradient[:, 1:, 0].sum(1), gradient[:, 0, 0])
-            parts.append(torch.stack(entries, dim=1))
-        return torch.cat(parts, dim=1).t(), None, None
-
-
-def _by_row(bias: Tensor, grid: Grid, num_prefix: int) -> Iterator[Tensor]:
-    """Yield a view of the biases (heads, P + N, P + N) for each row of queries, (heads, j, k, l)."""
-    for i in range(grid[0]):
-        start = num_prefix + i * grid[1]
-        yield bias[:, start : start + grid[1], num_prefix:].unflatten(2, grid)
+    """Return the entries of every (query, key) pair, (heads, P + N, P + N), of a table for a grid."""
+    return table[pair_index(tuple(grid), num_prefix, table.device)].permute(2, 0, 1)
 
 
 @POSITION_ENCODINGS.register_module('beit')

@@ -24,8 +24,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.func import functional_call
 
 from mmlape.kinds import JOININGS
 from mmlape.models.named_layers import build_norm
@@ -86,68 +84,6 @@ def build_pe_norm(pe_norm: str, dims: int, norm_cfg: dict) -> nn.Module:
     if pe_norm == 'layernorm':
         return build_norm(norm_cfg, dims)
     return PENorm(dims, PE_NORMS[pe_norm], norm_cfg.get('eps', 1e-5))
-
-
-def chained_norm(norm: nn.Module, pe: Tensor) -> Tensor:
-    """Norm a PE (1, N, D); in backward its value is computed again from the start of the chain instead of being kept.
-
-    The PE is that of one image, so the second time costs little, and it comes when the last layer has been freed.
-    Compilers decide themselves what to keep. The norm has no state; a chain begins where ``pe`` is not from here.
-    """
-    if (
-        not torch.is_grad_enabled()
-        or torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-    ):
-        return norm(pe)
-    return _Link.apply(norm, pe, *norm.parameters())
-
-
-class _Link(torch.autograd.Function):
-    """A norm of the chain; it finds the one before it in the graph of autograd."""
-
-    @staticmethod
-    def forward(ctx, norm: nn.Module, pe: Tensor, *parameters: Tensor) -> Tensor:
-        previous = pe.grad_fn
-        ctx.previous = previous if isinstance(previous, _Link._backward_cls) else None
-        ctx.start = None if ctx.previous else pe.detach()
-        ctx.norm, ctx.parameters = norm, _copies(norm)
-        ctx.normed = None  # input and output in backward, with the graph between them
-        return norm(pe)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        pe, out = _normed(ctx)
-        ctx.normed = None
-        return None, *torch.autograd.grad(out, (pe, *ctx.parameters.values()), gradient)
-
-
-def _copies(norm: nn.Module) -> dict[str, Tensor]:
-    """Copy a norm's parameters, by one kernel: sharding frees those of a layer after its forward."""
-    named = dict(norm.named_parameters())
-    if not named:
-        return {}
-    flat = torch.cat([value.detach().flatten() for value in named.values()])
-    parts = flat.split([value.numel() for value in named.values()])
-    return {
-        name: part.view_as(value).requires_grad_()
-        for (name, value), part in zip(named.items(), parts)
-    }
-
-
-def _normed(link) -> tuple[Tensor, Tensor]:
-    """Return input and output of a link; those before it keep theirs, as their backward is next."""
-    links = [link]
-    while links[-1].normed is None and links[-1].previous:
-        links.append(links[-1].previous)
-    for one in reversed(links):
-        if one.normed is None:
-            received = one.previous.normed[1] if one.previous else one.start
-            received = received.detach().requires_grad_()
-            with torch.enable_grad():
-                one.normed = received, functional_call(one.norm, one.parameters, received)
-    return link.normed
 
 
 Stream = Tensor | tuple[Tensor, ...] | None
@@ -315,7 +251,7 @@ class LaPEJoining(Joining):
         """Return the normed PE twice; without a table, the encodings inside attention are in their normed form."""
         if pe is None:
             return None, None
-        pe = chained_norm(pe_norm, pe)
+        pe = pe_norm(pe)
         return pe, pe
 
     def combine(self, x, own, norm):
