@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 4
 
-.PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check dist wrong-lines mutants bench \
+.PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist wrong-lines mutants bench \
 	gpu-check gpu-bundle lint docs docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
@@ -50,6 +50,20 @@ test-newest:
 # What only a release needs: the wheel in an empty environment, pages beside other libraries, the complete GPU check.
 release-check: $(STAMP)
 	@$(VENV)/bin/python -m pytest -n 2 --release $(ARGS)
+
+# Each file of tests by itself: no test may need what another one has left behind.
+test-alone: $(STAMP)
+	@mkdir -p build; failed=; for file in $$(git ls-files 'tests/**/test_*.py'); do \
+		$(VENV)/bin/python -m pytest -n 0 $$file $(ARGS) >build/alone.log 2>&1 || [ $$? = 5 ] || \
+			{ cat build/alone.log; failed="$$failed $$file"; }; \
+	done; [ -z "$$failed" ] || { echo "failed alone:$$failed"; exit 1; }; echo 'each file passes alone'
+
+# The kernels of other processors: PyTorch's without vector units, those of AVX2, and oneDNN's of AVX2.
+test-processors: $(STAMP)
+	@for kernels in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2; do \
+		echo "$$kernels"; \
+		env $$kernels $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS) || exit 1; \
+	done
 
 # Needs Debian's slurm-wlm and munge, and root: it starts and stops a controller of its own.
 test-slurm: $(STAMP)

@@ -242,12 +242,15 @@ def leave(run: Callable[[], None]) -> None:
 
 if __name__ == '__main__':
     import gc
+    import warnings
     import weakref
     from importlib import import_module
 
     gc.disable()
-    for name in IMPORTED:
-        import_module(name)
+    with warnings.catch_warnings():  # whoever starts the server first would find them in what a tool printed
+        warnings.simplefilter('ignore')
+        for name in IMPORTED:
+            import_module(name)
     assert len(os.listdir('/proc/self/task')) == 1, 'a thread would be missing in the forks'
     for finalizer in weakref.finalize._registry:  # the libraries' own: at the end of a fork they copy 8,000 pages
         finalizer.atexit = False
