@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 4
 
 .PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist wrong-lines mutants bench \
-	gpu-check gpu-bundle lint docs docs-serve stamps doctor
+	gpu-check gpu-speed gpu-run gpu-values gpu-bundle lint docs docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -91,9 +91,14 @@ dist: $(STAMP)
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
 
-# What only a GPU shows, in ten minutes. It sets nothing up: without .venv, python3 runs it.
+# What only a GPU shows: in twelve minutes, or in three scripts of four. They set nothing up: without .venv, python3 runs
+# them. ARGS='--device cpu --quick' is a trial without a GPU, ARGS=--resume runs what has not passed.
+GPU_CHECK = $(or $(PYTHON),$(if $(wildcard $(STAMP)),$(VENV)/bin/python,python3)) -m benchmarks.gpu_check
 gpu-check:
-	@$(or $(PYTHON),$(if $(wildcard $(STAMP)),$(VENV)/bin/python,python3)) -m benchmarks.gpu_check $(ARGS)
+	@$(GPU_CHECK) $(ARGS)
+
+gpu-speed gpu-run gpu-values: gpu-%:
+	@$(GPU_CHECK) --script $* --minutes 4 --out work_dirs/$@ $(ARGS)
 
 # OpenMMLab's packages in a folder, for `make gpu-check ARGS='--site FOLDER'` on such a machine.
 gpu-bundle: $(STAMP)

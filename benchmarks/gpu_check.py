@@ -1,36 +1,47 @@
-"""What only a GPU shows, as far as ten minutes go: `python -m benchmarks.gpu_check [options]`.
+"""What only a GPU shows, in three scripts of four minutes each: `python -m benchmarks.gpu_check [options]`.
 
-Each line of the result is PASS, FAIL or NOT RUN with its figure. The sections run one after the other, each in a child
-process, so that an error that leaves CUDA unusable, a crash or a hang costs one line: a new child resumes behind it.
-A section that uses up its share of the time continues after the others, and another call with ``--resume`` runs what
-has not passed.
+    make gpu-speed      speed, cost: how fast the models can be, and which kernels take how long
+    make gpu-run        run, recipes, loading: what a user does, and what the recipes cost
+    make gpu-values     values, training, compiling: whether all of it is right
+
+Each line of the result is PASS, FAIL or NOT RUN with its figure. Each runs in a fork of its own, with a limit of its
+own, so that an error that leaves CUDA unusable, a crash or a hang costs one line. Lines whose time is what is measured
+run alone; others share the card, some at a time. A section that uses up its share of the time continues after the
+others, and another call with ``--resume`` runs what has not passed.
 """
 
 import argparse
-import dataclasses
-import json
 import os
-import queue
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
+import traceback
+import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Options
+from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Check, Options, checks, line_of, not_installed, reason
+from benchmarks.checks.stand_ins import lend_stand_ins
 from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.files import read_json, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARES = dict(values=0.35, training=0.22, compiling=0.13, cost=0.25, loading=0.05)
+SCRIPTS = {
+    'speed': ('speed', 'cost'),
+    'run': ('run', 'recipes', 'loading'),
+    'values': ('values', 'training', 'compiling'),
+}
+"""The sections of each script."""
+SHARES = dict(speed=0.6, cost=0.4, run=0.5, recipes=0.4, loading=0.1, values=0.5, training=0.3, compiling=0.2)
 """Of the time, by section."""
-LIMIT = 150.0
-"""Seconds after which one check counts as hanging."""
+AT_ONCE = dict(values=8, training=4, compiling=2, run=6)
+"""How many lines of a section share the card; the time of the others is what is measured."""
+LIMIT = 100.0
+"""Seconds after which one line counts as hanging."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +50,8 @@ def parser() -> argparse.ArgumentParser:
     add = command.add_argument
     add('--device', choices=('cuda', 'cpu'), default='cuda', help='default: %(default)s')
     add('--quick', action='store_true', help='small models and few rounds, as a trial: two minutes on two CPU cores')
-    add('--minutes', type=float, default=10.0, metavar='M', help='time for everything; default: %(default)g')
+    add('--script', choices=tuple(SCRIPTS), help='the sections of one script; default: all')
+    add('--minutes', type=float, default=12.0, metavar='M', help='time for everything; default: %(default)g')
     add('--only', nargs='+', choices=tuple(SECTIONS), metavar='SECTION', help=f'of {", ".join(SECTIONS)}')
     add('--site', metavar='FOLDER', help='what `make gpu-bundle` wrote, where OpenMMLab is not installed')
     add('--public', metavar='CHECKOUT', help='a checkout of the public ViT-Adapter code, to measure beside ours')
@@ -48,98 +60,154 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
+@dataclass
+class Running:
+    """A check in a fork; ``result`` is the file that it writes its line to."""
+
+    check: Check
+    process: int
+    result: Path
+    started: float
+
+
 class Section:
     """A section's checks, without those of names that are ``finished``."""
 
-    def __init__(self, name: str, options: Options, out: Path, finished: Iterable[str] = ()):
-        self.name, self.options, self.log = name, options, out / f'{name}.log'
-        self.finished = list(finished)
-        self.names: list[str] | None = None  # of the checks that are left, once a child has listed them
+    def __init__(self, name: str, options: Options, out: Path, finished: list[str]):
+        self.name, self.options, self.log, self.finished = name, options, out / f'{name}.log', finished
+        self.at_once = min(AT_ONCE.get(name, 1), len(os.sched_getaffinity(0)))
+        self.left: list[Check] | None = None  # once they are listed
 
-    def run(self, seconds: float):
-        """Yield the lines of checks until all are done or the time is up."""
-        stop = time.monotonic() + seconds
-        while not self.done and time.monotonic() < stop:
-            yield from self._child(stop)
+    def run(self, share: float, seconds: float) -> Iterator[dict]:
+        """Yield the lines of checks as they end.
 
-    @property
-    def done(self) -> bool:
-        """Whether no check is left."""
-        return self.names == []
-
-    def left(self) -> list[dict]:
-        """Return lines of the checks that are not done."""
-        names = [f'all of {self.name}'] if self.names is None else self.names
-        return [self._line(dict(name=name, status=NOT_RUN, figure='no time was left')) for name in names]
-
-    def _child(self, stop: float):
-        """Run a child until it ends, hangs or the time is up; the check at which it dies has failed."""
-        options = json.dumps(dataclasses.asdict(self.options))
-        command = [sys.executable, '-m', 'benchmarks.checks', self.name, options, json.dumps(self.finished)]
-        with self.log.open('a') as log:
-            child = subprocess.Popen(
-                command, cwd=ROOT, env=environment(self.options), text=True, stdout=subprocess.PIPE, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        messages: queue.Queue = queue.Queue()
-        threading.Thread(target=_forward, args=(child.stdout, messages), daemon=True).start()
-        begun = time.monotonic()
-        running = answered = False
+        Args:
+            share: Seconds in which lines are started.
+            seconds: Seconds after which those that run are stopped.
+        """
+        started, running = time.monotonic(), []
+        if self.left is None and share > 0:
+            yield from self._list()
         try:
-            while not self.done:
-                message = messages.get(timeout=max(0.1, min(stop, begun + LIMIT) - time.monotonic()))
-                if message is None:  # the child has ended
-                    child.wait()
-                    if running or not answered:
-                        figure = f'the process ended with {child.returncode}, see {self.log.name}'
-                        yield self._finish(dict(name=self._current(), status=FAIL, figure=figure), begun)
-                    return
-                if 'nothing' in message:
-                    self.names, answered = [], True
-                    yield self._line(message['nothing'])
-                elif 'names' in message:
-                    self.names = message['names']
-                elif 'start' in message:
-                    begun, running = time.monotonic(), True
-                elif 'line' in message:
-                    running, answered = False, True
-                    yield self._finish(message['line'], begun)
-        except queue.Empty:
-            if time.monotonic() < stop:
-                figure = f'no result after {LIMIT:.0f} s: stopped'
-                yield self._finish(dict(name=self._current(), status=FAIL, figure=figure), begun)
+            while running or (self.left and time.monotonic() < started + share):
+                while self.left and len(running) < self.at_once and time.monotonic() < started + share:
+                    running.append(self._start(self.left.pop(0)))
+                if time.monotonic() > started + seconds:
+                    break
+                for one in list(running):
+                    line = self._ended(one)
+                    if line:
+                        running.remove(one)
+                        yield self._line(line, time.monotonic() - one.started)
+                time.sleep(0.02)
         finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            for one in running:
+                _kill(one.process)
+            if running:
+                self.left[:0] = [one.check for one in running]
 
-    def _current(self) -> str:
-        return self.names[0] if self.names else f'all of {self.name}'
+    def not_reached(self) -> list[dict]:
+        """Return lines of the checks that are left."""
+        names = [f'all of {self.name}'] if self.left is None else [check.name for check in self.left]
+        return [self._line(dict(name=name, status=NOT_RUN, figure='no time was left'), 0) for name in names]
 
-    def _finish(self, line: dict, begun: float) -> dict:
-        self.finished += (self.names or [])[:1]
-        self.names = (self.names or [])[1:]
-        return self._line({'seconds': round(time.monotonic() - begun, 2), **line})
+    def _list(self) -> Iterator[dict]:
+        try:
+            self.left = [check for check in checks(self.name, self.options) if check.name not in self.finished]
+        except Exception as error:
+            self.left, name = [], f'all of {self.name}'
+            missing = isinstance(error, ModuleNotFoundError)
+            yield self._line(
+                not_installed(name, error) if missing else dict(name=name, status=FAIL, figure=reason(error)), 0
+            )
 
-    def _line(self, line: dict) -> dict:
-        return {'section': self.name, 'seconds': 0.0, 'values': {}, **line}
+    def _start(self, check: Check) -> Running:
+        result = Path(self.options.scratch) / f'{self.name}-{len(self.left)}.json'
+        result.unlink(missing_ok=True)
+
+        def write() -> None:
+            write_json(result, line_of(check))
+
+        threads = max(1, len(os.sched_getaffinity(0)) // self.at_once)
+        return Running(check, fork(write, self.log, threads), result, time.monotonic())
+
+    def _ended(self, one: Running) -> dict | None:
+        """Return the line of a check that has ended or hangs."""
+        ended, status = os.waitpid(one.process, os.WNOHANG)
+        if not ended and time.monotonic() - one.started < LIMIT:
+            return None
+        if not ended:
+            _kill(one.process)
+            figure = f'no result after {LIMIT:.0f} s: stopped'
+        else:
+            line = read_json(one.result)
+            if line:
+                return line
+            figure = f'the process ended with {os.waitstatus_to_exitcode(status)}, see {self.log.name}'
+        return dict(name=one.check.name, status=FAIL, figure=figure)
+
+    def _line(self, line: dict, seconds: float) -> dict:
+        return {'section': self.name, 'seconds': round(seconds, 2), 'values': {}, **line}
 
 
-def _forward(stream, messages: queue.Queue) -> None:
-    for text in stream:
-        messages.put(json.loads(text))
-    messages.put(None)
+def fork(work: Callable[[], None], log: Path, threads: int) -> int:
+    """Run something in a fork whose output goes to a log; returns its process.
+
+    CUDA must not be in use here, since it does not survive a fork.
+    """
+    process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        os.setsid()
+        with log.open('a') as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        import torch
+
+        torch.set_num_threads(threads)
+        work()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
-def environment(options: Options) -> dict[str, str]:
-    """Return a child's variables: the checkout and the bundle on its path; cuBLAS as deterministic kernels want it."""
+def _kill(process: int) -> None:
+    """Kill a fork and all that it has started."""
+    os.killpg(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+def describe(device: str, out: Path, scratch: str) -> dict:
+    """Return commit, machine and versions, found in a fork: to ask the card is to use CUDA."""
+    result = Path(scratch) / 'machine.json'
+
+    def write() -> None:
+        from benchmarks import machine
+
+        found = dict(machine=machine.describe(device, None), versions=machine.versions())
+        write_json(result, {'commit': machine.commit(), **found})
+
+    os.waitpid(fork(write, out / 'machine.log', 1), 0)
+    found = read_json(result)
+    if found is None:
+        raise ConfigError(f'the machine cannot be described, see {out / "machine.log"}')
+    return found
+
+
+def prepare(options: Options) -> None:
+    """Set what forks inherit: the checkout and the bundle on the path, and cuBLAS as deterministic kernels want it."""
     paths = [str(ROOT), options.site, os.environ.get('PYTHONPATH')]
-    return {
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(filter(None, paths)),
-        'CUBLAS_WORKSPACE_CONFIG': ':4096:8',
-        'PYTHONUNBUFFERED': '1',
-    }
+    os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
+    os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'
+    sys.path[:0] = [path for path in paths[:2] if path and path not in sys.path]
+    if options.site:
+        lend_stand_ins()
 
 
 def run(args: argparse.Namespace, command: str) -> dict:
@@ -148,24 +216,23 @@ def run(args: argparse.Namespace, command: str) -> dict:
     Raises:
         ConfigError: No GPU, a folder that is none, no time, or nothing of this machine to resume.
     """
-    from benchmarks import machine
-
-    out = Path(args.out)
+    began, out = time.monotonic(), Path(args.out)
     _require(args)
-    results = {
-        'schema': 1, 'command': command, 'started': _now(), 'finished': None, 'minutes': args.minutes,
-        'commit': machine.commit(), 'quick': args.quick, 'machine': machine.describe(args.device, None),
-        'versions': machine.versions(), 'lines': [],
-    }  # fmt: skip
-    names = args.only or list(SECTIONS)
-    if args.resume:
-        earlier = _earlier(out / 'results.json', results)
-        results['lines'] = [line for line in earlier if line['status'] == PASS or line['section'] not in names]
+    names = args.only or SCRIPTS.get(args.script) or tuple(SECTIONS)
+    folders = {name: str(Path(value).resolve()) for name in ('site', 'public') if (value := getattr(args, name))}
+    if args.resume and not (out / 'results.json').is_file():
+        raise ConfigError(f'--resume: {out / "results.json"} does not exist: leave --resume out')
     out.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        folders = {name: str(Path(value).resolve()) for name in ('site', 'public') if (value := getattr(args, name))}
         options = Options(args.device, args.quick, scratch=scratch, **folders)
+        prepare(options)
+        results = {
+            'schema': 1, 'command': command, 'started': _now(), 'finished': None, 'minutes': args.minutes,
+            'quick': args.quick, **describe(args.device, out, scratch), 'lines': [],
+        }  # fmt: skip
+        if args.resume:
+            earlier = _earlier(out / 'results.json', results)
+            results['lines'] = [line for line in earlier if line['status'] == PASS or line['section'] not in names]
         finished: dict[str, list[str]] = {name: [] for name in SECTIONS}
         for line in results['lines']:
             finished[line['section']].append(line['name'])
@@ -177,10 +244,10 @@ def run(args: argparse.Namespace, command: str) -> dict:
         for last in (False, True):
             for section in sections:
                 left = total - (time.monotonic() - began)
-                for line in section.run(left if last else min(left, total * SHARES[section.name] / share)):
+                for line in section.run(left if last else min(left, total * SHARES[section.name] / share), left):
                     _add(results, line, out)
         for section in sections:
-            for line in section.left():
+            for line in section.not_reached():
                 _add(results, line, out)
     results['finished'] = _now()
     _write(results, out)
@@ -207,7 +274,7 @@ def _earlier(path: Path, results: dict) -> list[dict]:
     """Return the lines of an earlier call of the same code, machine and kind."""
     before = read_json(path)
     if before is None:
-        raise ConfigError(f'--resume: {path} does not exist or cannot be read: leave --resume out')
+        raise ConfigError(f'--resume: {path} cannot be read: leave --resume out')
     then, now = (
         {'commit': one.get('commit'), 'use of --quick': one.get('quick'), 'GPU': one['machine']['gpu']}
         | one['versions']
@@ -278,6 +345,8 @@ def _now() -> str:
 
 def main(argv: list[str]) -> int:
     """Run the command line; 1 if a line is FAIL."""
+    os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'] = '1'  # whether there is a GPU is asked without using it
+    warnings.filterwarnings('ignore', category=DeprecationWarning)  # a fork beside threads of libraries, which sleep
     args = parser().parse_args(argv)
     try:
         results = run(args, shlex.join(['python', '-m', 'benchmarks.gpu_check', *argv]))

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 SECTIONS = {
+    'speed': 'eager, compiled layers, CUDA graphs; the longest kernels',
+    'run': 'what a user does: train, kill and resume, seeds, test, predict, export',
+    'recipes': 'what the recipes cost on four such cards',
     'values': 'values and gradients against float64 on the CPU',
     'training': 'twenty training steps',
     'compiling': 'torch.compile',

@@ -133,18 +133,31 @@ def _rates(options: Options) -> Found:
 
 
 def _compare(options: Options, settings: Settings, sides: dict, work: str, goals: dict) -> Found:
-    """Time the sides in turns; a side that does not run fails the check, and the others are measured all the same."""
+    """Compare models, built by the sides, at a piece of work."""
     (size,), (dtype,) = settings.sizes, settings.dtypes
-    images, works, failed, memory = settings.inputs(size), {}, {}, {}
+
+    def doing(build: Callable[[], nn.Module]) -> Callable[[], Callable]:
+        return lambda: WORKS[work](build(), settings.inputs(size), settings, dtype)
+
+    return compare(options, settings, {name: doing(build) for name, build in sides.items()}, work, goals)
+
+
+def compare(options: Options, settings: Settings, sides: dict, work: str, goals: dict) -> Found:
+    """Time the sides in turns; a side that does not run fails the check, and the others are measured all the same.
+
+    Each builds what it does once.
+    """
+    (size,), (dtype,) = settings.sizes, settings.dtypes
+    works, failed, memory = {}, {}, {}
     for name, build in sides.items():
         try:
             forget_directions()  # so that each side's peak has its own
-            start = _allocated(settings.device)
-            works[name] = WORKS[work](build(), images, settings, dtype)
+            start = allocated(settings.device)
+            works[name] = build()
             works[name]()
-            _allocated(settings.device)  # so that what compiling and choosing kernels take is not counted
+            allocated(settings.device)  # so that what compiling and choosing kernels take is not counted
             works[name]()
-            memory[name] = (_allocated(settings.device, peak=True) - start) / 2**20 or None
+            memory[name] = (allocated(settings.device, peak=True) - start) / 2**20 or None
         except Exception as error:
             works.pop(name, None)
             failed[name] = reason(error)
@@ -157,7 +170,7 @@ def _compare(options: Options, settings: Settings, sides: dict, work: str, goals
     return judged(samples, memory, counts, rates, goals, failed, settings.images(size), work)
 
 
-def _allocated(device: str, peak: bool = False) -> int:
+def allocated(device: str, peak: bool = False) -> int:
     """Return the bytes that torch has allocated, or had at most since the last call; 0 on the CPU."""
     if device != 'cuda':
         return 0

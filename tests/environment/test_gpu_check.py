@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import tiny
 import torch
+from model_helpers import DEEP_ARCH, adapter
 from tiny import ROOT
 from torch import nn
 
@@ -24,9 +27,13 @@ from benchmarks.checks import (
     cost,
     line_of,
     loading,
+    recipes,
+    run,
+    speed,
     training,
     values,
 )
+from mmlape.engine.config import load_config
 from mmlape.models.adapter import deform_attn
 
 QUICK = Options('cpu', quick=True)
@@ -215,6 +222,52 @@ def test_a_goal_that_is_missed_fails():
     assert not judged_cost(1.0, 100.0, {'public code': 'no such kernel'}).ok
 
 
+def test_layers_are_compiled_in_place():
+    """Each layer, injector and extractor, none of the rest; names and outputs stay."""
+    model, plain = (adapter(DEEP_ARCH).train() for _ in range(2))
+    plain.load_state_dict(model.state_dict())
+    compiled = speed.compile_layers(model, 'eager')
+    changed = {name for name, module in compiled.named_modules() if module._compiled_call_impl is not None}
+    interactions = {f'interactions.{i}.{part}' for i in range(4) for part in ('injector', 'extractor')}
+    extra = {f'interactions.3.extra_extractors.{i}' for i in range(2)}
+    assert changed == {f'blocks.{i}' for i in range(4)} | interactions | extra
+    image = torch.randn(1, 3, 64, 64)
+    for one, other in zip(compiled.eval()(image), plain.eval()(image), strict=True):
+        torch.testing.assert_close(one, other)
+    torch.compiler.reset()
+
+
+def test_kernels_have_kinds():
+    names = {
+        'void at::native::vectorized_layer_norm_kernel<float>': 'norms',
+        'nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT': 'products',
+        'pytorch_flash::flash_fwd_kernel': 'attention',
+        '_msda_backward_kernel': 'deformable attention',
+        'Memcpy DtoD (Device -> Device)': 'copies',
+        'triton_poi_fused_add_gelu_3': 'compiled',
+        'cudnn::bn_fw_tr_1C11_kernel_NCHW': 'batch norms',
+        'sm90_xmma_wgrad_implicit_gemm_indexed_bf16': 'convolutions',
+    }
+    assert {name: speed.kind_of(name) for name in names} == names
+
+
+def test_hours_of_a_recipe_are_of_its_complete_schedule():
+    """3x is 36 epochs of 117,266 images, of which eight make an iteration."""
+    coco = load_config('mmlape::' + recipes.RECIPES['Mask R-CNN'].format(arch='tiny'))
+    ade = load_config('mmlape::' + recipes.RECIPES['Segmenter'].format(arch='tiny'))
+    assert [recipes._iterations(cfg) for cfg in (coco, ade)] == [36 * 14659, 160000]
+    assert recipes._cards('a/segmenter_deit-tiny_4xb2-160k_ade20k.py') == 4
+
+
+@pytest.mark.parametrize(('mine', 'status'), [(30.0, PASS), (10.0, FAIL)])
+def test_a_run_that_learns_less_than_on_the_cpu_fails(mine, status, monkeypatch, tmp_path):
+    monkeypatch.setattr(run, 'command', lambda *args: '')
+    monkeypatch.setattr(run, '_words', lambda *args: ('--help',))
+    monkeypatch.setattr(run, '_metrics', lambda folder: dict(mIoU=mine if folder.name == 'gpu' else 40.0))
+    options = Options('cpu', quick=True, scratch=str(tmp_path))
+    assert line_of(run.checks(options)[0])['status'] == status
+
+
 def test_kernels_are_compared_where_they_were_counted():
     samples, memory = {'default': [2.0] * 9, 'LaPE': [3.0] * 9}, {'default': 100.0, 'LaPE': 100.0}
     counts = {'default': dict(kernels=10, kernel_seconds=1.0), 'LaPE': dict(kernels=12, kernel_seconds=1.25)}
@@ -257,51 +310,64 @@ def test_a_package_that_is_missing_is_not_run_and_anything_else_fails():
     assert line_of(Check('line', lambda: Found(True, '3'))) == dict(name='line', status=PASS, figure='3', values={})
 
 
-CHILD = """
-import json, os, sys, time
-def send(**message): print(json.dumps(message), flush=True)
-finished = json.loads(sys.argv[-1])
-names = [name for name in ('good', 'crash', 'hang', 'quiet', 'last') if name not in finished]
-send(names=names)
-for name in names:
-    send(start=name)
-    if name == 'crash': os.abort()
-    if name == 'hang': time.sleep(600)
-    if name == 'quiet': sys.exit(0)
-    send(line=dict(name=name, status='PASS', figure='1', values={}))
-"""
+HANG = 3.0
+"""Seconds after which a check hangs, here."""
 
 
-@pytest.fixture
-def section(tmp_path, monkeypatch):
-    """A section whose child crashes in its second check, hangs in the third and leaves in the fourth."""
-    (tmp_path / 'child.py').write_text(CHILD)
-    popen = subprocess.Popen
+def lines_of_a_section(hangs: bool = True) -> dict:
+    """Checks of which the second crashes, the third hangs, the fourth leaves and the fifth uses up its memory."""
+    return {
+        'good': lambda: Found(True, '1'),
+        'crash': lambda: os.kill(os.getpid(), signal.SIGKILL),
+        'hang': lambda: time.sleep(600) if hangs else Found(True, '1'),
+        'quiet': lambda: os._exit(0),
+        'large': lambda: Found(True, '1', dict(table=['x' * 1000] * 1000)),
+        'last': lambda: Found(True, '1'),
+    }
 
-    def start(command, **options):
-        return popen([command[0], str(tmp_path / 'child.py'), command[-1]], **options)
 
-    monkeypatch.setattr(gpu_check.subprocess, 'Popen', start)
-    monkeypatch.setattr(gpu_check, 'LIMIT', 3.0)
-    return gpu_check.Section('values', QUICK, tmp_path)
+def give(monkeypatch, **options) -> None:
+    found = [Check(name, run) for name, run in lines_of_a_section(**options).items()]
+    monkeypatch.setattr(gpu_check, 'checks', lambda section, options: list(found))
+
+
+@pytest.fixture(params=[1, 3])
+def section(request, tmp_path, monkeypatch):
+    """A section of such checks, one after the other or three at once."""
+    give(monkeypatch)
+    monkeypatch.setattr(gpu_check, 'LIMIT', HANG)
+    monkeypatch.setattr(gpu_check, 'AT_ONCE', dict(values=request.param))
+    monkeypatch.setattr(gpu_check.os, 'sched_getaffinity', lambda process: range(4))
+    return gpu_check.Section('values', Options('cpu', quick=True, scratch=str(tmp_path)), tmp_path, [])
 
 
 def test_a_crash_and_a_hang_cost_one_line_each(section):
-    lines = list(section.run(60))
-    assert [line['status'] for line in lines] == [PASS, FAIL, FAIL, FAIL, PASS]
-    assert [line['name'] for line in lines] == ['good', 'crash', 'hang', 'quiet', 'last']
-    assert 'ended with -6' in lines[1]['figure'] and 'no result after 3 s' in lines[2]['figure']
-    assert section.done and section.left() == []
+    lines = {line['name']: line for line in section.run(60, 60)}
+    failed = {name for name, line in lines.items() if line['status'] == FAIL}
+    assert (set(lines), failed) == (set(lines_of_a_section()), {'crash', 'hang', 'quiet'})
+    assert 'ended with -9' in lines['crash']['figure'] and 'ended with 0' in lines['quiet']['figure']
+    assert 'no result after 3 s' in lines['hang']['figure']
+    assert section.left == [] and section.not_reached() == []
 
 
 def test_what_the_time_does_not_reach_is_not_run(section):
-    lines = list(section.run(2))  # within the hang
-    assert [line['status'] for line in lines] == [PASS, FAIL]
-    assert not section.done
-    assert {(line['name'], line['status']) for line in section.left()} == {
-        ('hang', NOT_RUN), ('quiet', NOT_RUN), ('last', NOT_RUN),
-    }  # fmt: skip
-    assert list(section.run(0)) == []
+    """The hang is stopped with the time, and counts as not run."""
+    ended = {line['name'] for line in section.run(1.5, 1.5)}
+    left = {(line['name'], line['status']) for line in section.not_reached()}
+    assert ('hang', NOT_RUN) in left and {name for name, _ in left} == set(lines_of_a_section()) - ended
+    assert list(section.run(0, 0)) == []
+
+
+def test_a_section_that_cannot_be_listed_is_one_line(tmp_path, monkeypatch):
+    for error, status in ((ModuleNotFoundError('no', name='mmengine'), NOT_RUN), (ValueError('no'), FAIL)):
+
+        def broken(section, options, error=error):
+            raise error
+
+        monkeypatch.setattr(gpu_check, 'checks', broken)
+        section = gpu_check.Section('values', QUICK, tmp_path, [])
+        assert [(line['name'], line['status']) for line in section.run(9, 9)] == [('all of values', status)]
+        assert section.not_reached() == []
 
 
 def check(out, *words: str) -> tuple[int, dict]:
@@ -313,12 +379,12 @@ def check(out, *words: str) -> tuple[int, dict]:
 def test_a_resume_repeats_what_has_not_passed(section, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
     _, first = check(tmp_path)
-    (tmp_path / 'child.py').write_text(CHILD.replace("name == 'hang'", 'False'))
+    give(monkeypatch, hangs=False)
     _, second = check(tmp_path, '--resume')
-    passed = [[line['name'] for line in results['lines'] if line['status'] == PASS] for results in (first, second)]
-    assert passed == [['good', 'last'], ['good', 'last', 'hang']]
-    assert [line['name'] for line in second['lines']] == ['good', 'last', 'crash', 'hang', 'quiet']
-    assert second['lines'][:2] == [first['lines'][0], first['lines'][-1]]
+    passed = [{line['name'] for line in results['lines'] if line['status'] == PASS} for results in (first, second)]
+    assert passed == [{'good', 'large', 'last'}, {'good', 'large', 'last', 'hang'}]
+    assert {line['name'] for line in second['lines']} == set(lines_of_a_section())
+    assert second['lines'][:3] == [line for line in first['lines'] if line['status'] == PASS]
 
 
 def test_a_resume_keeps_sections_that_it_does_not_run(section, tmp_path, monkeypatch):
@@ -334,7 +400,7 @@ def test_a_resume_keeps_sections_that_it_does_not_run(section, tmp_path, monkeyp
 @pytest.mark.parametrize('change', ['machine', 'versions', 'commit', 'quick'])
 def test_a_resume_of_another_run_is_refused(change, section, tmp_path, capsys, monkeypatch):
     assert gpu_check.main(['--device', 'cpu', '--resume', '--out', str(tmp_path / 'empty')]) == 2
-    assert 'does not exist or cannot be read' in capsys.readouterr().err
+    assert 'does not exist: leave --resume out' in capsys.readouterr().err
     monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
     _, results = check(tmp_path)
     if change == 'machine':
