@@ -867,7 +867,7 @@ BY_FILE = {
     'mmlape/models/vit/layouts.py': [
         ("BEiT's file: LayerScales exchanged", "(r'\\.gamma_([12])$', r'.gamma\\1')",
          "(r'\\.gamma_1$', r'.gamma2'), (r'\\.gamma_2$', r'.gamma1')"),
-        ("BEiT's file: the shared table in one layer", 'for layer in layers}', 'for layer in list(layers)[:1]}'),
+        ("BEiT's file: the shared table in one layer", 'for number in numbers}', 'for number in list(numbers)[:1]}'),
         ("BEiT's file: indices are kept", 'name.endswith(INDEX) or name.startswith(_PRETRAINING)',
          'name.startswith(_PRETRAINING)'),
         ("Uni-Perceiver's file: no time", 'places + times[:1]', 'places'),

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
 from mmlape.errors import CheckpointError, MissingCheckpointError
+from mmlape.files import parse_json
 from mmlape.log import log
 
 MAX_RATIO = 20
@@ -38,6 +39,8 @@ _OTHERS = {
     b'<': 'a web page',
     b'version https://git-lfs': 'a pointer of Git LFS, without the file itself',
 }
+INDEX = '.index.json'
+"""The end of the name of what lists the parts of weights, as transformers and accelerate write it."""
 PACKED = ('.pth', '.pth.tar', '.pt')
 """Ends of the names of checkpoints that authors put into an archive of its own."""
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
@@ -49,7 +52,7 @@ AVERAGES = ('state_dict_ema', 'model_ema')
 
 
 def format_of(path: Path, trusted: bool = False) -> str:
-    """Recognise a file: 'torch', 'npz', 'safetensors', or 'packed', an archive around one checkpoint.
+    """Recognise a file: 'torch', 'npz', 'safetensors', 'packed' (around one checkpoint), 'index' (a list of parts).
 
     An archive may unpack to any size if it is ``trusted``.
 
@@ -60,9 +63,9 @@ def format_of(path: Path, trusted: bool = False) -> str:
         head = file.read(32)
     if head.startswith(b'PK\x03\x04'):
         return _format_of_archive(path, trusted)
-    if head[:1] == b'\x80' and head[1:2] <= b'\x05':  # PyTorch's format before version 1.6
-        return 'torch'
-    if head[8:9] == b'{':
+    if path.name.endswith(INDEX) and head.lstrip()[:1] == b'{':
+        return 'index'
+    if head[8:9] == b'{':  # before pickles, as the length of a header may begin like one
         header, size = int.from_bytes(head[:8], 'little'), path.stat().st_size
         if header > size - 8:
             raise CheckpointError(
@@ -70,6 +73,8 @@ def format_of(path: Path, trusted: bool = False) -> str:
                 f'in a file of {size}'
             )
         return 'safetensors'
+    if head[:1] == b'\x80' and head[1:2] <= b'\x05':  # PyTorch's format before version 1.6
+        return 'torch'
     what = next(
         (what for start, what in _OTHERS.items() if head.lstrip().startswith(start)),
         f'{head[:12]!r}...',
@@ -132,6 +137,21 @@ def _read_packed(path: Path, map_location: str) -> dict:
             return read_checkpoint(inner, map_location)
         except CheckpointError as error:
             raise CheckpointError(str(error).replace(str(inner), f'{path} ({name})')) from error
+
+
+def _read_parts(path: Path, map_location: str, mmap: bool) -> dict:
+    """Read the parts of weights that an index beside them lists."""
+    try:
+        parts = parse_json(path.read_bytes())['weight_map'].values()
+        names = sorted({Path(part).name for part in parts})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f'checkpoint {path}: no list of the parts of weights') from error
+    content: dict = {}
+    for name in names:
+        if name.endswith(INDEX):
+            raise CheckpointError(f'checkpoint {path}: lists {name}, which is a list itself')
+        content |= read_checkpoint(path.with_name(name), map_location, mmap)
+    return content
 
 
 def read_npz(path: Path) -> dict[str, Tensor]:
@@ -246,7 +266,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
 
     Args:
         path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``)
-            around one of PyTorch, or an http(s) address, which is downloaded.
+            around one of PyTorch, a list of the parts of weights (``model.safetensors.index.json``)
+            beside them, or an http(s) address, which is downloaded.
         map_location: The device of the tensors.
         mmap: Whether the tensors of a PyTorch file stay there until they are used.
 
@@ -259,6 +280,10 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
             more than its size, or needs code to be run.
     """
     path = local_path(path)
+    if path.is_dir():
+        raise CheckpointError(
+            f'checkpoint {path}: a folder; name the file in it{_weights_in(path)}'
+        )
     if not path.is_file():
         raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
     if path.stat().st_size == 0:
@@ -266,6 +291,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     file_format = format_of(path, _trusted)
     if file_format == 'packed':
         return _read_packed(path, map_location)
+    if file_format == 'index':
+        return _read_parts(path, map_location, mmap)
     try:
         if file_format == 'safetensors':
             from safetensors import safe_open
@@ -303,6 +330,16 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
             f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors'
         )
     return dict(content)
+
+
+HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
+"""Names of weights in folders of transformers, timm and accelerate; with ``INDEX`` behind, those of parts."""
+
+
+def _weights_in(folder: Path) -> str:
+    """Say which file of a folder holds weights; '' if none has such a name."""
+    names = [name + end for name in HUB_FILES for end in ('', INDEX)]
+    return next((f': {folder / name}' for name in names if (folder / name).is_file()), '')
 
 
 def averages_only(content: Mapping) -> bool:

@@ -1,17 +1,52 @@
-"""The names of the tensors that belong to position encodings, as the files of a backbone have them."""
+"""The names of tensors of position encodings and of attention, as the files of a backbone have them."""
 
 import re
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.key_maps import Tensors, Weights
 from mmlape.models.position import NormPlaces
 
 
 def with_batch_axis(table: Tensor) -> Tensor:
     """Return a table as (1, rows, D); the public 1-D sinusoids have no batch axis."""
     return table[None] if table.ndim == 2 else table
+
+
+def join_qkv(tensors: Tensors) -> Tensors:
+    """Return tensors with each layer's queries, keys and values, ``attn.q``, ``attn.k`` and ``attn.v``, in one map.
+
+    Where keys have no bias, those of queries and values stay apart, as BEiT names them.
+    """
+    out = {
+        name: value for name, value in tensors.items() if not re.search(r'\.attn\.[qkv]\.', name)
+    }
+    for name in (name for name in tensors if '.attn.q.' in name):
+        of_each = [name.replace('.attn.q.', f'.attn.{part}.') for part in 'qkv']
+        if all(own in tensors for own in of_each):
+            joined = torch.cat([tensors[own] for own in of_each])
+            out[name.replace('.attn.q.', '.attn.qkv.')] = joined
+            continue
+        for own in of_each:
+            if own in tensors:
+                out[re.sub(r'\.bias$', '_bias', own)] = tensors[own]
+    return out
+
+
+def split_qkv(tensors: Tensors) -> Tensors:
+    """Reverse ``join_qkv``."""
+    out: Tensors = {}
+    for name, value in tensors.items():
+        if '.attn.qkv.' in name:
+            out |= {
+                name.replace('.attn.qkv.', f'.attn.{part}.'): own
+                for part, own in zip('qkv', value.chunk(3))
+            }
+        else:
+            out[re.sub(r'\.attn\.([qv])_bias$', r'.attn.\1.bias', name)] = value
+    return out
 
 
 class Description(NamedTuple):

@@ -1,7 +1,8 @@
 """The checkpoint files of a Swin Transformer: how public ones name its tensors, and how they fit a model.
 
 Layouts are 'swin' (Microsoft, also its detectors and segmentors, and this package), 'timm' (each merging belongs to
-the stage after it), 'mmpretrain' (also mmdetection and mmsegmentation; the values to merge are in another order).
+the stage after it), 'mmpretrain' (also mmdetection and mmsegmentation; the values to merge are in another order), and
+'transformers-swin' (queries, keys and values apart).
 """
 
 import re
@@ -15,7 +16,8 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.lookup import Candidate
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.base.tensor_names import TensorNames, split_qkv
+from mmlape.models.base.transformers_files import LAYER, NEWER, STEM, layers, read
 from mmlape.models.grid import square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE, offset_index
@@ -28,6 +30,28 @@ _MMPRETRAIN = NameTable(
         'stages.#.blocks.#.ffn.layers.0.0.': 'layers.#.blocks.#.mlp.fc1.',
         'stages.#.blocks.#.ffn.layers.1.': 'layers.#.blocks.#.mlp.fc2.',
         'stages.': 'layers.',
+    }
+)
+_OLDER = {
+    f'attention.self.{TABLE}': f'attn.{TABLE}',
+    **{
+        name.replace('attention.attention.', 'attention.self.'): ours
+        for name, ours in LAYER.items()
+    },
+}
+_TRANSFORMERS = NameTable(
+    {
+        'embeddings.norm.': 'patch_embed.norm.',
+        'embeddings.position_embeddings': 'absolute_pos_embed',
+        'embeddings.patch_embeddings.projection.': 'patch_embed.proj.',
+        **layers('encoder.layers.#.blocks.#.', _OLDER, 'layers.#.blocks.#.'),
+        **layers(
+            'encoder.layers.#.blocks.#.',
+            {**NEWER, f'attention.relative_position_bias.{TABLE}': f'attn.{TABLE}'},
+            'layers.#.blocks.#.',
+        ),
+        'encoder.layers.': 'layers.',
+        'layernorm.': 'norm.',
     }
 )
 _MERGED = r'\.downsample\.(norm|pe_norm|reduction)\.'
@@ -110,6 +134,37 @@ def to_mmpretrain(tensors: Tensors) -> Tensors:
     return rename_keys(_MMPRETRAIN.write(out), parts)
 
 
+def _from_transformers(tensors: Tensors) -> Tensors:
+    """Translate; behind a backbone's norms of stages, its last norm reads nothing that is returned."""
+    out = read(tensors, _TRANSFORMERS)
+    out = rename_keys(out, [(r'^/?hidden_states_norms\.stage', '/hidden_states_norms.stage')])
+    staged = any(name.startswith('/hidden_states_norms.') for name in out)
+    if staged:
+        out = rename_keys(out, [(r'^(swin\.layer)?norm\.', '/norm.')])
+    out = {
+        re.sub(r'^/hidden_states_norms\.stage(\d+)', lambda k: f'norm{int(k[1]) - 1}', name): value
+        for name, value in out.items()
+    }
+    return _last_norm(out).read(out)
+
+
+def to_transformers(tensors: Tensors) -> Tensors:
+    """Write a classifier, a model, or a backbone with norms of its stages."""
+    tensors = {name: value for name, value in to_swin(tensors).items() if not name.endswith(INDEX)}
+    heads = {name: value for name, value in tensors.items() if name.startswith('head.')}
+    own = {name: value for name, value in tensors.items() if name not in heads}
+    out = _TRANSFORMERS.write(split_qkv(own))
+    out = {
+        re.sub(r'^norm(\d+)\.', lambda k: f'hidden_states_norms.stage{int(k[1]) + 1}.', name): value
+        for name, value in out.items()
+    }
+    if not heads:
+        return out
+    return {f'swin.{name}': value for name, value in out.items()} | rename_keys(
+        heads, [(r'^head\.', 'classifier.')]
+    )
+
+
 def _with_indices(tensors: Tensors) -> Tensors:
     """Add the index that belongs to each bias table, which not every layout stores."""
     out = dict(tensors)
@@ -124,7 +179,14 @@ def _with_indices(tensors: Tensors) -> Tensors:
 
 _V2 = 'its attention (cosines, a network for the bias) and its norms are not those of mmlape.SwinTransformer'
 _BLOCK = r'layers\.0\.blocks\.0\.attn\.qkv\.'
+_HUB_BLOCK = r'(.*\.)?encoder\.layers\.0\.blocks\.0\.attention\.'
 LAYOUTS = (
+    Layout(
+        "transformers' Swin V2",
+        (STEM, rf'{_HUB_BLOCK}(self\.)?(continuous_position_bias_mlp|logit_scale)'),
+        refused=_V2,
+    ),
+    Layout('transformers-swin', (STEM, rf'{_HUB_BLOCK}(self\.query|q_proj)\.'), _from_transformers),
     Layout('Swin V2', (r'(layers|stages)\.0\.blocks\.0\.attn\.(w_msa\.)?cpb_mlp\.',), refused=_V2),
     Layout(
         'timm',
@@ -213,6 +275,21 @@ TIMM = dict(
 )
 
 
+def _other_small_maps(weights: Weights) -> list[str]:
+    """Return what its classifiers do with small maps if the file is of a backbone of theirs, and the reverse."""
+    padded = weights.recorded.get('pad_small_map')
+    is_backbone = bool(other_outputs(weights))
+    return [] if padded in (None, is_backbone) else [f'pad_small_map={padded}']
+
+
+TRANSFORMERS = dict(
+    PUBLIC,
+    arguments={**PUBLIC['arguments'], 'patch_norm': ['post']},
+    clashes=lambda weights: own_windows(weights) + _other_small_maps(weights),
+)
+"""What SwinModel has a place for, and SwinBackbone, which norms the output of each stage."""
+
+
 class SwinCheckpointAdapter(CheckpointAdapter):
     """Microsoft's names, which are ours, timm's and MMPretrain's."""
 
@@ -221,6 +298,7 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         'swin': Target(to_swin, 'model', clashes=own_windows, **PUBLIC),
         'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
         'mmpretrain': Target(to_mmpretrain, 'state_dict', clashes=own_windows, **PUBLIC),
+        'transformers-swin': Target(to_transformers, **TRANSFORMERS),
     }
     names = NAMES
     assumed_arguments: ClassVar[Mapping[str, Any]] = {

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Tensors, Weights, rename_keys
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tensor_names import with_batch_axis
+from mmlape.models.base.tensor_names import join_qkv, split_qkv, with_batch_axis
 from mmlape.models.grid import square_grid
 from mmlape.models.position.absolute import Sincos2dMoco
 
@@ -191,35 +191,10 @@ def from_jax(tensors: Tensors) -> Tensors:
             out[f'{ours}.{leaf}'] = value
         else:
             out[name.replace('/', '.')] = value
-    return elsewhere | _joined(out)
+    return elsewhere | join_qkv(out)
 
 
 _TOKENS = {'cls': 'cls_token', 'pos_embedding': 'pos_embed'}
-
-
-def _joined(tensors: Tensors) -> Tensors:
-    """Return tensors with each layer's queries, keys and values in one map."""
-    out = {
-        name: value for name, value in tensors.items() if not re.search(r'\.attn\.[qkv]\.', name)
-    }
-    for name in (name for name in tensors if '.attn.q.' in name):
-        parts = [tensors[name.replace('.attn.q.', f'.attn.{part}.')] for part in 'qkv']
-        out[name.replace('.attn.q.', '.attn.qkv.')] = torch.cat(parts)
-    return out
-
-
-def _split(tensors: Tensors) -> Tensors:
-    """Reverse ``_joined``."""
-    out: Tensors = {}
-    for name, value in tensors.items():
-        if '.attn.qkv.' in name:
-            out |= {
-                name.replace('.attn.qkv.', f'.attn.{part}.'): own
-                for part, own in zip('qkv', value.chunk(3))
-            }
-        else:
-            out[name] = value
-    return out
 
 
 def to_big_vision(tensors: Tensors) -> Tensors:
@@ -234,7 +209,7 @@ def to_big_vision(tensors: Tensors) -> Tensors:
     }
     theirs['patch_embed.proj'] = stem, MODULES[stem][1]
     out: Tensors = {}
-    for name, value in _split(tensors).items():
+    for name, value in split_qkv(tensors).items():
         module, _, leaf = name.rpartition('.')
         if name == 'pos_embed':
             out |= _to_table(with_batch_axis(value))

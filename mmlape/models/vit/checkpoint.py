@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import Grid
@@ -26,7 +27,10 @@ from mmlape.models.vit.layouts import (
     prefix_tokens,
     table_tokens,
 )
+from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
+from mmlape.models.vit.transformers_layouts import TARGETS as TO_TRANSFORMERS
 
+_NAMES_OF_TRANSFORMERS = tuple(layout.name for layout in OF_TRANSFORMERS)
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
 
@@ -37,10 +41,16 @@ def is_clip(weights: Weights) -> bool:
     return not other and 'norm_pre.weight' in tensors and not tensors['patch_embed.proj.bias'].any()
 
 
+def of_transformers(weights: Weights) -> bool:
+    """Check for a layout of transformers."""
+    return weights.layout in _NAMES_OF_TRANSFORMERS
+
+
 class ViTCheckpointAdapter(CheckpointAdapter):
     """Files of plain ViTs in the layouts of DeiT, LaPE, timm, OpenMMLab, big_vision, open_clip and vit-pytorch."""
 
-    public_layouts, public_targets = LAYOUTS, TARGETS
+    public_layouts = LAYOUTS + OF_TRANSFORMERS
+    public_targets: ClassVar[Mapping[str, Target]] = TARGETS | TO_TRANSFORMERS
     names = NAMES
     assumed_arguments: ClassVar[Mapping[str, Any]] = {
         'patch_norm': 'none',
@@ -53,7 +63,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
-        eva = weights.has(EVA_NAMES) and not is_beit(weights)
+        known = is_beit(weights) or of_transformers(weights) or 'pe_type' in weights.recorded
+        eva = weights.has(EVA_NAMES) and not known
         if eva or any(name.startswith('spm.') for name in weights.dropped):
             return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
@@ -144,13 +155,21 @@ def _without_prefix_rows(
 def _other_base(model: nn.Module, weights: Weights) -> list[str]:
     """Return what shows that a file is of another base than the model."""
     stored, own = is_beit(weights), any(name.endswith('attn.q_bias') for name in model.state_dict())
+    without_keys = stored or weights.has(r'blocks\.0\.attn\.q_bias')
+    rotary = weights.arguments.get('pe_type')
+    options = model.position.options().get('pe_type')
     uni_perceiver = is_uni_perceiver(weights)
     eps, padding = (model.recorded_arguments.get(key) for key in ('norm_cfg', 'window_padding'))
     after_qkv = padding == 'after-qkv' and is_adapter(weights)
     found = {
         "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored
         and not own,
-        "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": own and not stored,
+        "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": own
+        and not without_keys,
+        f'wrong PE: the file is of DINOv3, which has pe_type={rotary!r}, the model {options!r}': bool(
+            rotary
+        )
+        and not _includes(options, rotary),
         "wrong base: the file is of Uni-Perceiver, which has patch_norm='post-posemb', "
         'with_prefix_pe=False and '
         "norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver
@@ -159,6 +178,12 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
         "window_padding='before-qkv'": after_qkv and (stored or uni_perceiver),
     }
     return [problem for problem, holds in found.items() if holds]
+
+
+def _includes(options: Any, wanted: Mapping[str, Any]) -> bool:
+    """Check whether a model's ``pe_type`` has some values, whatever else it says."""
+    own = options if isinstance(options, Mapping) else dict(type=options)
+    return all(own.get(key) == value for key, value in wanted.items())
 
 
 def _with_patches_of(model: nn.Module, weights: Weights, report: LoadReport) -> Weights:

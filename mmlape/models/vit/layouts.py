@@ -101,7 +101,7 @@ _TIMM = NameTable(
 )
 
 
-def _stem_as_convolution(tensors: Tensors) -> Tensors:
+def as_convolution(tensors: Tensors) -> Tensors:
     """Turn a stem's linear weight (D, C*P*P) into a convolution's (D, C, P, P), and no bias (CLIP's) into zeros."""
     stem = tensors.get('patch_embed.proj.weight')
     if stem is not None and stem.ndim == 2:
@@ -121,13 +121,13 @@ def _from_deit(tensors: Tensors) -> Tensors:
         (r'^pre_logits\.fc\.', 'pre_logits.'),
         (r'^mask_token$', '/mask_token'),  # of a pretraining by masked patches
     ]
-    return _stem_as_convolution(rename_keys(_TIMM.read(tensors), names))
+    return as_convolution(rename_keys(_TIMM.read(tensors), names))
 
 
-def _from_dinov2(tensors: Tensors) -> Tensors:
-    """Split the joined first map of DINOv2 giant's gated FFN."""
+def split_gates(tensors: Tensors) -> Tensors:
+    """Split the joined first maps of gated FFNs."""
     out = {}
-    for name, value in _from_deit(tensors).items():
+    for name, value in tensors.items():
         if '.mlp.w12.' in name:
             out |= {
                 name.replace('w12', key): half for key, half in zip(('w1', 'w2'), value.chunk(2))
@@ -137,23 +137,26 @@ def _from_dinov2(tensors: Tensors) -> Tensors:
     return out
 
 
-_SHARED_TABLE = f'rel_pos_bias.{TABLE}'
+SHARED_TABLE = f'rel_pos_bias.{TABLE}'
 _PRETRAINING = ('mask_token', 'lm_head.', 'cls_pt_layers.')
+
+
+def copy_shared_table(tensors: Tensors) -> Tensors:
+    """Give each layer a copy of BEiT's bias table if a file has one for all of them."""
+    if SHARED_TABLE not in tensors:
+        return tensors
+    numbers = {match[1] for name in tensors if (match := re.match(r'blocks\.(\d+)\.', name))}
+    own = {f'blocks.{number}.attn.{TABLE}': tensors[SHARED_TABLE].clone() for number in numbers}
+    return {name: value for name, value in tensors.items() if name != SHARED_TABLE} | own
 
 
 def _from_beit(tensors: Tensors) -> Tensors:
     """Rename LayerScale, copy a shared bias table to each layer, and mark indices and heads as another part's."""
-    out: Tensors = {}
-    layers = {match[1] for name in tensors if (match := re.match(r'blocks\.(\d+)\.', name))}
     names = [(r'\.gamma_([12])$', r'.gamma\1'), (r'^fpn1\.', 'up1.'), (r'^fpn2\.0\.', 'up2.')]
-    for name, value in rename_keys(tensors, names).items():
-        if name == _SHARED_TABLE:
-            out |= {f'blocks.{layer}.attn.{TABLE}': value.clone() for layer in layers}
-        else:
-            out[f'/{name}' if name.endswith(INDEX) or name.startswith(_PRETRAINING) else name] = (
-                value
-            )
-    return out
+    return {
+        f'/{name}' if name.endswith(INDEX) or name.startswith(_PRETRAINING) else name: value
+        for name, value in rename_keys(copy_shared_table(tensors), names).items()
+    }
 
 
 _UNI_PERCEIVER = (
@@ -198,12 +201,12 @@ def to_timm(tensors: Tensors) -> Tensors:
 
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
-    return _stem_as_convolution(rename_keys(tensors, _MMPRETRAIN_NAMES))
+    return as_convolution(rename_keys(tensors, _MMPRETRAIN_NAMES))
 
 
 def _from_mmseg(tensors: Tensors) -> Tensors:
     """Rename; its stem has no bias unless asked for, which is a bias of zero."""
-    out = _stem_as_convolution(rename_keys(tensors, _MMSEG_NAMES))
+    out = as_convolution(rename_keys(tensors, _MMSEG_NAMES))
     stem = out['patch_embed.proj.weight']
     out.setdefault('patch_embed.proj.bias', stem.new_zeros(len(stem)))
     return out
@@ -222,7 +225,7 @@ def _from_vit_pytorch(tensors: Tensors) -> Tensors:
             out[name] = out[name].reshape(1, -1, out[name].shape[-1])
     if not out['cls_token'].numel():
         del out['cls_token']
-    return _stem_as_convolution(out)
+    return as_convolution(out)
 
 
 def _from_open_clip(tensors: Tensors) -> Tensors:
@@ -248,7 +251,7 @@ def _from_open_clip(tensors: Tensors) -> Tensors:
         out[f'/{name}' if name.startswith(others) else name] = value
     out['cls_token'] = out['cls_token'].reshape(1, 1, -1)
     out['pos_embed'] = out['pos_embed'][None]
-    return _stem_as_convolution(out)
+    return as_convolution(out)
 
 
 def to_open_clip(tensors: Tensors) -> Tensors:
@@ -273,7 +276,7 @@ _IN_UNI_PERCEIVER = (
     r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight',
     r'(visual|video)_embed\.',
 )
-ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
+ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution)
 BEIT = Layout('beit', _BEIT, _from_beit)
 BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
 UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver)
@@ -283,7 +286,7 @@ UNI_PERCEIVER_ADAPTER = Layout(
 ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
 PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
-    Layout('vit-baseline', (r'up1\.0\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution),
+    Layout('vit-baseline', (r'up1\.0\.', r'blocks\.0\.attn\.qkv\.'), as_convolution),
 )
 LAYOUTS = (
     *ADAPTERS,
@@ -292,10 +295,14 @@ LAYOUTS = (
     UNI_PERCEIVER,
     Layout(
         'deit',
-        (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'),
+        (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'),
         _from_deit,
     ),
-    Layout(DINOV2_GIANT, (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'), _from_dinov2),
+    Layout(
+        DINOV2_GIANT,
+        (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'),
+        lambda tensors: split_gates(_from_deit(tensors)),
+    ),
     Layout(
         'mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain
     ),
@@ -349,27 +356,31 @@ def prefix_tokens(weights: Weights) -> tuple[str, ...]:
 def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
     """Return the tokens that the PE tables, of ``grid``, have rows for, and how many each.
 
-    An adapter or a pyramid need not have a class token, but keeps its row; DeiT III has one, but no row for it.
-    Without a grid it is that recorded, or a square.
+    An adapter or a pyramid need not have a class token, but keeps its row; the registers of DINOv2
+    have none, nor has a token of DeiT III. Without a grid it is that recorded, or a square.
     """
     grid = grid or weights.grid
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
     if is_adapter(weights) or is_pyramid(weights):
         tokens = tokens or {'cls_token': 1}
     tables = NAMES.tables(weights)
-    if tokens and tables:
-        rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
-        patches_only = rows == grid[0] * grid[1] if grid else square_grid(rows) is not None
-        if patches_only and (grid or square_grid(rows - sum(tokens.values())) is None):
-            return {}
+    if not tables:
+        return tokens
+    rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
+    without_registers = {name: count for name, count in tokens.items() if name != 'reg_token'}
+    for some in (tokens, without_registers, {}):
+        patches = max(rows - sum(some.values()), 0)
+        of_grid = patches == grid[0] * grid[1] if grid else square_grid(patches)
+        if patches and of_grid:
+            return some
     return tokens
 
 
 GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
-_LEAF = r'\.(weight|bias)'
-_PLAIN = (
-    rf'(patch_embed\.proj|norm){_LEAF}|cls_token|pos_embed'
-    rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){_LEAF}'
+LEAF = r'\.(weight|bias)'
+PLAIN = (
+    rf'(patch_embed\.proj|norm){LEAF}|cls_token|pos_embed'
+    rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){LEAF}'
 )
 _TABLE = ((AbsolutePosition,),)
 _CLASS_TOKEN = {'a class token': 'cls_token'}
@@ -386,21 +397,21 @@ def to_classifier(tensors: Tensors) -> Tensors:
     }
 
 
-def _stem_bias(weights: Weights) -> list[str]:
+def stem_bias(weights: Weights) -> list[str]:
     """Return the bias of a stem that has none where tokens + PE are normed, unless LN0 is before it."""
     tensors = weights.tensors
     bare = 'norm_pre.weight' in tensors and 'patch_embed.norm0.weight' not in tensors
     return ['a bias of the stem'] if bare and tensors['patch_embed.proj.bias'].any() else []
 
 
-def _mean_pooling(weights: Weights) -> list[str]:
+def mean_pooling(weights: Weights) -> list[str]:
     """Return the mean of the patches if a head reads it in spite of a class token."""
     with_token = weights.head_tensors and 'cls_token' in weights.tensors
     mean = with_token and weights.recorded.get('out_type') == 'avg_featmap'
     return ["a head on out_type='avg_featmap' beside a class token"] if mean else []
 
 
-def _rowless_tokens(weights: Weights) -> list[str]:
+def rowless_tokens(weights: Weights) -> list[str]:
     """Return tokens before the patches if no table has rows for them."""
     rowless = prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights)
     return ['tokens without a row of the PE'] if rowless else []
@@ -416,17 +427,15 @@ def _rms_stem(weights: Weights) -> list[str]:
 def _clashes_in_timm(weights: Weights) -> list[str]:
     rows = NAMES.tables(weights) and list(table_tokens(weights))
     wrong = 'dist_token' in weights.tensors and rows != ['cls_token', 'dist_token']
-    return (
-        _stem_bias(weights) + ['a dist_token beside registers or without a row of the PE'] * wrong
-    )
+    return stem_bias(weights) + ['a dist_token beside registers or without a row of the PE'] * wrong
 
 
 TARGETS = {
     'classifier': Target(to_classifier, 'state_dict', part='backbone'),
     'timm': Target(
         to_timm,
-        names=rf'{_PLAIN}|dist_token|reg_token|(norm_pre|patch_embed\.norm1){_LEAF}|blocks\.\d+\.gamma[12]'
-        rf'|blocks\.\d+\.((attn|mlp)\.norm|attn\.[qk]_norm){_LEAF}',
+        names=rf'{PLAIN}|dist_token|reg_token|(norm_pre|patch_embed\.norm1){LEAF}|blocks\.\d+\.gamma[12]'
+        rf'|blocks\.\d+\.((attn|mlp)\.norm|attn\.[qk]_norm){LEAF}',
         encodings=(*_TABLE, ()),
         arguments={
             'pe_joining': ['default'],
@@ -453,7 +462,7 @@ TARGETS = {
             **_LAST_NORM,
             'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}',
         },
-        names=rf'{_PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{_LEAF}'
+        names=rf'{PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{LEAF}'
         r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
         encodings=(*_TABLE, ('rpe',)),
         arguments={
@@ -462,11 +471,11 @@ TARGETS = {
             'patch_norm': ['none'],
             **dict.fromkeys(('qkv_bias', 'norm_cfg', 'out_type')),
         },
-        clashes=lambda weights: _mean_pooling(weights) + _rowless_tokens(weights),
+        clashes=lambda weights: mean_pooling(weights) + rowless_tokens(weights),
     ),
     'big_vision': Target(
         lambda tensors: to_big_vision(to_deit(tensors)),
-        names=rf'{_PLAIN}|patch_embed\.norm[01]{_LEAF}',
+        names=rf'{PLAIN}|patch_embed\.norm[01]{LEAF}',
         needed={**_LAST_NORM, **_QKV_BIAS, **_PE_TABLE},
         encodings=_TABLE,
         arguments={
@@ -475,12 +484,12 @@ TARGETS = {
             'act_cfg': [TANH_GELU],
             **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
         },
-        clashes=lambda weights: other_heads(weights) + _mean_pooling(weights) + _rms_stem(weights),
+        clashes=lambda weights: other_heads(weights) + mean_pooling(weights) + _rms_stem(weights),
         head_names=('head.', 'pre_logits.'),
     ),
     'open_clip': Target(
         to_open_clip,
-        names=rf'{_PLAIN}|(norm_pre|patch_embed\.norm0){_LEAF}|blocks\.\d+\.gamma[12]',
+        names=rf'{PLAIN}|(norm_pre|patch_embed\.norm0){LEAF}|blocks\.\d+\.gamma[12]',
         needed={
             **_CLASS_TOKEN,
             **_LAST_NORM,
@@ -496,7 +505,7 @@ TARGETS = {
             'act_cfg': [GELU, dict(type='mmpretrain.QuickGELU'), dict(type='QuickGELU')],
             **dict.fromkeys(('layer_scale_init_value', 'out_type')),
         },
-        clashes=lambda weights: _stem_bias(weights) + _rowless_tokens(weights) + _rms_stem(weights),
+        clashes=lambda weights: stem_bias(weights) + rowless_tokens(weights) + _rms_stem(weights),
         head_names=(),
     ),
 }
