@@ -154,7 +154,10 @@ def recognise(
                 f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}'
             )
         if own is not None:
-            named = layout.rename(own) if layout.rename else own
+            try:
+                named = layout.rename(own) if layout.rename else own
+            except CheckpointError as error:
+                raise CheckpointError(f'checkpoint {path}: {error}') from error
             weights = (
                 Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
             )

@@ -16,9 +16,14 @@ LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
 RECIPES = ('lightning',)
 """Libraries that need no module: a file in `examples/` shows how they are used."""
 
+OTHERS = ('heads', 'layouts')
+"""A suite of the benchmarks, and files of transformers."""
+
 
 @pytest.mark.release
-@pytest.mark.parametrize('names', [tuple(LIBRARIES), (*RECIPES, 'heads')], ids=['modules', 'recipes'])
+@pytest.mark.parametrize(
+    'names', [tuple(LIBRARIES), (*RECIPES, 'heads'), ('layouts',)], ids=['modules', 'recipes', 'layouts']
+)
 def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path, names: tuple[str, ...]):
     options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', tmp_path)
     checks = [CHECKS / f'check_{name}.py' for name in names]
@@ -29,7 +34,7 @@ def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Pa
 def test_there_is_a_check_for_every_module():
     modules = {path.stem for path in (ROOT / 'mmlape' / 'integrations').glob('[!_]*.py')} - {'pyramid'}
     checks = {path.stem.removeprefix('check_') for path in CHECKS.glob('check_*.py')}
-    assert modules == set(LIBRARIES) == checks - {*RECIPES, 'heads'}  # heads: a suite of the benchmarks
+    assert modules == set(LIBRARIES) == checks - {*RECIPES, *OTHERS}
     assert set(RECIPES) == {path.stem.partition('_')[0] for path in (ROOT / 'examples').glob('*_segmentation.py')}
 
 

@@ -8,12 +8,13 @@ import re
 
 import pytest
 import torch
-from transformers_cases import CASES, GRID, IMAGE, ours, theirs, tokens_of
+from transformers_cases import CASES, GRID, IMAGE, PATCH, SIDE, ours, theirs, tokens_of
 
 import mmlape
 from mmlape.checkpoint import read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.models import TimmViT
 
 
 def features(model):
@@ -33,7 +34,7 @@ def files(model, folder):
     """Yield the model's values in every form of a file."""
     model.save_pretrained(folder / 'one')
     yield folder / 'one' / 'model.safetensors'
-    model.save_pretrained(folder / 'shards', max_shard_size='20KB')
+    model.save_pretrained(folder / 'shards', max_shard_size='8KB')
     assert len(list((folder / 'shards').glob('*.safetensors'))) > 1
     yield folder / 'shards' / 'model.safetensors.index.json'
     torch.save(read_checkpoint(folder / 'one' / 'model.safetensors'), folder / 'pytorch_model.bin')
@@ -85,3 +86,31 @@ def test_a_table_is_resized_under_its_own_name(name, tmp_path):
     assert 'position_embedding' in changed
     rows = stored[changed].shape[-2] - GRID * GRID
     assert out[changed].shape[-2] == rows + 35 and list(out) == list(stored)
+
+
+IN_TIMM = {
+    'vit': 'vit_tiny_patch16_224',
+    'deit': 'deit_tiny_distilled_patch16_224',
+    'dinov2': 'vit_small_patch14_dinov2',
+    'dinov2 registers': 'vit_small_patch14_reg4_dinov2',
+    'dinov3': 'vit_small_patch16_dinov3_qkvb',
+    'clip': 'vit_base_patch16_clip_224',
+    'siglip': 'vit_so400m_patch16_siglip_256',
+}
+
+
+@pytest.mark.parametrize('name', IN_TIMM)
+def test_theirs_load_into_timms(name, tmp_path):
+    case, model = CASES[name], theirs(name)
+    model.save_pretrained(tmp_path)
+    ratio = case.own['arch']['feedforward_channels'] / 16
+    sizes = dict(embed_dim=16, depth=2, num_heads=2, mlp_ratio=ratio)
+    registers = case.own.get('num_registers')
+    more = {('num_reg_tokens' if 'dinov3' in name else 'reg_tokens'): registers} if registers else {}
+    own = TimmViT(IN_TIMM[name], model_args={**sizes, **more}, img_size=SIDE, patch_size=PATCH, out_type='raw')
+    report = mmlape.load_weights(own, tmp_path / 'model.safetensors')
+    assert len(report.loaded) == report.total
+    for module in own.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = case.own['norm_cfg']['eps']
+    same(own, tokens_of(case, model.double().eval()), max(case.tolerance, 1e-6))

@@ -11,14 +11,14 @@ import mmlape.models
 
 GRID, PATCH = 4, 8
 SIDE = GRID * PATCH
-IMAGE = torch.randn(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+IMAGE = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
 SIZES = dict(
-    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, image_size=SIDE, patch_size=PATCH
+    hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, image_size=SIDE, patch_size=PATCH
 )  # fmt: skip
 RATIO = {key: value for key, value in SIZES.items() if key != 'intermediate_size'} | dict(mlp_ratio=2)
-ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=48)
-WIDE = dict(ARCH, feedforward_channels=64)
-SWIN = dict(image_size=SIDE, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[1, 2], window_size=4)
+ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=24)
+WIDE = dict(ARCH, feedforward_channels=32)
+SWIN = dict(image_size=SIDE, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[1, 2], window_size=4)
 
 
 def eps(value: float) -> dict:
@@ -82,7 +82,7 @@ DINOV3 = dict(
     qkv_bias='qv', num_registers=3, layer_scale_init_value=1.0, **eps(1e-5),
 )  # fmt: skip
 SCALED = dict(layer_scale_init_value=1.0, **eps(1e-6))
-STAGES = dict(embed_dims=16, depths=[2, 2], num_heads=[1, 2])
+STAGES = dict(embed_dims=8, depths=[2, 2], num_heads=[1, 2])
 IN_SWIN = dict(pe_type='rpe', out_type='featmap', norm_cfg=dict(type='LN', eps=1e-5))
 OF_SWIN = dict(
     cls='SwinTransformer', layout='transformers-swin', target='transformers-swin', table=False,
@@ -171,8 +171,8 @@ def _cases() -> dict[str, Case]:
         'mae': Case(T.ViTMAEModel, T.ViTMAEConfig(**SIZES, mask_ratio=0.0), run=mae, target='transformers-vit', **vit),
         'mae with decoder': Case(
             T.ViTMAEForPreTraining, T.ViTMAEConfig(
-                **SIZES, mask_ratio=0.0, decoder_hidden_size=16, decoder_num_attention_heads=2,
-                decoder_num_hidden_layers=1, decoder_intermediate_size=16,
+                **SIZES, mask_ratio=0.0, decoder_hidden_size=8, decoder_num_attention_heads=2,
+                decoder_num_hidden_layers=1, decoder_intermediate_size=8,
             ), run=inside('vit', mae), target='transformers-vit', **vit,
         ),
         'swin': Case(T.SwinModel, T.SwinConfig(**SWIN), own=IN_SWIN, run=swin_map, **OF_SWIN),
@@ -184,7 +184,8 @@ def _cases() -> dict[str, Case]:
             own=dict(IN_SWIN, pe_type=['learnable', 'rpe']), run=swin_map, **OF_SWIN,
         ),
         'swin backbone': Case(
-            T.SwinBackbone, T.SwinConfig(**SWIN, out_indices=[1, 2]), own=dict(IN_SWIN, out_indices=[0, 1]), run=backbone_maps,
+            T.SwinBackbone, T.SwinConfig(**SWIN, out_indices=[1, 2]), own=dict(IN_SWIN, out_indices=[0, 1]),
+            run=backbone_maps,
             **dict(OF_SWIN, base=dict(OF_SWIN['base'], pad_small_map=True)),
         ),
     }  # fmt: skip

@@ -72,7 +72,8 @@ def read(tensors: Tensors, names: NameTable) -> Tensors:
         beside = own.startswith(_OF_OTHERS) or own.endswith(INDEX)
         out[f'/{own.removeprefix("embeddings.")}' if beside else own] = value
     out = join_qkv(names.read(out))
-    return _with_heads(out, len(out['patch_embed.proj.weight']))
+    tokens = out.get('norm.weight', out['patch_embed.proj.weight'])
+    return _with_heads(out, len(tokens))
 
 
 def _with_heads(tensors: Tensors, width: int) -> Tensors:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
@@ -22,7 +23,9 @@ from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
-from mmlape.models.vit.layouts import EVA_NAMES, is_beit, table_tokens
+from mmlape.models.vit.layouts import EVA_NAMES, is_beit, table_tokens, to_timm
+from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
+from mmlape.models.vit.transformers_layouts import from_transformers
 
 VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
@@ -55,12 +58,34 @@ DINOV3_PARTS = Layout(
     'has in front), and load that file',
 )
 WITH_ADAPTER = (ADAPTER.name, DINOV3_ADAPTER.name)
+_GAMMAS = (r'\.gamma([12])$', r'.ls\1.gamma')
+_OF_DINOV2 = (_GAMMAS, (r'^reg_token$', 'register_tokens'), (r'^/mask_token$', 'mask_token'))
+_OF_DINOV3 = (_GAMMAS, (r'^reg_token$', 'storage_tokens'))
+
+
+def _from_transformers(tensors: Tensors) -> Tensors:
+    """Give a file of transformers the authors' names, which timm's filters read."""
+    out = from_transformers(tensors)
+    if 'pos_embed' not in out and 'blocks.0.attn.q_bias' in out:
+        for name in [name for name in out if name.endswith('.attn.q_bias')]:
+            q, v = out.pop(name), out.pop(name.replace('q_bias', 'v_bias'))
+            out[name.replace('q_bias', 'qkv.bias')] = torch.cat((q, torch.zeros_like(q), v))
+        return rename_keys(out, _OF_DINOV3)
+    if '/mask_token' not in out:
+        return to_timm(out)
+    for name in [name for name in out if '.mlp.w1.' in name]:
+        gates = (out.pop(name), out.pop(name.replace('.w1.', '.w2.')))
+        out[name.replace('.w1.', '.w12.')] = torch.cat(gates)
+    return rename_keys(out, _OF_DINOV2)
+
+
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))
 LAYOUTS = (
     ADAPTER,
     OWN,
     Layout('timm', (r'blocks\.0\.', r'patch_embed\.proj\.')),
     Layout('clip', (r'(module\.)?visual\.(conv1|trunk|patch_embed|class_embedding)',)),
+    *(replace(layout, rename=_from_transformers) for layout in OF_TRANSFORMERS if layout.rename),
 )
 HEADS = ('head.', 'fc_norm.', 'attn_pool.', 'decoder_')
 """Names of what timm's filters may add, and of MAE's decoder."""
