@@ -82,10 +82,11 @@ def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
         facts = source.check_image(entry, smallest)
         yield from facts.issues
         source.count(facts)
+    yield from source.nothing_to_learn()
 
 
 def check_heads(cfg: Config, source: DataSource) -> None:
-    """Raise DataError if a head has another number of outputs than the data has classes."""
+    """Raise DataError if a head has another number of outputs than the data has classes, or one to choose from."""
     if not reads_head(cfg.get(f'{source.split}_evaluator'), cfg.get('default_scope')):
         return
     expected = len(source.classes) if source.classes else source.summary.num_classes
@@ -97,6 +98,21 @@ def check_heads(cfg: Config, source: DataSource) -> None:
                 f'or pass --cfg-options data_root={source.root.rstrip("/")}, which sets it '
                 'everywhere.'
             )
+        if head[key] == 1 and _chooses(cfg, name, head):
+            raise DataError(
+                f'{name} is 1, the only class of the {source.split} data in '
+                f'{source.root or source.image_dir}, and the loss of a choice between one class is '
+                '0: name a second class, such as that of the rest of the images.'
+            )
+
+
+def _chooses(cfg: Config, name: str, head: dict) -> bool:
+    """Return whether a head's loss is that of a softmax over its classes, without another for the background."""
+    if cfg.get('default_scope') not in ('mmseg', 'mmpretrain') or name.startswith('data_prepro'):
+        return False
+    losses = head.get('loss_decode') or head.get('loss') or {}
+    parts = losses if isinstance(losses, (list, tuple)) else [losses]
+    return 'loss_cls' not in head and not any(part.get('use_sigmoid') for part in parts)
 
 
 def check_evaluator(evaluator: dict | list | None, split: str) -> None:
@@ -216,6 +232,7 @@ def full_check(
                 source.count(facts)
                 duplicates.add(split, entry, digest)
                 report.checked[-1] += 1
+            report.issues.add(split, source.nothing_to_learn())
             if sample is None:
                 report.issues.add(split, _unseen_classes(source))
         for split in splits:

@@ -1,4 +1,4 @@
-"""Images and label maps as training decodes them: by the backend of the pipeline, and turned as their annotations are.
+"""Images as training decodes them: by the backend of the pipeline, and turned as their annotations are.
 
 A camera stores pixels as its sensor lies, and writes into a tag of EXIF how they are to be turned. OpenCV and Pillow
 turn an image when they load it. Its boxes or its label map are of the image as it is shown, or of the stored pixels:
@@ -98,6 +98,19 @@ def decode(content: bytes, path: str, color_type: str, backend: str) -> np.ndarr
     if lacks_end(content):
         open_image(path, content)
     return pixels
+
+
+def largest_of_16_bits(path: str) -> int | None:
+    """Return the largest value of an image of 16 bits a channel; None for other images."""
+    content = read_bytes(path)
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            is_wide = image.mode.startswith('I')
+    except Exception:  # of a format that OpenCV reads alone
+        return None
+    if is_wide or (content.startswith(PNG) and content[24] == 16):  # the depth in its header
+        return int(decode(content, path, 'unchanged', 'cv2').max())
+    return None
 
 
 def lacks_end(content: bytes) -> bool:
@@ -217,56 +230,3 @@ def require_annotated_size(
             f'Image {path} is {size[0]} x {size[1]} pixels, but {where} has {annotated[0]} x '
             f'{annotated[1]}{exchanged}. Correct the annotations, or replace the image.'
         )
-
-
-def read_label_map(
-    path: str, backend: str = 'pillow', backend_args: dict | None = None
-) -> np.ndarray:
-    """Read the label ids of an image, (H, W), as integers of whichever width.
-
-    Raises:
-        DataError: The file is missing, broken, or has colours, floats or a lossy compression.
-    """
-    content = read_bytes(path, backend_args)
-    if content.startswith(JPEG):
-        raise DataError(
-            f'Label map {path} is a JPEG, whose compression changes label ids: write it as PNG, '
-            'from the labels before they were compressed.'
-        )
-    labels = decode(content, path, 'unchanged', backend)
-    if labels.ndim == 3 and labels.shape[2] == 1:
-        labels = labels[:, :, 0]
-    if labels.ndim != 2:
-        raise DataError(_colours_message(path, labels))
-    if labels.dtype.kind not in 'biu':
-        raise DataError(
-            f'Label map {path} has pixels that are floats: write it with integers of 8 bits.'
-        )
-    return labels.astype(np.uint8) if labels.dtype == bool else labels
-
-
-def _colours_message(path: str, labels: np.ndarray) -> str:
-    start = f'Label map {path} has {labels.shape[-1]} channels; it must have one, of label ids'
-    if (labels[..., :1] == labels[..., :3]).all() and labels.shape[-1] > 2:
-        return f'{start}. The first three are equal: keep one, image[:, :, 0], as PNG.'
-    colours = np.unique(labels.reshape(-1, labels.shape[-1])[:100_000], axis=0)
-    return (
-        f'{start}. Its {len(colours)} colours, the first {tuple(colours[0].tolist())}, are to be '
-        'replaced by the ids of their classes, as PNG with one channel.'
-    )
-
-
-def annotated_by_map(
-    path: str | None, backend: str = 'pillow', backend_args: dict | None = None
-) -> Annotated | None:
-    """Return what a label map says of its image's pixels; None if there is none, or it cannot be read."""
-    try:
-        content = read_bytes(path, backend_args) if path else b''
-        labels = read_label_map(path, backend, backend_args) if path else None
-    except DataError:
-        return None
-    if labels is None:
-        return None
-    # TIFF files are turned
-    tag = 1 if content.startswith(TIFF) else orientation(content)
-    return Annotated((labels.shape[1], labels.shape[0]), tag)

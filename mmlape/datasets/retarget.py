@@ -105,7 +105,8 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
         if names != classes:
             difference = sorted(set(names) ^ set(classes)) or 'their order'
             where = f'{first.split} and {source.split} data in {source.root}'
-            raise DataError(f'{where} have different classes: {difference}.')
+            fix = f' {source.absent_class}' * bool(source.absent_class)
+            raise DataError(f'{where} have different classes: {difference}.{fix}')
     others = [source for source in sources if source.classes != classes]
     for source in others:
         source.set_classes(classes)

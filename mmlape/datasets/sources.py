@@ -1,18 +1,27 @@
 """What the parts of a config stand for: classes by their names, datasets inside wrappers, heads, patches."""
 
+import codecs
 import colorsys
 import inspect
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 
 SPLITS = ('train', 'val', 'test')
 # their num_classes, if any, is not the dataset's
 NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')
+# by which Windows' programs begin a text
+MARKS = {
+    codecs.BOM_UTF8: 'utf-8-sig',
+    codecs.BOM_UTF16_LE: 'utf-16',
+    codecs.BOM_UTF16_BE: 'utf-16',
+}
 GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
@@ -109,10 +118,78 @@ def patch_size(cfg: Mapping) -> int:
     return max(size) if isinstance(size, (list, tuple)) else size or 1
 
 
-def read_lines(path: str) -> list[str]:
+def read_text(path: str | Path) -> str:
+    """Read a text in UTF-8, or in the encoding that its byte order mark names.
+
+    Raises:
+        DataError: It is in another encoding; the message names the line.
+    """
+    content = Path(path).read_bytes()
+    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), 'utf-8')
+    try:
+        text = content.decode(encoding)
+        end = text.index('\0') if '\0' in text else None  # UTF-16 or UTF-32 without a mark
+    except UnicodeDecodeError as error:
+        text, end = '', error.start
+    if end is not None:
+        line = content.count(b'\n', 0, end) + 1
+        raise DataError(
+            f'{path}, line {line}: no text in {encoding.upper()}. Save the file in UTF-8.'
+        )
+    return text.replace('\r\n', '\n').replace('\r', '\n')
+
+
+def read_lines(path: str | Path) -> list[str]:
     """Return the lines of a text file that are not blank, stripped."""
-    with open(path, encoding='utf-8') as file:
-        return [line.strip() for line in file if line.strip()]
+    return [line.strip() for line in read_text(path).split('\n') if line.strip()]
+
+
+def read_listed(path: str | Path) -> list[str]:
+    """Return the lines of a list that an OpenMMLab package reads, too, which takes each of them as it is.
+
+    Raises:
+        DataError: A line is blank, or the encoding is not UTF-8 without a mark.
+    """
+    lines = read_text(path).removesuffix('\n').split('\n')
+    with open(path, 'rb') as file:
+        marked = file.read(3).startswith(tuple(MARKS))
+    if marked:
+        raise DataError(
+            f'{path} begins with a byte order mark, which OpenMMLab takes for a part of the first '
+            'line. Save the file in UTF-8 without one.'
+        )
+    blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
+    if blank is not None:
+        raise DataError(
+            f'{path}, line {blank} is blank, which OpenMMLab takes for a name: remove it.'
+        )
+    return lines
+
+
+def read_names(path: str | Path) -> tuple[str, ...]:
+    """Read the names of classes, one a line, in the order of the labels.
+
+    Raises:
+        DataError: A line is blank, so that it is not known which label those after it have, or has
+            a tab; or a name is there twice.
+    """
+    lines = [line.strip() for line in read_text(path).rstrip().split('\n')]
+    for number, line in enumerate(lines, 1):
+        if not line or '\t' in line:
+            defect = 'has a tab' if line else 'is blank'
+            raise DataError(
+                f'{path}, line {number} {defect}: write the name of one class into each line, in '
+                'the order of the ids.'
+            )
+    require_unique(lines, str(path))
+    return tuple(lines)
+
+
+def require_unique(names: Sequence[str], where: str) -> None:
+    """Raise DataError if a class is named twice."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(f'{where} names the class {", ".join(twice[:6])} more than once.')
 
 
 def iter_unwrapped(dataset: dict) -> Iterator[dict]:

@@ -9,14 +9,17 @@ from mmengine import Config
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
-from mmlape.datasets.formats.segmentation import LabelIds, require_image_size
 from mmlape.datasets.images import (
     Annotated,
     ImageLoader,
-    annotated_by_map,
-    read_label_map,
     require_annotated_size,
     require_size,
+)
+from mmlape.datasets.label_maps import (
+    LabelIds,
+    annotated_by_map,
+    read_label_map,
+    require_image_size,
 )
 from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError

@@ -103,7 +103,8 @@ class Kind:
     config: Callable[[Path], Config]
     answer: Callable[[dict], object]  # the data sample of an image with perfect predictions
     require_learnt: Callable[[dict], None]  # asserts that a training sample is what its pixels show
-    scores: tuple[str, ...]  # of the metrics, which perfect predictions make 1
+    scores: tuple[str, ...]  # of the metrics, which perfect predictions make `perfect`
+    perfect: float = 1.0
 
 
 def hold(case: Case, kind: Kind, folder: Path) -> None:
@@ -124,7 +125,7 @@ def hold(case: Case, kind: Kind, folder: Path) -> None:
         if not warned:
             kind.require_learnt(sample)
     scores = perfect_scores(cfg, kind)
-    wanted = case.outcome.score if warned else 1.0
+    wanted = case.outcome.score if warned else kind.perfect
     if wanted is not None:
         found = {name: scores[name] for name in kind.scores}
         assert found == pytest.approx(dict.fromkeys(kind.scores, wanted), abs=1e-6), found

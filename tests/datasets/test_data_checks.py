@@ -290,8 +290,8 @@ def test_folder_list(mini):
     (root / 'list.txt').write_text('\n'.join(line for line in lines if line.endswith((' 3', ' 5'))))
     assert check_data(cfg)[0].seen == {3, 5}
     (root / 'an image.png').write_bytes((root / names[0]).read_bytes())
-    (root / 'list.txt').write_text('an image.png 4')
-    assert check_data(cfg)[0].seen == {4}
+    (root / 'list.txt').write_text(f'an image.png 4\n{lines[0]}')
+    assert check_data(cfg)[0].seen == {4, int(lines[0][-1])}
     (root / 'an image.png').unlink()
     (root / 'list.txt').write_text('\n'.join([*lines[:7], f'{names[0]} 10']))
     assert 'line 8: label 10 is outside the 10 classes' in refusal(cfg)

@@ -6,6 +6,7 @@ the quick check raises the first error, the full check collects all.
 
 import os
 import shlex
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,14 +21,23 @@ from mmlape.datasets.images import (
     Annotated,
     ImageLoader,
     LoadedImage,
+    largest_of_16_bits,
     require_size,
 )
-from mmlape.datasets.sources import class_palette, default_argument, read_lines
+from mmlape.datasets.sources import class_palette, default_argument, read_listed
 from mmlape.errors import DataError
 
 ERROR, WARNING = 'error', 'warning'
+UNLABELLED = 'pixels without a label'
 MAX_EXAMPLES = 5
 MAX_NAMES = 8
+# of images, whether or not the backends read them
+IMAGE_SUFFIXES = (
+    '.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm',
+    '.avif', '.heic', '.heif', '.jp2', '.tga', '.pcx', '.sgi', '.ico', '.dds',
+)  # fmt: skip
+# beside those that begin with a dot
+PROGRAMS_FOLDERS = ('__MACOSX', '__pycache__', '@eaDir', '$RECYCLE.BIN', 'lost+found')
 QUICKLY_FOUND = 100_000  # so many files of a list are looked up in about a second
 
 
@@ -105,11 +115,20 @@ class DataSummary:
     # how often each label occurs: in instances, pixels, or images
     labels: Counter = field(default_factory=Counter)
     facts: Counter = field(default_factory=Counter)  # further counts, by what they count
+    # of pixels without a label: how often each id occurs, as the files have it
+    unlabelled: Counter = field(default_factory=Counter)
 
     def __str__(self) -> str:
         images = '' if self.images is None else f'{self.images} images, '
         where = ' in the sample' if self.sampled else ''
-        return f'{self.split} data {self.path}: {images}{len(self.seen)} of {self.num_classes} classes seen{where}'
+        share, without = '', self.facts[UNLABELLED]
+        if without:
+            pixels = without + sum(self.labels.values())
+            share = f', {without / pixels:.0%} of the pixels without a label'
+        return (
+            f'{self.split} data {self.path}: {images}{len(self.seen)} of {self.num_classes} '
+            f'classes seen{share}{where}'
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +146,8 @@ class ImageFacts:
 
     issues: list[DataIssue] = field(default_factory=list)
     labels: Counter = field(default_factory=Counter)
-    unlabelled: int = 0  # the pixels of its label map that have no label
+    # how often each id of the file occurs that is no label
+    unlabelled: Counter = field(default_factory=Counter)
 
 
 class DataSource:
@@ -149,6 +169,7 @@ class DataSource:
     # with which `make-mini-data` draws what the config trains on, its key of this name; '' for none
     mini_data_options = ''
     pack_transform = ''  # packs a sample of this format
+    absent_class = ''  # the fix for a class that one split does not have
     classes_optional = False  # whether data of this format may lack a list of its classes
     # of the dataset, by which data laid out otherwise can be read
     layout_keys: tuple[str, ...] = ()
@@ -169,7 +190,7 @@ class DataSource:
         given = (cfg.get('metainfo') or {}).get('classes')
         classes = given or self.class_metainfo
         if isinstance(classes, str):  # MMEngine takes a path to a list too
-            classes = read_lines(classes) if os.path.isfile(classes) else [classes]
+            classes = read_listed(classes) if os.path.isfile(classes) else [classes]
         # in label order; None where only the data has them
         self.classes = tuple(classes) if classes else None
         self.explicit = bool(given)  # the config, not the class, names the classes
@@ -294,6 +315,12 @@ class DataSource:
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
         facts.issues += _orientation_issues(entry.path, image)
+        if (largest := largest_of_16_bits(entry.path)) is not None:
+            message = (
+                f'Image {entry.path} has 16 bits a channel and is loaded with 8: its largest '
+                f'value, {largest} of 65535, becomes {image.pixels.max()} of 255.'
+            )
+            facts.issues.append(DataIssue(WARNING, 'image of 16 bits', message))
         self.check_annotation(entry, image.size, facts)
         return facts
 
@@ -301,6 +328,9 @@ class DataSource:
         """Add the labels of an image to the summary."""
         self.summary.labels.update(facts.labels)
         self.summary.seen |= set(facts.labels)
+        if facts.unlabelled:
+            self.summary.facts[UNLABELLED] += facts.unlabelled.total()
+            self.summary.unlabelled.update(facts.unlabelled)
 
     def unseen(self) -> list[str]:
         """Return the classes of the config that occur nowhere."""
@@ -315,6 +345,20 @@ class DataSource:
                 f'{what} {path} of the {self.split} data does not exist{below_here(path)}. '
                 f'{self.hint()}'
             )
+
+    def similar_classes(self, names: Sequence[str]) -> Iterator[DataIssue]:
+        """Warn of classes whose names differ in capitals or in their Unicode form only."""
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            groups.setdefault(unicodedata.normalize('NFKC', name).casefold(), []).append(name)
+        for group in groups.values():
+            if len(group) > 1:
+                message = f'{shorten(map(repr, group))} are {len(group)} classes of the {self.split} data.'
+                yield DataIssue(WARNING, 'classes of almost one name', message)
+
+    def nothing_to_learn(self) -> Iterator[DataIssue]:
+        """Yield an error if the images, beyond those that were checked, have nothing to learn or to evaluate."""
+        yield from ()
 
     def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
         """Compare the class names of the data with the config's, which may be a selection in some formats."""
@@ -335,11 +379,12 @@ class DataSource:
         else:
             difference = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'
         root = self.root.rstrip('/') or self.image_dir
+        absent = f' {self.absent_class}' * bool(missing and not extra)
         yield DataIssue(
             ERROR,
             'class names differ',
-            f'{where} do not match the classes of the config ({difference}). Pass --cfg-options '
-            f'data_root={root} to take classes and num_classes from the data, or set '
+            f'{where} do not match the classes of the config ({difference}).{absent} Pass '
+            f'--cfg-options data_root={root} to take classes and num_classes from the data, or set '
             f'metainfo=dict(classes=...) of the {self.split} dataset.',
         )
 
@@ -362,21 +407,71 @@ def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
         yield DataIssue(WARNING, 'image with an orientation', message)
 
 
-def files_below(
-    root: str,
-    suffix: str | tuple[str, ...],
-    keep_suffix: bool = False,
-) -> Iterator[str]:
-    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted.
+def files_below(root: str) -> Iterator[str]:
+    """Yield the paths of the files below a folder, relative to it, unsorted, as MMEngine lists them.
 
-    Links are followed. Paths lose the suffix; with ``keep_suffix`` they keep it, and its upper-case
-    spelling counts too.
+    It leaves hidden files out, and follows links.
+
+    Raises:
+        DataError: An image is in a hidden folder, which MMEngine does not leave out; a link leads
+            nowhere, or to a folder that it is in.
     """
-    for folder, _, names in os.walk(root, followlinks=True):
-        for name in names:
-            if name.endswith(suffix) or (keep_suffix and name.lower().endswith(suffix)):
-                path = os.path.relpath(os.path.join(folder, name), root)
-                yield path if keep_suffix else path[: -len(suffix)]
+    yield from _files_below(root, root, hidden=False)
+
+
+def _files_below(root: str, folder: str, hidden: bool) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.is_symlink() and _is_inside(folder, entry.path):
+                    raise DataError(f'{entry.path} is a link to a folder that it is in: remove it.')
+                yield from _files_below(root, entry.path, hidden or is_hidden(entry.name))
+            elif entry.name.startswith('.') or not (is_image(entry.name) or entry.is_file()):
+                continue
+            elif not entry.is_file():
+                raise DataError(
+                    f'{entry.path} is a link to {os.readlink(entry.path)}, which does not exist: '
+                    'restore that file, or remove the link.'
+                )
+            elif hidden and is_image(entry.name):
+                raise DataError(
+                    f'{entry.path} is in a hidden folder, whose images OpenMMLab takes, too: '
+                    f'remove it by "rm -r {shlex.quote(folder)}".'
+                )
+            else:
+                yield os.path.relpath(entry.path, root)
+
+
+def files_in(folder: str) -> list[str]:
+    """Return the names of the files that are directly in a folder and not hidden."""
+    with os.scandir(folder) as entries:
+        return [
+            entry.name for entry in entries if entry.is_file() and not entry.name.startswith('.')
+        ]
+
+
+def _is_inside(folder: str, link: str) -> bool:
+    """Return whether a folder is the one that a link leads to, or below it."""
+    return f'{os.path.realpath(folder)}/'.startswith(f'{os.path.realpath(link)}/')
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a folder is one that programs make for themselves."""
+    return name.startswith('.') or name in PROGRAMS_FOLDERS
+
+
+def is_image(name: str) -> bool:
+    """Return whether a file is an image, by its name."""
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def other_form(name: str, names: Iterable[str]) -> str:
+    """Return the remark that a file of almost this name exists; '' without any."""
+    plain = unicodedata.normalize('NFC', name).casefold()
+    for known in names:
+        if unicodedata.normalize('NFC', known).casefold() == plain:
+            return f' ({known!a} exists)'
+    return ''
 
 
 def shorten(names: Iterable) -> str:

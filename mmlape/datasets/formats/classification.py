@@ -1,7 +1,9 @@
 """Formats of classification: ImageNet's folders or lists, Sun397's, and CIFAR's files."""
 
 import hashlib
+import itertools
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +11,18 @@ from typing import Any
 from mmlape.datasets.formats.base import (
     ERROR,
     QUICKLY_FOUND,
+    WARNING,
     DataIssue,
     DataSource,
     ImageEntry,
     files_below,
+    files_in,
+    is_hidden,
+    is_image,
+    other_form,
+    shorten,
 )
-from mmlape.datasets.sources import read_lines
+from mmlape.datasets.sources import read_lines, read_listed
 from mmlape.errors import DataError
 
 
@@ -25,6 +33,7 @@ class FolderSource(DataSource):
         'ImageNet: one sub-folder of images for each class, below train/ and val/ of the data root'
     )
     mini_folder = 'digits'
+    absent_class = 'A class without images in a split has an empty folder there.'
     pack_transform = 'PackInputs'
 
     def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
@@ -51,7 +60,15 @@ class FolderSource(DataSource):
     def _class_folders(self) -> list[str]:
         """Return the sorted names of the folders, one for each class, in label order."""
         with os.scandir(self.image_dir) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        for name in names:
+            if is_hidden(name):
+                folder = os.path.join(self.image_dir, name)
+                raise DataError(
+                    f'{folder} is no class, but MMPretrain takes each folder for one: remove it by '
+                    f'"rm -r {shlex.quote(folder)}".'
+                )
+        return names
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check class names against folders, and every line of a list.
@@ -66,20 +83,45 @@ class FolderSource(DataSource):
             yield from self._check_list(complete)
             self.summary.images = len(self.entries)
         elif self.option('with_label') is False:
-            names = sorted(self._images(self.image_dir))
+            names, others = self._images(self.image_dir)
+            yield from self._left_out(others)
             self.entries = [ImageEntry(os.path.join(self.image_dir, name)) for name in names]
         else:
             yield from self._check_folders(complete)
         if not self.entries:
             raise DataError(f'{self.ann_file or self.image_dir} has no images. {self.hint()}')
         labels = Counter(entry.annotation for entry in self.entries if entry.annotation is not None)
+        if self.split == 'train' and len(labels) == 1 and self.ann_file:
+            message = (
+                f'All images of {self.ann_file} have the label {min(labels)}, so there is nothing '
+                'to learn.'
+            )
+            yield DataIssue(ERROR, 'nothing to learn', message)
         self.summary.seen = {label for label in labels if label < self.summary.num_classes}
         self.summary.sampled = False
         if complete:
             self.summary.labels.update(labels)
 
-    def _images(self, folder: str) -> Iterator[str]:
-        return files_below(folder, tuple(self.option('extensions') or ()), keep_suffix=True)
+    def _images(self, folder: str, most: int | None = None) -> tuple[list[str], list[str]]:
+        """Return the images below a folder, in order, and those whose suffix the dataset does not take.
+
+        Of the first ``most`` files only.
+        """
+        extensions = tuple(extension.lower() for extension in self.option('extensions') or ())
+        files = sorted(itertools.islice(files_below(folder), most))
+        taken = [file for file in files if file.lower().endswith(extensions)]
+        return taken, [file for file in files if is_image(file) and file not in set(taken)]
+
+    def _left_out(self, others: list[str]) -> Iterator[DataIssue]:
+        """Yield an error about images whose suffix the dataset does not take."""
+        if others:
+            suffixes = sorted({os.path.splitext(other)[1] for other in others})
+            message = (
+                f'{len(others)} images in {self.image_dir} would be left out, as extensions of the '
+                f'{self.split} dataset has no {", ".join(suffixes)}: {shorten(others)}. Add it '
+                'there, or write them as PNG.'
+            )
+            yield DataIssue(ERROR, 'image of another suffix', message, len(others))
 
     def _check_folders(self, complete: bool) -> Iterator[DataIssue]:
         names = self._class_folders()
@@ -93,16 +135,29 @@ class FolderSource(DataSource):
         self.summary.classes = (
             self.classes if len(self.classes or ()) == len(names) else tuple(names)
         )
+        yield from self.similar_classes(names)
+        most = None if complete else max(QUICKLY_FOUND // len(names), 1)
+        left_out = []
         for label, name in enumerate(names):
             folder = os.path.join(self.image_dir, name)
-            files = self._images(folder)
-            images = (
-                sorted(files) if complete else [image for image in [next(files, None)] if image]
-            )
-            if not images:
-                message = f'{folder} has no images, so this class cannot be learnt. {self.hint()}'
-                yield DataIssue(ERROR, 'class without images', message)
+            images, others = self._images(folder, most)
+            left_out += [os.path.join(name, other) for other in others]
+            if not images and not others:
+                learns = self.split == 'train'
+                effect = 'cannot be learnt' if learns else 'is not evaluated'
+                message = f'{folder} has no images, so this class {effect}. {self.hint()}'
+                severity = ERROR if learns else WARNING
+                yield DataIssue(severity, 'class without images', message)
+            images = images if complete else images[:1]
             self.entries += [ImageEntry(os.path.join(folder, image), label) for image in images]
+        yield from self._left_out(left_out)
+        loose = sorted(filter(is_image, files_in(self.image_dir)))
+        if loose:
+            message = (
+                f'{len(loose)} images in {self.image_dir} are in no folder of a class, so they are '
+                f'left out: {shorten(loose)}.'
+            )
+            yield DataIssue(WARNING, 'image in no folder', message, len(loose))
         if complete:
             self.summary.images = len(self.entries)
 
@@ -112,13 +167,17 @@ class FolderSource(DataSource):
         Whether the files exist only if they are few, or if ``complete``.
         """
         num_classes, labelled = len(self.classes or ()), self.option('with_label') is not False
-        for number, line in enumerate(read_lines(self.ann_file), 1):
+        for number, line in enumerate(read_listed(self.ann_file), 1):
             if not labelled:
                 self.entries.append(ImageEntry(os.path.join(self.image_dir, line)))
                 continue
-            name, _, label = line.rpartition(' ')
-            if not name or not label.isdigit():
-                message = f'{self.ann_file}, line {number}: "{line[:80]}" is not of the form "path label".'
+            name, _, label = line.strip().rpartition(' ')
+            if not name or not label.isdecimal():
+                tabs = ', with a space between them and no tab' * ('\t' in line)
+                message = (
+                    f'{self.ann_file}, line {number}: {line[:80]!r} is not of the form "path '
+                    f'label"{tabs}.'
+                )
                 yield DataIssue(ERROR, 'invalid line', message)
                 continue
             if self.classes and int(label) >= num_classes:
@@ -129,6 +188,14 @@ class FolderSource(DataSource):
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(self.image_dir, name), int(label)))
         yield from self._look_up(complete)
+        counts = Counter(entry.path for entry in self.entries)
+        twice = [path for path, count in counts.items() if count > 1]
+        if twice:
+            message = (
+                f'{self.ann_file} has {len(twice)} images more than once, which count so often: '
+                f'{shorten(twice)}.'
+            )
+            yield DataIssue(WARNING, 'image listed twice', message, len(twice))
 
     def _look_up(self, complete: bool) -> Iterator[DataIssue]:
         """Drop entries whose files do not exist; say how many they are."""
@@ -139,7 +206,12 @@ class FolderSource(DataSource):
         if missing:
             there = {entry.path for entry in self.entries}
             first = next(entry.path for entry in listed if entry.path not in there)
-            message = f'{missing} of the {len(listed)} images in {self.ann_file} do not exist, the first is {first}.'
+            folder, name = os.path.split(first)
+            near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+            message = (
+                f'{missing} of the {len(listed)} images in {self.ann_file} do not exist, the first '
+                f'is {first}{near}.'
+            )
             yield DataIssue(ERROR, 'image missing', message, missing)
 
 

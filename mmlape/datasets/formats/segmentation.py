@@ -3,8 +3,7 @@
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,21 @@ from mmlape.datasets.formats.base import (
     ImageEntry,
     ImageFacts,
     files_below,
+    is_image,
+    other_form,
     shorten,
 )
-from mmlape.datasets.images import Annotated, annotated_by_map, read_label_map, step_of
-from mmlape.datasets.sources import read_lines
+from mmlape.datasets.images import Annotated, step_of
+from mmlape.datasets.label_maps import (
+    LabelIds,
+    annotated_by_map,
+    read_label_map,
+    require_image_size,
+)
+from mmlape.datasets.sources import read_listed, read_names, require_unique
 from mmlape.errors import DataError
+
+MOST_CLASSES = 255  # as MMSegmentation's label maps have 8 bits, and 255 is no label
 
 
 class SegmentationSource(DataSource):
@@ -40,6 +49,7 @@ class SegmentationSource(DataSource):
     pack_transform = 'PackSegInputs'
     classes_optional = True
     layout_keys = ('data_prefix.img_path', 'data_prefix.seg_map_path')
+    counted = 0  # images
 
     @property
     def class_list(self) -> str:
@@ -48,7 +58,7 @@ class SegmentationSource(DataSource):
 
     def read_classes(self) -> tuple[str, ...] | None:
         """Read `classes.txt` of the data root."""
-        return tuple(read_lines(self.class_list)) if os.path.isfile(self.class_list) else None
+        return read_names(self.class_list) if os.path.isfile(self.class_list) else None
 
     def check_unlisted_classes(self) -> None:
         """Warn if the classes are those of a public dataset, which has no list.
@@ -77,7 +87,7 @@ class SegmentationSource(DataSource):
         super().set_classes(classes)
 
     @property
-    def ids(self) -> 'LabelIds':
+    def ids(self) -> LabelIds:
         """The ids that its label maps may have: of all classes where a dataset selects some."""
         ignore_index = self.option('ignore_index')
         return LabelIds(
@@ -116,41 +126,194 @@ class SegmentationSource(DataSource):
             raise DataError(
                 f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).'
             )
-        if self.ann_file:
-            self.require(self.ann_file, 'List of images', os.path.isfile)
-            stems = read_lines(self.ann_file)
-        else:
-            stems = sorted(files_below(self.image_dir, self.option('img_suffix')))
-        if not stems:
-            raise DataError(
-                f'{self.image_dir} has no {self.option("img_suffix")} images. {self.hint()}'
-            )
-        self.summary.path, self.summary.images = self.image_dir, len(stems)
         # ids refer to all of them where a dataset selects some
         self.summary.classes = known or self.classes
+        require_unique(self.summary.classes, 'metainfo=dict(classes=...)')
+        yield from self.similar_classes(self.summary.classes)
+        if len(self.summary.classes) > MOST_CLASSES:
+            raise DataError(
+                f'The {self.split} data have {len(self.summary.classes)} classes, but '
+                f'MMSegmentation has {MOST_CLASSES} ids and 255 for unlabelled pixels: take fewer '
+                'classes.'
+            )
+        step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
+        reduced = bool(self.option('reduce_zero_label'))
+        if step.get('reduce_zero_label') not in (None, reduced):
+            raise DataError(
+                f'{self.split}_dataloader: LoadAnnotations has reduce_zero_label='
+                f'{step["reduce_zero_label"]}, the dataset {reduced}: give both the same.'
+            )
+        stems = yield from self._find_images()
+        self.summary.path, self.summary.images = self.image_dir, len(stems)
         yield from self._pair_files(stems)
+
+    def _find_images(self) -> Generator[DataIssue, None, list[str]]:
+        """Return the paths of the images without their suffix: those of a list, or of the folder."""
+        suffix = self.option('img_suffix')
+        if self.ann_file:
+            self.require(self.ann_file, 'List of images', os.path.isfile)
+            stems = [line.strip() for line in read_listed(self.ann_file)]
+            yield from self._check_list(stems, suffix)
+            return stems
+        files = sorted(files_below(self.image_dir))
+        stems = [file.removesuffix(suffix) for file in files if file.endswith(suffix)]
+        labels, label_suffix = self.label_dir, self.option('seg_map_suffix')
+        if os.path.normpath(labels or '/') == os.path.normpath(self.image_dir):
+            files = [file for file in files if not file.endswith(label_suffix)]
+        others = [file for file in files if is_image(file) and not file.endswith(suffix)]
+        if not stems:
+            found = f', but {len(others)} others: {shorten(others)}' * bool(others)
+            raise DataError(
+                f'{self.image_dir} has no {suffix} images{found}. Set img_suffix to theirs. '
+                f'{self.hint()}'
+                if others
+                else f'{self.image_dir} has no {suffix} images. {self.hint()}'
+            )
+        known = set(stems)
+        meant = [
+            file
+            for file in others
+            if (stem := os.path.splitext(file)[0]) not in known
+            and labels
+            and os.path.isfile(os.path.join(labels, stem + label_suffix))
+        ]
+        if meant:
+            message = (
+                f'{len(meant)} images in {self.image_dir} have label maps, but no suffix '
+                f'{suffix}, so they would be left out: {shorten(meant)}. Rename them, or set '
+                f'img_suffix of the {self.split} dataset.'
+            )
+            yield DataIssue(ERROR, 'image of another suffix', message, len(meant))
+        elif others:
+            message = (
+                f'{len(others)} images in {self.image_dir} are left out, as they have no suffix '
+                f'{suffix}: {shorten(others)}.'
+            )
+            yield DataIssue(WARNING, 'image of another suffix', message, len(others))
+        return stems
+
+    def _check_list(self, stems: list[str], suffix: str) -> Iterator[DataIssue]:
+        """Check that the images of a list exist, and are there once."""
+        missing = [
+            stem
+            for stem in stems
+            if not os.path.isfile(os.path.join(self.image_dir, stem + suffix))
+        ]
+        if missing:
+            with_suffix = missing[0].endswith(suffix)
+            fix = f'Write the names without {suffix}.' if with_suffix else self.hint()
+            folder = os.path.dirname(os.path.join(self.image_dir, missing[0]))
+            near = os.listdir(folder) if os.path.isdir(folder) else []
+            near_by = other_form(os.path.basename(missing[0]) + suffix, near)
+            message = (
+                f'{len(missing)} of the {len(stems)} images of {self.ann_file} do not exist, the '
+                f'first is {os.path.join(self.image_dir, missing[0] + suffix)}{near_by}. {fix}'
+            )
+            yield DataIssue(ERROR, 'image missing', message, len(missing))
+        twice = [stem for stem, count in Counter(stems).items() if count > 1]
+        if twice:
+            message = (
+                f'{self.ann_file} has {len(twice)} images more than once, which count so often: '
+                f'{shorten(twice)}.'
+            )
+            yield DataIssue(WARNING, 'image listed twice', message, len(twice))
 
     def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
         image_suffix, label_suffix = self.option('img_suffix'), self.option('seg_map_suffix')
-        present = set(files_below(self.label_dir, label_suffix)) if self.label_dir else set()
-        missing = [stem for stem in stems if stem not in present] if self.label_dir else []
+        files = list(files_below(self.label_dir)) if self.label_dir else []
+        present = {file.removesuffix(label_suffix) for file in files if file.endswith(label_suffix)}
+        missing = []
+        if self.label_dir:
+            missing = [
+                stem
+                for stem in stems
+                if stem not in present
+                and not (os.path.isabs(stem) and os.path.isfile(stem + label_suffix))
+            ]
         if missing:
+            first = f'{missing[0]}{label_suffix}'
             message = (
                 f'{len(missing)} of {len(stems)} images in {self.image_dir} have no label map in '
-                f'{self.label_dir}; the first is {missing[0]}{label_suffix}. {self.hint()}'
+                f'{self.label_dir}; the first is {first}{other_form(first, files)}. {self.hint()}'
             )
             yield DataIssue(ERROR, 'label map missing', message, len(missing))
         unpaired = sorted(present - set(stems)) if not self.ann_file else []
         if unpaired:
             message = f'{len(unpaired)} label maps in {self.label_dir} have no image: {shorten(unpaired)}.'
             yield DataIssue(WARNING, 'label map without image', message, len(unpaired))
+        without = set(missing)
         self.entries = [
             ImageEntry(
                 os.path.join(self.image_dir, stem + image_suffix),
-                os.path.join(self.label_dir, stem + label_suffix) if stem in present else None,
+                os.path.join(self.label_dir, stem + label_suffix)
+                if self.label_dir and stem not in without
+                else None,
             )
             for stem in stems
         ]
+
+    def count(self, facts: ImageFacts) -> None:
+        """Add the labels of an image to the summary."""
+        super().count(facts)
+        self.counted += 1
+
+    def nothing_to_learn(self) -> Iterator[DataIssue]:
+        """Warn of ids that seem shifted; yield an error if no class can be learnt or evaluated.
+
+        Where those that were checked have none, the other label maps are read until there is one.
+        """
+        maps = [entry.annotation for entry in self.entries if entry.annotation]
+        if not maps:
+            return
+        for path in maps if self.counted < len(self.entries) else ():
+            if self._has_classes():
+                break
+            try:
+                facts = ImageFacts()
+                self._count_labels(read_label_map(path, **self._map_options()), facts)
+            except DataError:  # the full check and the run name it
+                continue
+            self.summary.seen |= set(facts.labels)
+            self.summary.unlabelled.update(facts.unlabelled)
+        if not self._has_classes():
+            yield DataIssue(ERROR, 'nothing to learn', self._nothing_message())
+        elif self.ids.reduce_zero_label and self.summary.unlabelled[0]:
+            last = len(self.summary.classes) - 1
+            if last not in self.summary.seen and last - 1 in self.summary.seen:
+                first = self.summary.classes[0]
+                message = (
+                    f'The label maps in {self.label_dir} have ids from 0 to {last}, for '
+                    f'{last + 1} classes. By reduce_zero_label=True, 0 is no label and {first} is '
+                    f'1: if 0 is {first}, all classes are taken for others; add 1 to all ids, or '
+                    'set reduce_zero_label=False.'
+                )
+                yield DataIssue(WARNING, 'ids from 0', message)
+
+    def _has_classes(self) -> bool:
+        """Return whether there is something to tell apart, or, in validation, to be evaluated."""
+        known, wanted = self.summary.classes, set(self.classes or ())
+        seen = {label for label in self.summary.seen if known[label] in wanted}
+        is_mask = seen == {0} and not self.ids.reduce_zero_label and self.summary.unlabelled[255]
+        return len(seen) >= (min(2, len(wanted)) if self.split == 'train' or is_mask else 1)
+
+    def _nothing_message(self) -> str:
+        ids, summary = self.ids, self.summary
+        found = {label + ids.first for label in summary.seen} | {*summary.unlabelled}
+        start = (
+            f'No pixel of the label maps in {self.label_dir} has a class'
+            if not summary.seen
+            else f'All labelled pixels of the label maps in {self.label_dir} are of one class, '
+            f'{summary.classes[min(summary.seen)]}'
+        )
+        fix = 'Correct the label maps, or the classes and reduce_zero_label of the dataset.'
+        if 255 in found and found <= {0, 255}:
+            second, unlabelled = ids.first + 1, ' and '.join(map(str, ids.ignored))
+            fix = (
+                f'{unlabelled} {"are" if len(ids.ignored) > 1 else "is"} no label: write '
+                f'{ids.first} for 0 and {second} for 255, and name both classes.'
+            )
+        shown = ', '.join(map(str, sorted(found)))
+        return f'{start}, so there is nothing to learn (the ids are {shown}). {fix}'
 
     def _map_options(self) -> dict[str, Any]:
         """Return how the pipeline reads label maps."""
@@ -177,79 +340,22 @@ class SegmentationSource(DataSource):
             require_image_size(path, labels, size)
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'label map of another size', str(error)))
-        counts = ids.count(labels)
-        facts.unlabelled = sum(counts[label] for label in ids.ignored)
-        unknown = [label for label in counts if label not in ids]
+        unknown = self._count_labels(labels, facts)
         if unknown:
             message = ids.unknown_message(path, unknown)
             facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
-        elif facts.unlabelled == labels.size:
+        elif not facts.labels:
             message = f'Label map {path} has no labelled pixel.'
             facts.issues.append(DataIssue(WARNING, 'image without labels', message))
-        facts.labels = Counter(
-            {
-                label - ids.first: count
-                for label, count in counts.items()
-                if label in ids and label not in ids.ignored
-            }
-        )
 
-
-def require_image_size(path: str, labels: np.ndarray, size: tuple[int, int]) -> None:
-    """Raise DataError if a label map has another size than its image, (width, height)."""
-    if labels.shape[::-1] != tuple(size):
-        raise DataError(
-            f'Label map {path} is {labels.shape[1]} x {labels.shape[0]} pixels, its image '
-            f'{size[0]} x {size[1]}: each pixel of the image needs its label.'
-        )
-
-
-@dataclass(frozen=True)
-class LabelIds:
-    """The ids that label maps may have, as the files have them."""
-
-    num_classes: int
-    reduce_zero_label: bool  # 0 is no label, and the classes begin with 1
-    ignore_index: int  # of unlabelled pixels, beside 255, after ``reduce_zero_label``
-
-    @property
-    def first(self) -> int:
-        """The id of the first class."""
-        return int(self.reduce_zero_label)
-
-    @property
-    def ignored(self) -> tuple[int, ...]:
-        """The ids of unlabelled pixels, in order."""
-        reduced = {255, 0, self.ignore_index + 1}
-        return tuple(sorted(reduced if self.reduce_zero_label else {255, self.ignore_index}))
-
-    def __contains__(self, label: int) -> bool:
-        """Return whether an id is one of a class, or of unlabelled pixels."""
-        return self.first <= label < self.first + self.num_classes or label in self.ignored
-
-    def count(self, labels: np.ndarray) -> Counter[int]:
-        """Return how many pixels have each id."""
-        ids, counts = np.unique(labels, return_counts=True)
-        return Counter(dict(zip(ids.tolist(), counts.tolist())))
-
-    def require(self, path: str, labels: np.ndarray) -> None:
-        """Raise DataError if a label map has an id that no class has."""
-        valid = (labels >= self.first) & (labels < self.first + self.num_classes)
-        for label in self.ignored:
-            valid |= labels == label
-        if not valid.all():
-            raise DataError(self.unknown_message(path, np.unique(labels[~valid]).tolist()))
-
-    def unknown_message(self, path: str, labels: list[int]) -> str:
-        """Return the message about ids that no class has."""
-        first, last = self.first, self.first + self.num_classes - 1
-        ids = ', '.join(map(str, labels[:8])) + (', ...' if len(labels) > 8 else '')
-        unlabelled = ' and '.join(str(label) for label in self.ignored if label < 256)
-        fix = 'Correct the label map, or the classes and reduce_zero_label of the dataset.'
-        if labels == [last + 1] and not self.reduce_zero_label:
-            fix = f'If ids begin with 1, subtract 1, or set reduce_zero_label=True. {fix}'
-        return (
-            f'Label map {path} has the label id {ids}, but the dataset has {self.num_classes} '
-            f'classes: ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. '
-            f'{fix}'
-        )
+    def _count_labels(self, labels: np.ndarray, facts: ImageFacts) -> list[int]:
+        """Count the pixels of each class, and those without one; return the ids of no class."""
+        ids, unknown = self.ids, []
+        for label, count in zip(*(part.tolist() for part in np.unique(labels, return_counts=True))):
+            if label in ids.ignored:
+                facts.unlabelled[label] = count
+            elif label in ids:
+                facts.labels[label - ids.first] = count
+            else:
+                unknown.append(label)
+        return unknown

@@ -9,7 +9,15 @@ from mmcv.transforms import BaseTransform
 from mmengine.dataset import BaseDataset
 
 from mmlape.datasets.formats import FORMATS
-from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
+from mmlape.datasets.formats.base import (
+    ERROR,
+    QUICKLY_FOUND,
+    DataIssue,
+    DataSource,
+    ImageEntry,
+    other_form,
+)
+from mmlape.datasets.sources import read_text
 from mmlape.errors import DataError
 from mmlape.files import parse_json
 from mmlape.projects.lit.shards import PREFIX, files_of, read_shards
@@ -92,10 +100,7 @@ def read_captions(path: str) -> list[tuple[str, str]]:
         raise DataError(
             f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.'
         )
-    try:
-        text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
-    except UnicodeDecodeError as error:
-        raise DataError(f'Captions {path}: no text in UTF-8 ({error}).') from error
+    text = '' if suffix == '.tar' else read_text(path)
     readers = {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}
     pairs = list(read_shards(path) if suffix == '.tar' else readers[suffix](path, text))
     if not pairs:
@@ -193,7 +198,9 @@ class CaptionSource(DataSource):
         if missing:
             count = f'{len(missing)} of {len(paths)} images'
             first = next(iter(missing))
-            message = f'{count} of {self.ann_file} do not exist, first {first}.'
+            folder, name = os.path.split(first)
+            near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+            message = f'{count} of {self.ann_file} do not exist, first {first}{near}.'
             yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
         self.entries = [ImageEntry(path) for path in paths if path not in missing]
         self.summary.images = len(images)

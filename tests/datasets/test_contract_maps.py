@@ -1,0 +1,812 @@
+"""What becomes of label maps, folders of classes and captions with one change each: see contract.py."""
+
+import io
+import shutil
+import unicodedata
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from contract import CLASSES, COLOURS, Case, Kind, Perfect, Refused, Warned, hold, pixels_of, scene, seen
+from each import each
+from mmengine import Config
+from mmengine.structures import PixelData
+from mmpretrain.structures import DataSample
+from PIL import Image
+
+from mmlape.datasets.checks import check_data, full_check
+from mmlape.datasets.sources import SPLITS
+from mmlape.errors import DataError
+from mmlape.projects.lit.captions import read_captions
+
+# ---------------------------------------------------------------- label maps, and their perfect model
+
+
+def make_maps(root: Path) -> None:
+    """Write four images a split; the ground has no label, and classes have the ids 1 to 3."""
+    for split in ('train', 'val'):
+        for kind in ('images', 'labels'):
+            (root / kind / split).mkdir(parents=True)
+        for index in range(4):
+            image, _ = scene(index + 4 * (split == 'val'))
+            image.save(root / 'images' / split / f'{index}.png')
+            ids = seen(np.asarray(image)) + 1
+            Image.fromarray(ids.astype(np.uint8)).save(root / 'labels' / split / f'{index}.png')
+    (root / 'classes.txt').write_text('\n'.join(CLASSES) + '\n')
+
+
+def config_of_maps(root: Path) -> Config:
+    def loader(split):
+        return dict(
+            batch_size=2,
+            dataset=dict(
+                type='BaseSegDataset',
+                data_root=str(root),
+                data_prefix=dict(img_path=f'images/{split}', seg_map_path=f'labels/{split}'),
+                img_suffix='.png',
+                metainfo=dict(classes=CLASSES),
+                reduce_zero_label=True,
+                pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), dict(type='PackSegInputs')],
+            ),
+        )
+
+    head = dict(num_classes=3, loss_decode=dict(type='CrossEntropyLoss'))
+    return Config(
+        dict(
+            default_scope='mmseg',
+            data_root=str(root),
+            train_dataloader=loader('train'),
+            val_dataloader=loader('val'),
+            test_dataloader=loader('val'),
+            val_evaluator=dict(type='mmlape.IoUMetric', iou_metrics=['mIoU']),
+            test_evaluator=dict(type='mmlape.IoUMetric', iou_metrics=['mIoU']),
+            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), decode_head=head),
+        )
+    )
+
+
+def answer_map(sample: dict):
+    labels = torch.from_numpy(seen(pixels_of(sample)).clip(0))
+    sample['data_samples'].pred_sem_seg = PixelData(data=labels[None])
+    return sample['data_samples'].to_dict()
+
+
+def require_map(sample: dict) -> None:
+    """Assert that the label map of a training sample is of what its pixels show."""
+    shown = seen(pixels_of(sample))
+    np.testing.assert_array_equal(sample['data_samples'].gt_sem_seg.data[0].numpy(), np.where(shown < 0, 255, shown))
+
+
+MAPS = Kind(make_maps, config_of_maps, answer_map, require_map, ('mIoU', 'aAcc'), 100.0)
+
+# ---------------------------------------------------------------- folders of classes, and their perfect model
+
+FOLDERS = tuple(sorted(CLASSES))
+
+
+def make_folders(root: Path) -> None:
+    """Write two images of each class and split; an image has the colour of its class in the middle."""
+    for split in ('train', 'val'):
+        for name in FOLDERS:
+            (root / split / name).mkdir(parents=True)
+            for index in range(2):
+                image, _ = scene(index + 4 * (split == 'val'))
+                pixels = np.asarray(image).copy()
+                pixels[8:-8, 8:-8] = COLOUR_OF[name]
+                Image.fromarray(pixels).save(root / split / name / f'{name}{index}.png')
+
+
+COLOUR_OF = dict(zip(CLASSES, COLOURS))
+
+
+def config_of_folders(root: Path) -> Config:
+    def loader(split):
+        pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
+        dataset = dict(type='CustomDataset', data_root=str(root), data_prefix=split, pipeline=pipeline)
+        return dict(batch_size=2, dataset=dict(dataset, metainfo=dict(classes=FOLDERS)))
+
+    return Config(
+        dict(
+            default_scope='mmpretrain',
+            data_root=str(root),
+            train_dataloader=loader('train'),
+            val_dataloader=loader('val'),
+            test_dataloader=loader('val'),
+            val_evaluator=dict(type='Accuracy', topk=(1,)),
+            test_evaluator=dict(type='Accuracy', topk=(1,)),
+            model=dict(backbone=dict(type='mmlape.VisionTransformer', patch_size=16), head=dict(num_classes=3)),
+        )
+    )
+
+
+def class_shown(sample: dict) -> int:
+    """Return the label of the class whose colour an image has in its middle."""
+    pixels = pixels_of(sample)
+    middle = pixels[pixels.shape[0] // 2, pixels.shape[1] // 2]
+    return FOLDERS.index(CLASSES[int(seen(middle[None, None])[0, 0])])
+
+
+def answer_class(sample: dict):
+    given = sample['data_samples']
+    return DataSample().set_gt_label(given.gt_label).set_pred_label(class_shown(sample)).to_dict()
+
+
+def require_class(sample: dict) -> None:
+    assert sample['data_samples'].gt_label.tolist() == [class_shown(sample)]
+
+
+CLASS_FOLDERS = Kind(make_folders, config_of_folders, answer_class, require_class, ('accuracy/top1',), 100.0)
+
+# ---------------------------------------------------------------- changes
+
+
+def files(root: Path, kind: str, split: str) -> list[Path]:
+    folder = root / kind / split
+    return sorted((folder if folder.is_dir() else root / split / kind).iterdir())
+
+
+def ids(change, last: bool = False, form: str = 'PNG'):
+    """A change of the ids of every label map of a split, or of the last one only."""
+
+    def of_split(root, split):
+        for path in files(root, 'labels', split)[-1 if last else 0 :]:
+            path.write_bytes(saved(Image.fromarray(change(np.asarray(Image.open(path)))), form))
+
+    return of_split
+
+
+def replaced(change, kind='images', suffix='.png', index=-1):
+    """A change of the last image of a split, or another: ``change`` returns the bytes of a file of this suffix."""
+
+    def of_split(root, split):
+        path = files(root, kind, split)[index]
+        content = change(Image.open(path))
+        path.unlink()
+        path.with_suffix(suffix).write_bytes(content)
+
+    return of_split
+
+
+def saved(image: Image.Image, form: str, mode: str = '', **options) -> bytes:
+    file = io.BytesIO()
+    (image.convert(mode) if mode else image).save(file, form, **options)
+    return file.getvalue()
+
+
+def as_array(dtype, form: str, kind='images', factor=1, index=-1):
+    """Return a change of the last image: grey values of this type, in a file of this form."""
+
+    def change(image):
+        return saved(Image.fromarray((np.asarray(image.convert('L')) * np.array(factor)).astype(dtype)), form)
+
+    return replaced(change, kind, index=index)
+
+
+TURN = {
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+    8: lambda a: np.rot90(a),
+}
+"""How a viewer turns the pixels that are stored, by the tag."""
+
+
+def turn_back(array: np.ndarray, tag: int) -> np.ndarray:
+    """Return the pixels that a viewer turns to these."""
+    return np.ascontiguousarray(TURN[{6: 8, 8: 6}.get(tag, tag)](array))
+
+
+def tagged(tag: int, stored: bool = False, form: str = 'PNG', square: bool = False, tag_maps: bool = False):
+    """Give all images a tag; ``stored``: their label maps are of the pixels as they are stored."""
+    exif = Image.Exif()
+    exif[0x112] = tag
+    options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
+    of_maps = dict(exif=exif) if tag_maps else {}
+
+    def change(root, split):
+        for path in files(root, 'images', split):
+            label_map = root / 'labels' / split / path.name
+            pixels, labels = np.asarray(Image.open(path)), np.asarray(Image.open(label_map))
+            if square:
+                pixels, labels = pixels[:40, :40], labels[:40, :40]
+            if not stored:
+                pixels = turn_back(pixels, tag)
+            path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
+            label_map.write_bytes(saved(Image.fromarray(labels), 'PNG', **of_maps))
+
+    return change
+
+
+def classes(change):
+    """A change of the bytes of the list of classes."""
+    content = ''.join(f'{name}\n' for name in CLASSES).encode()
+    return lambda root, split: (root / 'classes.txt').write_bytes(change(content))
+
+
+def add(name: str, content: bytes = b'\0\5\x16\7'):
+    """A file that programs leave behind."""
+
+    def of_split(root, split):
+        path = root / name.format(split=split)
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(content)
+
+    return of_split
+
+
+def renamed(kind: str, name, last=True):
+    """A change of the name of the last file of a split, or of all."""
+
+    def of_split(root, split):
+        for path in files(root, kind, split)[-1 if last else 0 :]:
+            target = path.parent / name(path.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+
+    return of_split
+
+
+def both(*changes):
+    def of_split(root, split):
+        for change in changes:
+            change(root, split)
+
+    return of_split
+
+
+def listed(lines, encoding='utf-8'):
+    """A list of the images of a split in SPLIT.txt, from their names without suffix."""
+
+    def of_split(root, split):
+        text = lines([path.stem for path in files(root, 'images', split)])
+        (root / f'{split}.txt').write_bytes(text.encode(encoding))
+        other = root / f'{"val" if split == "train" else "train"}.txt'
+        if not other.exists():
+            other.write_text('0\n1\n2\n3\n')
+
+    return of_split
+
+
+def everywhere(**values):
+    """Options of the datasets of all splits."""
+    return {f'{split}_dataloader.dataset.{key}': value for split in SPLITS for key, value in values.items()}
+
+
+def named(*names):
+    """Options of other classes, with a head of so many."""
+    return {
+        **{f'{split}_dataloader.dataset.metainfo.classes': names for split in SPLITS},
+        'model.decode_head.num_classes': len(names),
+        'model.head.num_classes': len(names),
+    }
+
+
+LISTS = {f'{split}_dataloader.dataset.ann_file': f'{"val" if split == "test" else split}.txt' for split in SPLITS}
+LISTED = {**LISTS, **everywhere(data_prefix='')}
+FROM_0 = everywhere(reduce_zero_label=False)
+NFC, NFD = (unicodedata.normalize(form, 'ä') for form in ('NFC', 'NFD'))
+IMAGE = Refused(('images', '3.png', 'is a', 'save it as PNG or JPEG'), in_images=True)
+
+
+def link(name: str, target: str):
+    def of_split(root, split):
+        path = root / name.format(split=split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+
+    return of_split
+
+
+def binary(array):
+    return ((array > 0) * 255).astype(np.uint8)
+
+
+def wide(array):
+    """Ids of 16 bits that are 1 to 3 modulo 256."""
+    return np.where(array > 0, array.astype(np.uint16) + 256, 0).astype(np.uint16)
+
+
+CASES_OF_MAPS = (
+    Case('nothing', lambda root, split: None, Perfect()),
+    # ------------------------------------------------ orientation
+    *(Case(f'tag {tag}, maps of the image as shown', tagged(tag), Perfect()) for tag in (5, 6, 7, 8)),
+    *(Case(f'tag {tag}, JPEG', tagged(tag, form='JPEG'), Perfect()) for tag in (6,)),
+    *(
+        Case(
+            f'tag {tag}, maps as stored',
+            tagged(tag, stored=True),
+            Warned(('orientation', str(tag), 'stored pixels', 'exiftool'), 100.0),
+        )
+        for tag in (5, 6, 7, 8)
+    ),
+    *(
+        Case(f'tag {tag}, both fit', tagged(tag), Warned(('orientation', str(tag), 'near 0', 'exiftool'), 100.0))
+        for tag in (2, 3, 4)
+    ),
+    Case('a square image', tagged(6, square=True), Warned(('orientation', '6', 'near 0'), 100.0)),
+    *(
+        Case(
+            f'tag {tag}, of the map, too',
+            tagged(tag, stored=True, tag_maps=True),
+            Warned(('orientation', 'stored pixels'), 100.0),
+        )
+        for tag in (3, 6)
+    ),
+    Case(
+        'square images, tags of the maps, too',
+        tagged(6, stored=True, square=True, tag_maps=True),
+        Warned(('orientation', 'stored pixels'), 100.0),
+    ),
+    # ------------------------------------------------ ids
+    Case('16 bits', ids(lambda a: a.astype(np.uint16)), Perfect()),
+    Case('32 bits', ids(lambda a: a.astype(np.int32), form='TIFF'), Perfect()),
+    Case('255', ids(lambda a: np.where(a == 0, np.uint8(255), a)), Perfect()),
+    Case('above 255', ids(wide, last=True), Refused(('labels', '3.png', 'id 25', 'ids 1 to 3'), in_images=True)),
+    Case(
+        'outside the classes',
+        ids(lambda a: np.where(a > 0, np.uint8(7), a), last=True),
+        Refused(('labels', '3.png', 'id 7', 'ids 1 to 3'), in_images=True),
+    ),
+    Case(
+        '300 classes',
+        classes(lambda b: ''.join(f'c{n}\n' for n in range(300)).encode()),
+        Refused(('300 classes', '255')),
+        named(*(f'c{n}' for n in range(300))),
+    ),
+    Case('only 0', ids(lambda a: a * 0), Refused(('No pixel', 'labels', 'nothing to learn'))),
+    Case('only 255', ids(lambda a: a * 0 + 255), Refused(('No pixel', 'nothing to learn', '255'))),
+    Case('0 and 255', ids(binary), Refused(('No pixel', '0, 255', 'write 1 for 0 and 2 for 255'))),
+    Case(
+        '0 and 255, from 0',
+        both(ids(binary), classes(lambda b: b'ground\n' + b)),
+        Refused(('one class', 'ground', '0, 255', 'write 0 for 0 and 1 for 255')),
+        {**FROM_0, **named('ground', *CLASSES)},
+    ),
+    Case(
+        'one class',
+        ids(lambda a: (a == 2).astype(np.uint8) * 2),
+        Refused(('one class', 'tree', 'nothing to learn'), splits=('train',)),
+    ),
+    Case(
+        'from 0 as if from 1',
+        ids(lambda a: np.where(a > 0, a - 1, 255).astype(np.uint8)),
+        Warned(('ids from 0 to 2', '3 classes', 'add 1', 'reduce_zero_label')),
+    ),
+    Case(
+        'from 1 as if from 0',
+        ids(lambda a: np.where(a > 0, a, 255).astype(np.uint8)),
+        Refused(('id 3', 'ids 0 to 2', 'reduce_zero_label=True')),
+        FROM_0,
+    ),
+    Case(
+        'reduced twice',
+        lambda root, split: None,
+        Refused(('reduce_zero_label', 'LoadAnnotations')),
+        {f'{split}_dataloader.dataset.pipeline.1.reduce_zero_label': False for split in SPLITS},
+    ),
+    # ------------------------------------------------ forms of maps
+    Case('palette', replaced(lambda i: saved(i, 'PNG', 'P'), 'labels'), Perfect()),
+    Case(
+        'palette with transparency', replaced(lambda i: saved(palette(i), 'PNG', transparency=0), 'labels'), Perfect()
+    ),
+    Case(
+        'RGB',
+        replaced(lambda i: saved(i, 'PNG', 'RGB'), 'labels'),
+        Refused(('labels', '3.png', '3 channels', 'equal'), in_images=True),
+    ),
+    Case(
+        'colours',
+        replaced(lambda i: saved(palette(i), 'PNG', 'RGB'), 'labels'),
+        Refused(('labels', '3.png', '3 channels', '3 colours'), in_images=True),
+    ),
+    Case('RGBA', replaced(lambda i: saved(i, 'PNG', 'RGBA'), 'labels'), Refused(('4 channels',), in_images=True)),
+    Case('LA', replaced(lambda i: saved(i, 'PNG', 'LA'), 'labels'), Refused(('2 channels',), in_images=True)),
+    Case('floats', replaced(lambda i: saved(i, 'TIFF', 'F'), 'labels'), Refused(('floats',), in_images=True)),
+    Case('JPEG', replaced(lambda i: saved(i, 'JPEG'), 'labels'), Refused(('JPEG', 'PNG'), in_images=True)),
+    Case(
+        'another size',
+        replaced(lambda i: saved(i.resize((30, 50)), 'PNG'), 'labels'),
+        Refused(('labels', '3.png', '30 x 50', '64 x 40'), in_images=True),
+    ),
+    Case(
+        'turned',
+        replaced(lambda i: saved(i.transpose(Image.Transpose.ROTATE_90), 'PNG'), 'labels'),
+        Refused(('labels', '3.png', '40 x 64', '64 x 40'), in_images=True),
+    ),
+    Case('a broken map', replaced(lambda i: b'\x89PNG', 'labels'), Refused(('labels', '3.png'), in_images=True)),
+    Case('an empty map', replaced(lambda i: b'', 'labels'), Refused(('labels', '3.png', 'empty'), in_images=True)),
+    # ------------------------------------------------ forms of images
+    Case('grey', replaced(lambda i: saved(i, 'PNG', 'P')), Perfect()),
+    Case('an alpha channel', replaced(lambda i: saved(i, 'PNG', 'RGBA')), Perfect()),
+    Case('CMYK', replaced(lambda i: saved(i, 'JPEG', 'CMYK', quality=98, subsampling=0)), Warned((), None)),
+    Case('GIF', replaced(lambda i: saved(i, 'GIF')), Perfect()),
+    Case('an animation', replaced(lambda i: saved(i, 'GIF', save_all=True, append_images=[i.rotate(180)])), Perfect()),
+    Case('WebP', replaced(lambda i: saved(i, 'WEBP', lossless=True)), Perfect()),
+    Case('JPEG 2000', replaced(lambda i: saved(i, 'JPEG2000')), Perfect()),
+    Case('TIFF', replaced(lambda i: saved(i, 'TIFF')), Perfect()),
+    Case('AVIF', replaced(lambda i: saved(i, 'AVIF', quality=100)), Warned((), None)),
+    Case('16 bits of grey', as_array(np.uint16, 'PNG', factor=257), Warned(('3.png', '16 bits', 'becomes'))),
+    *(Case(form, replaced(partial(saved, form=form)), IMAGE) for form in ('TGA', 'PCX', 'SGI', 'DDS')),
+    Case('ICO', replaced(lambda i: saved(i, 'ICO', sizes=[(64, 40)])), IMAGE),
+    Case('32 bits', as_array(np.int32, 'TIFF'), IMAGE),
+    Case('floats of an image', as_array(np.float32, 'TIFF'), Refused(('3.png', 'floats'), in_images=True)),
+    Case('a truncated PNG', replaced(lambda i: saved(i, 'PNG')[:-40]), Refused(('images', '3.png'), in_images=True)),
+    Case(
+        'a truncated JPEG', replaced(lambda i: saved(i, 'JPEG')[:-40]), Refused(('3.png', 'truncated'), in_images=True)
+    ),
+    Case('a broken PNG', replaced(lambda i: flipped(saved(i, 'PNG'))), Refused(('images', '3.png'), in_images=True)),
+    Case('an empty image', replaced(lambda i: b''), Refused(('images', '3.png', 'empty'), in_images=True)),
+    Case('a text', replaced(lambda i: b'<html>404'), Refused(('images', '3.png', 'identify'), in_images=True)),
+    Case(
+        'one pixel',
+        both(
+            replaced(lambda i: saved(i.crop((0, 0, 1, 1)), 'PNG')),
+            replaced(lambda i: saved(i.crop((0, 0, 1, 1)), 'PNG'), 'labels'),
+        ),
+        Refused(('images', '3.png', '1 x 1', 'patch'), in_images=True),
+    ),
+    Case(
+        'a row of pixels',
+        both(
+            replaced(lambda i: saved(i.resize((500, 1)), 'PNG')),
+            replaced(lambda i: saved(i.resize((500, 1), 0), 'PNG'), 'labels'),
+        ),
+        Refused(('images', '3.png', '500 x 1', 'patch'), in_images=True),
+    ),
+    # ------------------------------------------------ names and folders
+    Case(
+        'files of programs',
+        both(
+            *(add('images/{split}/' + name) for name in ('._0.png', '.DS_Store', 'Thumbs.db')),
+            add('labels/{split}/._0.png'),
+        ),
+        Perfect(),
+    ),
+    Case(
+        'checkpoints of a notebook',
+        add('images/{split}/.ipynb_checkpoints/0-checkpoint.png'),
+        Refused(('.ipynb_checkpoints', 'rm -r')),
+    ),
+    Case('an archive of a Mac', add('images/{split}/__MACOSX/._0.png'), Perfect()),
+    Case('an archive of a Mac, with images', add('images/{split}/__MACOSX/0.png'), Refused(('__MACOSX', 'rm -r'))),
+    Case(
+        'capitals',
+        renamed('images', lambda name: name.replace('.png', '.PNG')),
+        Refused(('1 images', '3.PNG', 'img_suffix')),
+    ),
+    Case(
+        'all in capitals',
+        renamed('images', lambda name: name.replace('.png', '.PNG'), last=False),
+        Refused(('no .png images', '3.PNG', 'img_suffix')),
+    ),
+    Case(
+        'another suffix',
+        renamed('images', lambda name: name.replace('.png', '.jpeg')),
+        Refused(('1 images', '3.jpeg', 'img_suffix')),
+    ),
+    Case(
+        'two suffixes of a stem',
+        lambda root, split: shutil.copy(*(root / f'images/{split}/{n}' for n in ('0.png', '0.jpg'))),
+        Warned(('1 images', '0.jpg', 'left out'), 100.0),
+    ),
+    Case('an image without a map', renamed('labels', lambda name: '9.png'), Refused(('1 of 4', '3.png'))),
+    Case(
+        'a map without an image',
+        lambda root, split: files(root, 'images', split)[3].unlink(),
+        Warned(('1 label maps', 'no image', '3'), 100.0),
+    ),
+    Case(
+        'another suffix of a map',
+        renamed('labels', lambda name: name.replace('.png', '.PNG')),
+        Refused(('1 of 4', '3.png', '3.PNG')),
+    ),
+    Case(
+        'double suffixes',
+        both(
+            renamed('images', lambda name: f'{name}.png', last=False),
+            renamed('labels', lambda name: f'{name}.png', last=False),
+        ),
+        Perfect(),
+    ),
+    Case(
+        'spaces and umlauts',
+        both(*(renamed(kind, lambda name: f'an {NFC} {name}', last=False) for kind in ('images', 'labels'))),
+        Perfect(),
+    ),
+    Case(
+        'two forms of Unicode',
+        both(renamed('images', lambda name: NFC + name), renamed('labels', lambda name: NFD + name)),
+        Refused(('1 of 4', 'exists', '\\u0308')),
+    ),
+    Case(
+        'nested folders',
+        both(renamed('images', lambda name: f'a/b/{name}'), renamed('labels', lambda name: f'a/b/{name}')),
+        Perfect(),
+    ),
+    Case(
+        'a link to an image',
+        both(
+            lambda root, split: (root / f'labels/{split}/5.png').symlink_to('0.png'),
+            link('images/{split}/5.png', '0.png'),
+        ),
+        Perfect(),
+    ),
+    Case(
+        'a link to nowhere',
+        link('images/{split}/5.png', 'nowhere.png'),
+        Refused(('5.png', 'nowhere.png', 'does not exist')),
+    ),
+    Case('a loop of links', link('images/{split}/again', '.'), Refused(('again', 'is a link to a folder'))),
+    Case(
+        'no images',
+        lambda root, split: shutil.rmtree(root / f'images/{split}') or (root / f'images/{split}').mkdir(),
+        Refused(('no .png images',)),
+    ),
+    # ------------------------------------------------ lists of classes
+    *(
+        Case(f'classes in {name}', classes(lambda b, e=encoding: b.decode().encode(e)), Perfect())
+        for name, encoding in (('UTF-8 with a mark', 'utf-8-sig'), ('UTF-16', 'utf-16'))
+    ),
+    Case(
+        'classes in UTF-16 without a mark',
+        classes(lambda b: b.decode().encode('utf-16-le')),
+        Refused(('classes.txt, line 1', 'UTF-8')),
+    ),
+    Case(
+        'classes in Latin-1',
+        classes(lambda b: b.replace(b'tree', b'tr\xe9e')),
+        Refused(('classes.txt, line 2', 'UTF-8')),
+    ),
+    Case('lines of Windows', classes(lambda b: b.replace(b'\n', b' \r\n') + b'\r\n'), Perfect()),
+    Case('a blank line', classes(lambda b: b.replace(b'\n', b'\n\n', 1)), Refused(('classes.txt, line 2', 'blank'))),
+    Case('a tab', classes(lambda b: b.replace(b'tree', b'1\ttree')), Refused(('classes.txt, line 2', 'tab'))),
+    Case(
+        'a class twice',
+        classes(lambda b: b.replace(b'tree', b'ship')),
+        Refused(('classes.txt', 'ship', 'more than once')),
+    ),
+    Case('other classes', classes(lambda b: b.replace(b'tree', b'bush')), Refused(('classes.txt', 'bush', 'tree'))),
+    # ------------------------------------------------ lists of images
+    Case('a list', listed('\n'.join), Perfect(), LISTS),
+    Case('a list of Windows', listed('\r\n'.join), Perfect(), LISTS),
+    Case('a list with a mark', listed('\n'.join, 'utf-8-sig'), Refused(('.txt', 'byte order mark')), LISTS),
+    Case('a list in UTF-16', listed('\n'.join, 'utf-16'), Refused(('.txt', 'byte order mark')), LISTS),
+    Case(
+        'a list with suffixes',
+        listed(lambda names: '\n'.join(f'{name}.png' for name in names)),
+        Refused(('4 of the 4', '0.png.png', 'without .png')),
+        LISTS,
+    ),
+    Case(
+        'a list with a name that is no image',
+        listed(lambda names: '\n'.join([*names, 'nowhere'])),
+        Refused(('1 of the 5', 'nowhere.png')),
+        LISTS,
+    ),
+    Case(
+        'a list with a blank line',
+        listed(lambda names: '\n'.join([*names[:2], '', *names[2:]])),
+        Refused(('.txt, line 3', 'blank')),
+        LISTS,
+    ),
+    Case(
+        'a list with an image twice',
+        listed(lambda names: '\n'.join([*names, names[0]])),
+        Warned(('1 images more than once',), 100.0),
+        LISTS,
+    ),
+    Case('an empty list', listed(lambda names: ''), Refused(('.txt',)), LISTS),
+)
+
+
+SHIP = 'ship'
+IN_FOLDER = Refused(('ship0.png', 'is a', 'save it as PNG or JPEG'), in_images=True)
+
+
+def listed_images(line, encoding='utf-8', end='\n'):
+    """A list of images and labels in SPLIT.txt, of lines that are made of a path and a label."""
+
+    def of_split(root, split):
+        for name in ('train', 'val'):
+            rows = [
+                line(f'{name}/{path.parent.name}/{path.name}', FOLDERS.index(path.parent.name))
+                if name == split
+                else f'{name}/{path.parent.name}/{path.name} {FOLDERS.index(path.parent.name)}'
+                for path in sorted((root / name).glob('*/*'))
+            ]
+            file = root / f'{name}.txt'
+            if name == split or not file.exists():
+                file.write_bytes(end.join(rows).encode(encoding if name == split else 'utf-8'))
+
+    return of_split
+
+
+def with_class(name: str, like: str = SHIP):
+    """A folder of a further class."""
+    return lambda root, split: shutil.copytree(root / split / like, root / split / name)
+
+
+def emptied(root, split):
+    for path in files(root, SHIP, split):
+        path.unlink()
+
+
+def only_class(root, split):
+    """Leave one class, in both splits."""
+    for name in FOLDERS[1:]:
+        for folder in ('train', 'val'):
+            shutil.rmtree(root / folder / name)
+
+
+CASES_OF_FOLDERS = (
+    Case('nothing', lambda root, split: None, Perfect()),
+    Case(
+        'files of programs',
+        both(
+            *(add('{split}/ship/' + name) for name in ('._ship0.png', '.DS_Store', 'Thumbs.db')),
+            add('{split}/.DS_Store'),
+        ),
+        Perfect(),
+    ),
+    *(
+        Case(name, add('{split}/' + name + '/a.png'), Refused((name, 'is no class', 'rm -r')))
+        for name in ('.ipynb_checkpoints', '__MACOSX', '@eaDir')
+    ),
+    Case(
+        'checkpoints in a class',
+        add('{split}/ship/.ipynb_checkpoints/a.png'),
+        Refused(('.ipynb_checkpoints', 'rm -r')),
+    ),
+    Case('capitals', renamed(SHIP, lambda name: name.upper()), Perfect()),
+    Case(
+        'another suffix',
+        replaced(lambda i: saved(i, 'WEBP'), SHIP, '.webp'),
+        Refused(('1 images', 'ship1.webp', 'extensions', '.webp')),
+    ),
+    Case(
+        'an image in no folder',
+        lambda root, split: shutil.copy(files(root, SHIP, split)[0], root / split),
+        Warned(('1 images', 'ship0.png', 'in no folder'), 100.0),
+    ),
+    Case('nested folders', renamed(SHIP, lambda name: f'a/b/{name}'), Perfect()),
+    Case('spaces and umlauts', renamed(SHIP, lambda name: f'an {NFD} {name}', last=False), Perfect()),
+    Case('an empty folder', emptied, Refused(('ship', 'no images', 'cannot be learnt'), splits=('train',))),
+    Case(
+        'an empty folder of validation',
+        lambda root, split: split == 'val' and emptied(root, split),
+        Warned(('ship', 'no images', 'not evaluated'), 100.0),
+    ),
+    Case(
+        'a class in one split',
+        lambda root, split: shutil.rmtree(root / split / SHIP),
+        Refused(('only in the config: ship', 'empty folder')),
+    ),
+    Case('another class', with_class('boat'), Refused(('only in the data: boat',))),
+    Case(
+        'two classes of almost one name',
+        with_class('Ship'),
+        Warned(("'Ship', 'ship'", '2 classes')),
+        named('Ship', *FOLDERS),
+    ),
+    Case('one class', only_class, Refused(('num_classes', 'only class')), named('house')),
+    Case(
+        'a link to nowhere',
+        link('{split}/ship/a.png', 'nowhere.png'),
+        Refused(('a.png', 'nowhere.png', 'does not exist')),
+    ),
+    Case('a loop of links', link('{split}/ship/again', '..'), Refused(('again', 'is a link to a folder'))),
+    Case('a broken image', replaced(lambda i: b'', SHIP, index=0), Refused(('ship0.png', 'empty'), in_images=True)),
+    Case('a TGA', replaced(lambda i: saved(i, 'TGA'), SHIP, index=0), IN_FOLDER),
+    Case('32 bits', as_array(np.int32, 'TIFF', SHIP, index=0), IN_FOLDER),
+    # ------------------------------------------------ lists of images
+    Case('a list', listed_images('{} {}'.format), Perfect(), LISTED),
+    Case('a list of Windows', listed_images('{} {}'.format, end='\r\n'), Perfect(), LISTED),
+    Case(
+        'a list with a mark', listed_images('{} {}'.format, 'utf-8-sig'), Refused(('.txt', 'byte order mark')), LISTED
+    ),
+    Case(
+        'a list in Latin-1',
+        listed_images(lambda path, label: f'{NFC}{path} {label}', 'latin-1'),
+        Refused(('.txt, line 1', 'UTF-8')),
+        LISTED,
+    ),
+    Case('tabs', listed_images('{}\t{}'.format), Refused(('.txt, line 1', 'no tab')), LISTED),
+    Case('blank lines', listed_images('{} {}'.format, end='\n\n'), Refused(('.txt, line 2', 'blank')), LISTED),
+    Case('no labels', listed_images(lambda path, label: path), Refused(('.txt, line 1', 'path label')), LISTED),
+    Case(
+        'labels from 1',
+        listed_images(lambda path, label: f'{path} {label + 1}'),
+        Refused(('.txt, line 5', 'label 3', '0 to 2')),
+        LISTED,
+    ),
+    Case(
+        'images that are missing',
+        listed_images(lambda path, label: f'{path.replace("ship1", "ship9")} {label}'),
+        Refused(('1 of the 6', 'ship9.png')),
+        LISTED,
+    ),
+    Case(
+        'one label',
+        listed_images(lambda path, label: f'{path} 1'),
+        Refused(('label 1', 'nothing'), splits=('train',)),
+        LISTED,
+    ),
+    Case(
+        'an image twice',
+        listed_images(lambda path, label: f'{path.replace("ship1", "ship0")} {label}'),
+        Warned(('1 images more than once',), 100.0),
+        LISTED,
+    ),
+)
+
+TEXT = 'a.png\ta tree\nb.png\tän house\n'
+PAIRS = [('a.png', 'a tree'), ('b.png', 'än house')]
+CAPTIONS = (
+    ('c.tsv', TEXT.encode(), PAIRS),
+    ('c.tsv', TEXT.encode('utf-8-sig'), PAIRS),
+    ('c.tsv', TEXT.encode('utf-16'), PAIRS),
+    ('c.tsv', TEXT.encode('utf-16-le'), ('line 1', 'UTF-8')),
+    ('c.tsv', TEXT.encode('latin-1'), ('line 2', 'UTF-8')),
+    ('c.tsv', TEXT.replace('\n', ' \r\n\r\n').encode(), PAIRS),
+    ('c.tsv', TEXT.replace('\n', '\r').encode(), PAIRS),
+    ('c.tsv', TEXT.replace('\t', ' ').encode(), ('line 1', 'a tab')),
+    ('c.tsv', TEXT.replace('a.png', 'A.png').encode(), ('1 of 2', 'A.png', "'a.png' exists")),
+    ('c.jsonl', b'\xef\xbb\xbf{"image": "a.png", "caption": "a tree"}\r\n\r\n', PAIRS[:1]),
+    ('c.jsonl', '{"image": "a.png", "caption": "é"}'.encode('latin-1'), ('line 1', 'UTF-8')),
+    ('c.json', '[{"image": "a.png", "caption": "a tree"}]'.encode('utf-16'), PAIRS[:1]),
+    ('c.csv', b'a.png,a tree', ('unknown format', '.csv', '.tsv')),
+)
+"""The file, its content, and the pairs that it has or the words of its refusal."""
+
+
+def palette(image: Image.Image) -> Image.Image:
+    """Give label ids colours."""
+    image = image.convert('P')
+    image.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0, 0, 0, 200])
+    return image
+
+
+def flipped(content: bytes) -> bytes:
+    """Change a byte of the pixels."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+
+
+@pytest.fixture
+def cases_of(tmp_path):
+    def run(cases, kind):
+        for case in each(cases):
+            hold(case, kind, tmp_path)
+
+    return run
+
+
+def test_label_maps(cases_of):
+    cases_of(CASES_OF_MAPS, MAPS)
+
+
+def test_folders_of_classes(cases_of):
+    cases_of(CASES_OF_FOLDERS, CLASS_FOLDERS)
+
+
+def test_captions(tmp_path):
+    for name in ('a.png', 'b.png'):
+        scene(0)[0].save(tmp_path / name)
+    for name, content, outcome in each(CAPTIONS):
+        (tmp_path / name).write_bytes(content)
+        dataset = dict(type='mmlape.CaptionDataset', ann_file=name, data_root=str(tmp_path), pipeline=[])
+        cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
+        if isinstance(outcome, list):
+            assert read_captions(str(tmp_path / name)) == outcome
+            assert not full_check(cfg, ('train',)).issues.errors
+            continue
+        told = [full_check(cfg, ('train',)).issues.errors[0].examples[0]]
+        with pytest.raises(DataError) as caught:
+            check_data(cfg, ('train',))
+        for text in [*told, str(caught.value)]:
+            assert all(word in text for word in (name, *outcome)) and '\n' not in text, text
