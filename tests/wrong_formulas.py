@@ -497,7 +497,7 @@ BY_FILE = {
          'drop_path_rate=0.0'),
     ],
     'mmlape/models/base/isotropic.py': [
-        ('autocast: tokens half without a PE', 'full_precision(self.position.joining.enter(x, pe))',
+        ('autocast: tokens half without a PE', 'full_precision(self.position.joining.enter(x, pe), self)',
          'self.position.joining.enter(x, pe)'),
         ('final norm missing', 'if not last or', 'if last or not last or'),
         ('initial class token: zero', 'trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)',
@@ -838,7 +838,7 @@ BY_FILE = {
         ('extra attention: FFN reads norm1', 'self.ffn(self.norm2(tokens))', 'self.ffn(self.norm1(tokens))'),
     ],
     'mmlape/projects/detr/model.py': [
-        ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
+        ('autocast: DETR, tokens half', 'x = full_precision(x, self)', 'x = x + 0'),
         ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
         ('DETR: no PE in queries and keys', 'F.linear(seen, weight[:dims]', 'F.linear(x, weight[:dims]'),
         ('DETR: PE left out', 'seen = x + pe', 'seen = x'),

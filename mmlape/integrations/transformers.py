@@ -119,7 +119,9 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         **kwargs,
     ) -> BackboneOutput | tuple[tuple[Tensor, ...]]:
         """Return the maps of images (B, C, H, W) that ``out_features`` names, at the strides 4, 8, 16 and 32."""
-        maps = dict(zip(self.stage_names, self.backbone(pixel_values)))
+        # the last parameters: those of a ViT with frozen_dtype have a precision of their own
+        dtype = [*self.backbone.parameters()][-1].dtype
+        maps = dict(zip(self.stage_names, self.backbone(pixel_values.to(dtype))))
         chosen = tuple(maps[name] for name in self.out_features)
         if return_dict is False:
             return (chosen,)

@@ -73,9 +73,11 @@ def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
 
     The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners;
     'bicubic-offset' is DINOv2's, which scales by (side + 0.1) / side, so that values move a little
-    towards the first row and column; 'bicubic-antialias' is timm's.
+    towards the first row and column; 'bicubic-antialias' is timm's. It is computed in float32 at
+    least: PyTorch has no antialiased one in half precision.
     """
-    image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
+    wide = torch.promote_types(values.dtype, torch.float32)
+    image = values.to(wide).t().reshape(1, -1, *src)  # (1, C, rows, columns)
     corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
     offset = mode.endswith('-offset')
     size: dict = dict(size=dst)
@@ -84,7 +86,7 @@ def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     antialias = mode.endswith('-antialias')
     mode = mode.removesuffix('-corners').removesuffix('-offset').removesuffix('-antialias')
     resized = F.interpolate(image, **size, mode=mode, align_corners=corners, antialias=antialias)
-    return resized[0].flatten(1).t()
+    return resized[0].flatten(1).t().to(values.dtype)
 
 
 def tile_map(values: Tensor, src: Grid, dst: Grid) -> Tensor:
@@ -101,16 +103,15 @@ def to_maps(tokens: Tensor, grid: Grid) -> Tensor:
 
 def partition(x: Tensor, window: int) -> Tensor:
     """Cut maps (B, H, W, C) of complete windows into (B * windows, N, C)."""
-    batch, height, width, channels = x.shape
-    x = x.view(batch, height // window, window, width // window, window, channels)
-    return x.transpose(2, 3).reshape(-1, window * window, channels)
+    x = x.unflatten(2, (-1, window)).unflatten(1, (-1, window))
+    return x.transpose(2, 3).flatten(0, 2).flatten(1, 2)
 
 
 def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
     """Put windows (B * windows, N, C) together to maps (B, H, W, C)."""
-    (height, width), channels = grid, windows.shape[-1]
-    x = windows.view(-1, height // window, width // window, window, window, channels)
-    return x.transpose(2, 3).reshape(-1, height, width, channels)
+    rows, columns = (side // window for side in grid)
+    x = windows.unflatten(1, (window, window)).unflatten(0, (-1, rows, columns))
+    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -120,6 +121,8 @@ def channels_last(x: Tensor) -> Tensor:
     batch norm then takes the layout for another one in its backward, and gradients are wrong
     without an error.
     """
+    if torch._C._are_functorch_transforms_active():  # which have no such layout
+        return contiguous(x)
     _, channels, height, width = x.shape
     if x.stride() == (height * width * channels, 1, width * channels, channels):
         return x

@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.models.grid import Grid, cached_tensor
-from mmlape.models.layers.linear import Linear
+from mmlape.models.grid import Grid, cached_tensor, is_recorded
 
 
 class FeatureLevels(NamedTuple):
@@ -81,16 +80,16 @@ def _embedding_bag(
 ) -> Tensor:
     """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
     index, shares = _rows(value, shapes, locations, weights)
-    out = row_sums(value.reshape(-1, value.shape[-1]), index, shares)
-    return out.view(len(value), locations.shape[1], -1)
+    out = row_sums(value.flatten(0, 2), index, shares)
+    return out.unflatten(0, locations.shape[:3]).flatten(2)
 
 
 def _gather(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
     """Gather the rows that `_embedding_bag` sums: one Gather of an ONNX graph, which every runtime has."""
     index, shares = _rows(value, shapes, locations, weights)
-    rows = F.embedding(index, value.reshape(-1, value.shape[-1]))
-    out = torch.bmm(shares[:, None], rows)
-    return out.view(len(value), locations.shape[1], -1)
+    rows = F.embedding(index, value.flatten(0, 2))
+    out = torch.bmm(shares[:, None], rows)[:, 0]
+    return out.unflatten(0, locations.shape[:3]).flatten(2)
 
 
 def _rows(
@@ -98,7 +97,7 @@ def _rows(
 ) -> tuple[Tensor, Tensor]:
     """Return for each sum which rows of ``value`` it has, (B * Q * heads, 4 * L * points), and with what weights."""
     batch, _, heads, _ = value.shape
-    _, _, levels, points = locations.shape[1:5]
+    points = locations.shape[4]
     columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
     x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
     across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
@@ -107,9 +106,7 @@ def _rows(
         for weight, index in _axis(y, rows.to(y.dtype))
     ]
     pairs = [(u * v, i + j) for v, j in down for u, i in across]
-    shares, index = (
-        torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs)
-    )
+    shares, index = (torch.stack(parts, dim=3).flatten(3).flatten(0, 2) for parts in zip(*pairs))
     return index, shares
 
 
@@ -187,7 +184,7 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
         return ['gather']
     names = []
     kind = torch.device(device).type
-    eager = not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+    eager = not is_recorded()
     ordered = kind == 'cuda' and eager and torch.are_deterministic_algorithms_enabled()
     if ordered or (kind == 'cpu' and eager):
         names.append('embedding_bag')
@@ -289,10 +286,10 @@ class MSDeformAttn(nn.Module):
         super().__init__()
         value_dims = int(embed_dims * ratio)
         self.samples = (num_heads, n_levels, n_points)
-        self.sampling_offsets = Linear(embed_dims, 2 * math.prod(self.samples))
-        self.attention_weights = Linear(embed_dims, math.prod(self.samples))
-        self.value_proj = Linear(embed_dims, value_dims)
-        self.output_proj = Linear(value_dims, embed_dims)
+        self.sampling_offsets = nn.Linear(embed_dims, 2 * math.prod(self.samples))
+        self.attention_weights = nn.Linear(embed_dims, math.prod(self.samples))
+        self.value_proj = nn.Linear(embed_dims, value_dims)
+        self.output_proj = nn.Linear(value_dims, embed_dims)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.adapter.deform_attn import FeatureLevels, MSDeformAttn
 from mmlape.models.grid import Grid, channels_last
 from mmlape.models.layers.drop_path import DropPath
-from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import add_branch
 from mmlape.models.named_layers import build_norm
 
@@ -42,10 +41,10 @@ class ConvFFN(nn.Module):
 
     def __init__(self, embed_dims: int, hidden_dims: int):
         super().__init__()
-        self.fc1 = Linear(embed_dims, hidden_dims)
+        self.fc1 = nn.Linear(embed_dims, hidden_dims)
         self.dwconv = DWConv(hidden_dims)
         self.act = nn.GELU()
-        self.fc2 = Linear(hidden_dims, embed_dims)
+        self.fc2 = nn.Linear(hidden_dims, embed_dims)
 
     def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
         """Map the cells (B, S, D) of maps ``shapes`` to (B, S, D)."""
@@ -199,7 +198,7 @@ class InteractionBlock(nn.Module):
 
 def _conv_bn_relu(in_channels: int, out_channels: int, stride: int) -> list[nn.Module]:
     conv = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False)
-    return [conv, nn.SyncBatchNorm(out_channels), nn.ReLU(inplace=True)]
+    return [conv, nn.SyncBatchNorm(out_channels), nn.ReLU()]
 
 
 class SpatialPriorModule(nn.Module):

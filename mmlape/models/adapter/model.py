@@ -189,7 +189,7 @@ class AdapterMixin(nn.Module):
             features.append(patches)
 
         c2, c3, c4 = split_maps(c, c_levels.spatial_shapes)
-        maps = [self.up(channels_last(c2)).add_(c1), c2, c3, c4]
+        maps = [self.up(channels_last(c2)) + c1, c2, c3, c4]
         if self.vit_feature_source:
             maps = self._add_features(maps, features, hw)
         outs = []

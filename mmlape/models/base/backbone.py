@@ -400,9 +400,13 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         return NormPlaces(layers, last, staged=self.position.staged)
 
     def add_table(self, name: str, dims: int) -> None:
-        """Add one table of the absolute PE, for the grid that ``table_grid`` says."""
-        kind = self.position.absolute
+        """Add one table of the absolute PE, for the grid that ``table_grid`` says, in torch's default dtype.
+
+        A half one is that of a float32 model which is cast afterwards.
+        """
+        kind, dtype = self.position.absolute, torch.get_default_dtype()
         table = kind.table(self.table_grid(name, self.grid), dims, self.pe_prefix)
+        table = table.to(torch.promote_types(dtype, torch.float32)).to(dtype)
         if kind.trainable:
             self.register_parameter(name, nn.Parameter(table))
         else:

@@ -151,10 +151,10 @@ class IsotropicBackbone(BaseBackbone):
             Tokens (B, P + N, D), with the PE if its joining adds it at the input, and the PE for
             the first layer.
         """
-        prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens]
+        prefix = [getattr(self, name).expand(x.shape[0], -1, -1) for name in self.prefix_tokens]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
         pe = self.position_stream(hw, self.num_prefix)
-        return full_precision(self.position.joining.enter(x, pe)), pe
+        return full_precision(self.position.joining.enter(x, pe), self), pe
 
     def run_layers(
         self,

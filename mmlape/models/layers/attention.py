@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, assemble, ceil_div, partition
-from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, attaching
 
 QKV_BIASES = (True, False, 'qv')
@@ -64,12 +63,12 @@ class MultiheadAttention(nn.Module):
         self.num_heads, self.head_dims = num_heads, embed_dims // num_heads
         self.window_size, self.pads_tokens = window_size, window_padding == 'before-qkv'
         self.attn_drop_rate = attn_drop_rate
-        self.qkv = Linear(embed_dims, 3 * embed_dims, bias=bool(qkv_bias) and qkv_bias != 'qv')
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=bool(qkv_bias) and qkv_bias != 'qv')
         for name in ('q_bias', 'v_bias'):
             self.register_parameter(
                 name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None
             )
-        self.proj = Linear(embed_dims, embed_dims)
+        self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
         self.head_scale: nn.Module = nn.Identity()
         self.norm: nn.Module = nn.Identity()
@@ -94,13 +93,10 @@ class MultiheadAttention(nn.Module):
             qkv = torch.cat(
                 [self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1
             )
-        return qkv if self.q_bias is None else qkv + self._bias().to(qkv.dtype)
-
-    def _bias(self) -> Tensor | None:
-        """Return the biases of queries, keys and values side by side, (3 D,), or None."""
         if self.q_bias is None:
-            return self.qkv.bias
-        return torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
+            return qkv
+        bias = torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
+        return qkv + bias.to(qkv.dtype)
 
     def _attend(
         self,
@@ -148,10 +144,11 @@ class MultiheadAttention(nn.Module):
         (height, width), s = hw, self.window_size
         grid = (ceil_div(height, s) * s, ceil_div(width, s) * s)
         border = (0, 0, 0, grid[1] - width, 0, grid[0] - height)
-        qkv, bias = F.pad(qkv.flatten(2).unflatten(1, hw), border), self._bias()  # (B, H, W, 3 D)
-        if self.pads_tokens and bias is not None:
+        qkv = F.pad(qkv.flatten(2).unflatten(1, hw), border)  # (B, H, W, 3 D)
+        if self.pads_tokens:
             of_image = F.pad(qkv.new_ones(height, width, 1), border)
-            qkv = torch.where(of_image > 0, qkv, bias.to(qkv.dtype))  # the projection of zero
+            nothing = qkv.new_zeros(1, 1, qkv.shape[-1] // 3)
+            qkv = torch.where(of_image > 0, qkv, self._project(nothing))
         windows = partition(qkv, s).unflatten(-1, (3, self.num_heads, -1))
         out = assemble(self._global(windows, (s, s)), grid, s)
         return out[:, :height, :width].flatten(1, 2)

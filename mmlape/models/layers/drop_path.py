@@ -22,5 +22,5 @@ class DropPath(nn.Module):
         if not self.training or not self.drop_prob:
             return x
         keep = 1 - self.drop_prob
-        noise = torch.rand((len(x), *(1,) * (x.ndim - 1)), dtype=x.dtype, device=x.device)
+        noise = torch.rand((x.shape[0], *(1,) * (x.ndim - 1)), dtype=x.dtype, device=x.device)
         return x / keep * (keep + noise).floor()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, pad_to_multiple, require_patch
-from mmlape.models.layers.linear import linear
+from mmlape.models.layers.transformer_layer import full_precision
 
 
 class RMSNorm(nn.Module):
@@ -84,23 +84,18 @@ def complete_patches(x: Tensor, size: int, center: bool = False) -> Tensor:
     return pad_to_multiple(x, size, center)
 
 
-def project_normed(x: Tensor, norm: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Map the complete patches of images (B, C, H, W) to tokens (B, N, D), each patch through a norm first.
+def norm_patches(x: Tensor, norm: nn.Module, size: tuple[int, int]) -> Tensor:
+    """Norm each patch (P, Q) of images (B, C, H, W), and return the images that complete patches make.
 
-    ``weight`` (D, C, P, Q) and ``bias`` are those of a convolution whose stride is its kernel; the
-    norm sees the values of a patch in the order (channel, row, column).
+    The norm sees the values of a patch in the order (channel, row, column).
     """
-    batch, channels, height, width = x.shape
-    p, q = weight.shape[-2:]
-    rows, columns = height // p, width // q
-    x = (
-        x[..., : rows * p, : columns * q]
-        .reshape(batch, channels, rows, p, columns, q)
-        .permute(0, 2, 4, 1, 3, 5)
-    )
-    x = norm(x.reshape(batch, rows * columns, channels * p * q))
-    # the convolution itself takes three times as long on patches that are cut already
-    return linear(x, weight.flatten(1), bias)
+    p, q = size
+    x = x[..., : x.shape[-2] // p * p, : x.shape[-1] // q * q]
+    x = x.unflatten(3, (-1, q)).unflatten(2, (-1, p))  # (B, C, rows, P, columns, Q)
+    x = x.permute(0, 2, 4, 1, 3, 5).flatten(3)  # (B, rows, columns, C * P * Q)
+    x = norm(full_precision(x, norm))
+    x = x.unflatten(3, (-1, p, q)).permute(0, 3, 1, 4, 2, 5)
+    return x.flatten(4).flatten(2, 3)
 
 
 class PatchEmbed(nn.Module):
@@ -144,10 +139,9 @@ class PatchEmbed(nn.Module):
         p = self.patch_size
         x = complete_patches(x, p, self.center)
         rows, columns = x.shape[2] // p, x.shape[3] // p
-        if self.norm0 is None:
-            # sums keep the memory layout of their first term
-            x = self.proj(x).flatten(2).transpose(1, 2).contiguous()
-        else:
-            x = project_normed(x, self.norm0, self.proj.weight, self.proj.bias)  # (B, N, D)
+        if self.norm0 is not None:
+            x = norm_patches(x, self.norm0, (p, p))
+        # (B, N, D); contiguous since sums keep the memory layout of their first term
+        x = self.proj(x).flatten(2).transpose(1, 2).contiguous()
         norm = getattr(self, self.post_name)
         return (x if norm is None else norm(x)), (int(rows), int(columns))

@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.models.layers.drop_path import DropPath
-from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
 from mmlape.models.named_layers import build_activation, build_norm
 from mmlape.models.position import (
@@ -31,13 +30,16 @@ from mmlape.models.position import (
 )
 
 
-def full_precision(x: Tensor) -> Tensor:
-    """Return tokens in float32 under autocast, where a stem or a merging has made them half.
+def full_precision(x: Tensor, module: nn.Module) -> Tensor:
+    """Return values in the precision of a module's parameters under autocast, whatever a layer has made them.
 
-    A PE that is added at the input does this by itself; without it the complete residual stream
-    would be half.
+    A PE that is added at the input keeps the residual stream of a float32 model in float32; without
+    it all of the stream would be half. On the CPU a norm of half parameters takes no float32.
     """
-    return x.float() if torch.is_autocast_enabled(x.device.type) else x
+    own = next(module.parameters(), None)
+    if own is None or not torch.is_autocast_enabled(own.device.type):
+        return x
+    return x.to(own.dtype)
 
 
 def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
@@ -61,10 +63,10 @@ class FFN(nn.Module):
         act_cfg: dict | None = None,
     ):
         super().__init__()
-        self.fc1 = Linear(embed_dims, feedforward_channels)
+        self.fc1 = nn.Linear(embed_dims, feedforward_channels)
         self.act = build_activation(act_cfg or dict(type='GELU'))
         self.norm: nn.Module = nn.Identity()
-        self.fc2 = Linear(feedforward_channels, embed_dims)
+        self.fc2 = nn.Linear(feedforward_channels, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,10 +96,10 @@ class SwiGLU(nn.Module):
             raise ConfigError(
                 f"ffn_type='swiglu' has the activation SiLU, and takes no act_cfg={act_cfg!r}"
             )
-        self.w1 = Linear(embed_dims, feedforward_channels)
-        self.w2 = Linear(embed_dims, feedforward_channels)
+        self.w1 = nn.Linear(embed_dims, feedforward_channels)
+        self.w2 = nn.Linear(embed_dims, feedforward_channels)
         self.norm: nn.Module = nn.Identity()
-        self.w3 = Linear(feedforward_channels, embed_dims)
+        self.w3 = nn.Linear(feedforward_channels, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:

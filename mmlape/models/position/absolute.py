@@ -18,7 +18,7 @@ from mmlape.models.position.base import AbsolutePosition
 
 
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
-    """Build sinusoids over the token index, float32 (num_tokens, embed_dims).
+    """Build sinusoids over the token index, float64 (num_tokens, embed_dims).
 
     Even channels sine, odd ones cosine.
     """
@@ -28,13 +28,13 @@ def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
 def _waves(positions: Tensor, embed_dims: int) -> Tensor:
     channel = torch.arange(embed_dims, dtype=torch.float64)
     angle = positions[:, None] / 10000 ** (2 * (channel // 2) / embed_dims)
-    return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).float()
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
 
 
 def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     """Build sinusoids over the column (first half of the channels) and the row (second half).
 
-    The table is float32, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
+    The table is float64, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4:
         raise ConfigError(
@@ -51,7 +51,7 @@ def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
 def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     """Build [sin xf, cos xf, sin yf, cos yf] of column x and row y, with f_i = 10000^(-i / (D / 4 - 1)).
 
-    The table is float32, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
+    The table is float64, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4 or embed_dims < 8:
         raise ConfigError(
@@ -62,7 +62,7 @@ def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     # (N, 2): row, column
     cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))
     y, x = (index[:, None] * frequency for index in cells.unbind(-1))
-    table = torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=-1).float()  # (N, D)
+    table = torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=-1)  # (N, D)
     return F.pad(table, (0, 0, num_prefix, 0))
 
 

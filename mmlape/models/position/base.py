@@ -58,7 +58,7 @@ class AbsolutePosition(ABC):
 
     @abstractmethod
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
-        """Build the initial table, (1, num_prefix + rows * columns, embed_dims)."""
+        """Build the initial table, (1, num_prefix + rows * columns, embed_dims), which the model casts."""
 
     def resize(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str) -> Tensor:
         """Resize a table (1, num_prefix + N_src, D) to another grid; prefix rows are kept."""
@@ -70,7 +70,7 @@ class AbsolutePosition(ABC):
             return False
         try:
             return self.trainable or torch.allclose(
-                table.float(), self.table(grid, table.shape[2], num_prefix), atol=1e-3
+                table.double(), self.table(grid, table.shape[2], num_prefix).double(), atol=1e-3
             )
         except (ValueError, RuntimeError):  # there is no formula for this width
             return False

@@ -152,7 +152,7 @@ class BEiTBias(OffsetBias):
         resized = crop_offsets(resize_offsets(table[:offsets], own, covering), covering, grid)
         return torch.cat((resized, table[offsets:]))
 
-    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+    def bias(self, attn: nn.Module, grid: Grid, *args) -> Tensor:
         """Return the biases of the patches of a grid, (heads, N, N)."""
         return gather_bias(self.table(attn, grid), grid, 0)
 

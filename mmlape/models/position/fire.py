@@ -67,7 +67,7 @@ class Fire(OffsetBias):
         for name, value in initial.items():
             attn.register_parameter(name, nn.Parameter(value))
 
-    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+    def bias(self, attn: nn.Module, grid: Grid, *args) -> Tensor:
         """Return the biases of the patches of a grid, (heads, N, N)."""
         rows, columns = (_shares(attn, axis, side) for axis, side in enumerate(grid))
         weight, shift = attn.fire_hidden_weight, attn.fire_hidden_bias

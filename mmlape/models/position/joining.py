@@ -90,6 +90,7 @@ Stream = Tensor | tuple[Tensor, ...] | None
 """What travels along the layers beside the tokens: the PE as the next layer receives it."""
 
 
+@torch.fx.wrap
 def add_rows(x: Tensor, pe: Tensor) -> Tensor:
     """Add a PE (1 or B, R, D) to the last R of the tokens (B, N, D); those before have no row, and get nothing."""
     missing = x.shape[1] - pe.shape[1]

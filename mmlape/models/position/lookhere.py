@@ -61,9 +61,10 @@ class _Heads(NamedTuple):
 
 @cached_tensor(maxsize=64)
 def _table(heads: _Heads, grid: Grid, device: torch.device | None) -> Tensor:
-    """Return the biases of all offsets, (heads, (2 rows - 1) (2 columns - 1))."""
+    """Return the biases of all offsets, (heads, (2 rows - 1) (2 columns - 1)), in float64."""
     offset = offsets(grid, device)  # (offsets, 2)
-    table = -torch.tensor(heads.slopes, device=device)[:, None] * offset.norm(dim=-1)
+    slopes = torch.tensor(heads.slopes, dtype=torch.float64, device=device)
+    table = -slopes[:, None] * offset.norm(dim=-1)
     for head, direction in enumerate(heads.directions):
         towards = torch.tensor(direction, device=device)  # (vectors, 2)
         # no matmul, which autocast would round
@@ -138,9 +139,15 @@ class LookHere(OffsetBias):
         )
         self.heads = _Heads(turned, tuple(factor * slope for slope in slopes))
 
-    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+    def bias(
+        self,
+        attn: nn.Module,
+        grid: Grid,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
         """Return the biases of the patches of a grid, (heads, N, N)."""
-        return of_offsets(_table(self.heads, tuple(grid), device), grid)
+        return of_offsets(_table(self.heads, tuple(grid), device).to(dtype), grid)
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:
         """Return what is left of a key's weight, 0 outside the view to 1, as the mean over heads."""

@@ -30,8 +30,8 @@ def offset_index(grid: Grid, device: torch.device | None = None) -> Tensor:
 
 
 def offsets(grid: Grid, device: torch.device | None = None) -> Tensor:
-    """Return the offset, query - key, of every table row, (rows of the table, 2), in float32."""
-    sides = (torch.arange(1 - side, side, dtype=torch.float32, device=device) for side in grid)
+    """Return the offset, query - key, of every table row, (rows of the table, 2), in float64."""
+    sides = (torch.arange(1 - side, side, dtype=torch.float64, device=device) for side in grid)
     return torch.cartesian_prod(*sides)
 
 
@@ -74,13 +74,23 @@ class OffsetBias(AttentionPosition, ABC):
     windows = True
 
     @abstractmethod
-    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
-        """Return the biases of the patches of a grid, (heads, N, N)."""
+    def bias(
+        self,
+        attn: nn.Module,
+        grid: Grid,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """Return the biases of the patches of a grid, (heads, N, N).
+
+        Device and dtype are for biases that no parameter has; others are as their parameters.
+        """
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the bias with zeros for prefix tokens, (1, heads, prefix + N, prefix + N)."""
         prefix = self.slot.num_prefix
-        return F.pad(self.bias(attn, grid, q.device), (prefix, 0, prefix, 0))[None].to(q.dtype)
+        bias = self.bias(attn, grid, q.device, q.dtype)
+        return F.pad(bias, (prefix, 0, prefix, 0))[None].to(q.dtype)
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:
         """Return the mean over heads."""
@@ -114,7 +124,7 @@ class RelativePositionBias(OffsetBias):
         attn.register_buffer(INDEX, offset_index(grid))
         attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if slot.normed else None
 
-    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+    def bias(self, attn: nn.Module, grid: Grid, *args) -> Tensor:
         """Gather the biases, (heads, N, N)."""
         own, mode = self.slot.grid, self.slot.interpolate_mode
         table, index = getattr(attn, TABLE), getattr(attn, INDEX)
@@ -171,11 +181,15 @@ class Alibi2d(OffsetBias):
             raise ConfigError(f'alibi2d: slope={slope} must be positive, such as 1.0')
         self.slope = float(slope)
 
-    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+    def bias(
+        self,
+        attn: nn.Module,
+        grid: Grid,
+        device: torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
         """Return the negative distances by slope, (heads, N, N)."""
-        cells = torch.cartesian_prod(
-            *(torch.arange(side, dtype=torch.float32, device=device) for side in grid)
-        )
-        head = torch.arange(1, attn.num_heads + 1, dtype=torch.float32, device=device)
+        head = torch.arange(1, attn.num_heads + 1, dtype=torch.float64, device=device)
         slopes = self.slope * 2 ** (-8 * head / attn.num_heads)
-        return -slopes[:, None, None] * (cells[:, None] - cells).norm(dim=-1)
+        table = -slopes[:, None] * offsets(grid, device).norm(dim=-1)
+        return of_offsets(table.to(dtype), grid)

@@ -112,10 +112,10 @@ class TransformerXL(_Bucketed):
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the terms beside q . k, (B, heads, N, N)."""
-        side, weight = self.buckets.side, attn.rpe_proj.weight
-        waves = sincos_2d((side, side), len(weight)).to(weight)  # (buckets, D)
+        side, dims = self.buckets.side, attn.num_heads * attn.head_dims
+        waves = sincos_2d((side, side), dims).to(attn.rpe_key_bias)  # (buckets, D)
         if self.slot.num_prefix:
-            waves = torch.cat((waves, waves.new_zeros(1, len(weight))))
+            waves = torch.cat((waves, waves.new_zeros(1, dims)))
         table = (
             attn.rpe_proj(waves).unflatten(-1, (attn.num_heads, -1)).permute(1, 2, 0)
         )  # (heads, d, buckets)

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from mmlape.models.grid import Grid, assemble, cached_tensor, ceil_div, partition
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import full_precision
 from mmlape.models.named_layers import build_norm
@@ -110,13 +109,13 @@ def merged_grid(grid: Grid) -> Grid:
 
 def merge_cells(x: Tensor, grid: Grid) -> Tensor:
     """Concatenate the cells (row, column) = (0,0) (1,0) (0,1) (1,1) of tokens (B, H * W, C): (B, H/2 * W/2, 4C)."""
-    (height, width), channels = grid, x.shape[-1]
+    (height, width) = grid
     rows, columns = merged_grid(grid)
     x = x.unflatten(1, grid)
     if (2 * rows, 2 * columns) != (height, width):
         x = F.pad(x, (0, 0, 0, 2 * columns - width, 0, 2 * rows - height))
-    x = x.reshape(-1, rows, 2, columns, 2, channels).permute(0, 1, 3, 4, 2, 5)
-    return x.reshape(-1, rows * columns, 4 * channels)
+    x = x.unflatten(2, (columns, 2)).unflatten(1, (rows, 2))  # (B, H/2, 2, W/2, 2, C)
+    return x.permute(0, 1, 3, 4, 2, 5).flatten(3).flatten(1, 2)
 
 
 class PatchMerging(nn.Module):
@@ -129,16 +128,16 @@ class PatchMerging(nn.Module):
         super().__init__()
         self.norm = build_norm(norm_cfg, 4 * embed_dims)
         self.pe_norm = build_pe_norm(pe_norm, 4 * embed_dims, norm_cfg) if pe_norm else None
-        self.reduction = Linear(4 * embed_dims, 2 * embed_dims, bias=False)
+        self.reduction = nn.Linear(4 * embed_dims, 2 * embed_dims, bias=False)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
         """Merge tokens (B, N, C) to (B, N / 4, 2C)."""
-        return full_precision(self.reduction(self.norm(merge_cells(x, grid))))
+        return full_precision(self.reduction(self.norm(merge_cells(x, grid))), self)
 
     def merge_position(self, pe: Tensor, grid: Grid) -> Tensor:
         """Merge a PE (1, N, C) to (1, N / 4, 2C), by its own norm if there is one, else by that of the tokens."""
         norm = self.norm if self.pe_norm is None else self.pe_norm
-        return full_precision(self.reduction(norm(merge_cells(pe, grid))))
+        return full_precision(self.reduction(norm(merge_cells(pe, grid))), self)
 
 
 def table_windows(windows: Sequence[int], grid: Grid, pad_small_map: bool) -> tuple[int, ...]:

@@ -312,7 +312,7 @@ class SwinTransformer(BaseBackbone):
         """Return one output per out index of images (B, C, H, W), each through a norm of its own."""
         x, grid = self.patch_embed(x)
         pe = self.position_stream(grid, 0)
-        x = self.pos_drop(full_precision(self.position.joining.enter(x, pe)))
+        x = self.pos_drop(full_precision(self.position.joining.enter(x, pe), self))
         outs, last = {}, max(self.out_indices)
         for number in range(last + 1):
             stage, stage_pe = self.layers[number], pe

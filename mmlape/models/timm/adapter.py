@@ -50,7 +50,8 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         drop_path_rate: Of the extractors' ConvFFN; by default 0.3 in 'read-only', as DINOv3's, else
             the ViT's.
         init_cfg: As in ``TimmViT``.
-        **kwargs: The adapter's, as in ``AdapterMixin.build_adapter``. In 'read-only' their defaults
+        **kwargs: The adapter's, as in ``AdapterMixin.build_adapter``; ``in_channels`` is the ViT's,
+            too. In 'read-only' their defaults
             are DINOv3's: ``deform_num_heads=16``, ``deform_ratio=0.5``,
             ``vit_feature_source='interaction'``.
 
@@ -75,6 +76,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         vit = _checked(dict(vit), mode)
         self.resizes_image = _fit_patch(vit, patch14)
         read_only = mode == 'read-only'
+        vit['model_args'] = _same_channels(vit.get('model_args') or {}, kwargs)
         of_vit = vit.pop('init_cfg', None)
         if init_cfg and of_vit:
             raise ConfigError(
@@ -89,6 +91,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             READ_ONLY if read_only else dict(drop_path_rate=vit.get('drop_path_rate', 0.0))
         )
         options |= dict(with_cp=vit.get('with_cp', False), interaction_indexes=ranges, **kwargs)
+        options['in_channels'] = self.in_channels
         if drop_path_rate is not None:
             options['drop_path_rate'] = drop_path_rate
         self.build_adapter(**options, with_injectors=not read_only)
@@ -133,6 +136,25 @@ def _checked(vit: dict, mode: str) -> dict:
             "mode='inject' trains injectors through the ViT, so frozen=True needs mode='read-only'"
         )
     return vit
+
+
+def _same_channels(model_args: dict, adapter: dict) -> dict:
+    """Return timm's arguments with the channels of the images, which ViT or adapter may name.
+
+    Raises:
+        ConfigError: If they name different ones.
+    """
+    named = [
+        args[key]
+        for args, key in ((model_args, 'in_chans'), (adapter, 'in_channels'))
+        if key in args
+    ]
+    if len(set(named)) > 1:
+        raise ConfigError(
+            f'TimmViTAdapter: in_channels={named[1]}, but model_args of vit have in_chans={named[0]}: '
+            'both read the same images, name one of them'
+        )
+    return model_args | ({'in_chans': named[0]} if named else {})
 
 
 def _fit_patch(vit: dict, patch14: str | None) -> bool:

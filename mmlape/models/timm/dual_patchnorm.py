@@ -8,7 +8,7 @@ LN1 is ``patch_embed.norm``, where timm has a place for it; LN0 is ``patch_embed
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.layers.patch_embed import PATCH_NORMS, project_normed
+from mmlape.models.layers.patch_embed import PATCH_NORMS, norm_patches
 from mmlape.models.timm.joined import Joined
 from mmlape.models.timm.lape import check_model
 from mmlape.models.timm.subclassing import Proxy, Subclassed, subclass
@@ -88,9 +88,7 @@ class _Projecting(Proxy):
     def proj(self, x: Tensor) -> Tensor:
         """Map images (B, C, H, W) to (B, D, rows, columns)."""
         embed = self.module
-        rows, columns = (side // cell for side, cell in zip(x.shape[-2:], embed.patch_size))
-        tokens = project_normed(x, embed.norm0, embed.proj.weight, embed.proj.bias)
-        return tokens.mT.unflatten(-1, (rows, columns))
+        return embed.proj(norm_patches(x, embed.norm0, tuple(embed.patch_size)))
 
 
 def _check(model: nn.Module, patch_norm: str) -> None:

@@ -78,7 +78,9 @@ class JoinedForward(Proxy):
 
     def _drop(self, x: Tensor):
         """Return what patch dropout returns of tokens (B, N, D)."""
-        every = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)[..., None]  # (B, N, 1)
+        every = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)[
+            ..., None
+        ]  # (B, N, 1)
         out = self.module.patch_drop(every)
         # Eva's also returns indices of patches
         kept, *rest = out if isinstance(out, tuple) else (out,)

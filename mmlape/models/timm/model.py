@@ -31,6 +31,7 @@ class ForwardState(NamedTuple):
     layers: Sequence[Callable]  # the layers
     rope: Tensor | None  # rotary angles; None without
     norm: Callable[[Tensor], Tensor]  # the final norm, or the identity
+    dtype: torch.dtype  # the images'
 
 
 class TimmViT(IsotropicBackbone):
@@ -57,7 +58,8 @@ class TimmViT(IsotropicBackbone):
         with_prefix: Whether class token and registers run along.
         frozen: Whether the ViT is not trained: in evaluation mode, without gradients, activations
             and optimiser state.
-        frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast.
+        frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast; its weights then keep their
+            precision when the model is cast, and what follows gets that of the images.
         pe_joining: 'default' is timm's own; any other as in ``mmlape.add_lape``. 'pvg' and 'mpvg'
             need ``with_prefix=False``; without a final norm, 'mpvg' joins as 'pvg' does.
         patch_norm: 'none', or a value that ``mmlape.add_dual_patchnorm`` takes.
@@ -116,6 +118,7 @@ class TimmViT(IsotropicBackbone):
         self.recorded_arguments = dict(pe_joining=pe_joining, patch_norm=patch_norm)
         self.embed_dims: int = self.vit.embed_dim
         self.patch_size: int = self.vit.patch_embed.patch_size[0]
+        self.in_channels: int = self.vit.patch_embed.proj.in_channels
         self.grid: Grid = tuple(self.vit.patch_embed.grid_size)
         self.num_prefix: int = self.vit.num_prefix_tokens
         names = [name for name in PREFIX_TOKENS if getattr(self.vit, name, None) is not None]
@@ -165,6 +168,22 @@ class TimmViT(IsotropicBackbone):
 
     # running
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True):
+        """Move or cast all but the weights of a ViT with ``frozen_dtype``, which are moved only."""
+        if self.frozen_dtype is None or not recurse:
+            return super()._apply(fn, recurse)
+
+        def moved(value: Tensor) -> Tensor:
+            new = fn(value)
+            return new if new.dtype == value.dtype else value.to(new.device)
+
+        vit = self.vit._apply(moved)
+        self._modules['vit'] = None  # which keeps its place among the names
+        try:
+            return super()._apply(fn)
+        finally:
+            self._modules['vit'] = vit
+
     @contextlib.contextmanager
     def vit_mode(self, x: Tensor):
         """Run without gradients, and in the half precision that is asked for, if the ViT is frozen."""
@@ -192,6 +211,10 @@ class TimmViT(IsotropicBackbone):
             DataError: If a side of the images is smaller than a patch.
         """
         require_patch(x, self.vit.patch_embed.patch_size[0])
+        dtype, x = (
+            x.dtype,
+            x.float() if self.frozen_dtype else x,
+        )  # autocast leaves float64 as it is
         with self.vit_mode(x):
             maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
             hw = int(maps.shape[1]), int(maps.shape[2])
@@ -199,7 +222,8 @@ class TimmViT(IsotropicBackbone):
             tokens = run._pos_embed(maps)
             # Eva returns both
             tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)
-            return self.vit.norm_pre(tokens), ForwardState(run.blocks, rope, run.norm), hw
+            state = ForwardState(run.blocks, rope, run.norm, dtype)
+            return self.vit.norm_pre(tokens), state, hw
 
     def run_layers(
         self, x: Tensor, state: ForwardState, hw: Grid, start: int, stop: int
@@ -221,12 +245,12 @@ class TimmViT(IsotropicBackbone):
     def normed(self, x: Tensor, last: bool, state: ForwardState) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned.
 
-        Through the final norm, in full precision.
+        Through the final norm, in the precision of the images where the ViT had its own.
         """
         with self.vit_mode(x):
             x = state.norm(x)
         # what follows is trained, in its own precision
-        return x.float() if self.frozen_dtype else x
+        return x.to(state.dtype) if self.frozen_dtype else x
 
 
 def _change(vit: nn.Module, pe_joining: str, patch_norm: str) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
-from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer
 from mmlape.models.named_layers import build_norm
@@ -77,7 +76,7 @@ class ConvTokenizer(nn.Module):
             *(
                 nn.Sequential(
                     nn.Conv2d(c_in, c_out, kernel_size, stride, kernel_size // 2, bias=False),
-                    nn.ReLU(inplace=True),
+                    nn.ReLU(),
                     nn.MaxPool2d(3, 2, 1),
                 )
                 for c_in, c_out in zip(channels, channels[1:])
@@ -110,8 +109,8 @@ class CompactLayer(BaseTransformerLayer):
     ):
         super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm1 = build_norm(self.norm_cfg, embed_dims)
-        self.linear1 = Linear(embed_dims, feedforward_channels)
-        self.linear2 = Linear(feedforward_channels, embed_dims)
+        self.linear1 = nn.Linear(embed_dims, feedforward_channels)
+        self.linear2 = nn.Linear(feedforward_channels, embed_dims)
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         """Run the layer, keeping all activations."""

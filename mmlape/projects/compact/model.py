@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.linear import Linear
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
@@ -152,7 +151,7 @@ class CompactTransformer(IsotropicBackbone):
         self.norm = build_norm(norm_cfg, self.embed_dims)
         # outputs of another form would leave it without a gradient
         self.attention_pool = (
-            Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
+            nn.Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
         )
         self.apply(self._init)
 

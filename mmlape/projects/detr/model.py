@@ -153,7 +153,7 @@ class Encoder(BaseModule):
 
         ``padding`` says which tokens are no part of the image, (B, N); None if all are.
         """
-        x = full_precision(x)
+        x = full_precision(x, self)
         for layer in self.layers:
             if self.with_cp and torch.is_grad_enabled():
                 x, pe = checkpoint(layer, x, pe, padding, hw, use_reentrant=False)

@@ -12,16 +12,15 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.errors import ConfigError
 from mmlape.models.grid import contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.linear import Linear
 
 
 class _FFN(nn.Module):
     def __init__(self, embed_dims: int, hidden: int):
         super().__init__()
         self.fc1, self.act, self.fc2 = (
-            Linear(embed_dims, hidden),
+            nn.Linear(embed_dims, hidden),
             nn.GELU(),
-            Linear(hidden, embed_dims),
+            nn.Linear(hidden, embed_dims),
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from mmcv.ops import MultiScaleDeformableAttention as PlainAttention
 from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.deform_attn import (
@@ -24,7 +24,6 @@ from mmlape.models.adapter.deform_attn import (
     sample_weights,
 )
 from mmlape.models.grid import Grid, cached_tensor, to_maps
-from mmlape.models.layers.linear import linear
 from mmlape.projects.mask2former.ffn import recompute_ffns
 
 
@@ -74,12 +73,12 @@ class MultiScaleDeformableAttention(PlainAttention):
         shapes = spatial_shapes.tolist() if isinstance(spatial_shapes, Tensor) else spatial_shapes
         shapes = tuple((int(rows), int(columns)) for rows, columns in shapes)
 
-        values = _apply(self.value_proj, value)
+        values = self.value_proj(value)
         if key_padding_mask is not None:
             values = values.masked_fill(key_padding_mask[..., None], 0.0)
         # (B, Q, heads, L, points, 2)
-        offsets = _apply(self.sampling_offsets, query).unflatten(-1, (*self.samples, 2))
-        weights = sample_weights(_apply(self.attention_weights, query), self.samples)
+        offsets = self.sampling_offsets(query).unflatten(-1, (*self.samples, 2))
+        weights = sample_weights(self.attention_weights(query), self.samples)
         centres = reference_points[:, :, None, :, None, :2]
         if reference_points.shape[-1] == 2:
             locations = centres + offsets / _sides(shapes, query.device)
@@ -88,12 +87,8 @@ class MultiScaleDeformableAttention(PlainAttention):
             locations = centres + offsets * boxes / (2 * self.num_points)
         values = values.unflatten(-1, (self.num_heads, -1))
         out = multi_scale_deformable_attention(values, shapes, locations, weights)
-        out = _apply(self.output_proj, out)
+        out = self.output_proj(out)
         return self.dropout(out if self.batch_first else out.transpose(0, 1)) + identity
-
-
-def _apply(layer: nn.Linear, x: Tensor) -> Tensor:
-    return linear(x, layer.weight, layer.bias)
 
 
 @cached_tensor(maxsize=256)

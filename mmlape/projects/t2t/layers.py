@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from mmlape.errors import require_choice
 from mmlape.models.grid import Grid, to_maps
-from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import complete_patches, norms_around
 from mmlape.models.layers.transformer_layer import FFN
 
@@ -35,8 +34,8 @@ class TokenAttention(nn.Module):
 
     def __init__(self, in_dims: int, dims: int):
         super().__init__()
-        self.qkv = Linear(in_dims, 3 * dims, bias=False)
-        self.proj = Linear(dims, dims)
+        self.qkv = nn.Linear(in_dims, 3 * dims, bias=False)
+        self.proj = nn.Linear(dims, dims)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, in_dims) to (B, N, dims)."""
@@ -70,12 +69,12 @@ class TokenPerformer(nn.Module):
     def __init__(self, in_dims: int, dims: int, drop_rate: float = 0.1):
         super().__init__()
         self.norm1 = nn.LayerNorm(in_dims)
-        self.kqv = Linear(in_dims, 3 * dims)
-        self.proj = Linear(dims, dims)
+        self.kqv = nn.Linear(in_dims, 3 * dims)
+        self.proj = nn.Linear(dims, dims)
         self.drop = nn.Dropout(drop_rate)
         self.norm2 = nn.LayerNorm(dims)
         self.mlp = nn.Sequential(
-            Linear(dims, dims), nn.GELU(), Linear(dims, dims), nn.Dropout(drop_rate)
+            nn.Linear(dims, dims), nn.GELU(), nn.Linear(dims, dims), nn.Dropout(drop_rate)
         )
         features = max(1, dims // 2)
         self.register_buffer('w', nn.init.orthogonal_(torch.empty(features, dims)) * features**0.5)
@@ -142,7 +141,7 @@ class TokensToToken(nn.Module):
         self.attention1 = layer(7 * 7 * in_channels, token_dims)
         self.attention2 = layer(dims, token_dims)
         self.norm0 = pre(dims, eps=eps) if pre else None
-        self.project = Linear(dims, embed_dims)
+        self.project = nn.Linear(dims, embed_dims)
         self.norm1 = post(embed_dims, eps=eps) if post else None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
