@@ -12,6 +12,7 @@ Importing this module adds every named adapter of ``mmlape.list_models('*-adapte
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, StackError
@@ -21,7 +22,6 @@ from mmlape.models import ViTAdapter
 try:
     from segmentation_models_pytorch.encoders import encoders
     from segmentation_models_pytorch.encoders._base import EncoderMixin
-    from segmentation_models_pytorch.encoders._utils import patch_first_conv
 except ImportError as error:
     raise StackError(
         f'mmlape.integrations.smp needs segmentation-models-pytorch ({error}): pip install '
@@ -59,6 +59,7 @@ class PyramidEncoder(nn.Module, EncoderMixin):
             raise ConfigError(f'encoder_depth={depth!r}: choose from 1 to 5')
         if output_stride != STRIDES[-1]:
             self.make_dilated(output_stride)
+        self._of = name, dict(options)
         self.backbone = build_pyramid(name, options, 'smp: ')
         load_named(self.backbone)
         self._depth, self._output_stride, self._in_channels = (
@@ -69,13 +70,22 @@ class PyramidEncoder(nn.Module, EncoderMixin):
         self._out_channels = [self._in_channels, 0] + [self.backbone.embed_dims] * len(STRIDES)
 
     def set_in_channels(self, in_channels: int, pretrained: bool = True) -> None:
-        """Change the convolutions that read images, the ViT's and the adapter's, to other channels."""
+        """Build the backbone for images of other channels; all else keeps its values.
+
+        What reads images is initialised anew, or, where weights have been loaded, made of that of
+        3 channels as the library makes it.
+        """
         if in_channels == self._in_channels:
             return
-        old, self._in_channels = self._in_channels, in_channels
-        readers = [m for m in self.modules() if isinstance(m, nn.Conv2d) and m.in_channels == old]
-        for reader in readers:
-            patch_first_conv(reader, in_channels, old, pretrained)
+        name, options = self._of
+        old, loaded = self.backbone.state_dict(), pretrained or bool(self.backbone.init_cfg)
+        backbone = build_pyramid(name, {**options, 'in_channels': in_channels}, 'smp: ')
+        for key, value in backbone.state_dict().items():
+            if old[key].shape == value.shape:
+                value.copy_(old[key])
+            elif loaded:
+                value.copy_(_with_channels(old[key], self._in_channels, in_channels))
+        self.backbone, self._in_channels = backbone, in_channels
         self._out_channels = [in_channels, *self._out_channels[1:]]
 
     def make_dilated(self, output_stride: int) -> None:
@@ -86,7 +96,8 @@ class PyramidEncoder(nn.Module, EncoderMixin):
         """
         raise ConfigError(
             f'encoder_output_stride={output_stride!r}: an adapter has maps at the strides 4, 8, '
-            '16, 32; set it to 32'
+            '16, 32; set it to 32, or take FPN, UPerNet, Segformer or Unet where the decoder has '
+            'no such stride'
         )
 
     def forward(self, x: Tensor) -> list[Tensor]:
@@ -96,6 +107,18 @@ class PyramidEncoder(nn.Module, EncoderMixin):
         if self._depth > 1:
             features += self.backbone(x)
         return features[: self._depth + 1]
+
+
+def _with_channels(weight: Tensor, old: int, new: int) -> Tensor:
+    """Return a stem's weights (D, C, P, P), or a Dual PatchNorm's (C * P * P), for other channels.
+
+    Channels are repeated in turn; one channel gets the sum of the weights, and the mean of a norm's.
+    """
+    turn = torch.arange(new) % old
+    if weight.ndim == 1:
+        norm = weight.unflatten(0, (old, -1))
+        return norm.mean(0) if new == 1 else norm[turn].flatten()
+    return weight.sum(1, keepdim=True) if new == 1 else weight[:, turn] * (old / new)
 
 
 def register(encoder_name: str, name: str, options: Mapping[str, Any]) -> None:

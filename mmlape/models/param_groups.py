@@ -7,8 +7,10 @@ encoding do not decay unless the configuration says so.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -45,7 +47,8 @@ def param_groups(
     those of ``mmlape.ParamwiseOptimWrapperConstructor`` in an OpenMMLab config.
 
     Args:
-        model: A backbone of this package, or a model with one as ``backbone``; without
+        model: A backbone of this package or a ViT of timm, changed by ``mmlape.add_lape`` or not, or
+            any model that holds or wraps one (compiled, averaged, sharded, PEFT's); without
             ``layer_decay``, any model.
         lr: The full learning rate.
         weight_decay: The full weight decay.
@@ -54,8 +57,7 @@ def param_groups(
         paramwise_cfg: Rules instead of ``DEFAULTS``, with the constructor's keys.
 
     Raises:
-        ConfigError: For an unknown key, or if nothing knows the depth of a parameter that
-            ``layer_decay`` needs.
+        ConfigError: For an unknown key, or if ``layer_decay`` finds no backbone or no embeddings.
     """
     cfg = dict(DEFAULTS if paramwise_cfg is None else paramwise_cfg)
     require_known(cfg)
@@ -142,30 +144,90 @@ def rules_of(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> dict[str, Pa
     """
     depth_of = _depths(model, paramwise_cfg)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    positions = position_parameters(model)
+    positions = {_plain_name(name) for name in position_parameters(model)}
     return {
-        name: _rules(model, name, name in positions, depth_of, paramwise_cfg) for name in trained
+        name: _rules(model, name, _plain_name(name) in positions, depth_of, paramwise_cfg)
+        for name in trained
     }
 
 
+OF_TIMM = ('patch_embed', 'norm_pre', 'cls_token', 'dist_token', 'reg_token', 'mask_token')
+"""What a ViT of timm has before its first layer, beside the tables of its PE."""
+_PARAMETRIZED = re.compile(r'(?:^|(?<=\.))parametrizations\.([^.]+)\.original\d*$')
+_WRAPPED = re.compile(
+    r'(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|base_layer|'
+    r'original_module|modules_to_save\.[^.]+)\.'
+)
+
+
+def _plain_name(name: str) -> str:
+    """Return a parameter's name without what compilers, sharding, PEFT and parametrizations put into it."""
+    return _WRAPPED.sub('', _PARAMETRIZED.sub(r'\1', name))
+
+
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
-    """Return the function from a parameter's name to its depth and the number of depths, or raise ConfigError."""
-    if hasattr(model, 'get_layer_depth'):
-        return model.get_layer_depth
-    backbone = getattr(model, 'backbone', None)
-    if not hasattr(backbone, 'get_layer_depth'):
+    """Return the function from a parameter's name to its depth and the number of depths.
+
+    The outermost module around a parameter that has ``get_layer_depth``, or is a ViT of timm,
+    decides, wherever it is in the model. What is in none comes last.
+
+    Raises:
+        ConfigError: If there is none, or if it finds no embeddings, so that all rates would be full.
+    """
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    found = {name: depth for name in names if (depth := _depth(model, name)) is not None}
+    if not found:
         raise ConfigError(
             'layer-wise learning rates need a backbone with get_layer_depth, such as '
-            f'mmlape.VisionTransformer; {type(model).__name__} has {type(backbone).__name__}'
+            f'mmlape.VisionTransformer, or a ViT of timm; {type(model).__name__} has none'
         )
-    depths = backbone.get_layer_depth('', '')[1]
+    if all(depth for depth, _ in found.values()):
+        raise ConfigError(
+            f'layer-wise learning rates: no parameter of this {type(model).__name__} is one of the '
+            f'embeddings ({names[0]} is not), so its layers are not found: make the groups before '
+            'the model is wrapped'
+        )
+    most = max(depths for _, depths in found.values())
+    return lambda name: found.get(name, (most - 1, most))
 
-    def depth(name: str) -> tuple[int, int]:
-        if name.startswith('backbone.'):
-            return backbone.get_layer_depth(name, 'backbone.')
-        return depths - 1, depths
 
-    return depth
+def _depth(model: nn.Module, name: str) -> tuple[int, int] | None:
+    """Return depth and number of depths of a parameter; None if no module knows it."""
+    owner: Callable[[str], tuple[int, int]] | None = None
+    module, rest = model, []  # the names below the module that decides
+    for part in name.split('.'):
+        forwards = False
+        if isinstance(module, nn.Module):
+            owner = owner or _owner(module)
+            # as compiled models and PEFT's do, whose own parts are no names of the backbone's
+            forwards = _owner(module) is None and hasattr(module, 'get_layer_depth')
+        if owner and not forwards:
+            rest.append(part)
+        module = getattr(module, part)
+    return owner(_plain_name('.'.join(rest))) if owner else None
+
+
+def _owner(module: nn.Module) -> Callable[[str], tuple[int, int]] | None:
+    if hasattr(type(module), 'get_layer_depth'):
+        return module.get_layer_depth
+    if hasattr(type(module), 'group_matcher') and hasattr(module, 'blocks'):  # of timm
+        kinds = {kind.__name__ for kind in type(module).__mro__}
+        return partial(timm_depth, module) if kinds & {'VisionTransformer', 'Eva'} else None
+    return None
+
+
+def timm_depth(vit: nn.Module, name: str) -> tuple[int, int]:
+    """Return the depth of a parameter of timm's ViT for layer-wise learning rates, and the number of depths.
+
+    As timm's ``group_matcher`` has it, the final norm is the last layer's; class token, registers
+    and ``norm_pre`` are of the embeddings.
+    """
+    layers, (part, _, rest) = len(vit.blocks), name.partition('.')
+    if part == 'blocks':
+        return int(rest.partition('.')[0]) + 1, layers + 2
+    if part in OF_TIMM or part.startswith('pos_embed'):
+        return 0, layers + 2
+    return layers + (part not in ('norm', 'pe_norm')), layers + 2
 
 
 def _depths(

@@ -73,7 +73,7 @@ def test_a_backbone_that_knows_no_depths_is_named():
     init_default_scope('mmpretrain')
     model = nn.Module()
     model.backbone = nn.Linear(2, 2)
-    with pytest.raises(ConfigError, match='get_layer_depth.*Module has Linear'):
+    with pytest.raises(ConfigError, match='get_layer_depth.*Module has none'):
         build_optim_wrapper(model, WRAPPER)
 
 

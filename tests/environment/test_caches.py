@@ -42,7 +42,6 @@ CACHES = {
     'models/adapter/deform_attn.py _load_backend': OF_PROCESS,
     'models/adapter/deform_attn.py _warn_once': OF_PROCESS,
     'models/grid.py keep': 'test_tensors',
-    'models/layers/linear.py _break_even': OF_PROCESS,
     'models/position/beit.py _kept_spline': OF_ARGUMENTS,
     'models/position/beit.py pair_index': OF_ARGUMENTS,
     'models/position/irpe.py _of_grid': OF_ARGUMENTS,

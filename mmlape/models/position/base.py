@@ -4,6 +4,7 @@ A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under 
 module that has parameters of position encodings names them in ``pe_names``; what ``attach`` registers is added there.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -192,13 +193,21 @@ def attaching(module: nn.Module, encoding: AttentionPosition | LayerPosition) ->
     )
 
 
+_OF_TIMM = re.compile(r'((absolute_)?pos_embed\d*|rope\..+|(.+\.)?relative_position_bias_table)$')
+
+
 def position_parameters(model: nn.Module) -> set[str]:
-    """Return the names of the parameters of a model's position encodings; norms of an absolute PE are the layers'."""
-    return {
-        f'{prefix}.{name}'.removeprefix('.')
-        for prefix, module in model.named_modules()
-        for name in getattr(module, 'pe_names', ())
-    }
+    """Return the names of the parameters of a model's position encodings; norms of an absolute PE are the layers'.
+
+    Models of timm, which have ``no_weight_decay``, do not name them apart.
+    """
+    found = set()
+    for prefix, module in model.named_modules():
+        names = getattr(module, 'pe_names', ())
+        if hasattr(type(module), 'no_weight_decay'):
+            names = [name for name, _ in module.named_parameters() if _OF_TIMM.match(name)]
+        found |= {f'{prefix}.{name}'.removeprefix('.') for name in names}
+    return found
 
 
 def resize_absolute(

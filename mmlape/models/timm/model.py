@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, require_patch
+from mmlape.models.param_groups import timm_depth
 from mmlape.models.position import Joining
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
 from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
@@ -158,13 +159,11 @@ class TimmViT(IsotropicBackbone):
         return [self.vit] if self.frozen else []
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Return a parameter's depth, as timm's ``group_matcher`` has it.
-
-        The final norm is the last layer's.
-        """
-        depth, depths = super().get_layer_depth(param_name, prefix)
-        norms = tuple(f'{prefix}{VIT}{name}.' for name in ('norm', 'pe_norm'))
-        return (self.num_layers if param_name.startswith(norms) else depth), depths
+        """Return a parameter's depth as ``timm_depth`` does; what is not the ViT's comes last."""
+        name = param_name.removeprefix(prefix)
+        if name.startswith(VIT):
+            return timm_depth(self.vit, name.removeprefix(VIT))
+        return self.num_layers + 1, self.num_layers + 2
 
     # running
 

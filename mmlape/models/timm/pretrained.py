@@ -255,8 +255,4 @@ def build_vit(
     if not keep_norm:
         vit.norm = nn.Identity()
     change(vit)
-    # the optimiser asks every module for the names of its position encodings, which do not decay
-    vit.pe_names = [
-        name for name, _ in vit.named_parameters() if name.startswith(('pos_embed', 'rope.'))
-    ]
     return vit

@@ -1,0 +1,65 @@
+"""Sums of rows, which deformable attention on the CPU is made of, against PyTorch's own."""
+
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mmlape.models.adapter.deform_attn import row_sums
+
+
+def bags(rows=40, count=30, size=7, dims=8, dtype=torch.float32):
+    index = torch.randint(0, rows, (count, size), dtype=torch.int32)
+    index[:, 1] = index[:, 0]  # a row twice in one sum
+    return torch.randn(rows, dims, dtype=dtype), index, torch.rand(count, size, dtype=dtype)
+
+
+def reference(rows, index, weights):
+    return F.embedding_bag(index, rows, mode='sum', per_sample_weights=weights)
+
+
+def test_gradients_of_row_sums_are_those_of_embedding_bag():
+    rows, index, weights = bags()
+    found = []
+    for function in (row_sums, reference):
+        leaves = [rows.clone().requires_grad_(), weights.clone().requires_grad_()]
+        out = function(leaves[0], index, leaves[1])
+        found.append([out, *torch.autograd.grad(out.pow(3).sum(), leaves)])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_row_sums_are_finite_differences():
+    rows, index, weights = bags(10, 5, 3, 4, torch.float64)
+    arguments = rows.requires_grad_(), index, weights.requires_grad_()
+    assert torch.autograd.gradcheck(row_sums, arguments) and torch.autograd.gradgradcheck(row_sums, arguments)
+
+
+def test_row_sums_are_fast_both_ways():
+    """Neither backward of ``F.embedding_bag`` runs: each adds one row at a time."""
+    names = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    rows, index, weights = bags()
+    with Record():
+        row_sums(rows.requires_grad_(), index, weights.requires_grad_()).sum().backward()
+    assert sum('_embedding_bag' in name for name in names) == 2 and not any('_bag_' in name[20:] for name in names)
+
+
+def test_row_sums_give_the_gradients_that_are_asked_for():
+    rows, index, weights = bags()
+    row_sums(rows.requires_grad_(), index, weights).sum().backward()
+    assert weights.grad is None
+    expected = rows.grad.clone()
+    rows.grad = None
+    row_sums(rows, index, weights.requires_grad_()).sum().backward()
+    assert torch.equal(rows.grad, expected) and weights.grad is not None
+
+
+def test_what_is_not_a_number_stays_where_it_is():
+    rows, index, weights = bags()
+    weights[0, 0] = float('nan')
+    row_sums(rows, index, weights.requires_grad_()).sum().backward()
+    assert weights.grad.isfinite().all()
