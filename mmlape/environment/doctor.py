@@ -1,4 +1,4 @@
-"""Check what training needs, by running it where that is possible.
+"""Check what this installation needs, by running it where that is possible.
 
 Works without torch or any MM package.
 """
@@ -15,7 +15,15 @@ from pathlib import Path
 
 from mmlape.environment import stack
 from mmlape.environment.lock import everything_line, install_line, library_line
-from mmlape.environment.packages import PACKAGES, SAFE_TORCH, importable, installed
+from mmlape.environment.packages import (
+    CORE_LIBRARIES,
+    LIBRARIES,
+    OF_OPENMMLAB,
+    PACKAGES,
+    SAFE_TORCH,
+    importable,
+    installed,
+)
 from mmlape.environment.stack import StackProblem
 from mmlape.mmcv_ops import ops_in_use
 
@@ -39,15 +47,30 @@ class Check:
         return 'ok' if self.tried else '-'
 
 
+def with_openmmlab() -> bool:
+    """Return whether this installation is one for training with OpenMMLab: any of its packages is there.
+
+    Without one, as beside timm or transformers, mmlape is its models and checkpoints.
+    """
+    return any(installed(module) for module in OF_OPENMMLAB)
+
+
 def examine() -> list[Check]:
-    """Check Python, torch, CUDA, the MM packages, mmcv's ops, deformops, memory and disk."""
-    missing = stack.library_problem()
+    """Check Python, torch, CUDA, the MM packages, mmcv's ops, deformops, memory and disk.
+
+    Where no MM package is installed, nothing that training needs is a problem.
+    """
+    complete = with_openmmlab()
+    missing = stack.library_problem(LIBRARIES if complete else CORE_LIBRARIES)
     checks = [
         Check('Python', f'{platform.python_version()} ({sys.executable})'),
         Check('libraries', 'some are missing' if missing else 'all installed', missing),
     ]
-    packages = {module: _package(module) for module in PACKAGES}
+    modules = [module for module in PACKAGES if complete or module == 'torch' or installed(module)]
+    packages = {module: _package(module) for module in modules}
     checks += packages.values()
+    if not complete:
+        checks.append(Check('OpenMMLab', 'not installed: needed for training only', tried=False))
     torch_version = (installed('torch') or ('', '?'))[1]
     if stack.is_older(torch_version, SAFE_TORCH):
         what = f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors'
@@ -57,10 +80,10 @@ def examine() -> list[Check]:
         )
     torch_runs = packages['torch'].problem is None
     checks.append(_cuda() if torch_runs else Check('CUDA', 'unknown without torch', tried=False))
-    checks += [
-        _ops(device, torch_runs and packages['mmcv'].problem is None) for device in ('cpu', 'cuda')
-    ]
-    return [*checks, _deformops(), *_space()]
+    if complete:
+        imports = torch_runs and packages['mmcv'].problem is None
+        checks += [_ops(device, imports) for device in ('cpu', 'cuda')]
+    return [*checks, _deformops('mmcv' if complete else 'PyTorch'), *_space()]
 
 
 def _package(module: str) -> Check:
@@ -118,7 +141,7 @@ def _ops(device: str, imports: bool) -> Check:
     )
 
 
-def _deformops() -> Check:
+def _deformops(instead: str) -> Check:
     """Check deformable attention's Triton kernels, which have releases for some versions of Python only."""
     state, what = (
         'not installed',
@@ -133,7 +156,7 @@ def _deformops() -> Check:
     elif not (3, 12) <= sys.version_info < (3, 14):
         state, what = f'has no release for Python {sys.version_info[0]}.{sys.version_info[1]}', ''
     problem = StackProblem(what, library_line('deformops')) if what else None
-    return Check('deformops', f"{state}: mmcv's op stands in", problem, needed=False)
+    return Check('deformops', f"{state}: {instead}'s op stands in", problem, needed=False)
 
 
 def _space() -> list[Check]:
@@ -157,7 +180,7 @@ def show(checks: list[Check]) -> int:
     """Print the table, then every problem with the line that fixes it.
 
     Returns:
-        1 if something that training needs is missing, else 0.
+        1 if something is missing that this installation needs, else 0.
     """
     for check in checks:
         print(f'{check.mark:<5}{check.name:<16}{check.state}')
@@ -165,7 +188,11 @@ def show(checks: list[Check]) -> int:
         for problem in stack.merged([check.problem for check in checks if check.mark == mark]):
             print(f'{severity}: {problem.what}\n    {problem.fix}')
     broken = any(check.mark == 'FAIL' for check in checks)
-    if broken and (everything := everything_line()):
-        print(f'everything at once: {everything}')
-    print('training cannot run here' if broken else 'training can run here')
+    if with_openmmlab():
+        if broken and (everything := everything_line()):
+            print(f'everything at once: {everything}')
+        print('training cannot run here' if broken else 'training can run here')
+        return int(broken)
+    print(f'models and checkpoints {"cannot" if broken else "can"} be used here')
+    print(f'for training, in an environment of its own: {everything_line()}')
     return int(broken)

@@ -55,6 +55,8 @@ EXPERIMENTS = (
     'jinja2', 'matplotlib', 'pandas', 'PIL', 'portalocker', 'rich', 'scipy', 'shtab', 'sklearn', 'statsmodels', 'yaml',
 )  # fmt: skip
 """Modules of the extra [experiments]."""
+CORE_LIBRARIES = ('numpy', 'packaging', 'safetensors')
+"""Modules of the libraries that models and checkpoints import."""
 LIBRARIES = (
     'addict', 'cv2', 'einops', 'ftfy', 'imageio', 'jinja2', 'mat4py', 'matplotlib', 'modelindex', 'numpy', 'onnx',
     'onnxruntime', 'onnxscript', 'packaging', 'pandas', 'PIL', 'prettytable', 'pycocotools', 'regex', 'rich',

@@ -67,9 +67,9 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in re.findall(r'\d+', text.partition('+')[0])[:3]]
 
 
-def library_problem() -> StackProblem | None:
-    """Return which of the libraries that mmlape and the MM packages import are not installed at all."""
-    missing = [_DISTRIBUTIONS.get(name, name) for name in LIBRARIES if not importable(name)]
+def library_problem(modules: tuple[str, ...] = LIBRARIES) -> StackProblem | None:
+    """Return which libraries, by default those that mmlape and the MM packages import, are not installed at all."""
+    missing = [_DISTRIBUTIONS.get(name, name) for name in modules if not importable(name)]
     if not missing:
         return None
     return StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing))

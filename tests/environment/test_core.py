@@ -147,7 +147,7 @@ def beside_transformers(once, wheel: Path) -> Path:
 
     def make(folder: Path) -> None:
         extras = f'mmlape[transformers,smp] @ {wheel.as_uri()}'
-        environment(folder, wheel, extras, 'accelerate', 'lightning', 'pytest', 'scikit-learn')
+        environment(folder, wheel, extras, 'lightning', 'pytest', 'scikit-learn')
 
     return once('transformers', make) / 'venv' / 'bin' / 'python'
 

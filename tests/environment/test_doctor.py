@@ -9,7 +9,7 @@ import forking_python
 import pytest
 import tiny
 
-from mmlape.environment.lock import install_line, locked
+from mmlape.environment.lock import everything_line, install_line, locked
 from mmlape.environment.packages import PACKAGES
 from mmlape.environment.stack import StackProblem, merged
 
@@ -109,13 +109,25 @@ def test_missing_package(tmp_path: Path, module: str):
 
 
 def test_nothing_installed_at_all():
-    """Not even rich: the table is plain, and every package has its line."""
+    """Not even rich: the table is plain, torch and the core's libraries are missing, and OpenMMLab is offered."""
     done = python('-m', 'mmlape', 'doctor', flags=('-S',))
     assert done.returncode == 1, done.stderr
-    for module in PACKAGES:
-        assert f'{module} is not installed' in done.stdout
-        assert install_line(module) in done.stdout
-    assert 'not installed: addict' in done.stdout
+    assert 'torch is not installed' in done.stdout and install_line('torch') in done.stdout
+    assert 'not installed: numpy, packaging, safetensors' in done.stdout
+    assert 'models and checkpoints cannot be used here' in done.stdout
+    assert f'for training, in an environment of its own: {everything_line()}' in done.stdout
+
+
+def test_beside_timm_alone_nothing_is_wrong(tmp_path: Path):
+    """Whoever installed mmlape for its models is told of no package of OpenMMLab, nor of other versions of his own."""
+    hidden = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'addict', 'statsmodels')
+    (tmp_path / 'sitecustomize.py').write_text('\n'.join(HIDE.format(name=name) for name in hidden))
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'FAIL' not in done.stdout and 'problem' not in done.stdout
+    assert not any(name in done.stdout for name in hidden)
+    assert '-    OpenMMLab       not installed: needed for training only\n' in done.stdout
+    assert 'models and checkpoints can be used here\n' in done.stdout
 
 
 @pytest.mark.parametrize(('module', 'version', 'oldest'), [('mmcv', '1.7.0', '2.1.0'), ('torch', '2.5.1', '2.6.0')])
