@@ -42,10 +42,20 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError if it is none, nested too deeply or has an integer too large to compute with."""
+def parse_json(text: str | bytes, unique_keys: bool = False) -> Any:
+    """Parse JSON.
+
+    Args:
+        text: The JSON.
+        unique_keys: Whether an object may have a key once only; otherwise its last value counts.
+
+    Raises:
+        ValueError: It is none, nested too deeply, or has an integer too large to compute with.
+    """
     try:
-        content = json.loads(text, parse_int=_integer)
+        content = json.loads(
+            text, parse_int=_integer, object_pairs_hook=_unique if unique_keys else None
+        )
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if _open_brackets(text) > MAX_DEPTH:  # those in strings, too
@@ -104,6 +114,16 @@ def _integer(digits: str) -> int:
     if len(digits.lstrip('-')) > MAX_DIGITS:
         raise ValueError(f'an integer of more than {MAX_DIGITS} digits')
     return int(digits)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its pairs."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in content if keys.count(key) > 1)
+        raise ValueError(f'the key "{twice}" twice in one object')
+    return content
 
 
 _STEPS = {**dict.fromkeys(b'[{', 1), **dict.fromkeys(b']}', -1)}

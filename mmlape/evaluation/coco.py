@@ -47,6 +47,9 @@ class CocoMetric(MMDetCocoMetric):
         DataError: The annotation file lacks classes or images.
     """
 
+    # what an annotation file may have, as the check of data asks
+    any_ids = True
+
     def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
@@ -148,9 +151,8 @@ class CocoMetric(MMDetCocoMetric):
             category = self._category_numbers.get(annotation['category_id'])
             if image is not None and category is not None:
                 ids = dict(id=len(annotations) + 1, image_id=image, category_id=category)
-                annotations.append(
-                    {**annotation, **ids, 'iscrowd': int(bool(annotation.get('iscrowd')))}
-                )
+                crowd = int(bool(annotation.get('iscrowd')))
+                annotations.append({**_without_fragments(annotation), **ids, 'iscrowd': crowd})
         images = []
         for known, number in self._image_numbers.items():
             record = self._coco_api.imgs[known]
@@ -249,6 +251,17 @@ def _once(results: list[tuple[dict, dict]]) -> list[tuple[dict, dict]]:
             'current',
         )
     return list(found.values())
+
+
+def _without_fragments(annotation: dict) -> dict:
+    """Leave out polygons of fewer than three points, as MMDetection's loader does.
+
+    pycocotools takes all polygons for boxes if the first one has four numbers.
+    """
+    mask = annotation.get('segmentation')
+    if not isinstance(mask, list):
+        return annotation
+    return {**annotation, 'segmentation': [part for part in mask if len(part) >= 6]}
 
 
 def _indexed(images: list[dict], categories: list[dict], annotations: list[dict]) -> COCO:

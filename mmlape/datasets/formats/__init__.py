@@ -43,8 +43,17 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
                 source = source_class(split, dataset, cls)
                 options = str(cfg.get('mini_data_options') or '')
                 # people copy it into a shell, and a config may be somebody else's
+                source.metrics = list(_metrics(cfg, split))
                 source.mini_data_options = options if OPTIONS.fullmatch(options) else ''
                 yield source
+
+
+def _metrics(cfg: Config, split: str) -> Iterator[tuple[type | None, dict]]:
+    """Yield the class and the options of each metric of a split."""
+    evaluators = cfg.get(f'{split}_evaluator')
+    for part in [evaluators] if isinstance(evaluators, dict) else evaluators or ():
+        if 'type' in part:
+            yield resolve_class(part['type'], cfg.get('default_scope'), 'METRICS'), part
 
 
 def _format_of(cls: type) -> type[DataSource] | None:

@@ -168,6 +168,8 @@ class DataSource:
     mini_folder = ''  # of the mini data of this format; '' for none
     # with which `make-mini-data` draws what the config trains on, its key of this name; '' for none
     mini_data_options = ''
+    # of its split, each with its class; a dataset that is trained on has none
+    metrics: Sequence[tuple[type | None, dict]] = ()
     pack_transform = ''  # packs a sample of this format
     absent_class = ''  # the fix for a class that one split does not have
     classes_optional = False  # whether data of this format may lack a list of its classes
