@@ -56,23 +56,31 @@ def check_data(
     skipped.
 
     Raises:
-        DataError: The first error: a path, a class, a label id or an image, and how to fix it.
+        DataError: The first error, of a path, a class, a label id or an image, how to fix it, and
+            how many more there are.
     """
-    summaries, warnings, smallest = [], IssueLog(), patch_size(cfg)
-    for source in distinct(iter_sources(cfg, splits) if sources is None else sources):
-        if source.split in splits:
-            for issue in _issues(source, smallest):
-                if issue.severity == ERROR:
-                    raise DataError(issue.message)
-                warnings.add(source.split, [issue])
-            summaries.append(source.summary)
-            print_log(str(source.summary), logger='current')
-            check_heads(cfg, source)
+    summaries, log, smallest = [], IssueLog(), patch_size(cfg)
+    known = iter_sources(cfg, splits) if sources is None else sources
+    for source in distinct(source for source in known if source.split in splits):
+        log.add(source.split, _issues(source, smallest))
+        if log.errors:
+            raise DataError(_summed_up(log.errors))
+        summaries.append(source.summary)
+        print_log(str(source.summary), logger='current')
+        check_heads(cfg, source)
     for split in splits:
         check_evaluator(cfg.get(f'{split}_evaluator'), split)
-    for group in warnings:
+    for group in log:
         print_log(f'{group.split} data: {group}', logger='current', level=logging.WARNING)
     return summaries
+
+
+def _summed_up(errors: list[IssueGroup]) -> str:
+    """Return the message of the first error, and how many more there are."""
+    first, kinds = errors[0], len(errors) - 1
+    more = f' (and {first.count - 1} more)' if len(first.examples) > 1 else ''
+    others = f' {kinds} more kind{"s" * (kinds > 1)} of error: see mmlape check-data.'
+    return first.examples[0] + more + others * bool(kinds)
 
 
 def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:

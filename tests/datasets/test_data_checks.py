@@ -9,10 +9,8 @@ from mmengine import Config
 from PIL import Image
 
 from mmlape.datasets.checks import check_data
-from mmlape.datasets.formats.coco import AnnotationRules, read_coco
 from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.errors import DataError
 
 # ---------------------------------------------------------------- good data
 
@@ -69,43 +67,6 @@ def test_root_of_all_mini_data_instead_of_one_format(mini):
     assert f'Did you mean --cfg-options data_root={mini}/ade' in refusal(ade_cfg(mini))
 
 
-@pytest.mark.parametrize('content', ['', '[1, 2', '{"images": [], "annotations": [', 'PK\x03\x04', '[]', '{}'])
-def test_coco_annotations_that_are_not_coco(mini, content):
-    path = mini / 'coco' / 'annotations' / 'instances_val2017.json'
-    path.write_text(content)
-    assert str(path) in refusal(coco_cfg(mini / 'coco'))
-
-
-@pytest.mark.parametrize(
-    'damage, message',
-    [
-        (lambda c: c['images'][0].update(file_name=5), 'an invalid "file_name" in "images"'),
-        (lambda c: c['images'][0].update(width=None), 'an invalid "width" in "images"'),
-        (lambda c: c['categories'][0].update(id=[1]), 'an invalid "id" in "categories"'),
-        (lambda c: c['images'][0].pop('height'), 'without "height" in "images"'),
-        (lambda c: c['annotations'].insert(0, None), 'not an object in "annotations"'),
-        (lambda c: c['annotations'][0].update(image_id={}), 'an invalid "image_id" in "annotations"'),
-        (lambda c: c.update(annotations=None), 'no list "annotations"'),
-    ],
-)
-def test_coco_entries_that_are_not_cocos(mini, damage, message):
-    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    edit(path, damage)
-    with pytest.raises(DataError) as error:
-        read_coco(path)
-    assert message in str(error.value) and str(path) in str(error.value)
-
-
-def test_coco_without_images_or_annotations(mini):
-    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    edit(path, lambda content: content.update(annotations=[]))
-    assert 'no annotations to train on' in refusal(coco_cfg(mini / 'coco'))
-    edit(path, lambda content: content.pop('annotations'))
-    assert 'no annotations to train on' in refusal(coco_cfg(mini / 'coco'))
-    edit(path, lambda content: content.update(images=[]))
-    assert 'lists no images' in refusal(coco_cfg(mini / 'coco'))
-
-
 def test_coco_listed_image_is_missing(mini):
     (mini / 'coco' / 'train2017' / '000000000004.jpg').unlink()
     text = refusal(coco_cfg(mini / 'coco'))
@@ -132,35 +93,6 @@ def test_coco_some_classes_picked_on_purpose(mini):
     cfg = coco_cfg(mini / 'coco', classes=DIGIT_NAMES[2:5], num_classes=3)
     assert check_data(cfg)[0].split == 'train'
     assert build(cfg).metainfo['classes'] == DIGIT_NAMES[2:5]
-
-
-def test_coco_two_categories_of_one_name(mini):
-    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    edit(path, lambda content: content['categories'][3].update(name='two'))
-    assert 'more than one category named two' in refusal(coco_cfg(mini / 'coco'))
-
-
-def test_coco_annotation_of_no_category(mini):
-    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    edit(path, lambda content: content['annotations'][5].update(category_id=77))
-    text = refusal(coco_cfg(mini / 'coco'))
-    assert str(path) in text and 'annotation 6 ' in text and 'category_id 77' in text and '1, 2, 3' in text
-
-
-def test_coco_annotation_without_mask(mini):
-    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    edit(path, lambda content: content['annotations'][2].pop('segmentation'))
-    assert 'annotation 3 has no segmentation' in refusal(coco_cfg(mini / 'coco'))
-
-
-def test_coco_masks_have_the_height_and_width_of_their_image():
-    rules = AnnotationRules({1: 0}, {5: dict(id=5, width=40, height=30)}, with_mask=True, needs_mask=True)
-    annotation = dict(
-        category_id=1, image_id=5, bbox=[1, 2, 35, 20], area=9, segmentation=dict(counts='04', size=[30, 40])
-    )
-    assert rules.find_defect(annotation) is None
-    annotation['segmentation'] = dict(counts='04', size=[40, 30])
-    assert rules.find_defect(annotation).topic == 'mask of another size'
 
 
 def test_coco_image_of_another_size_than_annotated(mini):

@@ -66,12 +66,14 @@ def _format_of(cls: type) -> type[DataSource] | None:
     return None
 
 
-def distinct(sources: Iterable[DataSource]) -> Iterator[DataSource]:
-    """Yield the datasets on this machine; one that two splits share is yielded once."""
-    done = set()
+def distinct(sources: Iterable[DataSource]) -> list[DataSource]:
+    """Return the datasets on this machine; one that two splits share once, with the metrics of both."""
+    found: dict[tuple, DataSource] = {}
     for source in sources:
         options = source.option('test_mode'), source.option('split')
         key = source.ann_file, source.image_dir, source.label_dir, source.classes, *options
-        if source.is_local and key not in done:
-            done.add(key)
-            yield source
+        if source.is_local:
+            first = found.setdefault(key, source)
+            others = [one for one in source.metrics if one not in first.metrics]
+            first.metrics = [*first.metrics, *others]
+    return list(found.values())

@@ -353,7 +353,8 @@ class CocoSource(DataSource):
             yield from self._nothing_left(len(coco['annotations']), left_out)
         elif empty:
             count = f'{len(empty)} of {len(coco["images"])} images'
-            message = f'{count} of {self.ann_file} have no object to learn: {shorten(empty)}.'
+            effect = ' to learn' if rules.train else ', so each prediction there counts as false'
+            message = f'{count} of {self.ann_file} have no object{effect}: {shorten(empty)}.'
             yield DataIssue(WARNING, 'image without objects', message, len(empty))
 
     def _wanted_categories(self, coco: dict[str, Any]) -> set:

@@ -58,6 +58,7 @@ class AnnotationRules:
             or self._find_missing_field(annotation)
             or self._find_wrong_flag(annotation)
             or self._find_wrong_box(annotation)
+            or self._find_outside(annotation)
             or (self._find_wrong_mask(annotation) if self.with_mask else None)
             or self._find_misfit(annotation)
         )
@@ -134,6 +135,22 @@ class AnnotationRules:
             return Defect(ERROR, 'invalid area', description)
         return None
 
+    def _find_outside(self, annotation: dict) -> Defect | None:
+        box, width, height = self._place(annotation)
+        x, y, w, h = annotation['bbox']
+        if w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0):
+            return Defect(ERROR, 'box outside its image', f'{box}, so completely outside: {FORM}')
+        if w > FAR * width or h > FAR * height:
+            return Defect(ERROR, 'box outside its image', f'{box}, so much larger: {FORM}')
+        return None
+
+    def _place(self, annotation: dict) -> tuple[str, float, float]:
+        """Return where a box is, in words, and the width and height of its image."""
+        record = self.images[annotation['image_id']]
+        width, height = record['width'], record['height']
+        box = f'has the box {annotation["bbox"]} in an image of {width} x {height} pixels'
+        return box, width, height
+
     def _find_wrong_mask(self, annotation: dict) -> Defect | None:
         mask, record = annotation['segmentation'], self.images[annotation['image_id']]
         width, height = record['width'], record['height']
@@ -164,15 +181,9 @@ class AnnotationRules:
         return None
 
     def _find_misfit(self, annotation: dict) -> Defect | None:
-        """Return what does not fit the size of the image."""
-        record, area = self.images[annotation['image_id']], annotation['area']
-        width, height = record['width'], record['height']
-        x, y, w, h = annotation['bbox']
-        box = f'has the box {annotation["bbox"]} in an image of {width} x {height} pixels'
-        if w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0):
-            return Defect(ERROR, 'box outside its image', f'{box}, so completely outside: {FORM}')
-        if w > FAR * width or h > FAR * height:
-            return Defect(ERROR, 'box outside its image', f'{box}, so much larger: {FORM}')
+        """Return what is evaluated otherwise than it is learnt."""
+        box, width, height = self._place(annotation)
+        (x, y, w, h), area = annotation['bbox'], annotation['area']
         if self.train and (w < 1 or h < 1 or area == 0):
             effect = 'training leaves it out'
             return Defect(WARNING, 'box without area', f'{box}, and the area {area}: {effect}')
