@@ -48,6 +48,7 @@ nb_execution_timeout = 600  # of a cell; seconds, unless the machine is busy
 nb_output_stderr = 'remove'  # warnings of libraries, with paths of the machine
 copybutton_exclude = '.linenos, .gp, .go'
 
+smartquotes = False  # options begin with two hyphens, which it would make a dash
 default_role = 'literal'  # docstrings write `name` for code
 add_module_names = False
 autodoc_member_order = 'bysource'

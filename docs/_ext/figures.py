@@ -109,18 +109,21 @@ def draw_floors(file: Path) -> list[str]:
     }
     figure = Figure((7.2, 6.4), dpi=100, layout='constrained')
     ax = figure.subplots()
-    for (upper, lower), count in counts.items():
-        if 'foundations' not in (upper, lower):  # which everything imports
-            arrow = dict(
-                arrowstyle='-|>', color='#5b7fa6', alpha=0.6, linewidth=0.4 + 0.3 * count**0.5, shrinkA=16, shrinkB=18,
-            )  # fmt: skip
-            ax.annotate('', places[lower], places[upper], arrowprops=arrow)
-    sizes = Counter(folders.values())
+    sizes, boxes = Counter(folders.values()), {}
     for folder, place in places.items():
         label = f'{folder}\n{sizes[folder]} modules'
         colour = '#ffe9c7' if folder in import_graph.CORE else '#f3f6fa'
-        box = dict(boxstyle='round,pad=0.45', facecolor=colour, edgecolor='#28435f')
-        ax.annotate(label, place, ha='center', va='center', fontsize=9, bbox=box)
+        style = dict(boxstyle='round,pad=0.45', facecolor=colour, edgecolor='#28435f')
+        text = ax.annotate(label, place, ha='center', va='center', fontsize=9, bbox=style, zorder=3)
+        boxes[folder] = text.get_bbox_patch()
+    for (upper, lower), count in counts.items():
+        if 'foundations' not in (upper, lower):  # which everything imports
+            bend = 0.18 * (places[upper][1] - places[lower][1] > 1)  # around the boxes between
+            arrow = dict(
+                arrowstyle='-|>', color='#5b7fa6', alpha=0.6, linewidth=0.4 + 0.3 * count**0.5,
+                patchA=boxes[upper], patchB=boxes[lower], shrinkA=0, shrinkB=1, connectionstyle=f'arc3,rad={bend}',
+            )  # fmt: skip
+            ax.annotate('', places[lower], places[upper], arrowprops=arrow, zorder=2)
     ax.set(xlim=(0, 1), ylim=(-0.6, len(_floors()) - 0.4))
     ax.axis('off')
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -114,7 +114,7 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
         'to load it': f'{adapter.config_key}={_call(config)}'
         if config
         else UNKNOWN.format(backbone.__name__),
-        'mind': '; '.join(notes) or 'nothing',
+        'notes': '; '.join(notes) or 'none',
     }
 
 
@@ -137,7 +137,7 @@ def _head_alone(
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
         'to load it': f"mmlape test CONFIG {path}, where CONFIG's model.backbone.init_cfg names the backbone's file",
-        'mind': 'the backbone leaves no trace in the file but its width',
+        'notes': 'the backbone leaves no trace in the file but its width',
     }
 
 

@@ -111,7 +111,7 @@ def test_inspect_and_convert_know_public_files(public_file, tmp_path):
     found = inspect(public_file)
     assert found['layout'] == 'original DETR' and (found['width'], found['layers']) == (16, 2)
     assert found['class head'] == '92 rows by COCO category id' and 'self_attn.rpe_k' in found['first layer']
-    assert 'no model of mmlape.DETR that has a name' in found['to load it'] and 'heads and necks' not in found['mind']
+    assert 'no model of mmlape.DETR that has a name' in found['to load it'] and 'heads and necks' not in found['notes']
     with pytest.raises(CheckpointError, match='only position encodings of backbones are drawn'):
         open_model(str(public_file))
     convert(public_file, tmp_path / 'ours.pth', 'mmlape')

@@ -271,7 +271,7 @@ def test_our_own_files_say_which_encoding_they_have(tmp_path):
     path = tmp_path / 'a.pth'
     torch.save({'state_dict': model.state_dict(), 'meta': {KEY: metadata_of(model).plain()}}, path)
     found = inspect(path)
-    assert 'does not say whether pe_type' not in found['mind']
+    assert 'does not say whether pe_type' not in found['notes']
     assert eval(found['to load it'].removeprefix('backbone='))['pe_type'] == ['learnable', options]
     assert 'pe_type' not in ''.join(load_backbone(model, str(path)).notes)
 

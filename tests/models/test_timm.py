@@ -75,7 +75,7 @@ def test_a_family_of_timm(tmp_path, name, distilled, kwargs):
     reasons = [reason for switch, reason in REFUSED.items() if switch in used]
     if TIMM in reasons:
         found = inspect(path)
-        assert TIMM in found['to load it'] and 'give it as model_name' in found['mind']
+        assert TIMM in found['to load it'] and 'give it as model_name' in found['notes']
         return
     config = vit_config(path, 4, norm_cfg=dict(type='LN', eps=theirs.blocks[0].norm1.eps))
     if reasons:
