@@ -200,16 +200,16 @@ class ImageLoader:
             return LoadedImage(pixels)
         shown = LoadedImage(pixels, tag)
         stored_size = shown.size[::-1] if tag >= 5 else shown.size
-        if known.tag == tag or known.size == stored_size != shown.size:
-            if content.startswith(TIFF):  # which every backend turns, whatever it is asked
-                return shown
-            stored = decode(
-                content, path, f'{self.color_type}_ignore_orientation', self.imdecode_backend
-            )
-            return LoadedImage(stored, tag, STORED)
-        return (
-            LoadedImage(pixels, tag, EITHER) if known.size == shown.size == stored_size else shown
-        )
+        fits_stored = known.tag == tag or known.size == stored_size != shown.size
+        if not fits_stored and not known.size == shown.size == stored_size:
+            return shown
+        if content.startswith(TIFF):  # which every backend turns, whatever it is asked
+            return shown if fits_stored else LoadedImage(pixels, tag, EITHER)
+        ignoring = f'{self.color_type}_ignore_orientation'
+        stored = decode(content, path, ignoring, self.imdecode_backend)
+        if np.array_equal(stored, pixels):  # the backend does not turn this format
+            return LoadedImage(pixels)
+        return LoadedImage(stored, tag, STORED) if fits_stored else LoadedImage(pixels, tag, EITHER)
 
 
 def step_of(pipeline: Iterable[Mapping] | None, name: str) -> Mapping[str, Any]:

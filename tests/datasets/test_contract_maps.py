@@ -15,6 +15,7 @@ from mmengine import Config
 from mmengine.structures import PixelData
 from mmpretrain.structures import DataSample
 from PIL import Image
+from test_contract_coco import COCO
 
 from mmlape.datasets.checks import check_data, full_check
 from mmlape.datasets.sources import SPLITS
@@ -750,7 +751,7 @@ CAPTIONS = (
     ('c.tsv', TEXT.encode(), PAIRS),
     ('c.tsv', TEXT.encode('utf-8-sig'), PAIRS),
     ('c.tsv', TEXT.encode('utf-16'), PAIRS),
-    ('c.tsv', TEXT.encode('utf-16-le'), ('line 1', 'UTF-8')),
+    ('c.tsv', TEXT.encode('utf-16-le'), ('line', 'UTF-8')),
     ('c.tsv', TEXT.encode('latin-1'), ('line 2', 'UTF-8')),
     ('c.tsv', TEXT.replace('\n', ' \r\n\r\n').encode(), PAIRS),
     ('c.tsv', TEXT.replace('\n', '\r').encode(), PAIRS),
@@ -784,6 +785,37 @@ def cases_of(tmp_path):
             hold(case, kind, tmp_path)
 
     return run
+
+
+def turned_boxes(tag: int, stored: bool, form: str = 'PNG'):
+    """Give all images of COCO data a tag; ``stored``: boxes and sizes are of the pixels as they are stored."""
+    exif = Image.Exif()
+    exif[0x112] = tag
+    options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
+
+    def change(root, split):
+        for path in (root / split).iterdir():
+            pixels = np.asarray(Image.open(path))
+            pixels = pixels if stored else turn_back(pixels, tag)
+            path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))
+
+    return change
+
+
+def test_boxes_of_images_with_an_orientation(cases_of):
+    """Boxes and masks are repaired where sizes tell of which pixels they are; their AP is 1."""
+    cases = [Case(f'tag {tag}, as shown', turned_boxes(tag, stored=False), Perfect()) for tag in (5, 6, 7, 8)]
+    for tag in (5, 6, 7, 8):
+        told = Warned(('orientation', str(tag), 'stored pixels', 'exiftool'), 1.0)
+        cases.append(Case(f'tag {tag}, as stored', turned_boxes(tag, stored=True), told))
+    for tag in (2, 3, 4):
+        told = Warned(('orientation', str(tag), 'near 0', 'exiftool'), 1.0)
+        cases.append(Case(f'tag {tag}, both fit', turned_boxes(tag, stored=False), told))
+    cases.append(Case('no turn by OpenCV', turned_boxes(6, stored=True, form='JPEG2000'), Perfect()))
+    turned = turned_boxes(6, stored=True, form='TIFF')
+    cases.append(Case('TIFF, as stored', turned, Refused(('40 x 64', '64 x 40', 'exchanged'), in_images=True)))
+    cases.append(Case('TIFF, as shown', turned_boxes(6, stored=False, form='TIFF'), Perfect()))
+    cases_of(cases, COCO)
 
 
 def test_label_maps(cases_of):

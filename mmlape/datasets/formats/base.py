@@ -343,8 +343,10 @@ class DataSource:
     def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
         """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):
+            folder, name = os.path.split(path.rstrip('/'))
+            near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
             raise DataError(
-                f'{what} {path} of the {self.split} data does not exist{below_here(path)}. '
+                f'{what} {path} of the {self.split} data does not exist{below_here(path)}{near}. '
                 f'{self.hint()}'
             )
 
@@ -352,7 +354,8 @@ class DataSource:
         """Warn of classes whose names differ in capitals or in their Unicode form only."""
         groups: dict[str, list[str]] = {}
         for name in names:
-            groups.setdefault(unicodedata.normalize('NFKC', name).casefold(), []).append(name)
+            plain = unicodedata.normalize('NFKC', name).casefold().strip()
+            groups.setdefault(plain, []).append(name)
         for group in groups.values():
             if len(group) > 1:
                 message = f'{shorten(map(repr, group))} are {len(group)} classes of the {self.split} data.'
