@@ -78,6 +78,15 @@ class LabelIds:
     reduce_zero_label: bool  # 0 is no label, and the classes begin with 1
     ignore_index: int  # of unlabelled pixels, beside 255, after ``reduce_zero_label``
 
+    def __post_init__(self) -> None:
+        """Raise DataError if there are more classes than MMSegmentation has ids."""
+        most = 255 - self.first
+        if self.num_classes > most:
+            raise DataError(
+                f'The data have {self.num_classes} classes, but the label maps of MMSegmentation '
+                f'have 8 bits, and 255 is no label: take {most} classes or fewer.'
+            )
+
     @property
     def first(self) -> int:
         """The id of the first class."""

@@ -150,7 +150,8 @@ def read_listed(path: str | Path) -> list[str]:
     Raises:
         DataError: A line is blank, or the encoding is not UTF-8 without a mark.
     """
-    lines = read_text(path).removesuffix('\n').split('\n')
+    text = read_text(path)
+    lines = text.removesuffix('\n').split('\n') if text else []
     with open(path, 'rb') as file:
         marked = file.read(3).startswith(tuple(MARKS))
     if marked:

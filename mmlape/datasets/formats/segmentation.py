@@ -31,8 +31,6 @@ from mmlape.datasets.label_maps import (
 from mmlape.datasets.sources import read_listed, read_names, require_unique
 from mmlape.errors import DataError
 
-MOST_CLASSES = 255  # as MMSegmentation's label maps have 8 bits, and 255 is no label
-
 
 class SegmentationSource(DataSource):
     """ADE20K's format: images, and label maps of the same names.
@@ -88,7 +86,11 @@ class SegmentationSource(DataSource):
 
     @property
     def ids(self) -> LabelIds:
-        """The ids that its label maps may have: of all classes where a dataset selects some."""
+        """The ids that its label maps may have: of all classes where a dataset selects some.
+
+        Raises:
+            DataError: There are more classes than ids.
+        """
         ignore_index = self.option('ignore_index')
         return LabelIds(
             len(self.class_metainfo or self.classes or ()),
@@ -101,7 +103,7 @@ class SegmentationSource(DataSource):
         ids = self.ids
         guard = dict(
             type='mmlape.LoadSegAnnotations',
-            num_classes=ids.num_classes or 255,
+            num_classes=ids.num_classes or 255 - ids.first,
             ignore_index=ids.ignore_index,
         )
         return {'LoadAnnotations': guard, 'mmseg.LoadAnnotations': guard}
@@ -130,14 +132,8 @@ class SegmentationSource(DataSource):
         self.summary.classes = known or self.classes
         require_unique(self.summary.classes, 'metainfo=dict(classes=...)')
         yield from self.similar_classes(self.summary.classes)
-        if len(self.summary.classes) > MOST_CLASSES:
-            raise DataError(
-                f'The {self.split} data have {len(self.summary.classes)} classes, but '
-                f'MMSegmentation has {MOST_CLASSES} ids and 255 for unlabelled pixels: take fewer '
-                'classes.'
-            )
+        reduced = self.ids.reduce_zero_label
         step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
-        reduced = bool(self.option('reduce_zero_label'))
         if step.get('reduce_zero_label') not in (None, reduced):
             raise DataError(
                 f'{self.split}_dataloader: LoadAnnotations has reduce_zero_label='
@@ -153,6 +149,8 @@ class SegmentationSource(DataSource):
         if self.ann_file:
             self.require(self.ann_file, 'List of images', os.path.isfile)
             stems = [line.strip() for line in read_listed(self.ann_file)]
+            if not stems:
+                raise DataError(f'{self.ann_file} has no images.')
             yield from self._check_list(stems, suffix)
             return stems
         files = sorted(files_below(self.image_dir))
