@@ -794,7 +794,7 @@ def turned_boxes(tag: int, stored: bool, form: str = 'PNG'):
     options = dict(quality=100, subsampling=0) if form == 'JPEG' else {}
 
     def change(root, split):
-        for path in (root / split).iterdir():
+        for path in (root / f'{split}2017').iterdir():
             pixels = np.asarray(Image.open(path))
             pixels = pixels if stored else turn_back(pixels, tag)
             path.write_bytes(saved(Image.fromarray(pixels), form, exif=exif, **options))

@@ -14,6 +14,7 @@ from typing import Any
 
 from mmengine.logging import print_log
 
+from mmlape.datasets.folders import other_form
 from mmlape.datasets.images import (
     EITHER,
     STORED,
@@ -31,13 +32,6 @@ ERROR, WARNING = 'error', 'warning'
 UNLABELLED = 'pixels without a label'
 MAX_EXAMPLES = 5
 MAX_NAMES = 8
-# of images, whether or not the backends read them
-IMAGE_SUFFIXES = (
-    '.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm',
-    '.avif', '.heic', '.heif', '.jp2', '.tga', '.pcx', '.sgi', '.ico', '.dds',
-)  # fmt: skip
-# beside those that begin with a dot
-PROGRAMS_FOLDERS = ('__MACOSX', '__pycache__', '@eaDir', '$RECYCLE.BIN', 'lost+found')
 QUICKLY_FOUND = 100_000  # so many files of a list are looked up in about a second
 
 
@@ -410,73 +404,6 @@ def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
             f'places, and scores are near 0. To remove the tag: {WITHOUT_TAG}.'
         )
         yield DataIssue(WARNING, 'image with an orientation', message)
-
-
-def files_below(root: str) -> Iterator[str]:
-    """Yield the paths of the files below a folder, relative to it, unsorted, as MMEngine lists them.
-
-    It leaves hidden files out, and follows links.
-
-    Raises:
-        DataError: An image is in a hidden folder, which MMEngine does not leave out; a link leads
-            nowhere, or to a folder that it is in.
-    """
-    yield from _files_below(root, root, hidden=False)
-
-
-def _files_below(root: str, folder: str, hidden: bool) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                if entry.is_symlink() and _is_inside(folder, entry.path):
-                    raise DataError(f'{entry.path} is a link to a folder that it is in: remove it.')
-                yield from _files_below(root, entry.path, hidden or is_hidden(entry.name))
-            elif entry.name.startswith('.') or not (is_image(entry.name) or entry.is_file()):
-                continue
-            elif not entry.is_file():
-                raise DataError(
-                    f'{entry.path} is a link to {os.readlink(entry.path)}, which does not exist: '
-                    'restore that file, or remove the link.'
-                )
-            elif hidden and is_image(entry.name):
-                raise DataError(
-                    f'{entry.path} is in a hidden folder, whose images OpenMMLab takes, too: '
-                    f'remove it by "rm -r {shlex.quote(folder)}".'
-                )
-            else:
-                yield os.path.relpath(entry.path, root)
-
-
-def files_in(folder: str) -> list[str]:
-    """Return the names of the files that are directly in a folder and not hidden."""
-    with os.scandir(folder) as entries:
-        return [
-            entry.name for entry in entries if entry.is_file() and not entry.name.startswith('.')
-        ]
-
-
-def _is_inside(folder: str, link: str) -> bool:
-    """Return whether a folder is the one that a link leads to, or below it."""
-    return f'{os.path.realpath(folder)}/'.startswith(f'{os.path.realpath(link)}/')
-
-
-def is_hidden(name: str) -> bool:
-    """Return whether a folder is one that programs make for themselves."""
-    return name.startswith('.') or name in PROGRAMS_FOLDERS
-
-
-def is_image(name: str) -> bool:
-    """Return whether a file is an image, by its name."""
-    return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def other_form(name: str, names: Iterable[str]) -> str:
-    """Return the remark that a file of almost this name exists; '' without any."""
-    plain = unicodedata.normalize('NFC', name).casefold()
-    for known in names:
-        if unicodedata.normalize('NFC', known).casefold() == plain:
-            return f' ({known!a} exists)'
-    return ''
 
 
 def shorten(names: Iterable) -> str:

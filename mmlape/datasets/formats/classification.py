@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from mmlape.datasets.folders import files_below, files_in, is_hidden, is_image, other_form
 from mmlape.datasets.formats.base import (
     ERROR,
     QUICKLY_FOUND,
@@ -15,11 +16,6 @@ from mmlape.datasets.formats.base import (
     DataIssue,
     DataSource,
     ImageEntry,
-    files_below,
-    files_in,
-    is_hidden,
-    is_image,
-    other_form,
     shorten,
 )
 from mmlape.datasets.sources import read_lines, read_listed

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from mmengine.logging import print_log
 
+from mmlape.datasets.folders import files_below, is_image, other_form
 from mmlape.datasets.formats.base import (
     ERROR,
     WARNING,
@@ -16,9 +17,6 @@ from mmlape.datasets.formats.base import (
     DataSource,
     ImageEntry,
     ImageFacts,
-    files_below,
-    is_image,
-    other_form,
     shorten,
 )
 from mmlape.datasets.images import Annotated, step_of

@@ -8,6 +8,7 @@ import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine.dataset import BaseDataset
 
+from mmlape.datasets.folders import other_form
 from mmlape.datasets.formats import FORMATS
 from mmlape.datasets.formats.base import (
     ERROR,
@@ -15,7 +16,6 @@ from mmlape.datasets.formats.base import (
     DataIssue,
     DataSource,
     ImageEntry,
-    other_form,
 )
 from mmlape.datasets.sources import read_text
 from mmlape.errors import DataError
