@@ -30,7 +30,7 @@ from mmlape.errors import DataError
 CLASSES = ('ship', 'tree', 'house')
 GROUND = (128, 128, 128)
 COLOURS = ((224, 32, 32), (32, 224, 32), (32, 32, 224))  # RGB, one for each class
-SIZES = ((64, 40), (48, 64), (80, 48), (64, 40))  # width and height of the images of a split
+SIZES = ((64, 40), (48, 64), (80, 48), (56, 40))  # width and height of the images of a split
 
 
 def scene(index: int) -> tuple[Image.Image, list[tuple[int, int, int, int, int]]]:
