@@ -62,6 +62,7 @@ OWN_TESTS = {
     'mmlape/datasets/mini/objects.py': ('tests/datasets/test_objects.py',),
     'mmlape/projects/few_shot/dataset.py': OF_FEW_SHOT,
     'mmlape/datasets/checks.py': OF_CHECKS,
+    'mmlape/datasets/formats/coco_rules.py': ('tests/datasets/test_contract_coco.py',),
     'mmlape/datasets/formats/coco.py': ('tests/datasets/test_contract_coco.py', *OF_CHECKS),
     'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
     'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
@@ -293,8 +294,13 @@ BY_FILE = {
     'mmlape/datasets/formats/coco.py': [
         ('COCO file: names sorted', "tuple(category['name'] for category in coco['categories'])",
          "tuple(sorted(category['name'] for category in coco['categories']))"),
-        ('COCO file: masks are (width, height)', "mask.get('size') != [height, width]", "mask.get('size') != [width, height]"),
-        ('COCO file: crowds are objects to learn', 'if not crowd and (defect is None or defect.usable):', 'if defect is None or defect.usable:'),
+        ('COCO file: crowds are objects to learn', "elif annotation.get('iscrowd'):", "elif annotation.get('crowd'):"),
+        ('COCO file: filter_cfg counts in tests, too', "{} if self.option('test_mode') else", '{} if False else'),
+    ],
+    'mmlape/datasets/formats/coco_rules.py': [
+        ('COCO rules: masks are (width, height)', "mask.get('size') != [height, width]", "mask.get('size') != [width, height]"),
+        ('COCO rules: run lengths add up from the start', 'lengths[2::2] = lengths[2::2].cumsum()', 'lengths[::2] = lengths[::2].cumsum()'),
+        ('COCO rules: run lengths may be short', 'if total != pixels:', 'if total > pixels:'),
     ],
     'mmlape/datasets/formats/__init__.py': [
         ('formats: panoptic data are instances', "('load_data_list', 'parse_data_info')", "('load_data_list',)"),

@@ -297,6 +297,14 @@ def of_other_file(cfg):
     cfg.val_evaluator.ann_file = cfg.test_evaluator.ann_file = str(file_of(Path(cfg.data_root), 'train'))
 
 
+def of_two_files(cfg):
+    """A config that tests on two files at once, with the evaluator of one of them."""
+    for loader in (cfg.val_dataloader, cfg.test_dataloader):
+        other = {**loader.dataset, 'ann_file': cfg.train_dataloader.dataset.ann_file}
+        other['data_prefix'] = cfg.train_dataloader.dataset.data_prefix
+        loader.dataset = dict(type='ConcatDataset', datasets=[loader.dataset, other])
+
+
 def by_mmdet(cfg):
     """A config with MMDetection's metric."""
     cfg.val_evaluator.type = cfg.test_evaluator.type = 'CocoMetric'
@@ -414,6 +422,9 @@ BOXES = [
     Case('a box is null', first(bbox=None), Refused((*ONE, 'has no bbox'))),
     Case('no box', without('annotations', 'bbox'), Refused((*ONE, 'has no bbox'))),
     Case('a box without width', first(bbox=[4, 8, 0, 16]), Warned((*ONE,))),
+    Case('a flat object, as COCO has two',
+         first(bbox=[4, 8, 1.03, 0.0], area=0.0, segmentation=[[4, 8, 5, 8, 5, 8, 5, 8]]),
+         Warned((*ONE, 'and the area 0.0'))),
     Case('a box partly outside', first(bbox=[-6, 8, 30, 16]), Warned((*ONE, 'where AP expects predictions'))),
     Case('boxes are corners', every(lambda one, k: one.update(bbox=corners(one['bbox']))),
          Refused(('x1, y1, x2, y2', 'COCO has x, y, width, height'))),
@@ -421,6 +432,8 @@ BOXES = [
          Refused(('x1, y1, x2, y2', 'subtract')), configure=boxes_only),
     Case('boxes are fractions', every(lambda one, k: one.update(bbox=[0.1, 0.2, 0.3, 0.4])),
          Refused(('fractions of the image', 'multiply')), configure=boxes_only),
+    Case('an object twice', content(lambda coco: coco['annotations'].append({**coco['annotations'][0], 'id': 99})),
+         Warned(('1 objects more than once', 'AP counts the others as missed'))),
     Case('a box that is not of its mask', first(bbox=[30, 2, 20, 12]), Warned((*ONE, 'its mask spans'))),
     Case('no area', without('annotations', 'area'), Refused((*ONE, 'has no area'))),
     Case('an area is null', first(area=None), Refused((*ONE, 'has no area'))),
@@ -532,6 +545,8 @@ FILES = [
             ('numbers', 'not an object in "annotations"', content(lambda coco: coco.update(annotations=[1]))),
         )
     ),
+    Case('two files in one test', nothing,
+         Refused(('4 of 4 images', 'val2017.json, the ann_file of'), splits=VAL), configure=of_two_files),
     Case('an evaluator with the file of other images', nothing,
          Refused(('4 of 4 images', 'train2017.json, the ann_file of'), splits=VAL), configure=of_other_file),
 ]  # fmt: skip

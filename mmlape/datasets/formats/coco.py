@@ -73,7 +73,7 @@ def read_coco(path: str) -> dict[str, Any]:
     """Read an annotation file.
 
     COCO's train2017, 450 MB, takes 10 s and 2.5 GB of memory, which MMDetection takes again and in
-    every process.
+    every process. The check of its annotations takes about as long.
 
     Returns:
         Its content, with ``annotations`` in any case: a list of test images has none.
@@ -187,6 +187,7 @@ def _annotation_issues(
     """Yield what is wrong with the annotations of a file, first of all together."""
     annotations = coco['annotations']
     yield from _find_other_form(annotations, rules.images, path)
+    yield from _find_repeated(annotations, path)
     for number, (annotation, defect) in enumerate(zip(annotations, defects), start=1):
         if defect is not None:
             known = annotation.get('id')
@@ -228,6 +229,24 @@ def _find_other_form(
             'or a hundredth of them: AP of small, medium and large objects takes them as they are.'
         )
         yield DataIssue(WARNING, 'areas of another scale', message, wrong)
+
+
+def _find_repeated(annotations: list[dict], path: str) -> Iterator[DataIssue]:
+    """Find objects that are annotated twice."""
+    objects = Counter(
+        (annotation.get('image_id'), annotation.get('category_id'), *annotation['bbox'])
+        for annotation in annotations
+        if is_box(annotation.get('bbox'))
+    )
+    repeated = [found for found, count in objects.items() if count > 1]
+    if repeated:
+        image, category, *box = repeated[0]
+        message = (
+            f'Annotation file {path} has {len(repeated)} objects more than once; the first is the '
+            f'box {box} of image {image!r}, category {category!r}. A prediction matches one of '
+            'them, so AP counts the others as missed.'
+        )
+        yield DataIssue(WARNING, 'object annotated twice', message, len(repeated))
 
 
 def _find_duplicates(coco: dict[str, Any], path: str) -> Iterator[DataIssue]:

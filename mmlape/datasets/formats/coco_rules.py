@@ -127,7 +127,7 @@ class AnnotationRules:
         if not is_box(box):
             description = f'has the box {box}, not four finite numbers: {FORM}'
             return Defect(ERROR, 'invalid box', description)
-        if min(box[2:]) < 0:
+        if box[2] < 0 or box[3] < 0:
             description = f'has the box {box}, of negative width or height: {FORM}'
             return Defect(ERROR, 'invalid box', description)
         if not is_number(area) or area < 0:
@@ -136,20 +136,17 @@ class AnnotationRules:
         return None
 
     def _find_outside(self, annotation: dict) -> Defect | None:
-        box, width, height = self._place(annotation)
-        x, y, w, h = annotation['bbox']
-        if w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0):
-            return Defect(ERROR, 'box outside its image', f'{box}, so completely outside: {FORM}')
-        if w > FAR * width or h > FAR * height:
-            return Defect(ERROR, 'box outside its image', f'{box}, so much larger: {FORM}')
-        return None
-
-    def _place(self, annotation: dict) -> tuple[str, float, float]:
-        """Return where a box is, in words, and the width and height of its image."""
         record = self.images[annotation['image_id']]
         width, height = record['width'], record['height']
-        box = f'has the box {annotation["bbox"]} in an image of {width} x {height} pixels'
-        return box, width, height
+        x, y, w, h = annotation['bbox']
+        if w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0):
+            where = 'so completely outside'
+        elif w > FAR * width or h > FAR * height:
+            where = 'so much larger'
+        else:
+            return None
+        description = f'{_place(annotation, record)}, {where}: {FORM}'
+        return Defect(ERROR, 'box outside its image', description)
 
     def _find_wrong_mask(self, annotation: dict) -> Defect | None:
         mask, record = annotation['segmentation'], self.images[annotation['image_id']]
@@ -166,37 +163,50 @@ class AnnotationRules:
             shown = str(mask)
             shown = shown if len(shown) <= 60 else f'{shown[:57]}...'
             return Defect(ERROR, 'invalid mask', f'has the segmentation {shown}, {reason}')
-        if isinstance(mask, list):
-            short = [part for part in mask if not is_polygon(part)]
-            if len(short) == len(mask):
-                description = 'has no polygon of three points or more: complete or remove it'
-                return Defect(ERROR, 'mask without area', description)
-            if short and self.as_it_is:
-                description = (
-                    'has a polygon of fewer than three points, which pycocotools takes for a box: '
-                    "remove it, or set type='mmlape.CocoMetric' in the evaluator"
-                )
-                return Defect(ERROR, 'invalid mask', description)
-            return _find_other_box(annotation['bbox'], [part for part in mask if is_polygon(part)])
-        return None
+        return None if isinstance(mask, dict) else self._find_fragment(annotation)
+
+    def _find_fragment(self, annotation: dict) -> Defect | None:
+        """Return whether its polygons have too few points, or another box."""
+        mask = annotation['segmentation']
+        polygons = [part for part in mask if is_polygon(part)]
+        if not polygons:
+            description = 'has no polygon of three points or more: complete or remove it'
+            return Defect(ERROR, 'mask without area', description)
+        if len(polygons) < len(mask) and self.as_it_is:
+            description = (
+                'has a polygon of fewer than three points, which pycocotools takes for a box: '
+                "remove it, or set type='mmlape.CocoMetric' in the evaluator"
+            )
+            return Defect(ERROR, 'invalid mask', description)
+        return _find_other_box(annotation['bbox'], polygons)
 
     def _find_misfit(self, annotation: dict) -> Defect | None:
         """Return what is evaluated otherwise than it is learnt."""
-        box, width, height = self._place(annotation)
+        record = self.images[annotation['image_id']]
         (x, y, w, h), area = annotation['bbox'], annotation['area']
-        if self.train and (w < 1 or h < 1 or area == 0):
-            effect = 'training leaves it out'
-            return Defect(WARNING, 'box without area', f'{box}, and the area {area}: {effect}')
-        if w == 0 or h == 0:
-            effect = 'no prediction can match it, so AP counts a miss'
-            return Defect(WARNING, 'box without area', f'{box}: {effect}')
-        if area == 0:
-            effect = 'AP counts it as a small object'
-            return Defect(WARNING, 'box without area', f'{box}, and the area {area}: {effect}')
-        if min(x, y) < -MARGIN or x + w > width + MARGIN or y + h > height + MARGIN:
-            description = f'{box}, so partly outside, where AP expects predictions, too'
+        if area == 0 or w < 1 or h < 1:
+            if self.train:
+                effect = 'training leaves it out'
+            elif w == 0 or h == 0:
+                effect = 'no prediction can match it, so AP counts a miss'
+            elif area == 0:
+                effect = 'AP counts it as a small object'
+            else:
+                return None
+            description = f'{_place(annotation, record)}, and the area {area}: {effect}'
+            return Defect(WARNING, 'box without area', description)
+        right, bottom = record['width'] + MARGIN, record['height'] + MARGIN
+        if x < -MARGIN or y < -MARGIN or x + w > right or y + h > bottom:
+            effect = 'so partly outside, where AP expects predictions, too'
+            description = f'{_place(annotation, record)}, {effect}'
             return Defect(WARNING, 'box partly outside', description, usable=True)
         return None
+
+
+def _place(annotation: dict, record: dict) -> str:
+    """Say where a box is."""
+    size = f'{record["width"]} x {record["height"]}'
+    return f'has the box {annotation["bbox"]} in an image of {size} pixels'
 
 
 def _other_type(known: object, ids: Collection) -> str:
@@ -209,8 +219,11 @@ def _other_type(known: object, ids: Collection) -> str:
 
 def _find_other_box(box: list, polygons: list[list]) -> Defect | None:
     """Compare a box with that of its mask."""
-    left, top = (min(min(part[side::2]) for part in polygons) for side in (0, 1))
-    right, bottom = (max(max(part[side::2]) for part in polygons) for side in (0, 1))
+    xs, ys = polygons[0][::2], polygons[0][1::2]
+    for part in polygons[1:]:
+        xs += part[::2]
+        ys += part[1::2]
+    left, top, right, bottom = min(xs), min(ys), max(xs), max(ys)
     x, y, w, h = box
     spanned = (left, top, right, bottom)
     if _iou((x, y, x + w, y + h), spanned) >= SAME:
@@ -228,13 +241,11 @@ def _find_other_box(box: list, polygons: list[list]) -> Defect | None:
 
 def _iou(first: tuple, second: tuple) -> float:
     """Return the IoU of two boxes (x1, y1, x2, y2), each a pixel wider on all sides: thin ones may be off by one."""
-    sides = [
-        min(first[axis + 2], second[axis + 2]) - max(first[axis], second[axis]) + 2
-        for axis in (0, 1)
-    ]
-    common = max(sides[0], 0) * max(sides[1], 0)
+    width = min(first[2], second[2]) - max(first[0], second[0]) + 2
+    height = min(first[3], second[3]) - max(first[1], second[1]) + 2
+    common = max(width, 0) * max(height, 0)
     areas = [(box[2] - box[0] + 2) * (box[3] - box[1] + 2) for box in (first, second)]
-    return common / max(sum(areas) - common, 1e-9)
+    return common / (areas[0] + areas[1] - common)
 
 
 def is_number(value: object) -> bool:
@@ -261,10 +272,12 @@ def _wrong_polygons(mask: Any, width: float, height: float) -> str | None:
         if not isinstance(part, list):
             flat = all(map(is_number, mask))
             return f'{"one list of numbers" if flat else "not a list of lists"}: {POLYGONS}'
-        if not set(map(type, part)) <= {int, float}:
+        try:
+            total = sum(part)
+        except TypeError:
             pairs = any(isinstance(value, list) for value in part)
             return f'{"lists of points" if pairs else "not of numbers"}: {POLYGONS}'
-        if not math.isfinite(sum(part)):
+        if not math.isfinite(total):
             return 'with a coordinate that is not finite'
         if len(part) % 2:
             return f'with {len(part)} coordinates, an odd number: {POLYGONS}'
