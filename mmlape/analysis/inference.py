@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import cv2
 import mmcv
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from PIL import Image
 from torch import nn
 
 from mmlape.analysis.drawing import check_image_path, draw_sample, image_suffixes, write_image
+from mmlape.analysis.images import to_array
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.images import open_image
@@ -97,14 +99,15 @@ class Preparation:
         channels = len(preprocessor.get('mean') or range(3))
         self.grey = channels == 1 or str(first.get('color_type', '')).startswith('gr')
         self.rest = Compose(steps[1:] if self.loads else steps)
-        load = dict(first, type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
+        self.smallest = patch_size(cfg) if self.loads else 1
+        load = dict(first, type='mmlape.LoadImageFromFile', smallest=self.smallest)
         self.load = TRANSFORMS.build(load) if self.loads else None
 
     def of_file(self, path: str | Path) -> dict:
         """Return the model's input of an image file; DataError if it cannot be read."""
         if self.load is None:
-            return self.of_array(np.asarray(open_image(str(path)).convert('RGB')))
-        return self.rest(self.load(dict(img_path=str(path), img_id=0)))
+            return self.of_array(to_array(path))
+        return self._prepared(self.load(dict(img_path=str(path), img_id=0)))
 
     def of_array(self, image: np.ndarray) -> dict:
         """Return the model's input of an image, (H, W, 3), RGB, uint8."""
@@ -113,8 +116,26 @@ class Preparation:
         elif self.loads:
             image = image[..., ::-1]  # as MMCV loads files; datasets that are arrays have RGB
         size = image.shape[:2]
+        if min(size) < self.smallest:
+            raise DataError(
+                f'an image of {size[1]} x {size[0]} pixels is smaller than one '
+                f'{self.smallest} x {self.smallest} patch: enlarge it'
+            )
         image = np.ascontiguousarray(image, self.dtype)
-        return self.rest(dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0))
+        return self._prepared(
+            dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0)
+        )
+
+    def _prepared(self, loaded: dict) -> dict:
+        height, width = loaded['ori_shape']
+        try:
+            return self.rest(loaded)
+        except (cv2.error, ValueError) as error:  # such as a side that becomes 0 pixels
+            reason = str(error).strip().splitlines()[-1]
+            raise DataError(
+                f'{loaded["img_path"] or "an image"} of {width} x {height} pixels does not fit the '
+                f'test pipeline ({reason}): crop or enlarge it'
+            ) from error
 
 
 def predict_batch(

@@ -18,7 +18,8 @@ from rich.progress import track
 from torch import from_numpy
 
 from mmlape.analysis.drawing import image_suffixes, write_image
-from mmlape.analysis.prediction import Model, find_images
+from mmlape.analysis.images import find_images
+from mmlape.analysis.prediction import Model
 from mmlape.console import console
 from mmlape.datasets.sources import class_palette
 from mmlape.errors import DataError
@@ -33,11 +34,11 @@ class Writer(ABC):
     Args:
         out: The folder.
         classes: The names of the labels.
-        stems: The images without suffix and how many have that name.
+        names: The paths of all images in their folder.
     """
 
-    def __init__(self, out: Path, classes: Sequence[str], stems: Counter[Path]) -> None:
-        self.out, self.classes, self.stems = out, list(classes), stems
+    def __init__(self, out: Path, classes: Sequence[str], names: Sequence[Path]) -> None:
+        self.out, self.classes, self.names = out, list(classes), names
 
     @abstractmethod
     def add(self, name: Path, prediction: Any) -> None:
@@ -51,13 +52,15 @@ class Writer(ABC):
 class LabelMaps(Writer):
     """Segmentations as PNG files."""
 
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.files = map_names(self.names)
+
     def add(self, name: Path, prediction: Any) -> None:
-        """Write a label map, as NAME.jpg.png where NAME.png would be that of two images."""
-        is_unique = self.stems[name.with_suffix('')] == 1
-        file = name.with_suffix('.png') if is_unique else Path(f'{name}.png')
+        """Write a label map."""
         palette = class_palette(len(self.classes))
         save_label_map(
-            self.out / 'labels' / file,
+            self.out / 'labels' / self.files[name],
             from_numpy(prediction.labels),
             len(self.classes),
             False,
@@ -67,6 +70,20 @@ class LabelMaps(Writer):
     def close(self) -> None:
         """Write the names of the labels."""
         write_json(self.out / 'classes.json', self.classes)
+
+
+def map_names(names: Sequence[Path]) -> dict[Path, Path]:
+    """Return the label map of each image: NAME.png, or NAME.jpg.png where another could have that name.
+
+    Names that differ in case only count as one: some disks do not tell them apart.
+    """
+    short = {name: name.with_suffix('.png') for name in names}
+    long = {name: Path(f'{name}.png') for name in names}
+    taken = Counter(str(file).casefold() for file in [*short.values(), *long.values()])
+    return {
+        name: short[name] if taken[str(short[name]).casefold()] == 1 else long[name]
+        for name in names
+    }
 
 
 class CocoFile(Writer):
@@ -184,8 +201,8 @@ def predict_files(
     """
     found, out = images_to_predict(images, out, overwrite), Path(out)
     root = Path(images) if Path(images).is_dir() else Path(images).parent
-    stems = Counter(path.relative_to(root).with_suffix('') for path in found)
-    writer = WRITERS[model.task](out, model.classes, stems)
+    names = [path.relative_to(root) for path in found]
+    writer = WRITERS[model.task](out, model.classes, names)
     skipped: list = []
     done = 0
     terminal = console(stderr=True)

@@ -9,26 +9,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from mmengine import Config
 from mmengine.structures import BaseDataElement
-from PIL import Image, ImageOps
 from torch import nn
 
 from mmlape.analysis.drawing import draw_sample
+from mmlape.analysis.images import ImageLike, find_images, to_array
 from mmlape.analysis.inference import init_model, predict_batch
 from mmlape.checkpoint.plain_config import read_plain
 from mmlape.checkpoint.reading import read_checkpoint
-from mmlape.datasets.images import open_image
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.runs.record import RECORD, checkpoints, read_record
-
-SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm')
-"""By which images are found in a folder."""
-ImageLike: TypeAlias = str | Path | np.ndarray | Image.Image
-"""An image file, an array (H, W, 3) or (H, W) of uint8, RGB or grey, or an image of Pillow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,48 +339,3 @@ def _stored_config(checkpoint: str | Path) -> Config:
             f'{checkpoint} holds no config: give the config first and this file as checkpoint'
         )
     return Config(read_plain(text, checkpoint))
-
-
-def files_of(folder: str | Path) -> list[Path]:
-    """Return the images in a folder and those below it, sorted; DataError if there are none."""
-    named = (path for path in Path(folder).rglob('*') if path.suffix.lower() in SUFFIXES)
-    found = sorted(path for path in named if path.is_file())
-    if not found:
-        raise DataError(
-            f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}'
-        )
-    return found
-
-
-def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:
-    """Yield one image after the other: the files of folders, the images of lists and stacks."""
-    if isinstance(images, str | Path):
-        yield from files_of(images) if Path(images).is_dir() else [images]
-    elif isinstance(images, Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4):
-        yield images
-    elif isinstance(images, Iterable):
-        for image in images:
-            yield from find_images(image)
-    else:
-        raise DataError(
-            f'an image is a path, an array or an image of Pillow, not {type(images).__name__}'
-        )
-
-
-def to_array(image: ImageLike) -> np.ndarray:
-    """Return an image as (H, W, 3), RGB, uint8; DataError if it is none.
-
-    Files and images of Pillow are turned as their camera's orientation says.
-    """
-    if isinstance(image, str | Path):
-        image = open_image(str(image))
-    if isinstance(image, Image.Image):
-        return np.asarray(ImageOps.exif_transpose(image).convert('RGB'))
-    is_grey = image.ndim == 2
-    is_rgb = image.ndim == 3 and image.shape[2] == 3
-    if image.dtype != np.uint8 or not (is_grey or is_rgb):
-        raise DataError(
-            'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not '
-            f'{image.dtype} and {image.shape}'
-        )
-    return np.repeat(image[..., None], 3, axis=2) if is_grey else image

@@ -6,6 +6,7 @@ Files that are written hold tensors and plain values only.
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import tempfile
 from collections import Counter
@@ -24,10 +25,18 @@ from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
 from mmlape.checkpoint.plain_config import read_plain, write_plain
-from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
+from mmlape.checkpoint.reading import (
+    AVERAGES,
+    averages_only,
+    not_finite,
+    read_checkpoint,
+    require_finite,
+    state_dict_of,
+)
 from mmlape.checkpoint.redaction import Redaction, hosts_in
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path, read_json
+from mmlape.log import log
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 TOOLBOXES = ('mmdet', 'mmseg')
@@ -64,6 +73,8 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
     """
     content = read_checkpoint(path)
     tensors = state_dict_of(content, path)
+    if broken := not_finite(tensors):
+        log(f'checkpoint {path}: {broken}', logging.WARNING)
     head, rows_of_head = describe_heads(tensors)
     try:
         backbone, weights = recognise_backbone(content, path)
@@ -238,6 +249,7 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     takes_heads = target.takes_heads(weights)
     tensors = {**weights.tensors, **(weights.head_tensors if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
+    require_finite(tensors, src)
     is_npz = Path(dst).suffix == '.npz'
     metadata = read_metadata(content, src).alone(target.part)
     metadata = replace(metadata, normalisation=None if is_npz else weights.normalisation)
@@ -256,6 +268,7 @@ def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool
         return weights.tensors, weights.dropped
 
     tensors, dropped = toolbox_file(state_dict_of(content, src), translate, to, src)
+    require_finite(tensors, src)
     metadata = read_metadata(content, src)
     write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
     return dropped
@@ -274,6 +287,7 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     for path in files:
         content = read_checkpoint(path)
         tensors = state_dict_of(content, path)
+        require_finite(tensors, path)
         shapes = {name: value.shape for name, value in tensors.items()}
         first = first or shapes
         if shapes != first:
@@ -349,6 +363,7 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
         name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()
     }
     tensors.pop('steps', None)  # EMAHook's own counter
+    require_finite(tensors, src)
     return tensors, replace(metadata, backbones=Redaction().values(metadata.backbones))
 
 

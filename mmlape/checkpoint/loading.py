@@ -20,7 +20,12 @@ from mmlape.checkpoint.metadata import (
     parts_with_adapter,
     read_metadata,
 )
-from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
+from mmlape.checkpoint.reading import (
+    not_finite,
+    read_checkpoint,
+    require_finite,
+    state_dict_of,
+)
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.log import log
@@ -296,6 +301,8 @@ def _load(
             f'checkpoint {report.path} does not fit the model:\n  {shown}{more}\n'
             f'use the configuration that it was trained with{hint}'
         )
+    masks = [name for name, value in model.named_buffers() if not_finite({name: value})]
+    require_finite({name: v for name, v in matching.items() if name not in masks}, report.path)
     model.load_state_dict(matching, strict=False)
     log(str(report))
     for warning in report.warnings:

@@ -372,6 +372,30 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
             )
 
 
+def not_finite(tensors: Mapping[str, Tensor]) -> str:
+    """Say which of the tensors have NaN or infinite values; '' if none has."""
+    broken = [name for name, value in tensors.items() if not _is_finite(value)]
+    if not broken:
+        return ''
+    more = f', as {len(broken) - 1} more of its {len(tensors)} tensors' if len(broken) > 1 else ''
+    return f'{broken[0]} has values that are NaN or infinite{more}'
+
+
+def _is_finite(value: Tensor) -> bool:
+    if value.is_meta or not (value.is_floating_point() or value.is_complex()):
+        return True
+    value = value.float() if value.element_size() == 1 else value  # float8 has no isfinite
+    return bool(torch.isfinite(value).all())
+
+
+def require_finite(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> None:
+    """Raise CheckpointError if tensors have NaN or infinite values: the first is named."""
+    if broken := not_finite(tensors):
+        raise CheckpointError(
+            f'checkpoint {path}: {broken}; its training has diverged: use an earlier checkpoint'
+        )
+
+
 def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
     """Return the weights in a checkpoint: those under ``state_dict``, ``model`` ..., or the dict itself.
 

@@ -95,6 +95,8 @@ def decode(content: bytes, path: str, color_type: str, backend: str) -> np.ndarr
             f'Image {path} is a {known.format} ({known.mode}) that Pillow reads and OpenCV does '
             'not, by which images are loaded: save it as PNG or JPEG, with 8 bits a channel.'
         )
+    if color_type == 'color' and pixels.ndim != 3:  # a portable float map
+        raise DataError(f'Image {path} has one channel of floats: save it with 8 bits a channel.')
     if lacks_end(content):
         open_image(path, content)
     return pixels
