@@ -137,16 +137,25 @@ def compare(
     Raises:
         ExportError: If it exceeds ``tolerance``, or a number is not finite.
     """
-    graph = Graph(path)
+    graph, largest = Graph(path), 0.0
     difference = model.difference if isinstance(model, ExportedModel) else largest_difference
-    largest = 0.0
     for image in _images(model, size, seed=1, count=images):
-        ours = [value.numpy() for value in _outputs(model, image)]
-        largest = max(largest, difference(ours, [value.numpy() for value in graph(image)]))
-    if not largest <= tolerance:
+        ours, theirs = [value.numpy() for value in _outputs(model, image)], graph.run(image)
+        apart = difference(ours, theirs)
+        _check(apart, tolerance, 'PyTorch')
+        if isinstance(model, ExportedModel):
+            with torch.no_grad():
+                predicted = [value.numpy() for value in model.predicted(image)]
+            name = f'what {type(model.model).__name__} predicts'
+            _check(model.difference_of_predicted(predicted, theirs), tolerance, name)
+        largest = max(largest, apart)
+    return largest
+
+
+def _check(difference: float, tolerance: float, what: str) -> None:
+    if not difference <= tolerance:  # also if it is NaN
         raise ExportError(
-            f'the exported graph differs from PyTorch by {largest:.3g}, more than {tolerance:g}: '
+            f'the exported graph differs from {what} by {difference:.3g}, more than {tolerance:g}: '
             'nothing is written. Large activations need a larger --tolerance; else this is a '
             'fault of the exporter'
         )
-    return largest

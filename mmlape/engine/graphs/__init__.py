@@ -64,7 +64,9 @@ def install_graph(
             f'test set {len(classes)}, {listed(list(classes), 3)}: export with the config of these '
             'data'
         )
-    exported.install(model, graph, Input.of(model, cfg))
+    given = Input.of(model, cfg)
+    graph.require(given.channels, exported.declared(model, graph))
+    exported.install(model, graph, given)
 
 
 __all__ = [

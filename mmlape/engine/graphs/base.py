@@ -58,9 +58,27 @@ class ExportedModel(nn.Module, ABC):
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs of one image, (1, C, H, W), RGB in 0..255."""
 
+    @abstractmethod
+    def predicted(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return what the package of the model predicts on such an image by itself, as the outputs."""
+
     def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
         """Return how far two sets of outputs are apart; infinity if they cannot be compared."""
         return largest_difference(ours, theirs)
+
+    def difference_of_predicted(
+        self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> float:
+        """Return how far outputs are from those of `predicted`."""
+        return self.difference(predicted, outputs)
+
+    @staticmethod
+    @abstractmethod
+    def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
+        """Return the type and the shape of each output that a graph of a model has.
+
+        See `Graph.require`.
+        """
 
     @staticmethod
     @abstractmethod

@@ -2,11 +2,12 @@
 
 import torch
 from mmpretrain.models import ImageClassifier
+from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 
 from mmlape.engine.graphs.base import ExportedModel
 from mmlape.engine.graphs.input import Input
-from mmlape.engine.graphs.session import Graph
+from mmlape.engine.graphs.session import FLOAT, Graph
 
 
 class ExportedClassifier(ExportedModel):
@@ -24,6 +25,16 @@ class ExportedClassifier(ExportedModel):
         """Return the scores."""
         features = self.model.extract_feat(self.given.normalise(image))
         return (torch.stack([sample.pred_score for sample in self.model.head.predict(features)]),)
+
+    def predicted(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return MMPretrain's scores."""
+        (sample,) = self.model.predict(self.given.normalise(image), [DataSample()])
+        return (sample.pred_score[None],)
+
+    @staticmethod
+    def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
+        """Return a score for each class."""
+        return dict(scores=(FLOAT, (1, len(graph.classes))))
 
     @staticmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:

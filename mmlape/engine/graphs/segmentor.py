@@ -1,12 +1,15 @@
 """Segmentors as graphs: the scores of all classes at the size of the image, or the class of each pixel."""
 
+import copy
+
 import torch.nn.functional as F
+from mmengine import ConfigDict
 from mmseg.models.segmentors import EncoderDecoder
 from torch import Tensor, nn
 
 from mmlape.engine.graphs.base import ExportedModel
 from mmlape.engine.graphs.input import Input
-from mmlape.engine.graphs.session import Graph
+from mmlape.engine.graphs.session import FLOAT, INTEGER, Graph
 
 SURE = 10.0
 """The logit of a pixel of which only the label is known."""
@@ -40,6 +43,21 @@ class ExportedSegmentor(ExportedModel):
         if logits.shape[1] > 1:
             return (logits.argmax(1),)
         return ((logits[:, 0].sigmoid() > self.model.decode_head.threshold).long(),)
+
+    def predicted(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return MMSegmentation's logits or labels, of one window."""
+        model = copy.copy(self.model)
+        model.test_cfg = ConfigDict(model.test_cfg or {}, mode='whole')
+        (sample,) = model.predict(self.given.normalise(image))
+        is_logits = self.outputs == ('logits',)
+        return (sample.seg_logits.data[None] if is_logits else sample.pred_sem_seg.data,)
+
+    @staticmethod
+    def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
+        """Return logits or labels."""
+        if graph.outputs == ('labels',):
+            return dict(labels=(INTEGER, (1, *graph.size)))
+        return dict(logits=(FLOAT, (1, model.out_channels, *graph.size)))
 
     @staticmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:

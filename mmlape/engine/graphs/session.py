@@ -1,9 +1,15 @@
-"""An ONNX graph of a complete model, run by onnxruntime on the CPU."""
+"""An ONNX graph of a complete model, run by onnxruntime on the CPU.
+
+A file may be a stranger's: what `export-onnx` does not write, such as a loop, is refused.
+"""
 
 import importlib.util
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +20,8 @@ from mmlape.models.grid import Grid
 
 SUFFIX = '.onnx'
 PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
+OWN = ('', 'ai.onnx')
+FLOAT, INTEGER = 'tensor(float)', 'tensor(int64)'
 
 
 def require_onnx(*names: str) -> None:
@@ -39,33 +47,74 @@ class Graph:
     """
 
     def __init__(self, path: str | Path) -> None:
-        require_onnx('onnxruntime')
+        require_onnx('onnx', 'onnxruntime')
+        import onnx
         import onnxruntime
 
-        if not Path(path).is_file():
+        self.path = Path(path)
+        if not self.path.is_file():
             raise MissingCheckpointError(f'{path} does not exist')
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4
         options.intra_op_num_threads = torch.get_num_threads()
         try:
-            self._session = onnxruntime.InferenceSession(
+            model = onnx.load(path, load_external_data=False)
+            foreign = next(_foreign(model), '')
+            session = foreign or onnxruntime.InferenceSession(
                 str(path), options, providers=['CPUExecutionProvider']
             )
         except Exception as error:  # onnxruntime has types of its own for each fault
-            reason = str(error).strip().splitlines()[0]
             raise CheckpointError(
-                f'{path} is no graph that onnxruntime can run: {reason}'
+                f'{path} is no graph that onnxruntime can run: {_reason(error)}'
             ) from error
-        self.path = Path(path)
-        self.notes: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
-        self.outputs = tuple(output.name for output in self._session.get_outputs())
-        inputs = self._session.get_inputs()
+        if foreign:
+            raise self._refuse(f'has {foreign}')
+        self._session = session
+        self.notes: dict[str, str] = session.get_modelmeta().custom_metadata_map
+        self._declared = {one.name: (one.type, one.shape) for one in session.get_outputs()}
+        self.outputs = tuple(self._declared)
+        inputs = session.get_inputs()
         if len(inputs) != 1:
-            raise CheckpointError(
-                f'{path} takes {len(inputs)} inputs, not one image: give a graph of export-onnx'
-            )
+            raise self._refuse(f'takes {len(inputs)} inputs, not one image')
         (self._input,) = inputs
-        self.size: Grid = tuple(self._input.shape[2:])
+        shape = self._input.shape
+        if self._input.type != FLOAT or len(shape) != 4 or not _are_sizes(shape) or shape[0] != 1:
+            raise self._refuse(f'takes {self._input.type} {shape}, not one image of one size')
+        self.channels: int = shape[1]
+        self.size: Grid = tuple(shape[2:])
+
+    def _refuse(self, what: str) -> CheckpointError:
+        return CheckpointError(f'{self.path} {what}: give a graph of export-onnx')
+
+    def shape(self, name: str) -> list:
+        """Return the shape of an output as the graph declares it; [] if there is no such output."""
+        return self._declared.get(name, ('', []))[1]
+
+    def require(self, channels: int, outputs: Mapping[str, tuple[str, tuple]]) -> None:
+        """Check what the graph declares.
+
+        Args:
+            channels: Of the image.
+            outputs: The type and the shape of each; None is a size that the graph chooses.
+
+        Raises:
+            CheckpointError: It is something else.
+        """
+        if self.channels != channels:
+            raise self._refuse(f'takes images of {self.channels} channels, not {channels}')
+        if self.outputs != tuple(outputs):
+            names = ', '.join(self.outputs)
+            raise self._refuse(f'returns {names}, not {", ".join(outputs)}')
+        for name, (kind, shape) in outputs.items():
+            found_kind, found = self._declared[name]
+            fits = len(found) == len(shape) and _are_sizes(found)
+            if (
+                kind != found_kind
+                or not fits
+                or any(b not in (None, a) for a, b in zip(found, shape))
+            ):
+                wanted = ['any' if size is None else size for size in shape]
+                raise self._refuse(f'returns {name} as {found_kind} {found}, not {kind} {wanted}')
 
     @property
     def task(self) -> str | None:
@@ -75,11 +124,45 @@ class Graph:
     @property
     def classes(self) -> list[str]:
         """The name of each class."""
-        return json.loads(self.notes.get('classes', '[]'))
+        try:
+            found = json.loads(self.notes.get('classes', '[]'))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise self._refuse('has no list of names as classes in its metadata')
+        return found
+
+    def run(self, image: Tensor) -> list[np.ndarray]:
+        """Return the outputs for one image, (1, C, H, W), whatever they are.
+
+        Raises:
+            CheckpointError: It cannot be run.
+        """
+        try:
+            return self._session.run(None, {self._input.name: image.numpy()})
+        except Exception as error:
+            raise CheckpointError(f'{self.path} cannot be run: {_reason(error)}') from error
 
     def __call__(self, image: Tensor) -> list[Tensor]:
-        """Return the outputs for one image, (1, C, H, W)."""
-        found = self._session.run(None, {self._input.name: image.numpy()})
+        """Return the outputs as `run` does.
+
+        Raises:
+            CheckpointError: As there; or they are not what the graph declares, not finite, or no
+                classes.
+        """
+        found = self.run(image)
+        for (name, (_, shape)), value in zip(self._declared.items(), found):
+            if list(value.shape) != shape:
+                raise self._refuse(f'returns {name} of {list(value.shape)}, and declares {shape}')
+            if value.dtype.kind == 'f' and not np.isfinite(value).all():
+                raise CheckpointError(f'{self.path}: {name} has values that are NaN or infinite')
+            most = len(self.classes)
+            if self.task == 'segmentation':  # one class has the labels 0 and 1
+                most = max(most, 2)
+            if name == 'labels' and value.size and not 0 <= value.min() <= value.max() < most:
+                raise self._refuse(
+                    f'returns labels {value.min()} to {value.max()} of {most} classes'
+                )
         return [torch.from_numpy(value) for value in found]
 
     def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
@@ -104,3 +187,29 @@ class Graph:
             )
         padded = F.pad(inputs[None], (0, right, 0, below)).float()
         return [value.to(inputs.device) for value in self(given.restore(padded).cpu().contiguous())]
+
+
+def _foreign(model: Any) -> Iterator[str]:
+    """Yield what a graph of `export-onnx` does not have: it could run for ever, or read other files."""
+    from onnx import AttributeProto, TensorProto
+
+    yield from (
+        f'operators of {entry.domain}' for entry in model.opset_import if entry.domain not in OWN
+    )
+    yield from (f'a function, {function.name}' for function in model.functions)
+    for node in model.graph.node:
+        if any(one.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for one in node.attribute):
+            yield f'a graph inside, of {node.op_type}'
+        if node.domain not in OWN:
+            yield f'an operator of {node.domain}, {node.op_type}'
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield f'values in another file, {tensor.name}'
+
+
+def _are_sizes(shape: list) -> bool:
+    return all(isinstance(size, int) and size > 0 for size in shape)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
