@@ -227,7 +227,12 @@ def outputs_of_others():
     logits = np.zeros((1, 10, 48, 64), np.float32)
     wrong = (logits[:, :9], logits[0], logits.transpose(0, 1, 3, 2).copy(), logits * np.nan, logits.astype(np.int64))
     yield ExportedSegmentor, segmentor, dict(logits=logits), [dict(logits=value) for value in wrong]
-    yield ExportedClassifier, None, dict(scores=SCORES), [dict(scores=SCORES[:, :9]), dict(scores=np.inf * np.ones_like(SCORES))]
+    yield (
+        ExportedClassifier,
+        None,
+        dict(scores=SCORES),
+        [dict(scores=SCORES[:, :9]), dict(scores=np.inf * np.ones_like(SCORES))],
+    )
 
 
 def test_the_outputs_of_each_task(tmp_path):

@@ -179,6 +179,29 @@ def test_fixed_numbers_of_boxes_give_mmdetections_objects(pristine, tmp_path):
         assert (pasted != objects.masks).float().mean() < 1e-3
 
 
+def test_equal_scores_are_in_the_order_of_a_stable_sort(pristine, tmp_path, monkeypatch):
+    """MMDetection's own sort keeps no order of equal scores; made stable, it gives the same boxes."""
+    cfg = config_of('mask-rcnn', pristine)
+    model = init_model(cfg, weights_of(cfg, tmp_path), 'cpu')
+    for layer in (model.rpn_head.rpn_cls, model.roi_head.bbox_head.fc_cls):
+        layer.weight.data.zero_()
+        layer.bias.data.zero_()
+    model.roi_head.bbox_head.fc_cls.bias.data[:4] = 2  # above the threshold
+    model.roi_head.bbox_head.fc_reg.weight.data *= 20
+    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
+    sort = torch.Tensor.sort
+    monkeypatch.setattr(torch.Tensor, 'sort', lambda values, *args, **options: sort(
+        values, dim=options.get('dim', args[0] if args else -1), descending=options.get('descending', False),
+        stable=True))  # fmt: skip
+    image = torch.rand(1, 3, SIDE, 80, generator=torch.Generator().manual_seed(0)) * 255
+    with torch.no_grad():
+        boxes, scores, labels, _ = graph(image)
+        expected = graph.predicted(image)
+    assert len(scores.unique()) == 1 and len(labels.unique()) == 4
+    torch.testing.assert_close(boxes, expected[0], atol=1e-4, rtol=0)
+    assert torch.equal(scores, expected[1]) and torch.equal(labels, expected[2])
+
+
 def test_labels_are_the_classes_of_the_logits(pristine, tmp_path):
     """Those of two images larger than the window vote where windows overlap; predict runs the graph too."""
     cfg = config_of('segmenter', pristine)
@@ -289,8 +312,12 @@ def run_operator(module, *inputs):
 
 
 class Suppression(torch.nn.Module):
+    def __init__(self, by_place=False):
+        super().__init__()
+        self.by_place = by_place
+
     def forward(self, boxes, scores):
-        return best_boxes(boxes, scores, 0.5, 0.2, 12)
+        return best_boxes(boxes, scores, 0.5, 0.2, 12, self.by_place)
 
 
 class Sampling(torch.nn.Module):
@@ -312,9 +339,11 @@ def test_operators_compute_the_same():
 
     corners = random(3, 20, 2) * 30
     boxes = torch.cat([corners, corners + 5 + 20 * random(3, 20, 2)], -1)
-    for scores in (random(3, 20), random(3, 20) * 0.22):
-        (place, best), _ = run_operator(Suppression(), boxes, scores)
-        expected = best_boxes(boxes, scores, 0.5, 0.2, 12)
+    equal = (random(3, 20) * 4).ceil() / 4
+    cases = (random(3, 20), False), (equal, False), (equal, True), (random(3, 20) * 0.22, True)
+    for scores, by_place in cases:
+        (place, best), _ = run_operator(Suppression(by_place), boxes, scores)
+        expected = best_boxes(boxes, scores, 0.5, 0.2, 12, by_place)
         torch.testing.assert_close(best, expected[1])
         assert torch.equal(place[best > 0], expected[0][best > 0])
     assert (best == -1).any() and (best > 0).any()

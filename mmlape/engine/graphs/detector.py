@@ -121,7 +121,9 @@ class ExportedDetector(ExportedModel):
         certain = torch.stack(
             [nn.functional.pad(row, (0, most - len(row)), value=-1.0) for _, row in levels]
         )
-        place, best = best_boxes(boxes, certain, cfg.nms.iou_threshold, 0.0, cfg.max_per_img)
+        place, best = best_boxes(
+            boxes, certain, cfg.nms.iou_threshold, 0.0, cfg.max_per_img, by_place=False
+        )
         return boxes.flatten(0, 1)[place] * (best > 0)[:, None], best
 
     def _level(
@@ -155,7 +157,12 @@ class ExportedDetector(ExportedModel):
         boxes = head.bbox_coder.decode(starts, deltas.reshape(-1, 4), max_shape=size)
         boxes = boxes.view(-1, each, 4).transpose(0, 1).expand(len(scores), -1, -1).contiguous()
         place, best = best_boxes(
-            boxes, scores.contiguous(), cfg.nms.iou_threshold, cfg.score_thr, cfg.max_per_img
+            boxes,
+            scores.contiguous(),
+            cfg.nms.iou_threshold,
+            cfg.score_thr,
+            cfg.max_per_img,
+            by_place=True,
         )
         found = best > 0
         boxes = boxes.flatten(0, 1)[place] * found[:, None]

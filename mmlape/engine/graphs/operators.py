@@ -20,9 +20,11 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
 def best_boxes(
-    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int
+    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_place: bool
 ) -> tuple[Tensor, Tensor]:
     """Suppress overlapping boxes within each group, and return the best ones of all groups.
+
+    Of equal scores in a group, the first is the better one.
 
     Args:
         boxes: (G, N, 4), left, top, right, bottom.
@@ -30,6 +32,8 @@ def best_boxes(
         iou: Of two boxes that overlap more, the better one stays.
         least: Boxes need a higher score.
         count: How many boxes are returned.
+        by_place: Of equal scores in several groups, the place in the group decides, then the group;
+            else the group comes first.
 
     Returns:
         Places in (G * N), (count,), by falling score, and the scores; behind the last box places
@@ -45,13 +49,17 @@ def best_boxes(
             group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)]
         )
     places = torch.cat(kept)
+    if by_place:
+        places = places[(places % boxes.shape[1] * len(boxes) + places // boxes.shape[1]).argsort()]
     found = scores.flatten()[places]
     found, order = largest(torch.cat((found, found.new_full((count,), -1.0))), count)
     return torch.cat((places, places.new_zeros(count)))[order], found
 
 
 @best_boxes.register_fake
-def _(boxes: Tensor, scores: Tensor, iou: float, least: float, count: int) -> tuple[Tensor, Tensor]:
+def _(
+    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_place: bool
+) -> tuple[Tensor, Tensor]:
     return scores.new_empty(count, dtype=torch.long), scores.new_empty(count)
 
 
@@ -64,7 +72,7 @@ def translations() -> dict[Callable, Callable]:
     }
 
 
-def _best_boxes(boxes, scores, iou: float, least: float, count: int):
+def _best_boxes(boxes, scores, iou: float, least: float, count: int, by_place: bool):
     """Write NonMaxSuppression with the groups as its batch, and TopK over what is left and ``count`` empty boxes."""
     from onnxscript import opset18 as op
 
@@ -79,6 +87,10 @@ def _best_boxes(boxes, scores, iou: float, least: float, count: int):
     )  # rows of group, 0, place in the group
     group, place = (op.Gather(kept, op.Constant(value_int=column), axis=1) for column in (0, 2))
     places = op.Add(op.Mul(group, limit), place)
+    if by_place:
+        rank = op.Add(op.Mul(place, op.Constant(value_ints=[boxes.shape[0]])), group)
+        _, order = op.TopK(rank, op.Shape(rank), largest=0)
+        places = op.Gather(places, order)
     found = op.Gather(op.Reshape(scores, [-1]), places)
     found = op.Concat(found, op.Constant(value_floats=[-1.0] * count), axis=0)
     best, order = op.TopK(found, op.Constant(value_ints=[count]))

@@ -58,17 +58,17 @@ class Graph:
         options.log_severity_level = 4
         options.intra_op_num_threads = torch.get_num_threads()
         try:
-            model = onnx.load(path, load_external_data=False)
-            foreign = next(_foreign(model), '')
-            session = foreign or onnxruntime.InferenceSession(
+            foreign = next(_foreign(onnx.load(path, load_external_data=False)), None)
+        except Exception as error:
+            raise self._unreadable(error) from error
+        if foreign:
+            raise self._refuse(f'has {foreign}')
+        try:
+            session = onnxruntime.InferenceSession(
                 str(path), options, providers=['CPUExecutionProvider']
             )
         except Exception as error:  # onnxruntime has types of its own for each fault
-            raise CheckpointError(
-                f'{path} is no graph that onnxruntime can run: {_reason(error)}'
-            ) from error
-        if foreign:
-            raise self._refuse(f'has {foreign}')
+            raise self._unreadable(error) from error
         self._session = session
         self.notes: dict[str, str] = session.get_modelmeta().custom_metadata_map
         self._declared = {one.name: (one.type, one.shape) for one in session.get_outputs()}
@@ -82,6 +82,10 @@ class Graph:
             raise self._refuse(f'takes {self._input.type} {shape}, not one image of one size')
         self.channels: int = shape[1]
         self.size: Grid = tuple(shape[2:])
+
+    def _unreadable(self, error: Exception) -> CheckpointError:
+        reason = _reason(error)
+        return CheckpointError(f'{self.path} is no graph that onnxruntime can run: {reason}')
 
     def _refuse(self, what: str) -> CheckpointError:
         return CheckpointError(f'{self.path} {what}: give a graph of export-onnx')
