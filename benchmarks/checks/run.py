@@ -18,10 +18,13 @@ import torch
 
 from benchmarks.checks import Check, Found, Options
 from benchmarks.checks.training import RECIPES
+from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.files import read_json
 
 CHANGES = ('model.backbone.init_cfg=None',)
 QUICK = ('--shorten', '0.02')
+SHORTER = ('train_cfg.max_iters=4', 'train_cfg.val_interval=2', 'param_scheduler.0.end=2', 'param_scheduler.1.begin=2')
+"""The same of `multi-seed`."""
 BELOW = 0.7
 """The share of the CPU's metric that the GPU's must have: short runs vary by their roundings."""
 
@@ -131,14 +134,14 @@ def _iteration(work_dir: Path) -> int | None:
 
 def _last_state(work_dir: Path) -> dict[str, torch.Tensor]:
     name = Path((work_dir / 'last_checkpoint').read_text().strip()).name
-    return torch.load(work_dir / name, map_location='cpu', weights_only=True)['state_dict']
+    return state_dict_of(read_checkpoint(work_dir / name), name)
 
 
 def _seeds(options: Options) -> Found:
     folder = Path(options.scratch) / 'seeds'
     _, config, *_, changes, root, weights = _words(options, 'Segmenter', folder)
     started = time.monotonic()
-    shorter = ('train_cfg.max_iters=4',) if options.quick else ()
+    shorter = SHORTER if options.quick else ()
     seeds = ('--seeds', 1, 2, 3, '--parallel', 3, '--work-dir', folder)
     command(options, 'multi-seed', config, *seeds, changes, root, weights, *shorter)
     seconds = time.monotonic() - started
