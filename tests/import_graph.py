@@ -64,6 +64,7 @@ CORE: dict[str, Packages | None] = {
     **dict.fromkeys(('files', 'mim'), Packages((), ('yaml',))),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
     'checkpoint.download': Packages(('torch',), ('huggingface_hub',)),
+    'checkpoint.gate': Packages(('torch',), ('mmengine',)),
     'checkpoint.hub': Packages((), ('huggingface_hub',)),
     'checkpoint.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
     'determinism': Packages(('torch',)),

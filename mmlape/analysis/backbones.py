@@ -7,12 +7,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from mmlape.checkpoint import load_backbone, read_checkpoint
+from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint.gate import building
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
+from mmlape.engine.stored_config import config_of_run
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.mim import PREFIX
 from mmlape.models.base.backbone import BaseBackbone
@@ -75,8 +78,13 @@ def open_model(
     with quiet_logger():
         if config is None:
             model = _from_checkpoint(checkpoint, grid)
+        elif Path(text).is_dir():
+            cfg = config_of_run(config, cfg_options)
+            with building(checkpoint, state_dict_of(read_checkpoint(checkpoint), checkpoint)):
+                model = _from_config(cfg, config, checkpoint, untrained, grid)
         else:
-            model = _from_config(config, checkpoint, cfg_options, untrained, grid)
+            cfg = load_config(config, list(cfg_options or ()))
+            model = _from_config(cfg, config, checkpoint, untrained, grid)
     parts = [re.split(r'/|::', named)[-1].removesuffix('.py')] if named else []
     if checkpoint:
         parts.append(Path(checkpoint).stem)
@@ -97,13 +105,12 @@ def files_of_run(folder: Path) -> tuple[str, str]:
 
 
 def _from_config(
+    cfg: Config,
     path: str,
     checkpoint: str | None,
-    cfg_options: Sequence[str] | None,
     untrained: bool,
     grid: Grid | None,
 ) -> BaseBackbone:
-    cfg = load_config(path, list(cfg_options or ()))
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     model = MODELS.build(backbone) if backbone else None
@@ -126,7 +133,8 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build the model that a file records, or whose names and shapes it has."""
     backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
-    model = MODELS.build(config)
+    with building(f'checkpoint {path}', weights.tensors):
+        model = MODELS.build(config)
     report = load_backbone(model, path, grid=grid, strict=False)
     left = [
         name

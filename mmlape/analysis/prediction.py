@@ -19,8 +19,10 @@ from torch import nn
 from mmlape.analysis.drawing import draw_sample
 from mmlape.analysis.images import ImageLike, find_images, to_array
 from mmlape.analysis.inference import init_model, predict_batch
-from mmlape.checkpoint.plain_config import read_plain
-from mmlape.checkpoint.reading import read_checkpoint
+from mmlape.checkpoint import read_checkpoint, state_dict_of
+from mmlape.checkpoint.gate import building
+from mmlape.engine.graphs import SUFFIX
+from mmlape.engine.stored_config import config_of_checkpoint, config_of_run
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.runs.record import RECORD, checkpoints, read_record
 
@@ -284,23 +286,20 @@ def load(
         ConfigError: The folder is no run, or the config cannot be used.
         CheckpointError: There are no weights, or they are not this model's.
     """
-    config, weights = _find(run, checkpoint)
-    return Model(init_model(config, weights, device, cfg_options), Path(weights))
-
-
-def _find(
-    run: str | Path | Config,
-    checkpoint: str | Path | None,
-) -> tuple[str | Path | Config, str | Path]:
-    """Return the config and the checkpoint."""
+    weights: str | Path
     if isinstance(run, str | Path) and Path(run).is_dir():
-        return _config_of(Path(run)), checkpoint or _weights_of(Path(run))
-    if isinstance(run, str | Path) and Path(run).suffix == '.pth' and checkpoint is None:
-        return _stored_config(run), run
-    if checkpoint is None:
+        cfg, weights = config_of_run(_config_of(Path(run))), checkpoint or _weights_of(Path(run))
+    elif isinstance(run, str | Path) and Path(run).suffix == '.pth' and checkpoint is None:
+        cfg, weights = config_of_checkpoint(run), run
+    elif checkpoint is not None:
+        return Model(init_model(run, checkpoint, device, cfg_options), Path(checkpoint))
+    else:
         name = run.filename if isinstance(run, Config) else run
         raise ConfigError(f'{name} is no folder of a run: give a checkpoint with the config')
-    return run, checkpoint
+    is_graph = Path(weights).suffix == SUFFIX
+    tensors = {} if is_graph else state_dict_of(read_checkpoint(weights, mmap=True), weights)
+    with building(run, tensors):
+        return Model(init_model(cfg, weights, device, cfg_options), Path(weights))
 
 
 def _config_of(folder: Path) -> Path:
@@ -328,14 +327,3 @@ def _weights_of(folder: Path) -> Path:
             f'{folder} has no checkpoint yet: train further, or give one of another run'
         )
     return found[0]
-
-
-def _stored_config(checkpoint: str | Path) -> Config:
-    """Return the config in a checkpoint, without running it."""
-    meta = read_checkpoint(str(checkpoint)).get('meta')
-    text = meta.get('cfg') if isinstance(meta, dict) else None
-    if not isinstance(text, str):
-        raise ConfigError(
-            f'{checkpoint} holds no config: give the config first and this file as checkpoint'
-        )
-    return Config(read_plain(text, checkpoint))

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -147,7 +148,8 @@ def _head_alone(
         or 'no released model of ours is of such a file',
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
-        'to load it': f"mmlape test CONFIG {path}, where CONFIG's model.backbone.init_cfg names the backbone's file",
+        'to load it': f'mmlape test CONFIG {shlex.quote(str(path))}, where '
+        "CONFIG's model.backbone.init_cfg names the backbone's file",
         'notes': 'the backbone leaves no trace in the file but its width',
     }
 
@@ -159,6 +161,8 @@ def _count(tensors: dict[str, Tensor]) -> int:
 
 def _call(options: dict) -> str:
     """Write ``dict(...)`` as in a configuration."""
+    if not all(str(key).isidentifier() for key in options):
+        return repr(options)
     parts = (
         f'{key}={_call(value) if isinstance(value, dict) else repr(value)}'
         for key, value in options.items()

@@ -69,6 +69,7 @@ class Weights:
     recorded: dict[str, Any] = field(default_factory=dict)
     normalisation: Normalisation | None = None  # of the images; None if it is unknown
     config: str = ''  # the text of the configuration in the file
+    path: str = ''  # of the file, for messages
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the layout
 
     @property
@@ -167,6 +168,7 @@ def recognise(
                 metadata.normalisation or layout.normalisation,
             )
             weights.config, weights.arguments = stored_config(content), layout.arguments
+            weights.path = str(path)
             return weights
     names = (
         ', '.join(dict.fromkeys(layout.name for layout in layouts))

@@ -12,7 +12,7 @@ from typing import Any
 
 from mmlape.errors import CheckpointError
 
-LARGEST = 10_000_000  # bytes; the largest config of a recipe has 30,000
+LARGEST = 2_000_000  # bytes; the largest config of a recipe has 30,000
 WIDTH = 100
 _SIZE = 1 << 63  # of an integer that torch and NumPy take
 
@@ -78,6 +78,8 @@ def _value(node: ast.AST) -> Any:
             return {_key(key, node): _value(value) for key, value in zip(keys, values)}
         case ast.Call(func=ast.Name(id='dict'), args=[], keywords=entries):
             return {_key(entry.arg, entry): _value(entry.value) for entry in entries}
+        case ast.Call(func=ast.Name(id='dict'), args=[ast.Dict() as items], keywords=[]):
+            return _value(items)  # as MMEngine writes keys that are no names
     raise _NotPlainError(node)
 
 

@@ -31,6 +31,9 @@ FREE_BYTES = 64 * 2**20
 """An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to
 ``FREE_BYTES``."""
 
+MAX_TENSORS, MAX_NAME = 20_000, 300
+"""The largest models with public weights have some thousand tensors, and names of 100 characters."""
+
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -219,6 +222,11 @@ def trust_checkpoints() -> None:
     log(f'--trust-checkpoint: {TRUST_MEANING}', logging.WARNING)
 
 
+def is_trusted() -> bool:
+    """Check whether `trust_checkpoints` was called."""
+    return _trusted
+
+
 def _safe_globals() -> list:
     """Return the classes that are stored beside tensors.
 
@@ -349,7 +357,16 @@ def averages_only(content: Mapping) -> bool:
 
 
 def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> None:
-    """Raise CheckpointError for tensors that are not dense, or hold far more values than the file has for them."""
+    """Raise CheckpointError for tensors that are not dense, or hold far more values than the file has for them.
+
+    Also for more tensors, and longer names, than any model has: what follows looks at each many times.
+    """
+    longest = max(map(len, tensors))
+    if len(tensors) > MAX_TENSORS or longest > MAX_NAME:
+        raise CheckpointError(
+            f'checkpoint {path}: refused, it has {len(tensors):,} tensors with names of up to '
+            f'{longest:,} characters; models of {MAX_TENSORS:,} with {MAX_NAME} are read'
+        )
     seen: set[int] = set()
     stored = declared = 0
     for name, value in tensors.items():

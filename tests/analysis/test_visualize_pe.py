@@ -5,6 +5,7 @@ import pytest
 import tiny
 import torch
 from checkpoint_helpers import run_file
+from mmengine.config import Config
 from model_helpers import cvt, randomise, vit
 from PIL import Image
 
@@ -291,6 +292,7 @@ def test_command_says_what_is_missing(tmp_path):
     with pytest.raises(CheckpointError, match='not the folder of a run'):
         open_model(str(tmp_path))
     (tmp_path / 'm.pth').rename(tmp_path / 'iter_3.pth')
+    Config.fromfile(config).dump(config)  # as a run does
     assert open_model(str(tmp_path))[0] == open_model(str(tmp_path / 'iter_3.pth'))[0] == 'tiny, iter_3'
     assert open_model(str(config), untrained=True)[0] == 'tiny, untrained'
     config.write_text(config.read_text().replace('nowhere.pth', str(tmp_path / 'iter_3.pth')))

@@ -8,10 +8,12 @@ An adapter has no state. Methods get the class of the backbone (``kind``) where 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from mmlape.checkpoint import gate
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.load_report import summary_of_resized
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
@@ -29,6 +31,7 @@ from mmlape.log import log
 from mmlape.models.base.fitting import fit_pe_norms, fit_table, norm_place, resize_inside
 from mmlape.models.base.tensor_names import Description, TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
+from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.models.names import parameters
 from mmlape.models.position import has_norms_in, joinings
 
@@ -102,9 +105,10 @@ class CheckpointAdapter:
         It is the one that the file records, or the first candidate of the same names and shapes: of ``candidates``,
         then of the models that have a name. ``Match.model`` is None where the file records it.
         """
+        weights = replace(weights, recorded=_admitted(weights.recorded, weights))
         recorded = self.recorded(kind, weights)
         if recorded:
-            return Match('', recorded, None)
+            return Match('', _admitted(recorded, weights), None)
         every = (*candidates, *self.candidates(kind, weights))
         for other_grid in (False, True):  # AugReg's ViTs are DeiT's for larger images
             for candidate in every:
@@ -399,6 +403,12 @@ class CheckpointAdapter:
                 )
                 resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
         return out
+
+
+def _admitted(values: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
+    """Return what a file says of its model, if a model may be built of it."""
+    known = (*NORMS, *ACTIVATIONS)
+    return gate.admit(values, f'checkpoint {weights.path}', known=known)
 
 
 def _printable(record: Mapping[str, Any]) -> dict[str, Any]:

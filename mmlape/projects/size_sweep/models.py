@@ -10,6 +10,7 @@ from mmlape.analysis.backbones import files_of_run
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import shorten
 from mmlape.engine.config import config_name, load_config
+from mmlape.engine.stored_config import config_of_run
 from mmlape.errors import CheckpointError, ConfigError, DataError
 from mmlape.runs.run import Run, read_arms
 from mmlape.studies.study_file import is_study, read_study
@@ -22,6 +23,7 @@ class Trained(NamedTuple):
     name: str  # of its own, and of its folder
     cfg: Config
     checkpoint: str
+    of_run: bool = False  # whether the config is the one in the run's folder
 
 
 def read_models(
@@ -96,7 +98,7 @@ def _finished(
         config, checkpoint = files_of_run(run.folder)
         own = run.folder.name  # seed_N, or that of the arm for a run without seeds
         name = arm if own == Path(arm).name else f'{arm}/{own}'
-        yield Trained(arm, name, load_config(config, cfg_options), checkpoint)
+        yield Trained(arm, name, config_of_run(config, cfg_options), checkpoint, True)
 
 
 def _of_pairs(

@@ -10,7 +10,7 @@ import functools
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from mmengine.config import Config
 
 import mmlape
+from mmlape.checkpoint import read_checkpoint, state_dict_of
+from mmlape.checkpoint.gate import limited
 from mmlape.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.datasets.retarget import reroot
 from mmlape.datasets.sources import iter_unwrapped
@@ -221,10 +223,19 @@ def sweep(
             wanted = json.dumps(known, default=str)
             if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
                 print(f'{model.name}: size {size:g}, {number} of {len(sizes)}')
-                test(resized, model.checkpoint, file.parent, out=file)
+                with _limited(model):
+                    test(resized, model.checkpoint, file.parent, out=file)
                 stamp.write_text(wanted)
         metrics[size] = parse_json(file.read_text())['metrics']
     return metrics
+
+
+def _limited(model: Trained) -> AbstractContextManager:
+    """Bound the model of a config that no user has named by the size of its file."""
+    if not model.of_run:
+        return nullcontext()
+    content = read_checkpoint(model.checkpoint, mmap=True)
+    return limited(model.checkpoint, state_dict_of(content, model.checkpoint))
 
 
 @contextmanager

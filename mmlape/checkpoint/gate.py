@@ -1,0 +1,287 @@
+"""The gate for what no user has written: configs in checkpoints and in folders of runs, and descriptions of models.
+
+Nothing is built from such values before `admit` has returned them: a type is a name that a registry
+holds, all else are numbers and words. So none of them is imported, called, evaluated or opened.
+"""
+
+import contextlib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules import module as registration
+
+from mmlape.checkpoint import reading
+from mmlape.errors import CheckpointError, MMLaPEError, failed_import, shown
+from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
+
+SCOPES = ('mmengine', 'mmdet', 'mmseg', 'mmpretrain', 'mmlape')
+"""Packages whose registries are asked, and imported for that."""
+OUTSIDE = (
+    'mmdet.datasets.transforms.text_transformers',
+    'mmdet.models.dense_heads.atss_vlfusion_head',
+    'mmdet.models.language_models',
+    'mmdet.models.task_modules.tracking',
+    'mmlape.projects.lit.pretrained',
+    'mmpretrain.models.classifiers.hugging_face',
+    'mmpretrain.models.heads.vqa_head',
+    'mmpretrain.models.multimodal',
+    'mmpretrain.models.retrievers',
+    'mmpretrain.models.selfsup',
+    'mmpretrain.models.utils.huggingface',
+    'mmpretrain.models.utils.tokenizer',
+    'mmpretrain.models.utils.vector_quantizer',
+    'mmseg.models.backbones.vpd',
+    'mmseg.models.text_encoder',
+)
+"""Modules whose classes open what a word names, on a hub or here, or evaluate it."""
+WORDS = (
+    'RoIAlign', 'RoIPool', 'conv', 'dilation', 'nms', 'nms_match', 'none', 'offset', 'patch', 'soft_nms',
+)  # fmt: skip
+"""Values of ``type`` that are in no registry."""
+LEFT_OUT = (
+    'batch_augments', 'checkpoint', 'init_cfg', 'load_from', 'outfile_prefix', 'output_dir', 'pretrained',
+    'teacher_checkpoint', 'train_cfg',
+)  # fmt: skip
+"""Keys that name initial weights or files to write, or that only training reads."""
+SPECIAL = ('_base_', '_delete_', 'custom_imports')
+"""Keys to which MMEngine gives a meaning."""
+TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
+"""Keys whose lists hold any text."""
+SIDES = ('crop_size', 'img_size', 'scale', 'size')
+"""Keys of numbers of pixels."""
+MAX_DEPTH, MAX_VALUES, MAX_TEXT = 40, 200_000, 1000
+MAX_SIDE, MAX_INTEGER, MAX_NUMBER = 2**14, 2**18, 1e9
+FREE_PARTS, FREE_VALUES = 50_000, 2**28
+"""Layers and tensors, and values in them, that a model may have beyond its file, such as a teacher."""
+
+_TYPE = re.compile(r'((\w+\.)?[A-Za-z_]|torchvision/)[\w-]*')
+_WORD = re.compile(r'[A-Za-z_][\w+-]*')
+_NAME_OF_TIMM = re.compile(r'\w+(\.\w+)?')  # without the colon of 'hf-hub:' and 'local-dir:'
+_SPELT = {
+    'arch': re.compile(r'\w[\w/+-]*'),
+    'model_name': _NAME_OF_TIMM,
+    'timm_model': _NAME_OF_TIMM,
+}
+"""Words of another spelling, by their key."""
+_PATH = re.compile(r'(?!.*\.(npy|npz|pickle|pkl|pt|pth|py|ya?ml)$)[^:\x00-\x1f]*')
+"""A path on this machine, of a file that no reader unpickles or runs."""
+
+
+def admit(
+    values: Mapping[str, Any],
+    where: object,
+    registries: Collection[str] = ('MODELS',),
+    scope: str = 'mmengine',
+    known: Collection[str] = (),
+    paths: bool = False,
+) -> dict[str, Any]:
+    """Return the values of a config or of a description as they may be built: None at the keys of ``LEFT_OUT``.
+
+    After ``trust_checkpoints`` everything is returned as it is.
+
+    Args:
+        values: Of a file, or of the folder of a run.
+        where: What messages begin with.
+        registries: Names of MMEngine's registries that hold the types, beside those of this package.
+        scope: Of the types without a scope.
+        known: More types.
+        paths: Whether texts may be paths of data, as those of datasets and metrics.
+
+    Raises:
+        CheckpointError: For a type that no registry holds, a value that is more than a number or a
+            word, and numbers that no model has; the message names the key.
+    """
+    if reading.is_trusted():
+        return dict(values)
+    try:
+        return _Gate(registries, known).mapping(values, (), (scope,), paths)
+    except _RefusedError as refused:
+        raise CheckpointError(
+            f'{where}: refused, {refused}; give a config of your own with the weights, or, if you '
+            'trust the source of the file, pass --trust-checkpoint'
+        ) from None
+
+
+class _RefusedError(Exception):
+    """A value is not admitted."""
+
+    def __init__(self, place: tuple[str, ...], reason: str):
+        super().__init__(f'{".".join(place)[-100:] or "it"} {reason}')
+
+
+class _Gate:
+    """Checks the values of one config; ``place`` are the keys above a value."""
+
+    def __init__(self, registries: Collection[str], known: Collection[str]):
+        self.registries, self.known, self.count = registries, known, 0
+
+    def mapping(
+        self, node: Mapping, place: tuple[str, ...], scopes: tuple[str, ...], paths: bool
+    ) -> dict[str, Any]:
+        """Return a dict; ``scopes`` are those in which a type without one is looked up."""
+        own = node.get('_scope_', scopes[0])
+        if own not in SCOPES:
+            raise _RefusedError((*place, '_scope_'), f'is {_brief(own)}, which has no models here')
+        out = {}
+        for key, value in node.items():
+            if not isinstance(key, str) or not _WORD.fullmatch(key) or key in SPECIAL:
+                raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
+            left_out = key in LEFT_OUT
+            out[key] = None if left_out else self.value(value, (*place, key), (own, *scopes), paths)
+        return out
+
+    def value(
+        self, value: Any, place: tuple[str, ...], scopes: tuple[str, ...], paths: bool
+    ) -> Any:
+        """Return a value of any kind."""
+        self.count += 1
+        if self.count > MAX_VALUES or len(place) > MAX_DEPTH:
+            raise _RefusedError(place[:5], 'has more values, or deeper ones, than any model')
+        if place[-1] == 'type':
+            self.check_type(value, place, scopes)
+        elif isinstance(value, Mapping):
+            return self.mapping(value, place, scopes, paths)
+        elif isinstance(value, list | tuple):
+            paths = paths and not place[-1].endswith('pipeline')
+            return type(value)(self.value(item, (*place, ''), scopes, paths) for item in value)
+        elif isinstance(value, str):
+            _check_text(value, place, paths)
+        elif isinstance(value, int | float):  # True and False among them
+            _check_number(value, place)
+        elif value is not None:
+            raise _RefusedError(place, f'is a {type(value).__name__}, no plain value')
+        return value
+
+    def check_type(self, name: Any, place: tuple[str, ...], scopes: tuple[str, ...]) -> None:
+        """Check that a registry holds a type."""
+        if not isinstance(name, str) or not _TYPE.fullmatch(name):
+            raise _RefusedError(place, f'is {_brief(name)}, no name of a type')
+        if name in WORDS or name in self.known:
+            return
+        found = find_type(name, self.registries, scopes)
+        if found is None:
+            raise _RefusedError(
+                place, f'is {_brief(name)}, which no registry holds (is its module imported?)'
+            )
+        if getattr(found, '__module__', '').startswith(OUTSIDE):
+            raise _RefusedError(place, f'is {_brief(name)}, which opens what its values name')
+
+
+def find_type(name: str, registries: Collection[str], scopes: Collection[str]) -> Any:
+    """Return what is registered under a name; None if nothing is.
+
+    MMEngine would import whatever a name with dots, or of no entry, says.
+    """
+    scope, _, plain = name.rpartition('.')
+    if scope in ('', 'mmlape'):
+        for kinds in (BACKBONES, POSITION_ENCODINGS, JOININGS):
+            if found := kinds.get(plain):
+                return found
+    if scope and scope not in SCOPES:
+        return None
+    try:
+        from mmengine import registry as root
+    except ImportError:
+        return None
+    for own in dict.fromkeys([scope] if scope else scopes):
+        with contextlib.suppress(ImportError):
+            import_module(f'{own}.registry')
+        for key in registries:
+            parent = getattr(root, key)
+            registry = parent if own == 'mmengine' else parent.children.get(own)
+            while registry is not None:
+                if found := _entry(registry, plain):
+                    return found
+                registry = registry.parent
+    return None
+
+
+def _entry(registry: Any, name: str) -> Any:
+    registry.import_from_location()
+    for location in registry._locations:  # of ours, which import a name on its first use
+        module = import_module(location)
+        if location.startswith('mmlape.') and name in getattr(module, '__all__', ()):
+            getattr(module, name)
+    return registry.module_dict.get(name)
+
+
+def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
+    if len(value) > MAX_TEXT:
+        raise _RefusedError(place, f'is a text of {len(value):,} characters')
+    if place[-1] == '' and not TEXTS.isdisjoint(place):
+        return
+    pattern = _SPELT.get(place[-1], _WORD)
+    if (paths and TEXTS.isdisjoint(place)) or place[-1] == 'vocab_file':
+        pattern = _PATH
+    if value and not pattern.fullmatch(value):
+        raise _RefusedError(place, f'is {_brief(value)}, which could name a file or an address')
+
+
+def _check_number(value: float, place: tuple[str, ...]) -> None:
+    named = next((key for key in reversed(place) if key), '')
+    most = MAX_SIDE if named in SIDES else MAX_INTEGER if isinstance(value, int) else MAX_NUMBER
+    if not -most <= value <= most:  # NaN, too
+        raise _RefusedError(place, f'is {_brief(value)}, and {most:,.0f} the most that is built')
+
+
+def _brief(value: object) -> str:
+    text = f'a {type(value).__name__}' if isinstance(value, Mapping | list | tuple) else repr(value)
+    return text if len(text) <= 80 else f'{text[:77]}...'
+
+
+@contextlib.contextmanager
+def limited(where: object, tensors: Mapping[str, Any]) -> Iterator[None]:
+    """Refuse, before its memory is taken, a model that is far larger than its file.
+
+    Args:
+        where: What messages begin with.
+        tensors: Of the file.
+
+    Raises:
+        CheckpointError: If a model is built inside the block that has far more layers, tensors or
+            values.
+    """
+    sizes = [value.numel() for value in tensors.values() if isinstance(value, Tensor)]
+    parts, values = FREE_PARTS + 20 * len(sizes), FREE_VALUES + 2 * sum(sizes)
+
+    def count(module: nn.Module, name: str, part: Any) -> None:
+        nonlocal parts, values
+        parts -= 1
+        values -= part.numel() if isinstance(part, Tensor) else 0
+        if min(parts, values) < 0 and not reading.is_trusted():
+            raise CheckpointError(
+                f'{where}: refused, its config is of a far larger model than its weights; give a '
+                'config of your own with them'
+            )
+
+    with contextlib.ExitStack() as stack:
+        for register in (
+            registration.register_module_parameter_registration_hook,
+            registration.register_module_buffer_registration_hook,
+            registration.register_module_module_registration_hook,
+        ):
+            stack.callback(register(count).remove)
+        yield
+
+
+@contextlib.contextmanager
+def building(where: object, tensors: Mapping[str, Any]) -> Iterator[None]:
+    """Build a model from admitted values, which may still not fit each other; see `limited`.
+
+    Raises:
+        CheckpointError: For whatever the values make the block raise.
+    """
+    try:
+        with limited(where, tensors):
+            yield
+    except MMLaPEError:
+        raise
+    except Exception as error:
+        if failed_import(error):
+            raise
+        raise CheckpointError(
+            f'{where}: its config builds no model that works ({shown(error)})'
+        ) from error

@@ -1,0 +1,350 @@
+"""Nothing in a file or in the folder of a run, which others may have made, runs code, imports a module or calls out.
+
+Each hostile value fires once --trust-checkpoint switches the gate off, and is refused in one line without it.
+"""
+
+import argparse
+import contextlib
+import copy
+import functools
+import http.server
+import json
+import shutil
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+import tiny
+import torch
+from each import each
+from mmengine.config import Config
+from safetensors.torch import save_file
+from yapf.yapflib import yapf_api
+
+import mmlape
+from mmlape.analysis.backbones import open_model
+from mmlape.checkpoint import gate, reading
+from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.cli import main
+from mmlape.commands import COMMANDS, fill_parser
+from mmlape.engine.config import load_config
+from mmlape.engine.optim import build_model
+from mmlape.engine.stored_config import config_of_run
+from mmlape.errors import MMLaPEError
+
+RESIZE = "\ntest_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"
+FIRE = {'type': 'os.system', 'command': 'touch canary'}
+HUB = {'type': 'mmlape.TimmViT', 'model_name': 'hf-hub:nobody/nothing'}
+SPY = "open('canary', 'w').close()\n"
+# what is put into a config of a segmentor, by the dotted key
+OF_CONFIGS = {
+    'model': FIRE,
+    'model._scope_': 'spy',
+    'model.backbone': FIRE,
+    'model.backbone.act_cfg': FIRE,
+    'model.backbone.norm_cfg': {'type': 'spy.Norm'},
+    'model.data_preprocessor': FIRE,
+    'model.decode_head.act_cfg': {'type': 'spy.Act'},
+    'model.decode_head.loss_decode': {'type': 'spy'},
+    'model.decode_head.norm_cfg': {'type': 'spy.Norm'},
+    'model.decode_head.sampler': {'type': 'spy.Sampler'},
+    'model.neck': {'type': 'subprocess.getoutput', 'cmd': 'touch canary'},
+    'test_dataloader.dataset': {'type': 'spy.Data', 'pipeline': []},
+    'test_dataloader.dataset.pipeline': [FIRE],
+    'model.backbone ': HUB,
+    'model.neck ': {'type': 'mmpretrain.HuggingFaceClassifier', 'model_name': 'nothing', 'pretrained': True},
+    'model.auxiliary_head': {'type': 'mmpretrain.AutoModelForCausalLM', 'name_or_path': 'nobody/nothing'},
+}
+QUIET = [
+    'model.neck  of a config', 'model.auxiliary_head of a config',  # without transformers, which is not installed here
+    'a template',  # of MMEngine, which stops at it
+    'config.pe_type of a record',  # which has a registry of its own
+]  # fmt: skip
+"""Values that do not fire by themselves."""
+# what is put into the record of a backbone
+OF_RECORDS = {
+    'config.act_cfg': FIRE,
+    'config.norm_cfg': {'type': 'spy.Norm'},
+    'config ': HUB,
+    'timm_model ': HUB['model_name'],
+    'config.pe_type': [{'type': 'spy.PE'}],
+}
+OTHER = '--cfg-options model.backbone.arch.embed_dims=64'  # so that the file is read, and not exported
+# each command that reads files or folders of others: its line, and what is put into the place of {}
+FILES, RUNS = ('pth', 'safetensors'), ('run',)
+WALK = {
+    'checkpoint average': ('{} {} --out out.pth', FILES),
+    'checkpoint convert': ('{} out.pth --to mmlape', FILES),
+    'checkpoint inspect': ('{}', (*FILES, 'address')),
+    'checkpoint publish': ('{} out.pth', (*FILES, 'pth in a run')),
+    'export-onnx': (f'config.py {{}} --size 32 --out x.onnx {OTHER}', ('pth',)),
+    'few-shot': ('config.py {} --work-dir out', ('pth',)),
+    'image-demo': ('data/images/validation/0.png config.py {} --out x.png', FILES),
+    'plot-grad-norms': ('{} --out x.png', RUNS),
+    'predict': ('{} data/images/validation --out out', ('pth', 'dict', 'address', 'run')),
+    'report': ('{} --out out', RUNS),
+    'sample-size': ('{} --difference 1', RUNS),
+    'size-sweep': ('{} --sizes 32 --out out', RUNS),
+    'status': ('{}', RUNS),
+    'test': ('config.py {} --work-dir out', FILES),
+    'train': ('config.py --resume {} --work-dir out', ('pth',)),
+    'visualize-pe': ('{} --out out', (*FILES, 'address', 'run')),
+}
+NOT_WALKED = {
+    'checkpoint pull': 'opens a repository that the user names, see test_pulled.py',
+    'checkpoint push': 'publishes, see test_hub.py',
+    'vtab': 'starts `train` from a file',
+}
+READS = {'checkpoint', 'file', 'files', 'models', 'src', 'trained', 'work_dir', 'work_dirs'}
+"""Positional arguments that name files or folders of others."""
+
+
+@pytest.fixture(scope='module')
+def good(tmp_path_factory):
+    """A small segmentor: its folder with data and config, its weights and what they record."""
+    folder = tmp_path_factory.mktemp('good')
+    data = tiny.write_data(folder / 'data', train=1, val=2)
+    cfg = load_config(tiny.write_config(folder, data, RESIZE, 'config'))
+    model = build_model(cfg)
+    return SimpleNamespace(folder=folder, cfg=cfg, weights=model.state_dict(), record=metadata_of(model).plain())
+
+
+@pytest.fixture
+def world(good, tmp_path, monkeypatch):
+    """A working folder with a module that tells when it is imported, and the hosts that are asked for."""
+    asked = []
+
+    def refuse(host, *args, **kwargs):
+        if host not in ('127.0.0.1', b'127.0.0.1'):
+            asked.append(host)
+            raise OSError(f'{host} is asked for')
+        return resolve(host, *args, **kwargs)
+
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, 'getaddrinfo', refuse)
+    monkeypatch.setattr(huggingface_hub, 'hf_hub_download', refuse)  # it would try for half a minute
+    monkeypatch.setattr(yapf_api, 'FormatCode', lambda text, **options: (text, True))  # it takes seconds
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+    Path('spy.py').write_text(SPY)
+    for name in ('data', 'config.py'):
+        Path(name).symlink_to(good.folder / name)
+    return asked
+
+
+def put(values, place, value):
+    """Return a copy of nested dicts with a value at a dotted key."""
+    values = copy.deepcopy(values)
+    *parts, last = place.strip().split('.')
+    node = functools.reduce(lambda inner, part: inner[part], parts, values)
+    node[last] = value
+    return values
+
+
+def write(form, good, text=None, record=None, classes=tiny.CLASSES, prefix=''):
+    """Write a file, or the folder of a run, that holds a config and a record of the backbone."""
+    text = good.cfg.pretty_text if text is None else text
+    record = good.record if record is None else record
+    weights = {
+        prefix + name.removeprefix('backbone.' if prefix else ''): value for name, value in good.weights.items()
+    }
+    if form == 'safetensors':
+        save_file(weights, 'a.safetensors', {KEY: json.dumps(record)})
+        return 'a.safetensors'
+    folder = Path('run' if 'run' in form else 'files')
+    folder.mkdir(exist_ok=True)
+    held = good.cfg.to_dict() if form == 'dict' else text
+    file = folder / 'iter_6.pth'
+    torch.save({'state_dict': weights, 'meta': {'cfg': held, 'dataset_meta': {'classes': classes}, KEY: record}}, file)
+    if folder.name == 'run':
+        (folder / 'tiny.py').write_text(text)
+        last = {'step': 6, 'metrics': {'mIoU': 1.0}}
+        run = dict(state='finished', iter=6, max_iters=6, config='tiny.py', seed=1, last=last)
+        (folder / 'run.json').write_text(json.dumps(run))
+    return str(folder if form == 'run' else file)
+
+
+@contextlib.contextmanager
+def served():
+    """Serve the working folder."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=Path.cwd())
+    handler.func.log_message = lambda *args: None
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f'http://127.0.0.1:{server.server_port}'
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def fired(asked):
+    """Return whether something ran, was imported or was asked for since the last time."""
+    found = Path('canary').exists() or bool(asked)
+    Path('canary').unlink(missing_ok=True)
+    sys.modules.pop('spy', None)
+    asked.clear()
+    return found
+
+
+OPENED = {
+    'predict FILE': ('pth', lambda path: mmlape.load(path, device='cpu')),
+    'predict RUN': ('run', lambda path: mmlape.load(Path(path), device='cpu')),
+    'visualize-pe RUN': ('run', open_model),
+    'visualize-pe FILE': ('pth', open_model),
+    'visualize-pe FILE.safetensors': ('safetensors', open_model),
+}
+"""What builds of a file: all commands and functions that do call one of these."""
+
+
+def hostile(good):
+    """Yield names, texts of configs and records with one hostile value each."""
+    for place, value in OF_CONFIGS.items():
+        values = put(good.cfg.to_dict(), place, value)
+        yield f'{place} of a config', Config(values).pretty_text, None
+    for name, more in {
+        'code': SPY,
+        'a call': "x = __import__('os').system('touch canary')\n",
+        'a template': '',
+        'imports': "custom_imports = dict(imports=['spy'])\n",
+    }.items():
+        yield name, more + good.cfg.pretty_text, None
+    for place, value in OF_RECORDS.items():
+        record = copy.deepcopy(good.record)
+        (name,) = record['backbones']
+        own = {} if place == 'timm_model ' else record['backbones'].pop(name)
+        record['backbones']['backbone'] = put(own, place, value)
+        text = Config(dict(model=dict(type='EncoderDecoder'))).pretty_text
+        yield f'{place} of a record', text, record
+
+
+def test_each_value_fires_without_the_gate_and_is_refused_by_it(good, world, monkeypatch, capsys):
+    harmless = ('a template', 'imports')
+    quiet = []
+    for name, text, record in hostile(good):
+        fires = {}
+        for entry, (form, open_file) in OPENED.items():
+            if (record is None) != (entry in ('predict FILE', 'predict RUN', 'visualize-pe RUN')):
+                continue
+            path = write(form, good, text, record, (), 'vit.' if 'timm' in str(record).lower() else '')
+            with monkeypatch.context() as patch, contextlib.suppress(Exception, SystemExit):
+                patch.setattr(reading, '_trusted', True)
+                open_file(path)
+            fires[entry] = fired(world)
+            try:
+                open_file(path)
+            except MMLaPEError as error:
+                assert '\n' not in str(error) and str(path) in str(error), (name, entry, error)
+            else:
+                assert not fires[entry] or name in harmless, (name, entry, 'is built')
+            assert not fired(world), (name, entry)
+        quiet += [] if any(fires.values()) else [name]
+    assert quiet == QUIET
+
+
+def readers():
+    """Yield each command, with its action, whose arguments name files or folders of others."""
+    for command in COMMANDS:
+        parser = fill_parser(argparse.ArgumentParser(), command)
+        actions = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        children = {f'{command} {name}': child for name, child in actions[0].choices.items()} if actions else {}
+        for name, child in (children or {command: parser}).items():
+            positional = {action.dest for action in child._actions if not action.option_strings}
+            if '--trust-checkpoint' in child._option_string_actions or positional & READS:
+                yield name
+
+
+def test_the_walk_has_every_command_that_reads_what_others_made():
+    assert sorted(readers()) == sorted([*WALK, *NOT_WALKED])
+
+
+@pytest.mark.parametrize('command', WALK)
+def test_no_command_runs_what_a_file_holds(command, good, world, capfd):
+    line, forms = WALK[command]
+    text = Config(put(good.cfg.to_dict(), 'model.backbone.act_cfg', FIRE)).pretty_text + SPY
+    record = copy.deepcopy(good.record)
+    (name,) = record['backbones']
+    record['backbones'][name]['config'] = dict(HUB, act_cfg=FIRE)
+    for form in forms:
+        with served() as host:
+            path = write(form, good, text, record)
+            path = f'{host}/{path}' if form == 'address' else path
+            status = main([*command.split(), *line.replace('{}', path).split()])
+        printed = capfd.readouterr().err
+        assert not fired(world), (command, form)
+        assert 'Traceback' not in printed
+        assert status in (0, 1) and (status == 0 or printed.count('mmlape: error:') == 1), (form, printed)
+        if command in ('predict', 'size-sweep', 'visualize-pe'):
+            assert status == 1, form
+        shutil.rmtree('out', ignore_errors=True)
+        for file in Path().glob('out*'):
+            file.unlink()
+
+
+LARGE = {
+    'layers': ('model.backbone.arch.num_layers', 10**9),
+    'many layers': ('model.backbone.arch.num_layers', 10**5),
+    'width': ('model.backbone.arch.embed_dims', 10**7),
+    'wide': ('model.backbone.arch', dict(embed_dims=2**17, num_layers=2, num_heads=2, feedforward_channels=2**17)),
+    'image': ('model.backbone.img_size', 10**6),
+    'classes': ('model.decode_head.num_classes', 10**12),
+    'depth': ('model.backbone.more', functools.reduce(lambda inner, _: [inner], range(90), [])),
+    'scale': ('test_dataloader.dataset.pipeline', [dict(type='Resize', scale=(10**6, 10**6))]),
+    'text': ('model.backbone.arch', 'a' * 10**5),
+    'object': ('model.backbone.arch', [10.0**300]),
+}
+
+
+def test_a_model_far_larger_than_its_file_is_refused(good, world):
+    for name, (place, value) in LARGE.items():
+        path = write('pth', good, Config(put(good.cfg.to_dict(), place, value)).pretty_text)
+        with pytest.raises(MMLaPEError, match=r'files/iter_6\.pth') as caught:
+            mmlape.load(path, device='cpu')
+        assert '\n' not in str(caught.value) and len(str(caught.value)) < 600, name
+    deep = write('pth', good, 'model = ' + '[' * 10**5 + ']' * 10**5)
+    with pytest.raises(MMLaPEError, match='no config'):
+        mmlape.load(deep, device='cpu')
+
+
+@pytest.mark.parametrize(
+    'names', [['module.' * 10**4], ['a' * 10**6], [f'a.{i}' for i in range(30_000)]], ids=['prefix', 'long', 'many']
+)
+def test_names_that_no_model_has_are_refused(world, capsys, names):
+    torch.save(dict.fromkeys(names, torch.zeros(1)), 'a.pth')
+    assert main(['checkpoint', 'inspect', 'a.pth']) == 1
+    assert 'a.pth: refused, it has' in capsys.readouterr().err
+
+
+def test_what_inspect_prints_to_be_pasted_is_a_literal(good, world, capsys, monkeypatch):
+    """Also of values that the gate would refuse."""
+    evil = "');__import__('os').mkdir('canary');('"
+    record = copy.deepcopy(good.record)
+    (name,) = record['backbones']
+    record['backbones'][name]['config'] |= {'patch_norm': evil, 'arch': {evil: evil}}
+    monkeypatch.setattr(reading, '_trusted', True)
+    assert main(['checkpoint', 'inspect', write('safetensors', good, record=record)]) == 0
+    line = capsys.readouterr().out.rpartition('to load it: backbone=')[2]
+    assert eval(line, {'__builtins__': {}, 'dict': dict})['arch'] == {evil: evil} and not fired(world)
+
+
+def test_what_our_own_runs_write_passes_the_gate(world):
+    """The config of every recipe, as MMEngine stores it, keeps its model."""
+    for file in each(sorted((tiny.ROOT / 'configs').glob('[!_]*/**/*.py'))):
+        cfg = load_config(file)
+        Path('config_of_run.py').write_text(cfg.pretty_text)
+        taken = config_of_run('config_of_run.py')
+        assert kept(taken.model.to_dict()) == kept(cfg.model.to_dict())
+        if cfg.get('test_dataloader'):
+            assert taken.test_dataloader.dataset.pipeline == cfg.test_dataloader.dataset.pipeline
+
+
+def kept(node):
+    """Return a config without what the gate leaves out."""
+    if isinstance(node, dict):
+        return {key: kept(value) for key, value in node.items() if key not in gate.LEFT_OUT}
+    return [kept(value) for value in node] if isinstance(node, list | tuple) else node
