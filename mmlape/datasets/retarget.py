@@ -1,5 +1,6 @@
 """Re-root the data of a config, and take the classes from the data there."""
 
+import copy
 import os
 from typing import Any
 
@@ -10,6 +11,8 @@ from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource, below_here
 from mmlape.datasets.sources import SPLITS, iter_heads, reads_head, set_num_classes
 from mmlape.errors import ConfigError, DataError
+
+_READERS = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
 
 
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
@@ -39,8 +42,7 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
             f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}'
         )
     visited: set[int] = set()
-    keys = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
-    moved = sum(reroot(cfg.get(key), old, new, visited) for key in keys)
+    moved = sum(reroot(cfg.get(key), old, new, visited) for key in _READERS)
     reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
     if not moved:
         raise ConfigError(
@@ -51,6 +53,13 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     for change in changes:
         print_log(change, logger='current')
     return changes
+
+
+def has_data_below(cfg: Config, root: str) -> bool:
+    """Return whether a path of a data loader or an evaluator starts with a root."""
+    parts = {key: copy.deepcopy(cfg.get(key)) for key in _READERS}
+    root = root.rstrip('/')
+    return bool(root and reroot(parts, root, root, set()))
 
 
 def reroot(node: Any, old: str, new: str, visited: set[int]) -> int:

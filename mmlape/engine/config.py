@@ -81,14 +81,84 @@ def config_name(cfg: Config) -> str:
 
 
 def _read(file: Path) -> Config:
+    _check_bases(file)
     try:
-        return Config.fromfile(file)
+        cfg = Config.fromfile(file)
     except SyntaxError as error:
         raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
         raise ConfigError(
             f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}'
         ) from error
+    _move_data(cfg, file)
+    return cfg
+
+
+def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
+    """Check that the bases of a configuration are there and not based on it; MMEngine would follow them for ever."""
+    chain = (*above, file.resolve())
+    for base in bases_of(file):
+        if not base.is_file():
+            raise ConfigError(f'{file}: _base_ names {base}, which does not exist')
+        if base.resolve() in chain:
+            circle = [*chain[chain.index(base.resolve()) :], base.resolve()]
+            raise ConfigError(
+                f'{file}: _base_ leads back to itself: {" -> ".join(path.name for path in circle)}'
+            )
+        _check_bases(base, chain)
+
+
+def bases_of(file: Path) -> list[Path]:
+    """Return the files that a configuration written in Python names as its bases.
+
+    Those of packages (``mmdet::...``) are left out, and those whose names are computed.
+    """
+    named = assigned_values(file).get('_base_', ())
+    return [
+        file.parent / name
+        for name in ([named] if isinstance(named, str) else named)
+        if '::' not in name and '{{' not in name
+    ]
+
+
+def assigned_values(file: Path) -> dict[str, Any]:
+    """Return what a configuration written in Python assigns to variables as literals; nothing if it does not parse."""
+    try:
+        tree = ast.parse(file.read_text(encoding='utf-8') if file.suffix == '.py' else '')
+    except (SyntaxError, UnicodeDecodeError):
+        return {}
+    values = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError):
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+    return values
+
+
+def _move_data(cfg: Config, file: Path) -> None:
+    """Let a ``data_root`` that a file sets do what it does on the command line.
+
+    The paths of its bases, which were built when these were read, are below another root.
+    """
+    new = cfg.get('data_root')
+    others = [root for root in dict.fromkeys(_data_roots(file)) if root != new]
+    if not others or not isinstance(new, str):
+        return
+    from mmlape.datasets.retarget import has_data_below, retarget_data
+
+    for old in others:
+        if has_data_below(cfg, old):
+            cfg.data_root = old
+            retarget_data(cfg, new)
+
+
+def _data_roots(file: Path) -> Iterator[str]:
+    """Yield what a configuration and its bases assign to ``data_root``."""
+    root = assigned_values(file).get('data_root')
+    if isinstance(root, str):
+        yield root
+    for base in Config._get_base_files(str(file)) if file.suffix == '.py' else ():
+        yield from _data_roots(Path(Config._get_cfg_path(base, str(file))[0]))
 
 
 def _read_arm(path: str | Path) -> Config:
@@ -131,20 +201,12 @@ def _syntax_place(file: Path, error: SyntaxError) -> str:
     It may be in a base configuration.
     """
     try:
-        tree = ast.parse(file.read_text(encoding='utf-8'))
+        ast.parse(file.read_text(encoding='utf-8'))
     except SyntaxError as own:
         line = (own.text or '').strip()
         return f'{file}:{own.lineno}: {own.msg}' + (f": '{line}'" if line else '')
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
-            with contextlib.suppress(ValueError):  # of a base that is computed
-                named = ast.literal_eval(node.value)
-                bases = [
-                    file.parent / name for name in ([named] if isinstance(named, str) else named)
-                ]
-                places = (_syntax_place(base, error) for base in bases if base.is_file())
-                return next((place for place in places if place != str(error)), str(error))
-    return str(error)
+    places = (_syntax_place(base, error) for base in bases_of(file))
+    return next((place for place in places if place != str(error)), str(error))
 
 
 def _place(error: Exception) -> str:

@@ -48,7 +48,11 @@ def value_sources(
     """
     cfg = load_config(path, list(cfg_options or ()))
     values = config_values(cfg)
-    sources = dict.fromkeys(values, '--cfg-options')
+    # what the file itself does not have is of the options, or follows from its data_root
+    default = (
+        '--cfg-options' if cfg_options or is_study(path) else os.path.relpath(resolve_path(path))
+    )
+    sources = dict.fromkeys(values, default)
     given = [*parse_options(list(cfg_options or ()))]
     if is_study(path):
         study, arm = read_arm(path)

@@ -19,7 +19,7 @@ from typing import Any
 import mmengine.registry as registries
 from mmengine.config import Config
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, listed
 from mmlape.models.param_groups import PARAMWISE_KEYS
 
 _RUNNER_EXTRAS = {
@@ -107,6 +107,7 @@ def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
         ConfigError: A part does not exist; the message names it and similar ones.
     """
     parts, scope = key.split('.'), cfg.get('default_scope') or 'mmengine'
+    _require_read(cfg, parts, source)
     node: Any = cfg
     for depth, part in enumerate(parts):
         where = '.'.join(parts[:depth])
@@ -127,6 +128,36 @@ def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
             f'{source} {key} adds a new key that nothing in the configuration had', stacklevel=2
         )
         return
+
+
+def _require_read(cfg: dict, parts: list[str], source: str) -> None:
+    """Raise ConfigError if a key is a variable of the file, whose value was used when the file was read."""
+    name, *rest = parts
+    if name not in cfg or name in runner_keys() or name in (cfg.get('own_keys') or ()):
+        return
+    value = cfg[name]
+    read = {key: cfg[key] for key in cfg if key in runner_keys()}
+    places = [
+        where
+        for where, child in _iter_nodes(read, '')
+        if child is value or (child == value and type(child) is type(value))
+    ]
+    named = [where for where in places if where.rpartition('.')[2] == name]
+    hint = [f'{".".join([where, *rest])}=...' for where in named or places]
+    where = f'change {listed(hint, 4)}' if hint else 'change what is built from it'
+    raise ConfigError(
+        f"{source} {'.'.join(parts)}: '{name}' is a variable of the config file, whose value was "
+        f'used when the file was read; now nothing reads it: {where} (if your own code does: '
+        f'own_keys=[{name!r}])'
+    )
+
+
+def _iter_nodes(node: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Yield every value in a configuration with its place."""
+    if where:
+        yield where, node
+    for key, child in (_children_of(node) or {}).items():
+        yield from _iter_nodes(child, f'{where}.{key}' if where else str(key))
 
 
 def _close(key: str, names: Iterable[str], cutoff: float = _ALIKE) -> list[str]:

@@ -12,6 +12,7 @@ from mmlape.datasets.formats.base import DataSource
 from mmlape.engine.building import building, positive_number
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
+from mmlape.engine.effects import check_effects
 from mmlape.engine.keys import find_classes, iter_dicts
 from mmlape.engine.optim import set_amp
 from mmlape.engine.schedule import check_schedule, shorten, stretch
@@ -153,6 +154,8 @@ def plan_run(
     require_keys(cfg, TRAIN_KEYS, 'trained')
     require_packages(cfg)
     work_dir = default_work_dir(cfg, work_dir)
+    with building(cfg, 'train_cfg'):
+        check_effects(cfg)
     shorten(cfg, share)
     with building(cfg, 'param_scheduler'):
         check_schedule(cfg)

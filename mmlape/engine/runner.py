@@ -43,6 +43,7 @@ from mmlape.engine.distributed.sharding import (
 from mmlape.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
+from mmlape.engine.widths import explained_widths
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
 from mmlape.runs.record import RunRecord
@@ -377,7 +378,7 @@ class Runner(_Runner):
             gc.collect()
             gc.freeze()
             atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
-        with plain_worker_errors():
+        with plain_worker_errors(), explained_widths(self.bare_model, self.cfg):
             model = super().train()
         end_workers(self._train_loop, self._val_loop)
         return model

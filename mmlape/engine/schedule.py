@@ -38,7 +38,7 @@ def schedulers(cfg: Config) -> list[tuple[str, dict]]:
 
 
 def check_schedule(cfg: Config) -> None:
-    """Check that every scheduler ends after it begins.
+    """Check that every scheduler ends after it begins, and begins before training ends.
 
     Raises:
         ConfigError: One does not; the message names its keys and the run's length, where it ends by
@@ -49,12 +49,14 @@ def check_schedule(cfg: Config) -> None:
         length = 'max_epochs' if by_epoch else 'max_iters'
         warmup, given = scheduler.get('warmup', 0), scheduler.get('end')
         begin = scheduler.get('begin', 0) + warmup
-        end = cfg.train_cfg.get(length) if given is None else given
-        if end is None or begin < end:
+        run = cfg.train_cfg.get(length)
+        ends = [value for value in (given, run) if value is not None]
+        if not ends or begin < min(ends):
             continue
-        why = f'train_cfg.{length}={end}, the end of training'
-        if given is not None:
-            why = f'{key}.end={given}'
+        end = min(ends)
+        why = f'{key}.end={given}'
+        if end == run:
+            why = f'train_cfg.{length}={end}, the end of training'
         name, does = ('warmup', 'warms up until') if warmup else ('begin', 'begins at')
         raise ConfigError(
             f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them '

@@ -10,6 +10,7 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop
 
 from mmlape.engine.distributed.processes import any_process, on_main_process
+from mmlape.engine.effects import require_measured
 from mmlape.errors import DiskSpaceError
 from mmlape.registry import HOOKS
 
@@ -79,6 +80,12 @@ class CheckpointHook(_CheckpointHook):
         else:
             step = epoch
         self._save_checkpoint_with_step(runner, step, dict(epoch=epoch, iter=done))
+
+    def _save_best_checkpoint(self, runner, metrics: dict) -> None:
+        for metric in self.key_indicators if self.save_best else ():
+            if metric != 'auto':
+                require_measured('default_hooks.checkpoint.save_best', metric, metrics)
+        super()._save_best_checkpoint(runner, metrics)
 
     def _save_checkpoint_with_step(self, runner, step: int | str, meta: dict) -> None:
         self.deferred = not self.by_epoch and not at_step(runner.optim_wrapper)

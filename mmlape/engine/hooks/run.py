@@ -11,6 +11,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.engine.distributed.processes import any_process
+from mmlape.engine.effects import require_measured
 from mmlape.engine.hooks.evaluation import PerClassHook
 from mmlape.engine.optim import quiet_logger
 from mmlape.engine.plan import RunPlan
@@ -275,6 +276,9 @@ class RunRecordHook(Hook):
         scalars = finite(metrics or {})
         if not scalars:
             return
+        for hook in runner.hooks:
+            if isinstance(hook, EarlyStoppingHook):
+                require_measured(f'monitor of {type(hook).__name__}', hook.monitor, scalars)
         key, greater = self._criterion(runner, scalars)
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         classes = {name: finite(row) for name, row in classes.items()}

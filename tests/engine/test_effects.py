@@ -1,0 +1,273 @@
+"""A setting that would do nothing, or something else than it says, is an error before the first step."""
+
+import re
+import shutil
+
+import pytest
+import tiny
+from config_helpers import CONFIGS, load
+from each import each
+from mmengine.evaluator import BaseMetric
+from mmengine.registry import METRICS
+
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.config_values import value_sources
+from mmlape.engine.effects import MAX_WORKERS, check_effects
+from mmlape.engine.schedule import check_schedule
+
+EPOCHS = """
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
+train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
+default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=1, save_best='mIoU'))
+log_processor = dict(by_epoch=True)
+param_scheduler = [{}]
+"""
+STEPS = "dict(type='MultiStepLR', milestones=[8, 11]{})"
+BEST = 'default_hooks["checkpoint"].update({})'
+LOGGER = 'default_hooks["logger"]{}'
+STOP = "custom_hooks = [dict(type='EarlyStoppingHook', monitor={!r}, rule='greater')]"
+
+OWN = 'val_evaluator = [val_evaluator, dict(type="Own")]\n'
+SMOKE = ('a scheduler in epochs', "another task's", 'no model', 'a head of another width')
+
+# what is added to a valid configuration, and what the error says: of training, its trial, and a study
+TRAINING = {
+    'a scheduler in epochs': (
+        f'param_scheduler = [{STEPS.format("")}]',
+        r'param_scheduler\.0 \(MultiStepLR\) counts epochs \(by_epoch=True, the default\).*set param_sch',
+    ),
+    'one that says so': (
+        'param_scheduler = dict(type="LinearLR", start_factor=0.1, by_epoch=True, end=3)',
+        r'param_scheduler \(LinearLR\) counts epochs, but',
+    ),
+    'milestones of epochs, in iterations': (
+        EPOCHS.format(STEPS.format(', by_epoch=False')),
+        r'counts iterations.*the 12 epochs.*param_scheduler\.0\.by_epoch=True',
+    ),
+    'a cosine of epochs, in iterations': (
+        EPOCHS.format("dict(type='CosineAnnealingLR', T_max=12, by_epoch=False)"),
+        r'counts iterations.*the 12 epochs',
+    ),
+    'a scheduler behind the run': (
+        'param_scheduler[0].update(begin=6)',
+        r'begins at 6, not before train_cfg\.max_iters=6',
+    ),
+    'a scheduler that ends before it begins': (
+        'param_scheduler[0].update(begin=3, end=2)',
+        r'begins at 3, not before param_scheduler\.0\.end=2',
+    ),
+    'checkpoints by epochs': (
+        BEST.format('by_epoch=True'),
+        r'checkpoint counts epochs, but.*checkpoint\.by_epoch=False',
+    ),
+    'checkpoints by default': (
+        'default_hooks["checkpoint"].pop("by_epoch")',
+        r'checkpoint counts epochs \(by_epoch=True, the default\)',
+    ),
+    'no checkpoint hook': ('default_hooks.pop("checkpoint")', r'default_hooks\.checkpoint counts epochs \(by_epoch'),
+    'metrics logged by epochs': (
+        LOGGER.format('.update(log_metric_by_epoch=True)'),
+        r'logger\.log_metric_by_epoch=True, but',
+    ),
+    'a log by epochs': ('log_processor = dict(by_epoch=True)', r'log_processor\.by_epoch=True, but'),
+    'a best metric of other letters': (
+        BEST.format('save_best="mIou"'),
+        r'save_best=mIou: val_evaluator has no such metric: did you mean mIoU.*It has aAcc, mIoU, mAcc',
+    ),
+    'one of several': (
+        BEST.format('save_best=["mIoU", "mDice"], rule="greater"'),
+        r'save_best=mDice: val_evaluator has no',
+    ),
+    "another task's": (
+        BEST.format('save_best="coco/bbox_mAP"'),
+        r'save_best=coco/bbox_mAP: val_evaluator has no such metric',
+    ),
+    'a class, which is kept apart': (
+        BEST.format('save_best="per_class/IoU/left", rule="greater"'),
+        r'save_best=per_class/IoU/left: val_evaluator has no',
+    ),
+    'an unknown rule': (
+        BEST.format('rule="bigger"'),
+        r"unknown default_hooks\.checkpoint\.rule='bigger'; choose one of: None, greater, less",
+    ),
+    'a metric without a rule': (
+        OWN + BEST.format('save_best="own/quality"'),
+        r'Cannot infer the rule for key own/quality',
+    ),
+    'a best one without validations': (
+        'val_dataloader = val_cfg = val_evaluator = None',
+        r'save_best=mIoU: there is no validation',
+    ),
+    'an early stop by no metric': (
+        STOP.format('accuracy/top1'),
+        r'custom_hooks\.0\.monitor=accuracy/top1: val_evaluator has no',
+    ),
+    'an early stop without validations': (
+        BEST.format('save_best=None') + '\nval_dataloader = val_cfg = val_evaluator = None\n' + STOP.format('mIoU'),
+        r'monitor=mIoU: there is no validation',
+    ),
+    'workers without end': (
+        'train_dataloader["num_workers"] = 99999',
+        rf'train_dataloader\.num_workers=99999: .*at most {MAX_WORKERS}',
+    ),
+    'workers below 0': ('val_dataloader["num_workers"] = -1', r'val_dataloader\.num_workers=-1'),
+    'workers as text': ('train_dataloader["num_workers"] = "2"', r"train_dataloader\.num_workers='2'"),
+    'checkpoints every 0': (BEST.format('interval=0'), r'default_hooks\.checkpoint\.interval=0'),
+    'a log every 0': (LOGGER.format('.update(interval=0)'), r'default_hooks\.logger\.interval=0'),
+    'validations every 0': ('train_cfg["val_interval"] = 0', r'train_cfg\.val_interval=0'),
+    'no iteration': ('train_cfg["max_iters"] = 0', r'train_cfg\.max_iters=0'),
+    'validations behind the run': (
+        'train_cfg["val_begin"] = 9',
+        r'train_cfg\.val_begin=9 is behind train_cfg\.max_iters=6',
+    ),
+    'no model': ('model = None', r'cannot be trained: it has no model'),
+    'no data': ('train_dataloader = None', r'cannot be trained: it has no train_dataloader'),
+    'no optimiser': ('optim_wrapper = None', r'cannot be trained: it has no optim_wrapper'),
+    'no optimiser in its wrapper': (
+        'optim_wrapper = dict(type="OptimWrapper")',
+        r'optim_wrapper.*(cannot be built|no optimizer)',
+    ),
+    'no loop': ('train_cfg = None', r'cannot be trained: it has no train_cfg'),
+    'validations half': ('val_evaluator = None', r'there is no val_evaluator beside val_dataloader, val_cfg'),
+    'a head of another width': (
+        'model["decode_head"]["in_channels"] = 48',
+        r'model\.decode_head\.in_channels=48.*backbone.*32',
+    ),
+}
+# nothing is wrong with these
+ALLOWED = {
+    'plain': '',
+    'epochs': EPOCHS.format(STEPS.format('')),
+    'a warm-up in iterations of epochs': EPOCHS.format(
+        "dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=500)"
+    ),
+    'epochs that become iterations': (
+        "param_scheduler = [dict(type='PolyLR', convert_to_iter_based=True, by_epoch=True, end=12)]"
+    ),
+    'a loop without a type': 'train_cfg = dict(max_iters=6)',
+    "MMDetection's way to validate never": BEST.format('save_best=None') + '\ntrain_cfg["val_begin"] = 7',
+    'the first metric': BEST.format('save_best="auto"'),
+    'a checkpoint at the end alone': BEST.format('interval=-1'),
+    'checkpoints by iterations, of epochs': EPOCHS.format(STEPS.format('')) + BEST.format('by_epoch=False'),
+    'a validation at the end alone': 'train_cfg["val_interval"] = 1000',
+    'metrics with a prefix': 'val_evaluator.update(prefix="seg")\n' + BEST.format('save_best="seg/mIoU"'),
+    "a metric of the user's": OWN + BEST.format('save_best="own/quality", rule="less"'),
+    'no validation': BEST.format('save_best=None') + '\nval_dataloader = val_cfg = val_evaluator = None',
+    'a loop by its flag': 'train_cfg = dict(by_epoch=False, max_iters=6)',
+}
+
+
+@METRICS.register_module()
+class Own(BaseMetric):
+    default_prefix = 'own'
+
+    def process(self, data_batch, data_samples) -> None:
+        self.results.append(1)
+
+    def compute_metrics(self, results) -> dict:
+        return dict(quality=1.0)
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return tiny.write_data(tmp_path_factory.mktemp('effects') / 'data', train=4, val=1)
+
+
+def test_what_has_no_effect_is_an_error_before_the_first_step(data, tmp_path, capfd):
+    for name, (extra, expected) in each(TRAINING.items()):
+        config = str(tiny.write_config(tmp_path, data, extra))
+        for way in ([], *([['--smoke']] if name in SMOKE else [])):
+            status = main(['train', config, '--work-dir', str(tmp_path / 'run'), '--seed', '1', *way])
+            printed = capfd.readouterr()
+            errors = [line for line in printed.err.splitlines() if line.startswith('mmlape: error:')]
+            assert status == 1 and len(errors) == 1 and re.search(expected, errors[0]), (
+                name,
+                way,
+                printed.err[-3000:],
+            )
+            assert 'Traceback' not in printed.err and 'Iter(train)' not in printed.out
+        assert not list(tmp_path.glob('run/*.pth'))
+
+
+def test_what_only_a_validation_tells_is_an_error_of_the_trial(data, tmp_path, capfd):
+    """The names of a user's metric; MMEngine ends in a KeyError, or never stops."""
+    for extra in each((
+        OWN + BEST.format('save_best="own/quantity", rule="less"'),
+        OWN + STOP.format('own/quantity'),
+    )):  # fmt: skip
+        config = str(tiny.write_config(tmp_path, data, extra))
+        assert main(['train', config, '--work-dir', str(tmp_path / 'run'), '--smoke', '--seed', '1']) == 1
+        [error] = [line for line in capfd.readouterr().err.splitlines() if line.startswith('mmlape: error:')]
+        assert 'own/quantity: val_evaluator has no such metric: did you mean own/quality' in error
+
+
+FILES = {
+    'a base that is itself': ('_base_ = "own.py"', r'own\.py: _base_ leads back to itself: own\.py -> own\.py'),
+    'bases in a circle': ('_base_ = ["tiny.py", "round.py"]', r'back to itself: own\.py -> round\.py -> own\.py'),
+    'a base that is missing': ('_base_ = "./nowhere.py"', r'own\.py: _base_ names .*nowhere\.py, which does not'),
+    'a key that no class takes': (
+        '_base_ = "tiny.py"\nmodel = dict(backbone=dict(patchsize=8))',
+        r"has no 'patchsize'",
+    ),
+}
+OPTIONS = {
+    'a list': (
+        'train_pipeline.2.crop_size=(16,16)',
+        r"'train_pipeline' is a variable.*change train_dataloader\.dataset\.pipeline\.2\.crop_size=",
+    ),
+    'a tuple': ('classes=("a",)', r"'classes' is a variable.*train_dataloader\.dataset\.metainfo\.classes="),
+    'a dict': ('norm_cfg.type=BN', r"'norm_cfg' is a variable.*model\.decode_head\.norm_cfg\.type="),
+    'a part of data': ('dataset.img_suffix=.jpg', r"'dataset' is a variable"),
+    'a new key': ('model.backbone.patchsize=8', r"no 'patchsize'"),
+}
+
+
+def test_what_nothing_reads_is_an_error_of_every_command(data, tmp_path, capfd):
+    tiny.write_config(tmp_path, data)
+    (tmp_path / 'round.py').write_text('_base_ = "own.py"')
+    own, plain = tmp_path / 'own.py', tmp_path / 'tiny.py'
+    cases = {name: (text, [str(own)], expected) for name, (text, expected) in FILES.items()}
+    cases |= {name: ('', [str(plain), '--cfg-options', option], e) for name, (option, e) in OPTIONS.items()}
+    for text, words, expected in each(cases.values()):
+        own.write_text(text)
+        for command in ('train', 'print-config', 'check-data'):
+            assert main([command, *words]) == 1
+            [error] = [line for line in capfd.readouterr().err.splitlines() if line.startswith('mmlape: error:')]
+            assert re.search(expected, error), error
+    assert load_config(plain, ['own_keys=["classes"]', 'classes=("a",)']).classes == ('a',)
+
+
+def test_a_data_root_in_a_file_is_one_on_the_command_line(data, tmp_path):
+    """Paths, classes and heads follow it, through another file of the user's, too; other paths stay."""
+    plain = tiny.write_config(tmp_path, data)
+    own_root = tmp_path / 'other'
+    shutil.copytree(data, own_root)
+    (own_root / 'classes.txt').write_text('left\nright\nbelow\nabove\n')
+    expected = load_config(plain, [f'data_root={own_root}'])
+    assert expected.model.decode_head.num_classes == 4
+    (tmp_path / 'own.py').write_text(f'_base_ = "tiny.py"\ndata_root = {str(own_root)!r}\n')
+    (tmp_path / 'more.py').write_text('_base_ = "own.py"\nmodel = dict(decode_head=dict(channels=16))\n')
+    for name in each(('own', 'more')):
+        cfg = load_config(tmp_path / f'{name}.py')
+        for key in ('data_root', 'train_dataloader', 'val_dataloader', 'test_dataloader', 'model'):
+            assert cfg[key] == expected[key], key
+        sources = {key: source for key, _, source in value_sources(tmp_path / f'{name}.py')}
+        assert sources['model.decode_head.num_classes'].endswith(f'{name}.py')
+    again = load_config(tmp_path / 'own.py', [f'data_root={data}'])
+    assert again.train_dataloader == load_config(plain, [f'data_root={data}']).train_dataloader
+
+
+def test_nothing_else_is_an_error(data, tmp_path):
+    for _, extra in each(ALLOWED.items()):
+        cfg = load_config(tiny.write_config(tmp_path, data, extra))
+        check_effects(cfg)
+        check_schedule(cfg)
+
+
+def test_no_config_of_the_package_is_one():
+    for path in each(CONFIGS):
+        cfg = load(path)
+        if cfg.get('train_cfg'):
+            check_effects(cfg)
+            check_schedule(cfg)
