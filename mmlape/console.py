@@ -20,3 +20,12 @@ def clock(seconds: float) -> str:
     """Return a duration as h:mm:ss; hours go beyond a day."""
     minutes, rest = divmod(round(seconds), 60)
     return f'{minutes // 60}:{minutes % 60:02}:{rest:02}'
+
+
+def file_size(count: float) -> str:
+    """Return a number of bytes in the unit that leaves one to three digits before the point: '11.9 MB'."""
+    for unit in ('B', 'kB', 'MB', 'GB'):
+        if count < 999.5:
+            return f'{count:.3g} {unit}'
+        count /= 1000
+    return f'{count:.3g} TB'

@@ -700,7 +700,7 @@ BY_FILE = {
         ('schedule: milestones stay', "'step_size', 'milestones', 'periods')", "'step_size', 'periods')"),
         ('schedule: gamma multiplied', "scheduler['gamma'] **= 1 / factor", "scheduler['gamma'] /= factor"),
         ('schedule: averages stay', "hook['interval'] = hook.get('interval', 1) * factor", 'pass'),
-        ('schedule: begin equal to end', 'if end is None or begin < end:', 'if end is None or begin <= end:'),
+        ('schedule: begin equal to end', 'begin < min(ends):', 'begin <= min(ends):'),
     ],
     'mmlape/engine/runner.py': [
         ('seeds: a sampler without one', "**{**kwargs, 'diff_rank_seed': False}", '**kwargs'),

@@ -135,7 +135,9 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
     gpus = args.gpus_per_node
     if args.slurm:
         per_node = GPUS_PER_NODE if gpus is None else gpus
-        return SlurmLauncher(args.processes, per_node, args.slurm_args, args.parallel)
+        return SlurmLauncher(
+            args.processes, per_node, args.slurm_args, args.parallel, submits=not args.dry_run
+        )
     given = {
         '--slurm-args': args.slurm_args,
         '--no-wait': args.no_wait,
@@ -166,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
         return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)
     launcher = make_launcher(args)
     if args.dry_run:
-        show_arms(arms, work_dir, seeds, args.extra)
+        show_arms(arms, work_dir, seeds, args.extra, args.processes)
     study = Study(arms, seeds, work_dir, args.processes, args.extra)
     try:
         return run_study(study, launcher, args.dry_run, not args.no_wait)

@@ -16,6 +16,7 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
 
+from mmlape.console import clock, file_size
 from mmlape.engine.hooks import CheckpointHook
 from mmlape.engine.plan import default_work_dir
 from mmlape.engine.trainer import train
@@ -159,13 +160,13 @@ def summary(facts: dict) -> Iterator[str]:
     yield f'an iteration: {facts["seconds_per_iter"]:.3g} s'
     if facts['validations'] and 'images' in facts:
         yield f'a validation: {facts["seconds_per_validation"]:.3g} s for {facts["images"]} images'
-    yield f'memory: {facts["peak_memory_mib"]:.0f} MiB {facts["memory_kind"]}'
-    yield f'a checkpoint: {facts["checkpoint_mib"]:.1f} MiB, which was resumed'
+    yield f'memory: {file_size(facts["peak_memory_mib"] * MIB)} {facts["memory_kind"]}'
+    yield f'a checkpoint: {file_size(facts["checkpoint_mib"] * MIB)}, which was resumed'
     yield (
         f'the complete run: {facts["iterations"]} iterations and {facts["validations"]} '
-        f'validations, about {facts["hours"]:.3g} hours'
+        f'validations, about {clock(facts["hours"] * 3600)} (h:mm:ss)'
     )
     yield (
-        f'its disk: {facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB of '
-        f'the {facts["free_mib"]:.0f} MiB that are free'
+        f'its disk: {facts["checkpoints"]} checkpoints at a time, {file_size(facts["disk_mib"] * MIB)} '
+        f'of the {file_size(facts["free_mib"] * MIB)} that are free'
     )

@@ -170,6 +170,10 @@ class Launcher(ABC):
     def describe(self) -> str:
         """Return how many runs it starts at a time, and on what."""
 
+    def preview(self, plan: Sequence[PlannedRun]) -> Sequence[str]:
+        """Return what would be started, for the print of a plan."""
+        return ()
+
     def adopt(self, planned: PlannedRun) -> Job | None:
         """Return the job that an earlier call started for a run, if this launcher can follow it."""
         return None

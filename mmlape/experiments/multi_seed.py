@@ -1,20 +1,32 @@
 """Arms trained over seeds and averaged: what `mmlape multi-seed` does."""
 
 import functools
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from mmlape.console import console
+from mmlape.console import clock, console, file_size
+from mmlape.engine.config import load_config
 from mmlape.engine.optim import check_precision
 from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summary
 from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.report.paper import paper_figures
 from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable, run_arguments
+from mmlape.experiments.study import (
+    Arm,
+    PlannedRun,
+    Study,
+    processes_of,
+    require_startable,
+    run_arguments,
+    train_options,
+)
+from mmlape.mim import mim_root
 from mmlape.quiet import say
 from mmlape.runs.run import read_seeds, seed_folder
 from mmlape.studies.study_file import is_study, read_arm
@@ -34,6 +46,8 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
         print(f'warning: {warning}', flush=True)
     if dry_run:
         console().print(plan_table(plan, launcher))
+        for line in (*_missing_files(plan), *_estimate(plan), *launcher.preview(plan)):
+            say(line)
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
     study.check_checkpoints([arm for arm in study.arms if arm in to_train])
@@ -48,11 +62,40 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     )
 
 
+def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
+    """Yield each file that runs start from and that is not there, with the number of these runs."""
+    for path, count in Counter(path for planned in plan for path in planned.missing).items():
+        yield f'missing: {path}, from which {count} run{"s" * (count > 1)} would start'
+
+
+def _estimate(plan: Sequence[PlannedRun]) -> Iterator[str]:
+    """Yield what the runs that are left will take, as the finished ones did; nothing while none is."""
+    left = [planned for planned in plan if planned.action in ('start', 'resume')]
+    finished = [planned for planned in plan if planned.run.cost.get('train_seconds')]
+    finished = [planned for planned in finished if planned.run.finished]
+    if not left or not finished:
+        return
+    seconds, size = 0.0, 0.0
+    for planned in left:
+        alike = [one for one in finished if one.arm == planned.arm] or finished
+        seconds += sum(one.run.cost['train_seconds'] for one in alike) / len(alike)
+        size += sum(_size_of_checkpoints(one.folder) for one in alike) / len(alike)
+    yield (
+        f'{len(left)} run{"s" * (len(left) > 1)} left: about {clock(seconds)} one after the other, and '
+        f'{file_size(size)} of checkpoints, if they are as the {len(finished)} finished'
+    )
+
+
+def _size_of_checkpoints(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob('*.pth'))
+
+
 def show_arms(
     arms: Sequence[Arm],
     work_dir: str | Path,
     seeds: Sequence[int],
     extra: Sequence[str],
+    processes: int = 1,
 ) -> None:
     """Print what the arms of studies are, and the command that trains each arm with its first seed alone.
 
@@ -62,7 +105,18 @@ def show_arms(
         console().print(arms_table(arms))
     for arm in arms:
         args = run_arguments(arm, seed_folder(Path(work_dir) / arm.name, seeds[0]), seeds[0], extra)
-        print(f'{arm.name}: mmlape train {shlex.join(args)}')
+        print(f'{arm.name}: {shlex.join(_command(arm, args, processes))}')
+
+
+def _command(arm: Arm, args: Sequence[str], processes: int) -> list[str]:
+    """Return the command that trains a run: in as many processes as the recipe has, if none are given."""
+    options = train_options(args[1:])
+    if processes == 1 and options.batch is None:
+        processes = processes_of(load_config(arm.config, list(arm.cfg_options)))
+    if processes == 1:
+        return ['mmlape', 'train', *args]
+    tool = os.path.relpath(mim_root() / 'tools' / 'dist_train.sh')
+    return ['bash', tool, args[0], str(processes), *args[1:]]
 
 
 def arms_table(arms: Sequence[Arm]) -> Table:

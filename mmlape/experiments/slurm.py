@@ -90,6 +90,7 @@ class SlurmLauncher(Launcher):
         options: ``key=value`` for sbatch, or flags such as ``exclusive``.
         max_parallel: How many jobs at a time; default: all runs are submitted at once.
         interval: Seconds between two queries of the queue.
+        submits: Whether jobs will be submitted; to print a plan, Slurm need not be here.
 
     Raises:
         ConfigError: Slurm is not installed here, or the processes do not fill their nodes.
@@ -102,9 +103,11 @@ class SlurmLauncher(Launcher):
         options: Sequence[str] = (),
         max_parallel: int | None = None,
         interval: float = 10.0,
+        submits: bool = True,
     ) -> None:
         missing = [name for name in ('sbatch', 'squeue') if not shutil.which(name)]
-        if missing:
+        self.is_here = not missing
+        if missing and submits:
             raise ConfigError(
                 f'--slurm: no {" or ".join(missing)} here; run it where jobs are submitted'
             )
@@ -130,6 +133,8 @@ class SlurmLauncher(Launcher):
 
     def adopt(self, planned: PlannedRun) -> SlurmJob | None:
         """Return the job that a run has in the queue; TrainingError if the queue cannot be read."""
+        if not self.is_here:
+            return None
         entry = self._queue(check=True).get(job_name(planned))
         return SlurmJob.of(planned, *entry) if entry else None
 
@@ -145,6 +150,13 @@ class SlurmLauncher(Launcher):
             return job
         finally:
             os.close(lock)
+
+    def preview(self, plan: Sequence[PlannedRun]) -> Sequence[str]:
+        """Return the script of the first run that would be submitted."""
+        for planned in plan:
+            if planned.action in ('start', 'resume'):
+                return f'the script of {planned.label}:', self.script(planned).rstrip()
+        return ()
 
     def script(self, planned: PlannedRun) -> str:
         """Return the sbatch script that trains or resumes a run."""

@@ -154,6 +154,7 @@ class PlannedRun:
     # 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'
     action: str
     reason: str = ''  # what the state alone does not tell
+    missing: tuple[str, ...] = ()  # weights that it starts from and that are not there
 
     @property
     def folder(self) -> Path:
@@ -216,7 +217,8 @@ class Study:
                 )
         if self.processes < 1:
             raise ConfigError(f'--processes {self.processes}: at least one')
-        self.options = _train_options(self.extra)
+        self.options = train_options(self.extra)
+        _require_own(self.options)
         require_trackers(self.options)
         problems: dict[str, list[str]] = {}
         for arm in self.arms:
@@ -241,7 +243,10 @@ class Study:
                 cfg, self.processes, amp=options.amp, batch=options.batch, share=options.shorten
             )
         except ConfigError as error:
-            raise ConfigError(f'{error}\n(options of training go after a --)') from error
+            count = processes_of(cfg)
+            hint = f'--processes {count} is for the batch of the recipe; ' if count > 1 else ''
+            hint = hint if self.processes == 1 else ''
+            raise ConfigError(f'{error}\n({hint}options of training go after a --)') from error
         self.configs[arm.name], self._identities[arm.name] = cfg, plan.identity
 
     def folder(self, arm: Arm) -> Path:
@@ -302,8 +307,8 @@ class Study:
         reasons = (
             [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []
         )
-        reasons += [f'missing: {path}' for _, path in self._missing(arm) if action != 'skip']
-        return replace(planned, action=action, reason='; '.join(reasons))
+        missing = () if action == 'skip' else tuple(path for _, path in self._missing(arm))
+        return replace(planned, action=action, reason='; '.join(reasons), missing=missing)
 
     def _missing(self, arm: Arm) -> list[tuple[str, str]]:
         """Return key and path of the weights that an arm starts from and that are not there."""
@@ -388,6 +393,14 @@ def run_arguments(arm: Arm, folder: Path, seed: int, extra: Sequence[str]) -> tu
     return arm.config, '--work-dir', str(folder), '--seed', str(seed), *extra, *changes
 
 
+def processes_of(cfg: Config) -> int:
+    """Return how many processes have the total batch of a recipe; 1 if that is unknown or no multiple."""
+    total = (cfg.get('auto_scale_lr') or {}).get('base_batch_size') or 0
+    images = (cfg.get('train_dataloader') or {}).get('batch_size') or 0
+    images *= (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
+    return total // images if images and total % images == 0 else 1
+
+
 def require_startable(plan: Sequence[PlannedRun]) -> None:
     """Check that no run is refused; TrainingError with the reason of every refused run."""
     refused = [planned for planned in plan if planned.action == 'refuse']
@@ -416,16 +429,20 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f'options after --: mmlape train: {message}')
 
 
-def _train_options(extra: Sequence[str]) -> argparse.Namespace:
-    """Parse the options of ``mmlape train`` after ``--``."""
+def train_options(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the options of ``mmlape train``."""
     parser = _Parser(add_help=False)
     add_train_options(parser)
-    options = parser.parse_args(['config', *extra])
+    return parser.parse_args(['config', *words])
+
+
+def _require_own(options: argparse.Namespace) -> None:
+    """Raise ConfigError if options after ``--`` are among those that a study sets itself."""
+    defaults = train_options(())
     set_twice = [
         f'--{name.replace("_", "-")}'
         for name in STUDY_OPTIONS
-        if getattr(options, name) != parser.get_default(name)
+        if getattr(options, name) != getattr(defaults, name)
     ]
     if set_twice:
         raise ConfigError(f'{", ".join(set_twice)} after --: the study sets it itself')
-    return options

@@ -74,7 +74,7 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
     ]
     study = Study(arms, (4,), tmp_path)
     study.check_checkpoints(arms[:2])
-    assert [one.reason for one in study.plan()] == ['', '', 'missing: /no/weights.pth']
+    assert [one.missing for one in study.plan()] == [(), (), ('/no/weights.pth',)]
     assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
     with pytest.raises(ConfigError, match='arm bad: '):
         run_study(study, LocalLauncher(devices=()))

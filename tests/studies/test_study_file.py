@@ -374,13 +374,14 @@ def test_the_dry_run_shows_the_arms_and_then_what_is_missing(grid, tmp_path, mon
     shown = capsys.readouterr()
     out, error = ' '.join(shown.out.split()), shown.err
     assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in out and 'model.backbone.patch_norm=rms' in out
-    assert f'rms-flat: mmlape train {grid}:rms-flat --work-dir w/rms-flat/seed_4 --seed 4' in out.replace("'", '')
+    command = f'dist_train.sh {grid}:rms-flat 3 --work-dir w/rms-flat/seed_4 --seed 4'
+    assert command in out.replace("'", '')
     assert error.count('the recipe is for 2') == 2, 'once for all arms of one length'
     assert error.startswith('mmlape: error: arms dual, ') and '\narms rms, rms-flat: 3 CPU processes' in error
     text = GRID.replace('overrides: {model.backbone.patch_norm: dual}', 'overrides: {load_from: gone.pth}')
     grid.with_name('lacking.yml').write_text(text)
     assert main([*words[:1], str(grid.with_name('lacking.yml')), *words[2:3]]) == 0
-    assert capsys.readouterr().out.count('missing: gone.pth') == 4
+    assert capsys.readouterr().out.count('missing: gone.pth, from which 4 runs would start') == 1
     assert not list(tmp_path.iterdir())
 
 

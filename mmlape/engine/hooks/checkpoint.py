@@ -9,6 +9,7 @@ from mmengine.hooks import EMAHook, Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop
 
+from mmlape.console import file_size
 from mmlape.engine.distributed.processes import any_process, on_main_process
 from mmlape.engine.effects import require_measured
 from mmlape.errors import DiskSpaceError
@@ -40,10 +41,14 @@ class CheckpointHook(_CheckpointHook):
         )
         if free < size * count:
             raise DiskSpaceError(
-                f'{self.out_dir} has {free / 2**30:.3g} GiB left, but {count} checkpoints of '
-                f'{size / 2**30:.3g} GiB are to come: free some space, give another --work-dir, or '
-                'keep fewer by --cfg-options default_hooks.checkpoint.max_keep_ckpts=1'
+                f'{self.out_dir} has {file_size(free)} left, but {count} checkpoints of '
+                f'{file_size(size)} are to come: {self._advice()}'
             )
+
+    def _advice(self) -> str:
+        fewer = 'keep fewer by --cfg-options default_hooks.checkpoint.max_keep_ckpts=1'
+        fewer = '' if self.max_keep_ckpts == 1 else f', or {fewer}'
+        return f'free some space, or give another --work-dir{fewer}'
 
     def _to_come(self, runner) -> int:
         """Return how many more checkpoints there will be at a time, one that replaces another included."""
