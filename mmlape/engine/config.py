@@ -16,7 +16,7 @@ import mmengine
 from mmengine.config import Config, DictAction
 
 from mmlape.datasets.fraction import data_fraction
-from mmlape.engine.keys import check_keys, check_override
+from mmlape.engine.keys import SIZES, check_keys, check_override
 from mmlape.errors import ConfigError
 from mmlape.mim import resolve_path
 from mmlape.studies.study_file import is_study, read_arm
@@ -65,7 +65,8 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
         from mmlape.datasets.retarget import retarget_data
 
         retarget_data(cfg, str(data_root))
-    for key, value in options.items():
+    # sizes last: they may be changed once all places that had their values are
+    for key, value in sorted(options.items(), key=lambda option: option[0] in SIZES):
         check_override(cfg, key, source)
         try:
             cfg.merge_from_dict({key: value})

@@ -33,6 +33,8 @@ _ALMOST = 0.885
 """The same of a variable at the top. Nothing reads those of a config that MMEngine has dumped; `test_pipeline`, the
 nearest of the usual ones, is 0.88 like `tta_pipeline`."""
 _LOADER = r'(train|val|test)_dataloader'
+SIZES = ('crop_size', 'img_size')
+"""Variables that an export and the cost of a model read; training has their values in other places."""
 _HOOK = r'(default|custom)_hooks\.\w+'
 _EXTRAS = {
     _LOADER: {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning', 'type', '_scope_'},
@@ -143,6 +145,8 @@ def _require_read(cfg: dict, parts: list[str], source: str) -> None:
         if child is value or (child == value and type(child) is type(value))
     ]
     named = [where for where in places if where.rpartition('.')[2] == name]
+    if name in SIZES and not named:
+        return
     hint = [f'{".".join([where, *rest])}=...' for where in named or places]
     where = f'change {listed(hint, 4)}' if hint else 'change what is built from it'
     raise ConfigError(

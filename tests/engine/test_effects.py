@@ -15,6 +15,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.config_values import value_sources
 from mmlape.engine.effects import MAX_WORKERS, check_effects
 from mmlape.engine.schedule import check_schedule
+from mmlape.errors import ConfigError
 
 EPOCHS = """
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
@@ -236,6 +237,12 @@ def test_what_nothing_reads_is_an_error_of_every_command(data, tmp_path, capfd):
             [error] = [line for line in capfd.readouterr().err.splitlines() if line.startswith('mmlape: error:')]
             assert re.search(expected, error), error
     assert load_config(plain, ['own_keys=["classes"]', 'classes=("a",)']).classes == ('a',)
+    # an export reads this one
+    tiny.write_config(tmp_path, data, 'crop_size = (32, 32)')
+    both = ['crop_size=(16,16)', 'train_dataloader.dataset.pipeline.2.crop_size=(16,16)']
+    assert load_config(plain, both).crop_size == (16, 16)
+    with pytest.raises(ConfigError, match=r'change train_dataloader\.dataset\.pipeline\.2\.crop_size='):
+        load_config(plain, ['crop_size=(16,16)'])
 
 
 def test_a_data_root_in_a_file_is_one_on_the_command_line(data, tmp_path):
