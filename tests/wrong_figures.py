@@ -63,6 +63,7 @@ OWN_TESTS = {
     'mmlape/projects/few_shot/dataset.py': OF_FEW_SHOT,
     'mmlape/datasets/checks.py': OF_CHECKS,
     'mmlape/datasets/formats/coco_rules.py': ('tests/datasets/test_contract_coco.py',),
+    'mmlape/datasets/formats/coco_file.py': OF_CHECKS,
     'mmlape/datasets/formats/coco.py': ('tests/datasets/test_contract_coco.py', *OF_CHECKS),
     'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
     'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
@@ -291,9 +292,11 @@ BY_FILE = {
         ('mini: photographs begin anew', 'np.minimum(steps, 2 * have - 1 - steps)', 'steps % have'),
         ('mini: photographs grow with the canvas', 'self.drawn_for or (height, width)', '(height, width)'),
     ],
-    'mmlape/datasets/formats/coco.py': [
+    'mmlape/datasets/formats/coco_file.py': [
         ('COCO file: names sorted', "tuple(category['name'] for category in coco['categories'])",
          "tuple(sorted(category['name'] for category in coco['categories']))"),
+    ],
+    'mmlape/datasets/formats/coco.py': [
         ('COCO file: crowds are objects to learn', "elif annotation.get('iscrowd'):", "elif annotation.get('crowd'):"),
         ('COCO file: filter_cfg counts in tests, too', "{} if self.option('test_mode') else", '{} if False else'),
     ],

@@ -292,6 +292,17 @@ def boxes_only(cfg):
     cfg.val_evaluator.metric = cfg.test_evaluator.metric = 'bbox'
 
 
+def filtering(side):
+    """A config that trains on boxes of such a side only, in images of up to 160 pixels."""
+
+    def configure(cfg):
+        resize = dict(type='RandomChoice', transforms=[[dict(type='Resize', scale=(160, 160), keep_ratio=True)]])
+        keep = dict(type='FilterAnnotations', min_gt_bbox_wh=(side, 1), keep_empty=False)
+        cfg.train_dataloader.dataset.pipeline[2:2] = [resize, keep]
+
+    return configure
+
+
 def of_other_file(cfg):
     """A config whose evaluators have the annotation file of the training data."""
     cfg.val_evaluator.ann_file = cfg.test_evaluator.ann_file = str(file_of(Path(cfg.data_root), 'train'))
@@ -505,6 +516,9 @@ NOTHING = [
     Case('objects of other classes only', content(lambda coco: (coco['categories'].append(dict(id=9, name='x')),
          [one.update(category_id=9) for one in coco['annotations']])),
          Refused(('has nothing to', '8 of classes that the config does not have'))),
+    Case('boxes that the pipeline filters', nothing,
+         Refused(('has nothing to learn', '8 below min_gt_bbox_wh'), splits=('train',)), configure=filtering(100)),
+    Case('boxes that the pipeline keeps', nothing, Perfect(complete=False), configure=filtering(50)),
     Case('images below the smallest', nothing, Refused(('keeps none of the 4 images',), splits=('train',)),
          {'train_dataloader.dataset.filter_cfg': dict(min_size=90)}),
 ]  # fmt: skip

@@ -28,7 +28,7 @@ OF_ARGUMENTS = 'follows from the arguments'
 OF_PROCESS = 'of the code or the machine, which stay while a process lives'
 CACHES = {
     'analysis/drawing.py image_suffixes': OF_PROCESS,
-    'datasets/formats/coco.py _listed_classes': 'test_classes_of_coco_files',
+    'datasets/formats/coco_file.py listed_classes': 'test_classes_of_coco_files',
     'engine/config.py load': 'test_configs_and_their_bases',
     'engine/keys.py _arguments': OF_ARGUMENTS,
     'engine/keys.py _find_classes': 'test_classes_that_are_registered_later',

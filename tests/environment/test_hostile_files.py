@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import KEY
 from mmlape.cli import main
-from mmlape.datasets.formats.coco import read_coco
+from mmlape.datasets.formats.coco_file import read_coco
 from mmlape.errors import CheckpointError, DataError, MMLaPEError
 from mmlape.files import MAX_DEPTH, MAX_DIGITS, parse_json, parse_yaml, read_json
 from mmlape.projects.lit.captions import read_captions
