@@ -66,6 +66,8 @@ OF_LAYOUTS = (
 )
 OF_BEIT = ('tests/models/test_beit.py', 'tests/models/test_golden.py', '-k', 'beit')
 OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
+OF_TRANSFORMERS = ('tests/checkpoint/test_transformers_layouts.py',)
+OF_WRAPPERS = ('tests/checkpoint/test_wrapped_checkpoints.py',)
 OF_NAMES = ('tests/models/test_names.py',)
 OF_TIMM_FILES = ('tests/checkpoint/test_timm_weights.py',)
 OF_TIMM_CHANGES = ('tests/models/test_add_lape.py', 'tests/models/test_add_dual_patchnorm.py')
@@ -97,6 +99,10 @@ OWN_TESTS = {
     ),
     'mmlape/models/base/fitting.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
+    'mmlape/models/vit/transformers_layouts.py': OF_TRANSFORMERS,
+    'mmlape/models/base/transformers_files.py': OF_TRANSFORMERS,
+    'mmlape/checkpoint/channels.py': OF_WRAPPERS,
+    'mmlape/checkpoint/wrapping.py': OF_WRAPPERS,
     'mmlape/models/vit/pyramid.py': OF_BEIT,
     'mmlape/models/position/beit.py': OF_BEIT,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
@@ -886,6 +892,31 @@ BY_FILE = {
         ('convert: heads of the mean', "weights.recorded.get('out_type') == 'avg_featmap'", 'False'),
         ('convert: exact GELU for big_vision', "'act_cfg': [TANH_GELU],", "'act_cfg': None,"),
         ('convert: LaPE shared in its file', "'unshared', 'lape']", "'unshared', 'lape', 'lape-shared']"),
+    ],
+    'mmlape/models/vit/transformers_layouts.py': [
+        ("transformers: gates of a FFN for its maps", "_replaced(out, _GATED if gated else _UNGATED)",
+         "_replaced(out, _UNGATED)"),
+        ('transformers: LayerScales exchanged', "'layer_scale1.lambda1': 'gamma1', 'layer_scale2.lambda1': 'gamma2'",
+         "'layer_scale1.lambda1': 'gamma2', 'layer_scale2.lambda1': 'gamma1'"),
+        ('transformers: linear stem in the order of its file', 'stem_order(kernel.t()).t()', 'kernel'),
+        ('transformers: rows of registers are lost', "tensors['reg_token'] + table[:, 1 : 1 + rows]",
+         "tensors['reg_token']"),
+    ],
+    'mmlape/models/base/transformers_files.py': [
+        ('transformers: last norm of a layer first', "'layernorm_before.': 'norm1.'", "'layernorm_before.': 'norm2.'",
+         "'layernorm_after.': 'norm2.'", "'layernorm_after.': 'norm1.'"),
+        ('transformers: queries for keys', "'attention.q_proj.': 'attn.q.'", "'attention.q_proj.': 'attn.k.'",
+         "'attention.k_proj.': 'attn.k.'", "'attention.k_proj.': 'attn.q.'"),
+        ('transformers: heads of two tokens', 'tensors[name].shape[1] != width', 'False'),
+    ],
+    'mmlape/checkpoint/channels.py': [
+        ('channels: the mean for the sum', 'values.sum(1, keepdim=True)', 'values.mean(1, keepdim=True)'),
+        ('channels: copies unscaled', '(repeated * (have / channels))', 'repeated'),
+        ('channels: the norm stays before the map', '    _fold_norm(out, name, own)\n', '    pass\n'),
+    ],
+    'mmlape/checkpoint/wrapping.py': [
+        ('wrappers: modules stay unwrapped', 'parent._modules[name] = child', 'pass'),
+        ('wrappers: an average has its counter', 'if name not in COUNTERS', ''),
     ],
     'mmlape/checkpoint/targets.py': [
         ('convert: encodings not asked for', 'missing = self._encodings_missing(', 'missing = [] and ('),

@@ -363,9 +363,7 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
     if weights == 'plain' and 'ema_state_dict' in content:
         # EMAHook saves the average as the model's weights, and under this name the plain ones
         content = {'state_dict': content['ema_state_dict']}
-    tensors = {
-        name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()
-    }
+    tensors = state_dict_of(content, src)
     tensors.pop('steps', None)  # EMAHook's own counter
     require_finite(tensors, src)
     return tensors, replace(metadata, backbones=Redaction().values(metadata.backbones))

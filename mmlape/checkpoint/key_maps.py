@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.metadata import (
     Normalisation,
+    grid_in,
     parts_with_adapter,
     read_metadata,
     stored_config,
 )
-from mmlape.checkpoint.reading import state_dict_of
+from mmlape.checkpoint.reading import state_dict_of, weights_in
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
 
@@ -71,11 +72,12 @@ class Weights:
     config: str = ''  # the text of the configuration in the file
     path: str = ''  # of the file, for messages
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the layout
+    noted: tuple[int, int] | None = None  # the grid that a state dict of this package brings along
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """The recorded grid of the PE; None if it is unknown."""
-        return tuple(self.recorded['grid']) if 'grid' in self.recorded else None
+        return tuple(self.recorded['grid']) if 'grid' in self.recorded else self.noted
 
     def on_grid(self, grid: tuple[int, int]) -> 'Weights':
         """Return the same weights, whose PE is known to be of ``grid``."""
@@ -143,11 +145,38 @@ def recognise(
 ) -> Weights:
     """Find the first layout that fits a file's tensors, and translate them; ``path`` and ``model`` are for messages.
 
+    Where none fits, what stands before all names of a model is left out, such as ``model.`` of Lightning.
+
     Raises:
         CheckpointError: If none fits, or one that cannot be loaded.
     """
     layouts = list(layouts)
     stored = state_dict_of(content, path)
+    weights = _translated(content, stored, layouts, path)
+    if weights is None and not any(_fits(stored, own) for _, own in _layouts_of_backbones()):
+        inner = _inner(stored, layouts, path)
+        weights = _translated(content, inner, layouts, path) if inner else None
+    if weights is not None:
+        return weights
+    names = (
+        ', '.join(dict.fromkeys(layout.name for layout in layouts))
+        or 'none: its checkpoint_adapter has no signs'
+    )
+    first = sorted(_strip_backbone(stored))[:6]
+    raise CheckpointError(
+        f'checkpoint {path}: matches no known layout ({names}); its first keys are {first}'
+        f'{whose_file(content, path, model) if model else ""}'
+    )
+
+
+def _fits(stored: Tensors, layouts: Iterable[Layout]) -> bool:
+    return any(layout.named(stored) is not None for layout in layouts)
+
+
+def _translated(
+    content: Mapping, stored: Tensors, layouts: Iterable[Layout], path: object
+) -> Weights | None:
+    """Translate tensors by the first layout that fits; None if none does."""
     for layout in layouts:
         own = layout.named(stored)
         if own is not None and layout.refused:
@@ -169,16 +198,53 @@ def recognise(
             )
             weights.config, weights.arguments = stored_config(content), layout.arguments
             weights.path = str(path)
+            weights.noted = _noted_grid(weights_in(content, str(path)))
             return weights
-    names = (
-        ', '.join(dict.fromkeys(layout.name for layout in layouts))
-        or 'none: its checkpoint_adapter has no signs'
-    )
-    first = sorted(_strip_backbone(stored))[:6]
-    raise CheckpointError(
-        f'checkpoint {path}: matches no known layout ({names}); its first keys are {first}'
-        f'{whose_file(content, path, model) if model else ""}'
-    )
+    return None
+
+
+def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors | None:
+    """Return the tensors of the one model in a file that a layout fits, without what stands before its names.
+
+    Raises:
+        CheckpointError: If there are several models, such as a student and a teacher.
+    """
+    starts: dict[str, None] = {}
+    layouts = [layout for layout in layouts if layout.signs]
+    for layout in layouts:
+        sign = re.compile(rf'(?:^|(?<=\.))(?:{layout.signs[0]})')
+        starts |= {name[: found.start()]: None for name in stored for found in sign.finditer(name)}
+    inner = {}
+    for start in filter(None, starts):
+        outer = start.removesuffix('backbone.')
+        below = {
+            name.removeprefix(outer): value
+            for name, value in stored.items()
+            if name.startswith(outer)
+        }
+        if outer and _fits(below, layouts):
+            inner[outer] = below
+    # a model that stands in another one is a part of it
+    inner = {
+        outer: below
+        for outer, below in inner.items()
+        if not any(outer != other and outer.startswith(other) for other in inner)
+    }
+    if len(inner) > 1:
+        raise CheckpointError(
+            f'checkpoint {path}: has {len(inner)} models ({", ".join(map(repr, inner))}): give '
+            'mmlape.load_weights a dict with the tensors of one, without what stands before their '
+            'names'
+        )
+    return next(iter(inner.values()), None)
+
+
+def _noted_grid(weights: Mapping) -> tuple[int, int] | None:
+    """Return the one grid that state dicts of this package's models bring along, in their ``_metadata``."""
+    parts = getattr(weights, '_metadata', None)
+    parts = parts.values() if isinstance(parts, Mapping) else ()
+    found = {grid_in(part.get('grid')) for part in parts if isinstance(part, Mapping)} - {None}
+    return found.pop() if len(found) == 1 else None
 
 
 def backbones() -> Iterator[type]:
@@ -191,23 +257,38 @@ def backbones() -> Iterator[type]:
         known += new
 
 
+def _layouts_of_backbones() -> Iterator[tuple[Any, tuple[Layout, ...]]]:
+    for backbone in backbones():
+        yield backbone, backbone.checkpoint_adapter.layouts(backbone)
+
+
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
     """Find the class of the registered backbone that a file's tensors are of, and translate them.
 
     Raises:
         CheckpointError: If no layout of any backbone fits.
     """
-    layouts, stored = [], state_dict_of(content, path)
-    for backbone in backbones():
-        adapter = backbone.checkpoint_adapter
-        own = adapter.layouts(backbone)
+    stored, layouts = state_dict_of(content, path), []
+    for backbone, own in _layouts_of_backbones():
         layouts += own
-        if any(layout.named(stored) is not None for layout in own):
-            weights = recognise(content, own, path)
-            if adapter.owns(backbone, weights):
-                return backbone, weights
+        weights = _owned(content, stored, backbone, own, path)
+        if weights:
+            return backbone, weights
+    inner = None if _fits(stored, layouts) else _inner(stored, layouts, path)
+    for backbone, own in _layouts_of_backbones() if inner else ():
+        weights = _owned(content, inner, backbone, own, path)
+        if weights:
+            return backbone, weights
     recognise(content, layouts, path)
     raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
+
+
+def _owned(
+    content: Mapping, stored: Tensors, kind: Any, layouts: Iterable[Layout], path: object
+) -> Weights | None:
+    """Translate tensors by the layouts of a backbone; None if they are not its own."""
+    weights = _translated(content, stored, layouts, path)
+    return weights if weights and kind.checkpoint_adapter.owns(kind, weights) else None
 
 
 def whose_file(content: Mapping, path: object, model: nn.Module) -> str:

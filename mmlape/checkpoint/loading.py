@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mmlape.checkpoint.channels import fit_channels
 from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.load_report import LoadOptions, LoadReport, summary, summary_of_resized
 from mmlape.checkpoint.metadata import (
@@ -27,6 +28,7 @@ from mmlape.checkpoint.reading import (
     state_dict_of,
 )
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
+from mmlape.checkpoint.wrapping import unwrapped
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.log import log
 
@@ -43,12 +45,17 @@ __all__ = [
 ]
 
 
+STATE_DICT = 'the state dict'
+"""The name of weights that are given without a file."""
+
+
 def load_backbone(
     model: Any,
-    checkpoint: str,
-    grid: tuple[int, int] | None = None,
+    checkpoint: str | os.PathLike | Mapping,
+    grid: int | tuple[int, int] | None = None,
     strict: bool = True,
     allow_joining_mismatch: bool = False,
+    adapt_channels: bool = False,
 ) -> LoadReport:
     """Load a checkpoint of any known layout into a backbone of this package.
 
@@ -57,12 +64,15 @@ def load_backbone(
     A file with the same keys that records another joining, PE or PE norm is loaded with a warning.
 
     Args:
-        model: A backbone, or a complete model, that names its checkpoint adapter.
-        checkpoint: The file.
+        model: A backbone, or a complete model, that names its checkpoint adapter, also compiled,
+            distributed or averaged.
+        checkpoint: The file, or what ``read_checkpoint`` or ``state_dict()`` has returned.
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: Refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
         allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the
             reverse; of files with the same keys, do not warn that they record another joining.
+        adapt_channels: Fit filters for images of three channels, or of one, to the model's, as timm
+            does: their sum for one channel, else repeated, times old over new channels.
 
     Returns:
         The report, which is logged too.
@@ -71,22 +81,37 @@ def load_backbone(
         CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything
             strict refuses.
     """
-    options, content = LoadOptions(grid, allow_joining_mismatch), read_checkpoint(checkpoint)
+    options = LoadOptions(grid, allow_joining_mismatch, adapt_channels)
+    content, path = _content_of(checkpoint)
+    with unwrapped(model) as inner:
+        return _load_backbone(inner, content, path, options, strict)
+
+
+def _content_of(checkpoint: str | os.PathLike | Mapping) -> tuple[Mapping, str]:
+    """Return what a file holds, and its name for messages."""
+    if isinstance(checkpoint, Mapping):
+        return checkpoint, STATE_DICT
+    return read_checkpoint(checkpoint), os.fspath(checkpoint)
+
+
+def _load_backbone(
+    model: Any, content: Mapping, path: str, options: LoadOptions, strict: bool
+) -> LoadReport:
+    _require_memory(model, path)
     adapter = model.checkpoint_adapter
-    weights = recognise(content, adapter.layouts(type(model)), checkpoint, model)
-    report = LoadReport(
-        str(checkpoint), weights.layout, dropped=[*weights.head_tensors, *weights.dropped]
-    )
+    weights = recognise(content, adapter.layouts(type(model)), path, model)
+    report = LoadReport(path, weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
     report.normalisation = weights.normalisation
     tensors = adapter.fit(model, weights, options, report)
+    tensors = fit_channels(tensors, model.state_dict(), options, report)
     different = mismatch(weights.recorded, adapter.record(model))
-    if different and allow_joining_mismatch:
+    if different and options.allow_joining_mismatch:
         report.notes.append(different)
     elif different:
         report.warnings.append(
             f'{different}: its weights fit, but were trained as another function'
         )
-    elif not allow_joining_mismatch:
+    elif not options.allow_joining_mismatch:
         report.notes += filter(None, [ambiguity(weights.recorded, model)])
     _load(
         model,
@@ -99,21 +124,36 @@ def load_backbone(
     return report
 
 
-def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> LoadReport:
+def _require_memory(model: nn.Module, path: str) -> None:
+    """Raise CheckpointError for a model on the meta device, into which nothing can be loaded."""
+    if any(value.is_meta for value in model.state_dict(keep_vars=True).values()):
+        raise CheckpointError(
+            f'checkpoint {path}: the model is on the meta device, which has no memory for weights; '
+            "build it without torch.device('meta')"
+        )
+
+
+def load_weights(
+    model: nn.Module, checkpoint: str | os.PathLike | Mapping, **options
+) -> LoadReport:
     """Load a checkpoint into a model exactly, and report what happened.
 
     Args:
         model: A backbone of this package takes files of every layout that it knows, as
             ``load_backbone`` does. Any other model takes files of the same model, as ``load_model``
-            does.
-        checkpoint: A file, or an address.
-        **options: Of that function, such as ``grid=(rows, columns)`` or ``strict=False``.
+            does. Either may be compiled, distributed or averaged, or have such modules.
+        checkpoint: A file, an address, or a state dict.
+        **options: Of that function, such as ``grid=(rows, columns)``, ``adapt_channels=True`` or
+            ``strict=False``.
 
     Raises:
         CheckpointError: If the file cannot be read, or does not fit the model.
     """
-    load = load_backbone if hasattr(model, 'checkpoint_adapter') else load_model
-    return load(model, os.fspath(checkpoint), **options)
+    with unwrapped(model) as inner:
+        if hasattr(inner, 'checkpoint_adapter'):
+            return load_backbone(inner, checkpoint, **options)
+        content, path = _content_of(checkpoint)
+        return load_model(inner, path, content=content, **options)
 
 
 def is_pretrained(cfg: Mapping) -> bool:
@@ -141,7 +181,7 @@ def load_pretrained(model: Any) -> bool:
     if model.is_init:
         return True
     options = {key: value for key, value in cfgs[0].items() if key != 'type'}
-    known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch')
+    known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
     unknown = [key for key in options if key not in known]
     if len(cfgs) > 1:
         raise ConfigError(
@@ -185,11 +225,24 @@ def load_model(
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
     content = read_checkpoint(path) if content is None else content
+    with unwrapped(model) as inner:
+        return _load_model(inner, path, strict, resize, fresh, content)
+
+
+def _load_model(
+    model: nn.Module,
+    path: str,
+    strict: bool,
+    resize: bool,
+    fresh: Sequence[str],
+    content: Mapping,
+) -> LoadReport:
+    _require_memory(model, path)
     report = LoadReport(str(path), 'complete model')
     metadata = read_metadata(content, path)
     report.normalisation = metadata.normalisation
     report.warnings += filter(None, [_other_normalisation(report, model)])
-    tensors = state_dict_of(content, path)
+    tensors = _below_prefix(state_dict_of(content, path), model, report)
     for name, backbone in parts_with_adapter(model).items():
         known = metadata.backbones.get(name, {})
         if resize:
@@ -231,6 +284,24 @@ def load_model(
         not metadata.backbones,
     )
     return report
+
+
+def _below_prefix(
+    tensors: dict[str, Tensor], model: nn.Module, report: LoadReport
+) -> dict[str, Tensor]:
+    """Leave out what stands before the model's names in a file with more around it, such as a LightningModule's."""
+    own = list(model.state_dict())
+    if not own or any(name in tensors for name in own):
+        return tensors
+    starts = [name.removesuffix(own[0]) for name in tensors if name.endswith(f'.{own[0]}')]
+    starts = [start for start in starts if all(start + name in tensors for name in own)]
+    if len(starts) != 1:
+        return tensors
+    (start,) = starts
+    report.dropped += [name for name in tensors if not name.startswith(start)]
+    return {
+        name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)
+    }
 
 
 def warn_of_normalisation(model: nn.Module) -> None:

@@ -236,9 +236,7 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
     backbones = {}
     for name, entry in _mapping(stored.get('backbones')).items():
         backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
-        sides = backbones[str(name)].get('grid')
-        is_grid = isinstance(sides, list) and len(sides) == 2
-        if not (is_grid and all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in sides)):
+        if grid_in(backbones[str(name)].get('grid')) is None:
             backbones[str(name)].pop('grid', None)
     try:
         require_limits(backbones)
@@ -248,6 +246,14 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
             'writes this'
         ) from error
     return Metadata(backbones, stored_normalisation(content, stored, path))
+
+
+def grid_in(sides: Any) -> tuple[int, int] | None:
+    """Return a grid that a file records; None for what is none."""
+    is_pair = isinstance(sides, list | tuple) and len(sides) == 2
+    if not is_pair or not all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in sides):
+        return None
+    return sides[0], sides[1]
 
 
 def recorded_config(model: nn.Module) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
+from mmlape.checkpoint.wrapping import plain_names
 from mmlape.errors import CheckpointError, MissingCheckpointError
 from mmlape.files import parse_json
 from mmlape.log import log
@@ -48,8 +49,6 @@ PACKED = ('.pth', '.pth.tar', '.pt')
 """Ends of the names of checkpoints that authors put into an archive of its own."""
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
 """Keys under which training code keeps the weights, in the order they are looked for."""
-WRAPPING = ('module.', '_orig_mod.')
-"""What distributed and compiled models put before every name."""
 AVERAGES = ('state_dict_ema', 'model_ema')
 """Keys under which timm and DeiT keep the average of the weights."""
 
@@ -337,7 +336,7 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         raise CheckpointError(
             f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors'
         )
-    return dict(content)
+    return content if isinstance(content, dict) else dict(content)
 
 
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
@@ -376,7 +375,10 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
                 f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read'
             )
         if value.is_meta:
-            continue
+            raise CheckpointError(
+                f'checkpoint {path}: {name} is on the meta device, without values; load it there, or '
+                'build the model that it is of without torch.device("meta")'
+            )
         storage, size = value.untyped_storage(), value.numel() * value.element_size()
         stored += 0 if storage.data_ptr() in seen else storage.nbytes()
         seen.add(storage.data_ptr())
@@ -413,25 +415,53 @@ def require_finite(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
         )
 
 
-def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
-    """Return the weights in a checkpoint: those under ``state_dict``, ``model`` ..., or the dict itself.
+def weights_in(content: Mapping, path: str | os.PathLike) -> Mapping:
+    """Return what holds the weights in a checkpoint: what is under ``state_dict``, ``model`` ..., or the dict itself.
 
-    Averaged weights are taken where there are no others.
+    Averaged weights are taken where there are no others, and what is under another key if it is the only one with
+    tensors.
 
     Raises:
-        CheckpointError: If there are no named tensors.
+        CheckpointError: If there are no named tensors, or several models.
     """
     if averages_only(content):
         content = content[next(key for key in AVERAGES if key in content)]
     for wrapper in WRAPPERS:
         if isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
-    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
-    if not tensors:
+    if _has_tensors(content):
+        return content
+    others = [
+        key for key, value in content.items() if isinstance(value, Mapping) and _has_tensors(value)
+    ]
+    if len(others) == 1:
+        return weights_in(content[others[0]], path)
+    if others:
         raise CheckpointError(
-            f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}'
+            f'checkpoint {path}: has tensors under {" and ".join(map(repr, others[:8]))}; give '
+            f'mmlape.load_weights one of them: mmlape.checkpoint.read_checkpoint(FILE)[{others[0]!r}]'
         )
+    raise CheckpointError(
+        f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}'
+    )
+
+
+def _has_tensors(content: Mapping) -> bool:
+    return any(isinstance(value, Tensor) for value in content.values())
+
+
+def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
+    """Return the weights in a checkpoint, see ``weights_in``, under names without those of wrappers.
+
+    Raises:
+        CheckpointError: If there are no named tensors, or none of them has values.
+    """
+    stored = weights_in(content, path)
+    tensors = {str(key): value for key, value in stored.items() if isinstance(value, Tensor)}
     _require_plain(tensors, path)
-    while prefix := next((p for p in WRAPPING if all(key.startswith(p) for key in tensors)), None):
-        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
-    return tensors
+    if all(value.numel() == 0 for value in tensors.values()):
+        raise CheckpointError(
+            f'checkpoint {path}: its tensors are empty, as where DeepSpeed or FSDP has sharded them; '
+            "write the complete weights (DeepSpeed's zero_to_fp32.py, accelerate merge-weights)"
+        )
+    return {name: tensors[own] for name, own in plain_names(tensors).items()}

@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--to',
         required=True,
         metavar='LAYOUT',
-        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision or open_clip; '
+        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision, open_clip or '
+        'transformers-vit (-deit, -beit, -dinov2, -dinov3, -clip, -siglip); of a Swin transformers-swin, ...; '
         'mmdet and mmseg write a released detector or segmentor, heads included',
     )
     publish = add('publish', 'write weights only, with the hash in the name and a model card')

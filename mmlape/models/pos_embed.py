@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.reading import state_dict_of
-from mmlape.errors import CheckpointError, ConfigError, require_choice
+from mmlape.checkpoint.load_report import require_grid
+from mmlape.checkpoint.reading import state_dict_of, weights_in
+from mmlape.errors import CheckpointError, require_choice
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import RESIZE_MODES, Grid, square_grid
 from mmlape.models.position import AttentionPosition, kinds
@@ -41,10 +42,16 @@ def resize_pos_embed(
             ``source``.
     """
     require_choice('mode', mode, RESIZE_MODES)
-    target, known = _checked(grid, 'grid'), source and _checked(source, 'source')
-    stored = state_dict_of(state_dict, NAME)
+    target = require_grid(grid, 'resize_pos_embed: grid')
+    known = None if source is None else require_grid(source, 'resize_pos_embed: source')
+    state_dict_of(state_dict, NAME)  # checks it
+    stored = {
+        name: value
+        for name, value in weights_in(state_dict, NAME).items()
+        if isinstance(value, Tensor)
+    }
     kind, weights = recognise_backbone(state_dict, NAME)
-    known = known or weights.grid or _noted_grid(state_dict)
+    known = known or weights.grid
     tables = kind.checkpoint_adapter.table_prefix(kind, weights, known)
     attn = kind.checkpoint_adapter.names.attention(weights)
     inside = [own.name for own in kinds(AttentionPosition) if own.has_grid and own.found_in(attn)]
@@ -71,28 +78,6 @@ def resize_pos_embed(
         resized = resize_absolute(table.float(), src, target, prefix, mode).to(table.dtype)
         out[own] = resized.reshape(*stored[own].shape[:-2], *resized.shape[1:])
     return out
-
-
-def _checked(grid: int | Grid, key: str) -> Grid:
-    """Return a grid as (rows, columns).
-
-    Raises:
-        ConfigError: If it is none.
-    """
-    sides = (grid, grid) if isinstance(grid, int) else grid
-    is_pair = isinstance(sides, tuple | list) and len(sides) == 2
-    whole = is_pair and all(isinstance(side, int) for side in sides)
-    if not whole or min(sides) < 1:
-        raise ConfigError(
-            f'resize_pos_embed: {key}={grid!r} is no grid: give (rows, columns) of patches'
-        )
-    return sides[0], sides[1]
-
-
-def _noted_grid(state_dict: Mapping) -> Grid | None:
-    """Return the grid that a state dict of this package's models brings along."""
-    parts = getattr(state_dict, '_metadata', {}).values()
-    return next((part['grid'] for part in parts if 'grid' in part), None)
 
 
 def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:

@@ -65,8 +65,9 @@ def test_a_named_model_is_found_for_images_of_another_size(tmp_path, size):
     model = loaded(inspect(path))
     assert_same(model, source)
     assert model.grid == source.grid and not model.load_report.resized
-    foreign = inspect(save(tmp_path / 'b.pth', source.state_dict()))
+    foreign = inspect(save(tmp_path / 'b.pth', dict(source.state_dict())))
     assert ('model' in foreign) == (size == 112)
+    assert inspect(save(tmp_path / 'c.pth', source.state_dict()))['model'] == 'deit-tiny-lape'
 
 
 def test_what_an_older_file_records_is_compared(tmp_path):

@@ -10,6 +10,7 @@ import torch
 from each import each
 from golden.recording import uniform
 from golden_models import FOLDER
+from model_helpers import randomise
 
 import mmlape
 from mmlape import models
@@ -52,7 +53,7 @@ PREFIXES = ('model.backbone.', 'model.vision_tower.')
 
 
 def test_the_models_are_those_that_the_page_names():
-    assert len(golden()[0]) == 25
+    assert len(golden()[0]) == 29
     layouts = {case['layout'] for case in golden()[0].values()}
     targets = {case['target'] for case in golden()[0].values()} - {''}
     named = [models.VisionTransformer, models.SwinTransformer]
@@ -107,6 +108,48 @@ def test_what_is_written_is_the_file(tmp_path):
         assert {key for key in found if not re.search(OTHER_PARTS, key)} == set(wanted)
         for key, value in wanted.items():
             assert torch.equal(found[key], value), key
+
+
+def test_what_is_written_of_random_values_computes_the_same(tmp_path):
+    for name in each(['dinov2 registers', 'dinov3 gated', 'clip', 'deit', 'beit with a table', 'swin backbone']):
+        case = golden()[0][name]
+        model, back = randomise(ours(case)), ours(case)
+        if name == 'clip':
+            torch.nn.init.zeros_(model.patch_embed.proj.bias)
+        torch.save(dict(state_dict=model.state_dict(), meta={KEY: metadata_of(model).plain()}), tmp_path / 'ours.pth')
+        convert(tmp_path / 'ours.pth', tmp_path / 'theirs.pth', case['target'], overwrite=True)
+        mmlape.load_weights(back, tmp_path / 'theirs.pth')
+        for one, other in zip(outputs(model), outputs(back), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+REFUSED = {
+    'transformers-vit': (
+        dict(with_cls_token=False, out_type='raw'), dict(layer_scale_init_value=0.1), dict(num_registers=2),
+        dict(pe_joining='lape'), dict(patch_norm='dual'), dict(with_prefix_pe=False), dict(pe_type='none'),
+        dict(ffn_type='swiglu'), dict(qkv_bias='qv'), dict(norm_placement='post'), dict(final_norm=False),
+    ),
+    'transformers-dinov2': (dict(), dict(layer_scale_init_value=0.1, with_cls_token=False, out_type='raw')),
+    'transformers-dinov3': (
+        dict(), dict(pe_type='rope', layer_scale_init_value=0.1),
+        dict(pe_type=['learnable', 'rope'], layer_scale_init_value=0.1),
+    ),
+    'transformers-clip': (dict(), dict(patch_norm='post-posemb', qkv_bias=False)),
+    'transformers-siglip': (dict(), dict(patch_norm='post-posemb', with_cls_token=False, out_type='raw')),
+    'transformers-beit': (dict(), dict(qkv_bias='qv', pe_type='rpe')),
+    'transformers-deit': (dict(),),
+}  # fmt: skip
+
+
+def test_what_a_class_has_no_place_for_is_named(tmp_path):
+    for target, every in REFUSED.items():
+        for options in each(every):
+            model = models.VisionTransformer(golden()[0]['vit']['kwargs']['arch'], 32, 8, **options)
+            state = dict(state_dict=model.state_dict(), meta={KEY: metadata_of(model).plain()})
+            torch.save(state, tmp_path / 'a.pth')
+            with pytest.raises(CheckpointError, match=rf'the {target} layout has no place for .*; use --to mmlape'):
+                convert(tmp_path / 'a.pth', tmp_path / 'b.pth', target, overwrite=True)
+        assert target in models.VisionTransformer.checkpoint_adapter.targets()
 
 
 OTHER_PARTS = r'(^|\.)(pooler|head|decoder|classifier|swin\.layernorm)\.|mask_token|visual_projection'

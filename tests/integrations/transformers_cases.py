@@ -57,6 +57,10 @@ def normed_clip(model: nn.Module, image: Tensor) -> list[Tensor]:
     return [model.post_layernorm(model(image).last_hidden_state)]
 
 
+def masked_beit(model: nn.Module, image: Tensor) -> list[Tensor]:
+    return [model.layernorm(model.beit(image).last_hidden_state)]
+
+
 def backbone_maps(model: nn.Module, image: Tensor) -> list[Tensor]:
     return list(model(image).feature_maps)
 
@@ -122,6 +126,28 @@ def _cases() -> dict[str, Case]:
             'transformers-beit', dict(BEIT, arch=ARCH, pe_type='beit', final_norm=False), run=inside('beit'),
             target='transformers-beit', table=False,
         ),
+        'beit masked': Case(
+            T.BeitForMaskedImageModeling,
+            T.BeitConfig(**SIZES, use_relative_position_bias=True, use_mask_token=True),
+            'transformers-beit',
+            dict(BEIT, arch=ARCH, pe_type='beit'),
+            run=masked_beit,
+            table=False,
+        ),
+        'data2vec': Case(
+            T.Data2VecVisionModel,
+            T.Data2VecVisionConfig(**SIZES, use_relative_position_bias=True, use_mean_pooling=False),
+            'transformers-beit',
+            dict(BEIT, arch=ARCH, pe_type='beit'),
+            table=False,
+        ),
+        'ijepa': Case(
+            T.IJepaModel,
+            T.IJepaConfig(**SIZES),
+            'transformers-vit',
+            dict(arch=ARCH, with_cls_token=False, **eps(1e-12)),
+        ),
+        'msn': Case(T.ViTMSNModel, T.ViTMSNConfig(**SIZES), 'transformers-vit', dict(arch=ARCH, **eps(1e-6))),
         'beit with a table': Case(
             T.BeitModel, T.BeitConfig(**SIZES, use_absolute_position_embeddings=True, use_mean_pooling=False),
             'transformers-beit', dict(BEIT, arch=ARCH), target='transformers-beit',

@@ -64,7 +64,9 @@ class ViTCheckpointAdapter(CheckpointAdapter):
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
         known = is_beit(weights) or of_transformers(weights) or 'pe_type' in weights.recorded
-        eva = weights.has(EVA_NAMES) and not known
+        # LayerScale by this name, which EVA has by another, beside biases of queries and values
+        ours = weights.has(r'blocks\.0\.gamma1') and not weights.has('storage_tokens')
+        eva = weights.has(EVA_NAMES) and not (known or ours)
         if eva or any(name.startswith('spm.') for name in weights.dropped):
             return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')

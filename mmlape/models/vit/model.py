@@ -20,6 +20,9 @@ from mmlape.models.vit.bases import (
     BIG_VISION,
     CLIP,
     DINOV2,
+    DINOV2_REGISTERS,
+    DINOV3,
+    SIGLIP,
     UNI_PERCEIVER,
     patched,
     sizes,
@@ -150,7 +153,9 @@ class VisionTransformer(IsotropicBackbone):
             | patched('vit', 16, BIG_VISION, 'tiny', 'small', 'base')
             | patched('vit', 32, BIG_VISION, 'small', 'base')
         )
-        | sizes('dinov2', DINOV2, 'small', 'base', 'large')
+        | with_variants(sizes('dinov2', DINOV2, 'small', 'base', 'large'), DINOV2_REGISTERS)
+        | sizes('dinov3', DINOV3, 'small', 'base', 'large')
+        | patched('siglip', 16, SIGLIP, 'base', 'large')
         | patched('clip', 16, CLIP, 'base')
         | patched('clip', 32, CLIP, 'base')
         | patched('clip', 14, CLIP, 'large')

@@ -10,7 +10,6 @@ for any size has patches of (row, column, channel).
 
 import re
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import torch
 
@@ -42,7 +41,7 @@ _TOKENS = {
     'embeddings.distillation_token': 'dist_token',
     'embeddings.register_tokens': 'reg_token',
 }
-_HUB, _LAST_NORM = 'encoder.layer.#.', {'layernorm.': 'norm.'}
+_HUB, _LAST = 'encoder.layer.#.', {'layernorm.': 'norm.'}
 _OF_BEIT = {
     f'attention.attention.relative_position_bias.{TABLE}': f'attn.{TABLE}',
     'lambda_1': 'gamma1',
@@ -55,17 +54,17 @@ _OF_DINOV2 = {
     'norm': 'norm',
 }
 _VIT_EMBEDDINGS = {**_TOKENS, **EMBEDDINGS}
-VIT = {**_VIT_EMBEDDINGS, **layers(_HUB, LAYER), **_LAST_NORM}
+VIT = {**_VIT_EMBEDDINGS, **layers(_HUB, LAYER), **_LAST}
 BEIT = {
     **_VIT_EMBEDDINGS,
     **layers(_HUB, {**LAYER, **_OF_BEIT}),
     f'encoder.relative_position_bias.{TABLE}': SHARED_TABLE,
-    **_LAST_NORM,
+    **_LAST,
 }
 DINOV2 = {
     **_VIT_EMBEDDINGS,
     **layers(_HUB, {**_ATTENTION, **_GAMMAS, **_OF_DINOV2}),
-    **_LAST_NORM,
+    **_LAST,
 }
 DINOV3 = {
     **_TOKENS,
@@ -232,8 +231,7 @@ LAYOUTS = (
     Layout(
         "transformers' hybrid ViT",
         (r'(.*\.)?embeddings\.patch_embeddings\.backbone\.',),
-        refused='a convolutional network stands before its layers; mmlape.TimmViT runs such models '
-        "of timm, by their names with 'r26' or 'r50'",
+        refused='a convolutional network stands before its layers; take a ViT without one',
     ),
     Layout(
         "transformers' YOLOS",
@@ -274,12 +272,11 @@ LAYOUTS = (
     _layout('transformers-vit', _layer(_QUERY), **_eps(1e-12)),
 )
 _CLASS_TOKEN = {'a class token': 'cls_token'}
-_LAST_NORM_THERE = {'a last norm': r'norm\.weight'}
+_LAST_NORM = {'a last norm': r'norm\.weight'}
 _PE_TABLE = {'a table of an absolute PE': 'pos_embed'}
 _SCALED = {'LayerScale': r'blocks\.\d+\.gamma1'}
 _BIASED = {'a bias of queries, keys and values': r'blocks\.0\.attn\.qkv\.bias'}
 _TABLE = ((AbsolutePosition,),)
-_BIASES = {'qkv_bias': [True, False]}
 _GAMMA, _GATES = r'blocks\.\d+\.gamma[12]', rf'blocks\.\d+\.mlp\.w[123]{LEAF}'
 _QV = r'blocks\.\d+\.attn\.[qv]_bias'
 
@@ -287,18 +284,18 @@ _QV = r'blocks\.\d+\.attn\.[qv]_bias'
 def _target(
     rename: Callable[[Tensors], Tensors],
     names: str,
+    needed: Mapping[str, str],
     encodings: tuple[tuple[str | type, ...], ...] = _TABLE,
     clashes: Callable[[Weights], list[str]] = rowless_tokens,
     heads: tuple[str, ...] = (),
-    arguments: Mapping[str, list | None] = MappingProxyType({}),
-    **needed: Mapping[str, str],
+    **arguments: list | None,
 ) -> Target:
-    """Return a target; ``needed`` are kinds of tensors. Norms and activation are said by a model's ``config.json``."""
+    """Return a target, whose norms and activation are said by the ``config.json`` of a model that reads it."""
     free = dict.fromkeys(('norm_cfg', 'act_cfg', 'out_type'))
     return Target(
         rename,
         names=names,
-        needed={what: pattern for own in needed.values() for what, pattern in own.items()},
+        needed=needed,
         encodings=encodings,
         arguments={'pe_joining': ['default'], 'patch_norm': ['none'], **free, **arguments},
         clashes=clashes,
@@ -310,80 +307,62 @@ def _of_one_token(weights: Weights) -> list[str]:
     return mean_pooling(weights) + rowless_tokens(weights)
 
 
+_OF_VIT = {**_CLASS_TOKEN, **_LAST_NORM, **_PE_TABLE}
+_ANY = dict.fromkeys(('layer_scale_init_value', 'num_registers', 'ffn_type'))
 TARGETS = {
     'transformers-vit': _target(
         _writer(VIT, 'vit.', {'head.': 'classifier.'}),
         PLAIN,
+        _OF_VIT,
         clashes=_of_one_token,
         heads=('head.',),
-        arguments=_BIASES,
-        token=_CLASS_TOKEN,
-        norm=_LAST_NORM_THERE,
-        table=_PE_TABLE,
+        qkv_bias=[True, False],
     ),
     'transformers-deit': _target(
         _writer(
             VIT, 'deit.', {'head.': 'cls_classifier.', 'head_dist.': 'distillation_classifier.'}
         ),
         rf'{PLAIN}|dist_token',
+        {'a distillation token': 'dist_token', **_OF_VIT},
         clashes=_of_one_token,
         heads=('head.', 'head_dist.'),
-        arguments=_BIASES,
-        token={'a distillation token': 'dist_token'},
-        norm=_LAST_NORM_THERE,
-        table=_PE_TABLE,
+        qkv_bias=[True, False],
     ),
     'transformers-beit': _target(
         _writer(BEIT, '', {}),
         rf'{PLAIN}|{_QV}|{_GAMMA}|blocks\.\d+\.attn\.{TABLE}',
+        {**_CLASS_TOKEN, 'biases of queries and values alone': r'blocks\.0\.attn\.q_bias'},
         ((), ('beit',), *_TABLE, (AbsolutePosition, 'beit')),
-        arguments={
-            **dict.fromkeys(('layer_scale_init_value', 'final_norm', 'window_padding')),
-            'qkv_bias': ['qv'],
-        },
-        token=_CLASS_TOKEN,
-        biases={'biases of queries and values alone': r'blocks\.0\.attn\.q_bias'},
+        qkv_bias=['qv'],
+        **dict.fromkeys(('layer_scale_init_value', 'final_norm', 'window_padding')),
     ),
     'transformers-dinov2': _target(
         _writer(DINOV2, '', {}, _to_dinov2),
         rf'{PLAIN}|reg_token|{_GAMMA}|{_GATES}',
-        arguments={
-            **dict.fromkeys(('layer_scale_init_value', 'num_registers', 'ffn_type')),
-            **_BIASES,
-        },
-        token=_CLASS_TOKEN,
-        norm=_LAST_NORM_THERE,
-        table=_PE_TABLE,
-        scale=_SCALED,
+        {**_OF_VIT, **_SCALED},
+        qkv_bias=[True, False],
+        **_ANY,
     ),
     'transformers-dinov3': _target(
         _writer(DINOV3, '', {}, _to_dinov3),
         rf'(?!pos_embed)({PLAIN}|reg_token|{_GAMMA}|{_GATES}|{_QV})',
+        {**_CLASS_TOKEN, **_LAST_NORM, **_SCALED},
         (('rope',),),
         _other_rope,
-        arguments={
-            **dict.fromkeys(('layer_scale_init_value', 'num_registers', 'ffn_type', 'qkv_bias')),
-        },
-        token=_CLASS_TOKEN,
-        norm=_LAST_NORM_THERE,
-        scale=_SCALED,
+        qkv_bias=None,
+        **_ANY,
     ),
     'transformers-clip': _target(
         _writer(TOWER, 'vision_model.', {}, _to_tower),
         rf'{PLAIN}|norm_pre{LEAF}',
+        {**_OF_VIT, **_BIASED, 'a norm after the PE': r'norm_pre\.weight'},
         clashes=lambda weights: stem_bias(weights) + rowless_tokens(weights),
-        arguments={'patch_norm': ['post-posemb']},
-        token=_CLASS_TOKEN,
-        norms={**_LAST_NORM_THERE, 'a norm after the PE': r'norm_pre\.weight'},
-        table=_PE_TABLE,
-        biases=_BIASED,
+        patch_norm=['post-posemb'],
     ),
     'transformers-siglip': _target(
         _writer(TOWER, 'vision_model.', {}, _to_tower),
         rf'(?!cls_token)({PLAIN})',
-        arguments={'with_cls_token': [False]},
-        norm=_LAST_NORM_THERE,
-        table=_PE_TABLE,
-        biases=_BIASED,
+        {**_LAST_NORM, **_PE_TABLE, **_BIASED},
+        with_cls_token=[False],
     ),
 }
