@@ -92,6 +92,7 @@ OWN_TESTS = {
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
         *OF_ENGINE,
     ),
+    'mmlape/engine/effects.py': ('tests/engine/test_effects.py',),
     'mmlape/engine/runner.py': (
         'tests/engine/test_train_test.py::test_training_from_weights_takes_all_of_them_or_fails',
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
@@ -704,6 +705,10 @@ BY_FILE = {
         ('schedule: gamma multiplied', "scheduler['gamma'] **= 1 / factor", "scheduler['gamma'] /= factor"),
         ('schedule: averages stay', "hook['interval'] = hook.get('interval', 1) * factor", 'pass'),
         ('schedule: begin equal to end', 'begin < min(ends):', 'begin <= min(ends):'),
+    ],
+    'mmlape/engine/effects.py': [
+        ('effects: schedulers by default', "scheduler.get('by_epoch', True)", "scheduler.get('by_epoch', False)"),
+        ('effects: any metric is one', '    if metric in names:\n        return\n', '    return\n'),
     ],
     'mmlape/engine/runner.py': [
         ('seeds: a sampler without one', "**{**kwargs, 'diff_rank_seed': False}", '**kwargs'),
