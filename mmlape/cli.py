@@ -1,8 +1,11 @@
 """The console command `mmlape`, whose sub-commands are modules that are imported only when they are called."""
 
 import argparse
+import contextlib
 import difflib
+import errno
 import importlib
+import io
 import os
 import select
 import sys
@@ -10,11 +13,35 @@ from collections.abc import Sequence
 
 from mmlape import __version__
 from mmlape.commands import COMMANDS, fill_parser, module_of
-from mmlape.errors import MMLaPEError, failed_import, shown
+from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
 from mmlape.mim import resolve_path
-from mmlape.quiet import debugging, quiet_stack, say
+from mmlape.quiet import debugging, launched, printable, quiet_stack, say_error
 
 _SMALLER = 'choose a smaller size, batch or number of processes; MMLAPE_DEBUG=1 shows the traceback'
+
+_ELSEWHERE = ', or write elsewhere'
+_OF_FILES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f': free some space{_ELSEWHERE}'),
+    errno.EFBIG: f': raise the limit of the size of a file (ulimit -f){_ELSEWHERE}',
+    errno.EROFS: ': write elsewhere',
+    errno.EIO: ': check the disk',
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), ': raise the limit of open files (ulimit -n)'),
+    **dict.fromkeys(
+        (
+            errno.ENOENT,
+            errno.EEXIST,
+            errno.ENOTDIR,
+            errno.EISDIR,
+            errno.ENOTEMPTY,
+            errno.EACCES,
+            errno.EPERM,
+            errno.ELOOP,
+            errno.ENAMETOOLONG,
+        ),
+        '',
+    ),
+}
+"""Errors of files and file systems, which are shown without a traceback, and what to do about them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         bad usage, 130 after an interrupt. `MMLAPE_DEBUG=1` lets errors through with their
         traceback.
     """
+    _prepare_streams()
     try:
         status = _command(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -36,9 +64,43 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _stdout_is_closed():
             raise
         return 141  # what a shell gives a program that SIGPIPE ends
+    except OSError as error:  # of the help, or of what is left to be written
+        status = _stop_by_file(error)
+        _drop_stdout()
+        return status
     except KeyboardInterrupt:  # while the stack is imported; `_run` has what follows
-        print('mmlape: interrupted', file=sys.stderr)
-        return 130
+        return _interrupted()
+
+
+def _prepare_streams() -> None:
+    """Let no name and no closed stream end a command: what a stream cannot encode is written as an escape."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except (
+            OSError
+        ):  # closed by a shell's >&-: the next file that is opened would get its number
+            os.open(os.devnull, os.O_RDWR)
+    for name in ('stdout', 'stderr'):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
+        elif isinstance(getattr(sys, name), io.TextIOWrapper):
+            getattr(sys, name).reconfigure(errors='backslashreplace')
+
+
+def _require_printable(args: argparse.Namespace) -> None:
+    """Raise ConfigError for a name of a file that no log, record or table could show."""
+    for name, value in vars(args).items():
+        if not isinstance(value, str) or name == 'title':
+            continue
+        where = f'{name}={value!a}'
+        if printable(value.replace('\n', '\0')) != value:
+            raise ConfigError(f'{where} has control characters: rename the file or folder')
+        if value.encode('utf-8', 'replace').decode() != value:
+            raise ConfigError(
+                f'{where} is not text in the encoding of file names ({sys.getfilesystemencoding()}): '
+                'rename the file or folder, or set LC_ALL=C.UTF-8'
+            )
 
 
 def _command(argv: Sequence[str]) -> int:
@@ -58,10 +120,15 @@ def _command(argv: Sequence[str]) -> int:
         )
     except ImportError as error:
         return _stop(error)
+    usage_error = io.StringIO()
     try:
-        args = parser.parse_args(argv[1:])
-    except SystemExit as stop:  # argparse has printed the error or the help
+        with contextlib.redirect_stderr(usage_error):
+            args = parser.parse_args(argv[1:])
+    except SystemExit as stop:  # argparse has printed the help, or written the error
+        if stop.code:
+            say_error(usage_error.getvalue().rstrip())
         return int(stop.code or 0)
+    sys.stderr.write(usage_error.getvalue())
     with quiet_stack(args.quiet):
         return _main(name, args)
 
@@ -75,8 +142,14 @@ def _stdout_is_closed() -> bool:
     poll.register(sys.stdout.fileno(), 0)
     if not any(event & select.POLLERR for _, event in poll.poll(0)):
         return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_stdout()
     return True
+
+
+def _drop_stdout() -> None:
+    """Write nothing more to stdout, not even what is left in its buffer."""
+    with contextlib.suppress(io.UnsupportedOperation):  # no file, in a test or a notebook
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _main(name: str, args: argparse.Namespace) -> int:
@@ -91,36 +164,48 @@ def _main(name: str, args: argparse.Namespace) -> int:
 def _run(run, args: argparse.Namespace) -> int:
     """Run a sub-command; the package's own errors, and paths that cannot be used, are shown without traceback."""
     try:
+        _require_printable(args)
         _check_config(args)
         if getattr(args, 'trust_checkpoint', False):
             importlib.import_module('mmlape.checkpoint.reading').trust_checkpoints()
         return run(args) or 0
     except MMLaPEError as error:
         return _stop(error)
-    except (
-        FileNotFoundError,
-        FileExistsError,
-        NotADirectoryError,
-        IsADirectoryError,
-        PermissionError,
-    ) as error:
-        if error.filename is None or debugging():
-            raise
-        sys.stdout.flush()
-        say(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
-        return 1
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _stop_by_file(error)
     except Exception as error:
         if failed_import(error):
             return _stop(error)
         if _is_lack_of_memory(error):
             return _stop(MMLaPEError(f'out of memory: {shown(error)}; {_SMALLER}'))
+        if launched():  # one line for all processes, beside the traceback of each
+            say_error(f'mmlape: error: {shown(error)}')
         raise
     except KeyboardInterrupt as stop:
-        print(f'mmlape: {str(stop) or "interrupted"}', file=sys.stderr)
-        return 130
+        return _interrupted(str(stop))
     # a signal that a run has recorded, or an error that another process prints
     except SystemExit as stop:
         return stop.code or 0  # type: ignore[return-value]
+
+
+def _stop_by_file(error: OSError) -> int:
+    """Print an error of a file or file system; raise one that is not of these."""
+    advice = _OF_FILES.get(error.errno)
+    # one without a file is of a write only if it is of the disk
+    if advice is None or (not advice and error.filename is None) or debugging():
+        raise error
+    where = '' if error.filename is None else f'{error.filename}: '
+    say_error(f'mmlape: error: {where}{error.strerror}{advice}')
+    return 1
+
+
+def _interrupted(reason: str = '') -> int:
+    """Print that Ctrl-C ended the command; it reaches all processes of a run, of which the first one prints it."""
+    if os.environ.get('RANK', '0') == '0' or not launched():
+        print(f'mmlape: {reason or "interrupted"}', file=sys.stderr)
+    return 130
 
 
 def _is_lack_of_memory(error: Exception) -> bool:
@@ -146,8 +231,7 @@ def _stop(error: Exception) -> int:
     known = (
         error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
     )
-    sys.stdout.flush()
-    say(f'mmlape: error: {known}', file=sys.stderr)
+    say_error(f'mmlape: error: {known}')
     return 1
 
 

@@ -3,6 +3,7 @@
 Colours are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
+import io
 import re
 import textwrap
 from pathlib import Path
@@ -65,5 +66,8 @@ def save_figure(figure: Figure, path: Path) -> Path:
         matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}),
         atomic_path(path) as partial,
     ):
-        figure.savefig(partial, dpi=110, metadata=metadata)
+        # not by Pillow into the file, see mmlape.files.write_bytes
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=110, metadata=metadata, format=path.suffix[1:])
+        partial.write_bytes(drawn.getvalue())
     return path

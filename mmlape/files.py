@@ -26,20 +26,78 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     Args:
         path: The final path; its folder is made. The temporary one is hidden beside it and keeps
-            its suffix.
+            its suffix. A device or a pipe is written to as it is.
 
     Raises:
-        OSError: The folder cannot be made, or the file cannot be moved.
+        OSError: The folder cannot be made, or the file cannot be written; it names ``path``, also
+            where the block raises another error because of that, as torch does.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f'.{path.stem}.{os.getpid()}{path.suffix}')
+    if path.exists() and not path.is_file() and not path.is_dir():
+        yield path
+        return
+    # a long name has room for what is added to it
+    partial = path.with_name(f'.{path.stem[:50]}.{os.getpid()}{path.suffix[-50:]}')
     try:
         yield partial
         os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+    except BaseException as error:
+        problem = _write_problem(error, partial)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if problem is not None:
+            raise OSError(problem.errno, problem.strerror, str(path)) from error
         raise
+
+
+def _write_problem(error: BaseException, partial: Path) -> OSError | None:
+    """Return why a file could not be written; None if an error has another cause.
+
+    Libraries for tensors and images raise errors of their own, which do not say it: then the file
+    is written to again.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error if error.filename in (None, str(partial), partial) else None
+    if not isinstance(error, Exception):
+        return None
+    try:
+        with open(partial, 'ab') as file:
+            file.write(bytes(1 << 16))
+    except OSError as found:
+        return found
+    return None
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write bytes, atomically.
+
+    Images are encoded in memory and written so: Pillow takes a part that a full disk has taken for
+    the complete file.
+    """
+    with atomic_path(path) as partial:
+        partial.write_bytes(data)
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    r"""Write a text, atomically; return the path.
+
+    What is not UTF-8 in the name of a file is written as an escape, ``\udcff``, which JSON reads back.
+    """
+    with atomic_path(path) as partial:
+        partial.write_text(text, encoding='utf-8', errors='backslashreplace')
+    return Path(path)
+
+
+@contextlib.contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Have errors of the file system that name no file, as those of writing, name this file or folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def parse_json(text: str | bytes, unique_keys: bool = False) -> Any:
@@ -179,10 +237,7 @@ def read_json(path: str | Path, expected: type = dict) -> Any:
 
 def write_json(path: str | Path, content: dict | list) -> None:
     """Write a dict or a list as indented JSON."""
-    with atomic_path(path) as partial:
-        partial.write_text(
-            json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8'
-        )
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + '\n')
 
 
 def file_version(path: str | Path) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from mmlape.files import write_text
 from mmlape.quiet import printable
 from mmlape.tables import html_table
 
@@ -58,8 +59,7 @@ def write_page(
     template = environment.from_string(
         Path(__file__).with_name('page.html').read_text(encoding='utf-8')
     )
-    path.write_text(template.render(title=title, sections=sections, open=open), encoding='utf-8')
-    return path
+    return write_text(path, template.render(title=title, sections=sections, open=open))
 
 
 def _printable(value: Any) -> Any:

@@ -6,12 +6,15 @@ prints warnings and errors only.
 """
 
 import contextlib
+import json
 import logging
 import os
 import re
 import sys
+import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 WARNINGS = (
     # mmseg's transform, of what its datasets pass
@@ -51,6 +54,33 @@ def printable(text: str) -> str:
 def say(text: str, **options) -> None:
     """Print text that has values from files; options are those of ``print``."""
     print(printable(text), **options)
+
+
+LAUNCHER = 'MMLAPE_LAUNCHER'
+"""Variable with the number of the process that started this one and the others of a run."""
+
+
+def launched() -> bool:
+    """Return whether `mmlape.engine.distributed.launch` has started this process, as one of a run's."""
+    return os.environ.get(LAUNCHER) == str(os.getppid()) and 'TORCHELASTIC_ERROR_FILE' in os.environ
+
+
+def say_error(text: str) -> None:
+    """Print the text that ends a command, on stderr.
+
+    A process that shares its run with others hands it to their launcher instead, which prints the
+    first one.
+    """
+    with contextlib.suppress(OSError):  # a full disk
+        sys.stdout.flush()
+    if launched():
+        now = time.time()
+        # torchrun reads the first two, and takes whole seconds
+        content = dict(message=printable(text), timestamp=int(now), time=now)
+        with contextlib.suppress(OSError):  # a full disk
+            Path(os.environ['TORCHELASTIC_ERROR_FILE']).write_text(json.dumps(content))
+            return
+    say(text, file=sys.stderr, flush=True)
 
 
 def debugging() -> bool:
@@ -109,6 +139,8 @@ def _without_noise() -> Iterator[None]:
         if not str(message).startswith(MESSAGES):
             print(message)
 
+    # a log that cannot be written, on a full disk, would print a traceback for each line
+    logging.raiseExceptions = False
     with warnings.catch_warnings():
         for category, message in WARNINGS:
             warnings.filterwarnings('ignore', message, category)
@@ -118,4 +150,5 @@ def _without_noise() -> Iterator[None]:
         try:
             yield
         finally:
+            logging.raiseExceptions = True
             del MMLogger.filter, module.print

@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as ConsoleTable
 from rich.text import Text
 
+from mmlape.files import atomic_path
 from mmlape.quiet import printable
 
 _MARKDOWN = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
@@ -83,7 +84,8 @@ def html_table(frame: pd.DataFrame) -> str:
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
     """Write rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe before it."""
     frame = pd.DataFrame([[_csv_cell(cell) for cell in row] for row in rows], columns=list(columns))
-    frame.to_csv(path, index=False)
+    with atomic_path(path) as partial:
+        frame.to_csv(partial, index=False, errors='backslashreplace')
 
 
 def _csv_cell(cell: object) -> object:

@@ -1,6 +1,5 @@
 """Figure, table and file of what the layers do with the position embedding (MPVG, AAAI 2025, Figure 4)."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from matplotlib.figure import Figure
 from mmlape.analysis.bias_maps import read_images
 from mmlape.console import console
 from mmlape.figures import look, save_figure, tidy, wrapped
+from mmlape.files import write_json
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.balance import Balance, measure_balance
 from mmlape.tables import console_table, text_table
@@ -39,11 +39,8 @@ def write_balance(balances: Mapping[str, Balance], folder: Path) -> list[Path]:
     Write ``pe_balance.png`` and ``pe_balance.json``, and return the files.
     """
     _print_numbers(balances)
-    folder.mkdir(parents=True, exist_ok=True)
     numbers = folder / 'pe_balance.json'
-    numbers.write_text(
-        json.dumps({name: balance.scalars() for name, balance in balances.items()}, indent=2) + '\n'
-    )
+    write_json(numbers, {name: balance.scalars() for name, balance in balances.items()})
     return [draw_balance(balances, folder / 'pe_balance.png'), numbers]
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mmlape.errors import ConfigError
 from mmlape.figures import save_figure, wrapped
+from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 
@@ -133,5 +134,6 @@ def write_bias_maps(
             ax.set_axis_off()
     files = [folder / 'bias_maps.png', folder / 'bias_maps.npz']
     save_figure(figure, files[0])
-    np.savez_compressed(files[1], **arrays)
+    with atomic_path(files[1]) as partial:
+        np.savez_compressed(partial, **arrays)
     return files

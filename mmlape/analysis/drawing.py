@@ -4,6 +4,7 @@ Images are (H, W, 3) uint8 arrays in RGB order throughout.
 """
 
 import functools
+import io
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from PIL import Image
 
 from mmlape.datasets.sources import class_palette
 from mmlape.errors import DataError
-from mmlape.files import atomic_path
+from mmlape.files import write_bytes
 
 MIN_LONGER_SIDE = 640  # pixels, of a drawing
 SIDES, PARTS = ('gt', 'pred'), ('instances', 'sem_seg')
@@ -178,7 +179,9 @@ def write_image(image: np.ndarray, path: str | Path) -> None:
     """
     check_image_path(path)
     try:
-        with atomic_path(path) as partial:
-            Image.fromarray(image).save(partial)
+        encoded, suffix = io.BytesIO(), Path(path).suffix.lower()
+        Image.fromarray(image).save(encoded, Image.registered_extensions()[suffix])
+        write_bytes(path, encoded.getvalue())
     except (OSError, ValueError) as error:
-        raise DataError(f'cannot write {path}: {error}') from error
+        reason = getattr(error, 'strerror', None) or error
+        raise DataError(f'cannot write {path}: {reason}') from error

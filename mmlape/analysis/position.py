@@ -25,6 +25,7 @@ from torchvision.utils import make_grid
 from mmlape.console import console
 from mmlape.errors import ConfigError
 from mmlape.figures import save_figure, wrapped
+from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.tables import console_table, text_table
@@ -345,7 +346,8 @@ def write_figures(
                 draw_filters(stem.proj.weight.detach().cpu(), name, out / f'filters_{number}.png')
             )
     files.append(out / 'position.npz')
-    np.savez_compressed(files[-1], **_arrays(views, tables, scales))
+    with atomic_path(files[-1]) as partial:
+        np.savez_compressed(partial, **_arrays(views, tables, scales))
     return views, files
 
 

@@ -36,7 +36,7 @@ from mmlape.checkpoint.reading import (
 )
 from mmlape.checkpoint.redaction import Redaction, hosts_in
 from mmlape.errors import CheckpointError
-from mmlape.files import atomic_path, read_json
+from mmlape.files import atomic_path, read_json, write_text
 from mmlape.log import log
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
@@ -212,7 +212,9 @@ def write_tensors(
             np.savez(partial, **{name: value.numpy() for name, value in arrays.items()})
         else:
             meta = {'meta': {KEY: recorded}} if recorded else {}
-            torch.save({wrapper: tensors, **meta} if wrapper else tensors, partial)
+            # to a file that is open, as torch writes the name of a path, and the hash is of that
+            with open(partial, 'wb') as file:
+                torch.save({wrapper: tensors, **meta} if wrapper else tensors, file)
 
 
 def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) -> list[str]:
@@ -341,7 +343,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         named = dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}')
         os.replace(written, named)
     card = named.with_suffix('.md')
-    card.write_text(model_card(named, Path(src), weights, tensors, run), encoding='utf-8')
+    write_text(card, model_card(named, Path(src), weights, tensors, run))
     return named, card
 
 

@@ -6,6 +6,7 @@ import copy
 import functools
 import gc
 import itertools
+import multiprocessing
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -43,12 +44,16 @@ from mmlape.engine.distributed.sharding import (
 from mmlape.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
+from mmlape.engine.shared_memory import require_shared_memory
 from mmlape.engine.widths import explained_widths
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
 from mmlape.runs.record import RunRecord
 from mmlape.runs.resume import RunStart, read_resumable
 from mmlape.runs.signals import StopRequest, init_worker
+
+BATCH_TIME = 1800
+"""Seconds after which a batch that the processes of a data loader do not deliver is an error."""
 
 _NUMBERS = itertools.count(1)
 
@@ -173,12 +178,14 @@ class Runner(_Runner):
         """
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
             # which torch refuses without any
-            only_of_workers = ('persistent_workers', 'prefetch_factor')
+            only_of_workers = ('persistent_workers', 'prefetch_factor', 'timeout')
             dataloader = {
                 key: value for key, value in dataloader.items() if key not in only_of_workers
             }
         built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
+        if built.num_workers and not built.timeout:
+            built.timeout = BATCH_TIME  # else torch waits for ever for a process that is stopped
         return built
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
@@ -224,6 +231,8 @@ class Runner(_Runner):
                     f'{len(loader.dataset)} images do not fill one of '
                     f'{split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
                 )
+            if isinstance(loader, DataLoader):
+                require_shared_memory(loader, f'{split}_dataloader')
         with building(self.cfg, f'{split}_cfg'):
             return build(loop)
 
@@ -379,14 +388,22 @@ class Runner(_Runner):
             gc.freeze()
             atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
         with plain_worker_errors(), explained_widths(self.bare_model, self.cfg):
-            model = super().train()
+            try:
+                model = super().train()
+            except BaseException:
+                kill_workers()
+                raise
         end_workers(self._train_loop, self._val_loop)
         return model
 
     def test(self) -> dict:
         """Test; see :func:`plain_worker_errors`."""
         with plain_worker_errors():
-            metrics = super().test()
+            try:
+                metrics = super().test()
+            except BaseException:
+                kill_workers()
+                raise
         end_workers(self._test_loop)
         return metrics
 
@@ -447,6 +464,16 @@ def end_workers(*loops: BaseLoop | dict | None) -> None:
             if hasattr(iterator, '_shutdown_workers'):
                 iterator._shutdown_workers()
                 holder._iterator = None
+
+
+def kill_workers() -> None:
+    """Kill the workers of data loaders after a failure: one that is stopped would be waited for at the end.
+
+    They are the daemons of this process.
+    """
+    for child in multiprocessing.active_children():
+        if child.daemon:
+            child.kill()
 
 
 @contextlib.contextmanager

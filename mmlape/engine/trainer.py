@@ -119,7 +119,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
         total_batch=plan.batch.total,
         distributed=plan.distributed if is_distributed() else None,
         identity=identity,
-        software_changes=[*previous.get('software_changes', []), *start.software_changes],
+        software_changes=[*(previous.get('software_changes') or []), *start.software_changes],
         **describe_machine(),
         started=time.strftime('%Y-%m-%dT%H:%M:%S'),
         iter=start.iteration,
@@ -128,7 +128,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
         best=None,
         stopped=stopped if stopped and stopped['iter'] <= start.iteration else None,
         cost=previous.get('cost'),
-        parts=previous.get('parts', []),
+        parts=previous.get('parts') or [],
     )
     record = RunRecord(plan.work_dir, fields, write=is_main_process())
     record.rewind(start.previous, start.evaluations, start.iteration)

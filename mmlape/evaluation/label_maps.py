@@ -1,11 +1,14 @@
 """Predicted label maps as PNG files, with the values of the annotation files."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
+
+from mmlape.files import write_bytes
 
 
 def save_label_map(
@@ -32,6 +35,6 @@ def save_label_map(
         colours = [(0, 0, 0), *palette] if zero_is_unlabelled else palette
         image = image.convert('P')
         image.putpalette(np.asarray(colours, np.uint8).ravel().tolist())
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path)
+    encoded = io.BytesIO()
+    image.save(encoded, 'PNG')
+    write_bytes(path, encoded.getvalue())

@@ -126,7 +126,7 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
         by_class = {seed: entry.get('per_class') or {} for seed, entry in evaluations.items()}
         per_class = {}
         for name in dict.fromkeys(name for classes in by_class.values() for name in classes):
-            rows = {seed: classes.get(name, {}) for seed, classes in by_class.items()}
+            rows = {seed: classes.get(name) or {} for seed, classes in by_class.items()}
             per_class[name] = moments(rows, name)
         summary[which] = {
             'n': len(evaluations),

@@ -63,7 +63,9 @@ def rows(work_dir: str | Path) -> list[Row]:
 
 def _row(arm: str, run: Run) -> Row:
     record, now = run.record, time.time()
-    silence = max(0.0, now - record.get('updated', now))  # of a machine whose clock is ahead, too
+    silence = max(
+        0.0, now - (record.get('updated') or now)
+    )  # of a machine whose clock is ahead, too
     reason, eta = run.reason or (record.get('failure') or {}).get('reason'), None
     state, holder, job = run.state, running_in(run.folder), _slurm_job(run.folder)
     starting = None if holder else lock_holder(start_lock(run.folder))

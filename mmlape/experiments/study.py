@@ -376,8 +376,8 @@ class Study:
             differences(run.identity, mine, for_resume=True),
             software_differences(run.identity, mine),
         )
-        if run.finished and run.identity['world_size'] != self.processes:
-            lines.append(f'world_size: {run.identity["world_size"]} -> {self.processes}')
+        if run.finished and run.identity.get('world_size') != self.processes:
+            lines.append(f'world_size: {run.identity.get("world_size")} -> {self.processes}')
         if run.finished or self.options.allow_different_software:
             lines = [line for line in lines if line not in software]
         return _other_run(run.folder, lines, set(lines) <= set(software)) if lines else ''

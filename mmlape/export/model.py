@@ -43,7 +43,8 @@ def export(
     Returns:
         The largest difference that was found.
     """
-    notes = dict(config=str(cfg.filename), checkpoint=str(checkpoint))
+    # names, as a graph is given to others
+    notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
     if not backbone:
         model = init_model(cfg, checkpoint, 'cpu')
         return export_model(

@@ -6,10 +6,12 @@ size; windows and padding are constants.
 
 import contextlib
 import io
+import itertools
 import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,9 @@ from mmlape.models.adapter.deform_attn import exporting
 from mmlape.models.grid import Grid
 from mmlape.models.layers.fusion import fuse_batch_norms
 from mmlape.runs.record import check_writable
+
+if TYPE_CHECKING:
+    import onnx
 
 OPSET = 18
 TOLERANCE = 1e-4
@@ -88,11 +93,25 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
         raise ExportError(
             f'torch writes this model with opset {got}, not {opset}: pass --opset {got}'
         )
+    _remove_provenance(graph)
     for key, value in {'mmlape': mmlape.__version__, **notes}.items():
         entry = graph.metadata_props.add()
         entry.key, entry.value = key, value
     onnx.checker.check_model(graph)
     onnx.save(graph, path)
+
+
+def _remove_provenance(graph: 'onnx.ModelProto') -> None:
+    """Remove what torch notes about the code that a graph is from: files of this machine, and its objects."""
+    inner = graph.graph
+    named = (inner.node, inner.initializer, inner.input, inner.output, inner.value_info)
+    for part in (graph, inner, *itertools.chain(*named), *graph.functions):
+        part.ClearField('metadata_props')
+        part.ClearField('doc_string')
+    for function in graph.functions:
+        for part in (*function.node, *function.value_info):
+            part.ClearField('metadata_props')
+            part.ClearField('doc_string')
 
 
 @contextlib.contextmanager

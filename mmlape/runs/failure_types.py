@@ -68,6 +68,14 @@ FAILURE_TYPES = (
     ),
     FailureType(
         'lost-worker',
+        'no batch came from the processes of the data loader',
+        'one of them was stopped, its storage does not answer, or /dev/shm is full; give more '
+        'shared memory (docker run --shm-size) or train_dataloader.num_workers=0, or a longer '
+        'train_dataloader.timeout where batches take that long, then continue with --resume',
+        pattern=r'DataLoader timed out after',
+    ),
+    FailureType(
+        'lost-worker',
         'another process of this run was lost',
         'see its log, then continue with --resume',
         (dist.DistBackendError, dist.DistNetworkError, ConnectionError),

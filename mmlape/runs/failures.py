@@ -60,7 +60,8 @@ def record_failure(record: RunRecord) -> Iterator[StopRequest]:
             if cause or (is_known and not explains_itself):
                 raise TrainingError(failure['reason']) from caught
             if isinstance(error, Interrupted):
-                say(f'mmlape: {failure["reason"]}', file=sys.stderr, flush=True)
+                if get_rank() == 0:
+                    say(f'mmlape: {failure["reason"]}', file=sys.stderr, flush=True)
                 raise error from None
             if isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt(failure['reason']) from None

@@ -30,7 +30,7 @@ COUNTED = (
 )  # fmt: skip
 """Keys at the top of a configuration that count."""
 IGNORED = {
-    'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
+    'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'timeout', 'collect_device', 'collect_dir',
     'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
 """Keys below them that do not count, wherever they are."""

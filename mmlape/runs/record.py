@@ -9,8 +9,9 @@ import socket
 import time
 from pathlib import Path
 
-from mmlape.errors import TrainingError
+from mmlape.errors import DataError, TrainingError
 from mmlape.files import atomic_path, parse_json, read_json, write_json
+from mmlape.runs.fields import EVALUATION, check, check_run
 from mmlape.runs.locks import lock_holder, take_lock
 
 RECORD = 'run.json'
@@ -27,28 +28,49 @@ RESERVE = '.reserve'
 
 
 def read_record(work_dir: str | Path) -> dict | None:
-    """Return the record of the run in ``work_dir``; None if there is none that can be read."""
-    return read_json(Path(work_dir) / RECORD)
+    """Return the record of the run in ``work_dir``; None if there is none that can be read.
+
+    Raises:
+        DataError: A field of it has another type than this package writes.
+    """
+    path = Path(work_dir) / RECORD
+    record = read_json(path)
+    if record is not None:
+        check_run(record, path)
+    return record
 
 
 def read_evaluations(work_dir: str | Path) -> list[dict]:
-    """Return all evaluations of the run in ``work_dir``, oldest first, each with its step and metrics."""
-    record = read_record(work_dir) or {}
+    """Return all evaluations of the run in ``work_dir``, oldest first, each with its step and metrics.
+
+    Raises:
+        DataError: As `read_record`, or the same of a line of the history.
+    """
+    record, path = read_record(work_dir) or {}, Path(work_dir) / HISTORY
     try:
-        lines = (Path(work_dir) / HISTORY).read_text(encoding='utf-8').splitlines()
+        lines = path.read_text(encoding='utf-8').splitlines()
     except OSError:
-        return record.get('evaluations', [])  # where older versions have them
+        return record.get('evaluations') or []  # where older versions have them
+    except UnicodeDecodeError as error:
+        raise DataError(f'{path} is no text in UTF-8: restore the file') from error
     end = record['last']['step'] if record.get('last') else 0
     evaluations: list[dict] = []
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         try:
             entry = parse_json(line)
         except ValueError:  # a kill while it was written
             break
-        if not (isinstance(entry, dict) and isinstance(entry.get('step'), int)):
-            break
-        evaluations = [old for old in evaluations if old['step'] < entry['step']] + [entry]
+        check(entry, EVALUATION, path, f'line {number}')
+        if entry is not None:
+            _append(evaluations, entry)
     return [entry for entry in evaluations if entry['step'] <= end]
+
+
+def _append(evaluations: list[dict], entry: dict) -> None:
+    """Append an evaluation; those of its step or later ones are of an earlier part that was rewound."""
+    while evaluations and evaluations[-1]['step'] >= entry['step']:
+        evaluations.pop()
+    evaluations.append(entry)
 
 
 def lock_run(work_dir: str | Path) -> int:
@@ -180,7 +202,7 @@ class RunRecord:
     ) -> None:
         """Record an evaluation as the last one, and the best one by ``metrics[key]``."""
         entry = dict(step=step, **position, metrics=metrics)
-        self.evaluations = [old for old in self.evaluations if old['step'] < step] + [entry]
+        _append(self.evaluations, entry)
         if self.writes:
             with open(self.folder / HISTORY, 'a', encoding='utf-8') as file:
                 file.write(_line(entry))
@@ -192,7 +214,8 @@ class RunRecord:
         best = (previous or {}).get('best')
         if best and best['step'] > step:
             key, value = best['key'], best['metrics'][best['key']]
-            greater = all(value >= old['metrics'][key] for old in _scored(evaluations, key))
+            scored = [] if value is None else _scored(evaluations, key)
+            greater = all(value >= old['metrics'][key] for old in scored)
             best = _best(self.evaluations, key, greater)
         self.fields.update(last=self.evaluations[-1] if self.evaluations else None, best=best)
 

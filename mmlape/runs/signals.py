@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 from mmengine.dist import get_rank, is_distributed
 
@@ -16,15 +17,19 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 ECHO = 1.0
 """Seconds in which a second SIGINT is the same Ctrl-C: a terminal and a launcher both send it."""
 
+BATCH = 5.0
+"""Seconds that a run which is to stop waits for the batch of its last step."""
+
 
 class Interrupted(SystemExit):
     """SIGTERM stopped the process; it exits with the shell's status for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, reason: str = '') -> None:
         super().__init__(128 + signal.SIGTERM)
+        self.reason = reason
 
     def __str__(self) -> str:
-        return 'SIGTERM'
+        return f'SIGTERM, {self.reason}' if self.reason else 'SIGTERM'
 
 
 class StopRequest:
@@ -38,6 +43,7 @@ class StopRequest:
         self.received = self.waits = False
         self.number: int = signal.SIGTERM
         self.pressed: float | None = None  # when the first Ctrl-C came
+        self.reason = ''  # why the run could not stop by itself
 
     def __call__(self, number: int, _) -> None:
         """Handle a signal."""
@@ -57,10 +63,24 @@ class StopRequest:
             os.write(
                 2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n'
             )
+        signal.signal(signal.SIGALRM, self._stop_waiting)
+        signal.setitimer(signal.ITIMER_REAL, BATCH, 1.0)
+
+    def _stop_waiting(self, number: int, frame: FrameType | None) -> None:
+        """Stop at once if the step that is to be the last one cannot begin."""
+        while frame is not None:
+            if frame.f_code.co_name == '_try_get_data':  # of torch's data loader
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                ignore_stop_signals()
+                self.reason = 'while no batch came from the processes of the data loader'
+                raise self.error()
+            frame = frame.f_back
 
     def error(self) -> BaseException:
         """Return what ends the run: KeyboardInterrupt after Ctrl-C, else Interrupted."""
-        return KeyboardInterrupt() if self.number == signal.SIGINT else Interrupted()
+        if self.number == signal.SIGINT:
+            return KeyboardInterrupt(*filter(None, [self.reason]))
+        return Interrupted(self.reason)
 
 
 def ignore_stop_signals() -> None:
@@ -93,6 +113,7 @@ def stopped_by_signals() -> Iterator[StopRequest]:
     try:
         yield request
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             if not (is_distributed() and signal.getsignal(number) is signal.SIG_IGN):
                 signal.signal(number, handler)

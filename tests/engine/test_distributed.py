@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import os
+import random
 import re
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import tiny
 import torch
 import trouble
+from each import each
 from mmengine.config import Config
 from mmengine.hooks import LoggerHook
 from torch import nn
@@ -275,6 +277,49 @@ def test_a_training_ends_with_the_launcher_that_is_killed(config, tmp_path):
     running.kill()
     running.communicate()
     tiny.until(lambda: not running_in(tmp_path / 'run'))
+
+
+KINDS = ('before', 'one', 'main', 'every', 'last', 'late', 'bug', 'usage')
+
+
+def failure_of_two(folder, kind, late):
+    """Return status and lines that two processes leave, which fail as tests/failing_process.py says."""
+    launch = (sys.executable, '-m', 'mmlape.engine.distributed.launch', '--standalone', '--nproc_per_node', '2')
+    script = tiny.ROOT / 'tests' / 'failing_process.py'
+    environment = tiny.environment(LATE=str(late), CUDA_VISIBLE_DEVICES='')
+    environment['PYTHON_EXEC'] = environment['PYTHON']  # the processes'
+    words = tiny.command_of([*launch, script, *([] if kind == 'usage' else [kind])], environment['PYTHON'])
+    done = subprocess.run(words, cwd=folder, env=environment, text=True, capture_output=True, timeout=tiny.GUARD)
+    return done.returncode, done.stderr.splitlines()
+
+
+def assert_one_reason(folder, kind, late):
+    """Whichever process is first, the reason of what ends them is the last line, once."""
+    status, lines = failure_of_two(folder, kind, late)
+    assert status == (2 if kind == 'usage' else 1), lines
+    traceback = [line for line in lines if line.startswith('LookupError')]
+    named = [line for line in lines if 'REASON' in line and line not in traceback and 'usage:' not in line]
+    assert len(named) == 1 and named == lines[-1:], (kind, late, lines)
+    assert bool(traceback) == (kind == 'bug') and ('Traceback' in str(lines)) == (kind == 'bug')
+
+
+def test_the_reason_that_ends_several_processes_is_one_line(tmp_path):
+    for kind in each(('before', 'late', 'bug', 'usage')):  # the others for a release, below
+        assert_one_reason(tmp_path, kind, 0.5)
+
+
+@pytest.mark.release
+def test_the_reason_is_one_line_whatever_the_load(tmp_path):
+    """Two cores are given to others meanwhile, and the processes are late by chance."""
+    moments = random.Random(0)
+    busy = [subprocess.Popen([sys.executable, '-c', 'while True: pass']) for _ in range(2)]
+    try:
+        for number in range(50):
+            assert_one_reason(tmp_path, KINDS[number % len(KINDS)], moments.choice((0, 0, 0.05, 0.3)))
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def test_the_time_out_reaches_the_process_group(monkeypatch):

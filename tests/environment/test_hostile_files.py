@@ -127,7 +127,7 @@ def test_a_study_is_refused_for_its_aliases_too(tmp_path):
 def test_records_of_runs_count_as_unreadable(tmp_path, text):
     (tmp_path / 'run.json').write_text(f'{{"last": {text}}}')
     assert read_json(tmp_path / 'run.json') is None
-    (tmp_path / 'run.json').write_text('{"last": {"step": 2}}')
+    (tmp_path / 'run.json').write_text('{"last": {"step": 2, "metrics": {}}}')
     good = {'step': 1, 'metrics': {'mIoU': 1.0}}
     (tmp_path / 'evaluations.jsonl').write_text(f'{json.dumps(good)}\n{text}\n')
     assert read_evaluations(tmp_path) == [good]

@@ -152,7 +152,8 @@ def test_what_is_no_repeat_is_not_averaged(arm):
     longer = write_run(arm, 4, 60.0, 60.0, steps=(600, 200))
     with pytest.raises(DataError, match=r'different iterations, \[300, 600\]'):
         summarise(read_seeds(arm))
-    other = write_run(arm, 5, 60.0, 60.0, key='mAcc')
+    scores = dict(mIoU=60.0, mAcc=60.0)
+    other = write_run(arm, 5, scores, scores, key='mAcc')
     with pytest.raises(DataError, match=r"different metrics: \['mAcc', 'mIoU'\]"):
         summarise([read_run(arm / 'seed_1'), read_run(other)])
     with pytest.raises(DataError, match='seed 4, not 9'):

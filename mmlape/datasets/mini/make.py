@@ -31,7 +31,7 @@ from mmlape.datasets.mini.writers import (
     encode_image,
 )
 from mmlape.errors import DataError
-from mmlape.files import parse_json
+from mmlape.files import naming, parse_json
 
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 MARKER = 'mini_data.json'
@@ -144,7 +144,7 @@ def make_mini_data(
         raise DataError(
             f'{root} holds the current directory, and is replaced: call it from elsewhere'
         )
-    with _staging_directory(target) as partial:
+    with naming(root), _staging_directory(target) as partial:
         rows = options.write(partial)
         marker = dict(
             made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)

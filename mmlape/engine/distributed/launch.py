@@ -6,21 +6,24 @@ arguments.
 
 import errno
 import logging
+import math
 import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch.distributed.elastic.multiprocessing.api import PContext, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError, dynamic_rendezvous
 from torch.distributed.run import main as torchrun
 
-from mmlape.quiet import debugging
+from mmlape.quiet import LAUNCHER, debugging
 
 PATIENCE = 60
 """Seconds that processes have to save and to end after SIGTERM, before they are killed."""
+SLACK = 5
+"""Seconds after which the end of a killed process has surely been seen."""
 
 _close = PContext.close
 
@@ -42,13 +45,14 @@ def main(argv: Sequence[str]) -> int:
                 fix = 'the same on every machine'
             print(f'mmlape: error: {problem}: set PORT to a free one, {fix}', file=sys.stderr)
             return 1
+    env[LAUNCHER] = str(os.getpid())
     PContext.close = _close_patiently
     dynamic_rendezvous.get_method_name = _method_name
     # it repeats, after a worker's own error, which process failed, and that it stops the others
     if not debugging():
-        logging.getLogger('torch.distributed.elastic.multiprocessing.api').setLevel(
-            logging.CRITICAL
-        )
+        for name in ('api', 'errors.error_handler'):
+            module = f'torch.distributed.elastic.multiprocessing.{name}'
+            logging.getLogger(module).setLevel(logging.CRITICAL)
     try:
         torchrun(list(argv))
     except RendezvousError as error:
@@ -63,10 +67,14 @@ def main(argv: Sequence[str]) -> int:
         return 1
     except ChildFailedError as error:
         rank, failure = _first_failure(error.failures)
-        print(
-            f'mmlape: process {rank} failed first, with exit status {failure.exitcode}',
-            file=sys.stderr,
-        )
+        reason = _first_reason(error.failures.values())
+        if reason is None or failure.exitcode < 0:
+            print(
+                f'mmlape: process {rank} failed first, with exit status {failure.exitcode}',
+                file=sys.stderr,
+            )
+        if reason is not None:
+            print(reason, file=sys.stderr)
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + int(error.sigval)
@@ -83,15 +91,28 @@ def _close_patiently(
 
 
 def _first_failure(failures: dict[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
-    """Return the first failure; in the same second, one by a signal other than SIGTERM, torchrun's own, goes first.
+    """Return the first failure; one by a signal other than SIGTERM, torchrun's own, goes before errors at its time.
 
-    torchrun's times are whole seconds, and the others lose their connection to a killed process at
-    once.
+    The others lose their connection to a killed process at once. torchrun's times are whole
+    seconds, and it sees an end a little later.
     """
-    return min(
-        failures.items(),
-        key=lambda item: (item[1].timestamp, item[1].exitcode in (*range(1, 256), -signal.SIGTERM)),
-    )
+
+    def place(failure: ProcessFailure) -> tuple[float, float]:
+        by_signal = failure.exitcode not in (*range(1, 256), -signal.SIGTERM)
+        exact = failure.error_file_data.get('time', math.inf)
+        return failure.timestamp - SLACK * by_signal, exact
+
+    return min(failures.items(), key=lambda item: place(item[1]))
+
+
+def _first_reason(failures: Iterable[ProcessFailure]) -> str | None:
+    """Return the first of the texts that processes handed over by :func:`mmlape.quiet.say_error`.
+
+    None if there are none.
+    """
+    known = [failure.error_file_data for failure in failures]
+    known = [content for content in known if 'time' in content]
+    return min(known, key=lambda content: content['time'])['message'] if known else None
 
 
 def _method_name(depth: int = 2) -> str:

@@ -1,6 +1,7 @@
 """Processes that train one model together: NCCL on GPUs, gloo where there is none."""
 
 import atexit
+import contextlib
 import ctypes
 import datetime
 import logging
@@ -30,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape.errors import MMLaPEError, TrainingError
+from mmlape.quiet import LAUNCHER
 from mmlape.registry import MODEL_WRAPPERS
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
@@ -37,6 +39,10 @@ LAUNCHERS = ('none', 'pytorch', 'slurm')
 TIMEOUT = 3600
 """Seconds that a collective call may take by default: process 0 may evaluate for long."""
 _VARIABLES = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')
+_REPORTED = 'mmlape/reported'
+"""Key of the processes' store, set by a process that has recorded and printed why it fails."""
+_REPORT_TIME = datetime.timedelta(seconds=60)
+_fails_elsewhere = False  # whether this process ends because of an error that another one raises
 
 
 def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
@@ -78,8 +84,12 @@ def end_with_parent() -> None:
 
     A torchrun that is killed leaves its processes behind, on GPUs whose locks went with it.
     """
-    if sys.platform == 'linux':
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if sys.platform != 'linux':
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    launcher = os.environ.get(LAUNCHER)
+    if launcher and os.getppid() != int(launcher):  # it was killed before that
+        os._exit(128 + signal.SIGKILL)
 
 
 def check_device_count(local_rank: int, count: int) -> None:
@@ -146,8 +156,9 @@ def on_every_process(function: Callable[[], Any]) -> Any:
 
     Raises:
         MMLaPEError: On the first rank where ``function`` raised it. The other ranks exit silently
-            with status 1.
+            with status 1, see :func:`leave_processes`.
     """
+    global _fails_elsewhere
     result = error = None
     try:
         result = function()
@@ -157,6 +168,7 @@ def on_every_process(function: Callable[[], Any]) -> Any:
     if error is not None and not any(failed[: get_rank()]):
         raise error
     if any(failed):
+        _fails_elsewhere = True
         raise SystemExit(1)
     return result
 
@@ -164,13 +176,26 @@ def on_every_process(function: Callable[[], Any]) -> Any:
 def leave_processes(status: int) -> None:
     """End this process with ``status`` if it is in a process group, else do nothing.
 
+    A launcher ends all processes as soon as one has failed. So a process that fails because of
+    another one's error waits until that has recorded and printed it.
+
     The interpreter is not torn down: gloo's threads may still hold tensors, and to release one
     while Python finalizes aborts the process, now and then (pytorch/pytorch#38228, #190489).
     """
     if not is_distributed():
         return
+    sys.stdout.flush()
+    sys.stderr.flush()
     if status == 0:  # after a failure, others may wait in a collective call
         dist.destroy_process_group()
+    else:
+        # the process that has the store may be gone, also in the meantime
+        with contextlib.suppress(RuntimeError, ValueError):
+            store = dist.distributed_c10d._get_default_store()
+            if _fails_elsewhere:
+                store.wait([_REPORTED], _REPORT_TIME)
+            else:
+                store.set(_REPORTED, '')
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -19,6 +19,7 @@ from mmlape.experiments.report.figures import (
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.files import write_text
 from mmlape.page import Part, write_page
 from mmlape.runs.identity import named_differences
 from mmlape.tables import markdown_table, markdown_text
@@ -246,7 +247,7 @@ def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> 
     for title, content in parts.items():
         blocks += [f'## {title}'] if title else []
         blocks += [_markdown(part, path.parent) for part in content]
-    path.write_text('\n\n'.join(blocks) + '\n', encoding='utf-8')
+    write_text(path, '\n\n'.join(blocks) + '\n')
     return path
 
 

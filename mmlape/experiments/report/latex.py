@@ -17,6 +17,7 @@ from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.document import paper, sources
 from mmlape.experiments.report.tables import paper_figure
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.files import write_text
 from mmlape.tables import latex_table, text_table
 
 _SPECIAL = {
@@ -53,8 +54,8 @@ _DOCUMENT = r"""\documentclass{article}
 def write_latex(report: Report, folder: Path) -> list[Path]:
     """Write ``tables.tex`` and ``report.tex``."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / 'tables.tex').write_text('\n'.join(_tables(report)), encoding='utf-8')
-    (folder / 'report.tex').write_text(_DOCUMENT, encoding='utf-8')
+    write_text(folder / 'tables.tex', '\n'.join(_tables(report)))
+    write_text(folder / 'report.tex', _DOCUMENT)
     return [folder / 'tables.tex', folder / 'report.tex']
 
 

@@ -1,0 +1,126 @@
+"""Batches that do not fit into /dev/shm are refused before the first step; a worker that is stopped ends the run."""
+
+import os
+import shutil
+import signal
+import types
+
+import pytest
+import tiny
+import torch
+from mmdet.structures.bbox import HorizontalBoxes
+from mmengine.structures import InstanceData, PixelData
+from mmseg.structures import SegDataSample
+from torch.utils.data import DataLoader
+
+from mmlape.cli import main
+from mmlape.engine import runner, shared_memory
+from mmlape.engine.seeding import random_states
+from mmlape.errors import TrainingError
+
+WORKERS = ('train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
+SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', *WORKERS)
+IMAGE = 3 * 40 * 30
+TOOLS = tiny.ROOT / 'tools'
+
+
+class Images(torch.utils.data.Dataset):
+    """The last one is the largest."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        torch.rand(1)
+        return dict(inputs=torch.zeros(3, 40, 30 * (1 + (index == 7)), dtype=torch.uint8), path='a.png')
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """The bytes that are free in /dev/shm, as the check reads them."""
+    known = types.SimpleNamespace(free=0)
+    monkeypatch.setattr(shutil, 'disk_usage', lambda path: known)
+    return known
+
+
+def test_what_the_workers_hold_ready_must_fit(free):
+    """Workers x batches x images x the largest image, to the byte; random states stay."""
+    loader = DataLoader(Images(), batch_size=4, num_workers=3, prefetch_factor=5)
+    needed, before = 3 * 5 * 4 * 2 * IMAGE, random_states()
+    for missing in (1, 0, -1):
+        free.free = needed - missing
+        if missing > 0:
+            with pytest.raises(TrainingError, match=r'3 processes x 5 batches x 4 images.*--shm-size.*train_d'):
+                shared_memory.require_shared_memory(loader, 'train_dataloader')
+        else:
+            shared_memory.require_shared_memory(loader, 'train_dataloader')
+    assert torch.equal(torch.get_rng_state(), before[-1]) or str(random_states()) == str(before)
+    free.free = 0
+    shared_memory.require_shared_memory(DataLoader(Images(), batch_size=4), 'train_dataloader')
+
+
+def test_tensors_are_counted_wherever_they_are():
+    boxes, mask = torch.zeros(5, 4), torch.zeros(1, 6, 7, dtype=torch.uint8)
+    sample = SegDataSample(gt_sem_seg=PixelData(data=mask))
+    sample.objects = InstanceData(bboxes=HorizontalBoxes(boxes), labels=torch.zeros(5, dtype=torch.int64))
+    found = shared_memory.tensor_bytes(dict(inputs=[torch.zeros(3, 2, 2)], data_samples=(sample,), name='a'))
+    assert found == 3 * 2 * 2 * 4 + 5 * 4 * 4 + 6 * 7 + 5 * 8
+
+
+def test_training_without_room_is_one_line_before_the_first_step(config, tmp_path, monkeypatch, capsys):
+    usage = shutil.disk_usage
+    small = types.SimpleNamespace(free=1000)
+    monkeypatch.setattr(shutil, 'disk_usage', lambda path: small if path == shared_memory.SHARED else usage(path))
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *SHORT]) == 1
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith('mmlape: error: /dev/shm has 0.0 MiB free') and 'train_dataloader.num_workers=0' in line
+    record = tiny.record(tmp_path / 'run')
+    assert (record['state'], record['iter']) == ('failed', 0) and record['reason'] in line
+
+
+def stopped_workers(process):
+    """Stop the children of a run; return their numbers."""
+    children = (tiny.Path(f'/proc/{process}/task/{process}/children')).read_text().split()
+    for child in map(int, children):
+        os.kill(child, signal.SIGSTOP)
+    return children
+
+
+PAUSE = """
+import time
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+
+@HOOKS.register_module()
+class Pause(Hook):
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        if runner.iter == 1:
+            print('now it ' 'waits', flush=True)
+            time.sleep(3)
+
+custom_hooks = [dict(type='Pause')]
+train_dataloader['num_workers'] = 2
+train_dataloader['persistent_workers'] = True
+train_cfg['max_iters'] = train_cfg['val_interval'] = 1000
+"""
+
+
+@pytest.mark.parametrize('by', ['sigterm', 'timeout'])
+def test_a_run_whose_workers_are_stopped_ends(config, tmp_path, by):
+    """By SIGTERM at once, else when no batch comes for the loader's time-out; either names the cause."""
+    extra = PAUSE + ("train_dataloader['timeout'] = 2\n" if by == 'timeout' else '')
+    paused = tiny.write_config(config.parent, config.parent / 'data', extra, f'paused_{by}')
+    words = (TOOLS / 'train.py', paused, '--work-dir', tmp_path / 'run')
+    running = tiny.start(*words, cwd=config.parent, **tiny.REAL)
+    assert any('now it waits' in line for line in running.stdout)
+    children = stopped_workers(running.pid)
+    assert len(children) == 2
+    if by == 'sigterm':
+        running.send_signal(signal.SIGTERM)
+    printed = running.stdout.read()
+    assert running.wait(timeout=tiny.GUARD) == (143 if by == 'sigterm' else 1), printed
+    record, line = tiny.record(tmp_path / 'run'), printed.strip().splitlines()[-1]
+    assert record['reason'] in line and 'no batch came from the processes of the data loader' in line
+    assert record['state'] == ('interrupted' if by == 'sigterm' else 'failed') and 'Traceback' not in printed
+    assert not [child for child in children if os.path.exists(f'/proc/{child}')]
+    assert runner.BATCH_TIME > 60

@@ -1,0 +1,247 @@
+"""Files that cannot be written: one line that names the file, and nothing half of it is left."""
+
+import contextlib
+import errno
+import io
+import os
+import resource
+import sys
+
+import numpy as np
+import onnx
+import pytest
+import synthetic
+import torch
+from checkpoint_helpers import save
+from each import each
+from matplotlib.figure import Figure
+from model_helpers import vit
+
+from mmlape.checkpoint.converting import write_tensors
+from mmlape.cli import _OF_FILES, main
+from mmlape.commands import COMMANDS
+from mmlape.evaluation.label_maps import save_label_map
+from mmlape.figures import save_figure
+from mmlape.files import atomic_path, write_bytes, write_json, write_text
+from mmlape.tables import write_csv
+
+NOISE = torch.rand(64, 64)
+PIXELS = (NOISE[..., None] * 255).repeat(1, 1, 3).byte().numpy()
+
+
+def atomically(write):
+    def write_to(path):
+        with atomic_path(path) as partial:
+            write(partial)
+
+    return write_to
+
+
+def graph(path):
+    tensor = onnx.helper.make_tensor('a', onnx.TensorProto.FLOAT, [4096], NOISE.flatten().tolist())
+    node = onnx.helper.make_node('Constant', [], ['b'], value=tensor)
+    output = onnx.helper.make_tensor_value_info('b', onnx.TensorProto.FLOAT, [4096])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], 'g', [], [output])), path)
+
+
+WRITERS = {
+    'a.pth': lambda path: write_tensors({'a': NOISE}, path, 'state_dict', overwrite=True),
+    'a.safetensors': lambda path: write_tensors({'a': NOISE}, path, overwrite=True),
+    'a.npz': atomically(lambda path: np.savez(path, a=NOISE.numpy())),
+    'a.bin': lambda path: write_bytes(path, PIXELS.tobytes()),
+    'map.png': lambda path: save_label_map(path, (NOISE * 9).long(), 9, False),
+    'figure.png': lambda path: save_figure(Figure(), path),
+    'figure.svg': lambda path: save_figure(Figure(), path),
+    'a.onnx': atomically(graph),
+    'a.json': lambda path: write_json(path, {'a': NOISE.tolist()}),
+    'a.txt': lambda path: write_text(path, 'a' * 9999),
+    'a.csv': lambda path: write_csv(path, ('a',), [(value,) for value in NOISE.flatten().tolist()]),
+}
+"""By each library that writes here."""
+
+
+@contextlib.contextmanager
+def files_of_at_most(size):
+    """Let no file grow beyond ``size`` bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def files_in(folder):
+    return sorted(path for path in folder.rglob('*') if path.is_file())
+
+
+def test_what_cannot_be_written_names_the_file_and_leaves_the_one_before(tmp_path):
+    for name, write in each([*WRITERS.items()]):
+        path = tmp_path / name
+        for before in ('', 'before'):
+            if before:
+                path.write_text(before)
+            for size in (0, 100):
+                with files_of_at_most(size), pytest.raises(OSError) as caught:
+                    write(path)
+                assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path)), size
+                assert files_in(tmp_path) == ([path] if before else [])
+        assert path.read_text() == 'before'
+        write(path)
+        assert path.stat().st_size > 100 and files_in(tmp_path) == [path]
+        path.unlink()
+
+
+def test_an_error_of_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, atomic_path(tmp_path / 'a.txt'):
+        (tmp_path / 'none').read_text()
+    assert caught.value.filename == tmp_path / 'none' or caught.value.filename == str(tmp_path / 'none')
+    with pytest.raises(ValueError, match='mine'), atomic_path(tmp_path / 'a.txt') as partial:
+        partial.write_text('a')
+        raise ValueError('mine')
+    assert not files_in(tmp_path)
+
+
+def test_a_long_name_and_a_pipe_are_written_to(tmp_path):
+    long = tmp_path / ('a' * 250 + '.txt')
+    assert write_text(long, 'b').read_text() == 'b'
+    pipe = tmp_path / 'pipe'
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, 'c')
+    assert os.read(reader, 9) == b'c' and not pipe.is_file()
+    os.close(reader)
+
+
+@pytest.fixture(scope='module')
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('inputs')
+    for name in ('a', 'b'):
+        save(folder / f'{name}.pth', vit().state_dict(), 'state_dict')
+    synthetic.write_run(folder / 'runs' / 'arm', 1, 50.0)
+    synthetic.write_run(folder / 'runs' / 'arm', 2, 51.0)
+    return folder
+
+
+WORDS = {
+    'out.safetensors': ('checkpoint', 'convert', 'IN/a.pth', 'OUT', '--to', 'mmlape'),
+    'published.pth': ('checkpoint', 'publish', 'IN/a.pth', 'OUT'),
+    'average.pth': ('checkpoint', 'average', 'IN/a.pth', 'IN/b.pth', '--out', 'OUT'),
+    'report': ('report', 'IN/runs', '--out', 'OUT'),
+    'mini': ('make-mini-data', 'OUT', '--train', '2', '--val', '1', '--digits', '10'),
+    'schedule.png': ('print-config', 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits.py',
+                     '--schedule', 'OUT'),
+}  # fmt: skip
+"""Commands that write without a model, by what they write."""
+
+
+def refused(words, capsys):
+    """Call a command that cannot write; return its one line."""
+    capsys.readouterr()
+    status = main(list(words))
+    printed = capsys.readouterr()
+    lines = printed.err.strip().splitlines()
+    assert status == 1 and len(lines) == 1, (words, printed.err)
+    assert lines[0].startswith('mmlape: error: ') and 'Traceback' not in printed.out
+    return lines[0]
+
+
+def test_each_command_that_cannot_write_is_one_line(inputs, tmp_path, capsys):
+    """A full disk, a file where a folder should be, a folder that is forbidden, also for root, and too long a name."""
+    (tmp_path / 'file').touch()
+    before = files_in(tmp_path)
+    places = {
+        'full': (tmp_path / 'full', 'File too large'),
+        'below a file': (tmp_path / 'file', 'ot a directory|exists'),
+        'forbidden': (tmp_path.__class__('/sys/kernel/mmlape'), 'permitted|denied|Permission'),
+        'long': (tmp_path / ('a' * 300), 'too long'),
+    }
+    for (name, words), (kind, (folder, reason)) in each([(c, p) for c in WORDS.items() for p in places.items()]):
+        out = str(folder / name)
+        given = [word.replace('IN', str(inputs), 1) if word.startswith('IN/') else word for word in words]
+        given = [out if word == 'OUT' else word for word in given]
+        # a config is copied before it is read
+        size = 12_000 if name == 'schedule.png' else 0
+        limit = files_of_at_most(size) if kind == 'full' else contextlib.nullcontext()
+        with limit:
+            line = refused(given, capsys)
+        assert any(part in line for part in reason.split('|')) and str(folder) in line, (given, line)
+        assert files_in(tmp_path) == before, given
+
+
+def test_every_number_of_an_error_of_files_has_a_line(capsys, monkeypatch):
+    """With the name of the file where it has one; a disk that is full also without."""
+
+    def fail(error):
+        def run(args):
+            raise error
+
+        monkeypatch.setattr('mmlape.commands.list_models.run', run)
+        return refused(['list-models'], capsys)
+
+    names = ('ENOSPC', 'EROFS', 'EDQUOT', 'EACCES', 'EIO', 'ENAMETOOLONG', 'EISDIR', 'ENOTDIR', 'EMFILE', 'EPERM')
+    for name in each(names):
+        number = getattr(errno, name)
+        assert number in _OF_FILES
+        line = fail(OSError(number, os.strerror(number), '/a/b'))
+        assert line.startswith(f'mmlape: error: /a/b: {os.strerror(number)}')
+        if name in ('ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE'):
+            assert os.strerror(number) in fail(OSError(number, os.strerror(number)))
+    with pytest.raises(PermissionError):
+        fail(PermissionError(errno.EACCES, 'of no file'))
+
+
+# streams and names
+
+
+def test_every_help_is_printed_to_any_stream(monkeypatch):
+    """In ASCII, and to a stream that is closed; what a stream cannot encode is written as an escape."""
+    for name in each(['', *COMMANDS]):
+        words = [name, '--help'] if name else ['--help']
+        stream = io.TextIOWrapper(io.BytesIO(), encoding='ascii')
+        monkeypatch.setattr(sys, 'stdout', stream)
+        assert main(words) == 0
+        stream.flush()
+        assert len(stream.buffer.getvalue()) > 100
+        monkeypatch.setattr(sys, 'stdout', None)
+        assert main(words) == 0
+
+
+def test_results_are_printed_in_ascii(inputs, tmp_path, monkeypatch):
+    for words in each([('status', inputs / 'runs'), ('report', inputs / 'runs', '--out', tmp_path / 'é')]):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding='ascii')
+        monkeypatch.setattr(sys, 'stdout', stream)
+        assert main([str(word) for word in words]) == 0
+        stream.flush()
+        assert b'arm' in stream.buffer.getvalue()
+
+
+def test_a_full_stream_is_one_line(capsys, monkeypatch):
+    with open('/dev/full', 'w') as stream:
+        monkeypatch.setattr(sys, 'stdout', stream)
+        assert main(['list-models']) == 1
+        assert 'mmlape: error: No space left on device' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('name', ['a\x1b[2J', 'a\nb', 'a\udcff'])
+def test_a_name_that_nothing_could_show_is_refused_before_anything_is_written(tmp_path, capsys, name):
+    folder = tmp_path / name
+    for words in each([
+        ('train', 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits.py', '--work-dir', folder),
+        ('status', folder), ('report', folder), ('make-mini-data', folder),
+    ]):  # fmt: skip
+        line = refused([str(word) for word in words], capsys)
+        assert 'rename the file or folder' in line and line.isascii()
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize('name', ['a\x1b[2J', 'a\nb', 'a\udcff', 'ä'])
+def test_runs_below_such_a_folder_are_shown(tmp_path, capsys, monkeypatch, name):
+    synthetic.write_run(tmp_path / name, 1, 50.0)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
+    monkeypatch.setattr(sys, 'stdout', stream)
+    assert main(['status', str(tmp_path)]) == 0
+    assert main(['status', str(tmp_path), '--json']) == 0
+    assert main(['report', str(tmp_path), '--out', str(tmp_path / 'out')]) == 0
+    stream.flush()
+    assert b'\x1b' not in stream.buffer.getvalue()

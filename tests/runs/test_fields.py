@@ -1,0 +1,199 @@
+"""Any JSON value in any field of a record: each reader works with it, or names the file and the field in one line."""
+
+import copy
+import io
+import json
+import re
+
+import pytest
+import synthetic
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
+from rich.console import Console
+
+from mmlape.cli import main
+from mmlape.errors import DataError, MMLaPEError
+from mmlape.experiments import status
+from mmlape.experiments.report import arms, content, tables, writing
+from mmlape.experiments.report.document import setting_lines
+from mmlape.files import read_json
+from mmlape.runs import record as record_module
+from mmlape.runs.curves import read_curves
+from mmlape.runs.fields import RUN, Each, Fields
+from mmlape.runs.record import HISTORY, RECORD, RunRecord, read_evaluations
+from mmlape.runs.resume import acquire
+from mmlape.runs.run import read_arms
+
+VALUES = (
+    None, True, 0, 1, -1, 7.5, -7.5, 10**30, 10**290, 1e300, float('nan'), float('inf'), '', 'text', '7', '\x1b[2J\n',
+    [], [1], ['a'], [None], {}, {'a': 1}, {'a': {}}, {'': None}, [[[]]],
+)  # fmt: skip
+ENTRY = dict(step=300, epoch=3, metrics=dict(mIoU=38.5, aAcc=77.0), per_class=dict(IoU=dict(cat=1.0)))
+IDENTITY = synthetic.identity(121, code=dict(version='0.2.0', source='s' * 64, commit='c' * 40))
+RECORD_OF_A_RUN = dict(
+    config='configs/segmentation/segmenter_deit-tiny_4xb2-160k_ade20k.py', mmlape='0.2.0', seed=121, world_size=4,
+    images_per_process=2, accumulation=1, total_batch=8, distributed='ddp', identity=IDENTITY,
+    software_changes=['stack: torch 2.10 -> 2.11'], host='node7', device='NVIDIA H200', started='2026-01-01T00:00:00',
+    iter=300, max_iters=300, epoch=3, max_epochs=3, last=ENTRY, best=dict(ENTRY, key='mIoU'), state='finished',
+    cost=dict(parameters=6_713_388, peak_memory_mib=9000.5, memory_kind='allocated on one GPU', seconds_per_iter=0.2,
+              train_seconds=60.0, gpu_hours=0.1),
+    parts=['20260101_000000'], reason=None, failure=dict(kind='error', reason='broken'), updated=1.8e9, loss=0.5,
+    stopped=dict(hook='EarlyStoppingHook', cause='no gain', iter=300), eta=0, finished='2026-01-01T00:01:00',
+)  # fmt: skip
+"""With every field that a run writes."""
+SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
+STATES = ('finished', 'running', 'failed')
+
+
+def places(content, place=()):
+    """Yield the way to every value inside."""
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for name, value in inner:
+        yield (*place, name)
+        yield from places(value, (*place, name))
+
+
+def with_value(content, place, value):
+    changed = copy.deepcopy(content)
+    inside = changed
+    for name in place[:-1]:
+        inside = inside[name]
+    inside[place[-1]] = value
+    return changed
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """An arm of two runs, of which a test changes the first."""
+    folder = tmp_path_factory.mktemp('arms')
+    for seed in (121, 122):
+        run = folder / 'arm' / f'seed_{seed}'
+        run.mkdir(parents=True)
+        record = dict(RECORD_OF_A_RUN, seed=seed, identity=dict(IDENTITY, seed=seed))
+        (run / RECORD).write_text(json.dumps(record))
+        (run / HISTORY).write_text(json.dumps(ENTRY) + '\n')
+        (run / 'settings.json').write_text(json.dumps(synthetic.settings()))
+        synthetic.write_log(run, [dict(loss=1.0, iter=1, step=1)])
+    return folder
+
+
+def show_status(folder):
+    rows = status.rows(folder)
+    status.as_json(rows)
+    Console(file=io.StringIO(), width=160).print(status.table(rows))
+
+
+def report(folder):
+    runs = read_arms(folder)
+    built = content.build([arms.ArmRuns(name, found) for name, found in runs.items()], 'title')
+    json.dumps(writing.as_json(built))
+    setting_lines(built)
+    tables.console_table(built)
+    tables.cost_table(built)
+    tables.provenance_table(built)
+
+
+def resume(folder):
+    run = folder / 'arm' / 'seed_121'
+    start = acquire(run, dict(IDENTITY, settings=synthetic.settings()), 'a.py', True)
+    record = RunRecord(run, {}, write=False)
+    record.rewind(start.previous, start.evaluations, 200)
+
+
+def curves(folder):
+    read_curves(folder / 'arm' / 'seed_121')
+
+
+READERS = (show_status, report, resume, curves)
+
+
+def assert_answered(folder, name, text):
+    """Every reader works, or raises a line with the file and the field."""
+    file = folder / 'arm' / 'seed_121' / name
+    kept = file.read_text()
+    file.write_text(text)
+    try:
+        for read in READERS:
+            try:
+                read(folder)
+            except MMLaPEError as error:
+                assert '\n' not in str(error) and len(str(error)) < 1500
+    finally:
+        file.write_text(kept)
+
+
+@examples(max_examples=200)
+@given(place=st.sampled_from([*places(RECORD_OF_A_RUN)]), value=st.sampled_from(VALUES), state=st.sampled_from(STATES))
+def test_any_value_in_any_field_of_a_record(folder, place, value, state):
+    assert_answered(folder, RECORD, json.dumps(with_value(dict(RECORD_OF_A_RUN, state=state), place, value)))
+
+
+@examples(max_examples=60)
+@given(place=st.sampled_from([(), *places(ENTRY)]), value=st.sampled_from(VALUES))
+def test_any_value_in_any_field_of_an_evaluation(folder, place, value):
+    changed = with_value([ENTRY], (0, *place), value)[0]
+    assert_answered(folder, HISTORY, f'{json.dumps(changed)}\n{json.dumps(dict(ENTRY, step=400))}\n')
+
+
+@pytest.mark.release
+def test_every_value_in_every_field(folder):
+    for place in places(RECORD_OF_A_RUN):
+        for value in VALUES:
+            assert_answered(folder, RECORD, json.dumps(with_value(RECORD_OF_A_RUN, place, value)))
+
+
+def test_the_line_names_file_and_field(folder, capsys):
+    file = folder / 'arm' / 'seed_121' / RECORD
+    kept = file.read_text()
+    for place, value, expected in (
+        (('last', 'metrics', 'mIoU'), [1], 'last.metrics.mIoU=[1] is not a number'),
+        (('iter',), -1, 'iter=-1 is not a whole number of at least 0'),
+        (('updated',), float('nan'), 'updated=NaN is not a number of at least 0'),
+        (('best', 'key'), 'AP', "best.key='AP' is none of best.metrics, which has mIoU, aAcc"),
+        (('last', 'step'), None, 'last.step is missing or null'),
+        (('parts', 0), 7, 'parts.0=7 is not a text of one line'),
+        (('identity',), 'a' * 99, f'identity="{"a" * 56}... is not an object'),
+    ):
+        file.write_text(json.dumps(with_value(RECORD_OF_A_RUN, place, value)))
+        assert main(['status', str(folder)]) == 1
+        expected = f'mmlape: error: {file}: {expected}: restore the file, or move its folder away\n'
+        assert capsys.readouterr().err == expected
+    file.write_text(kept)
+    history = file.with_name(HISTORY)
+    history.write_text(f'{json.dumps(ENTRY)}\n7\n')
+    with pytest.raises(DataError, match=re.escape(f'{history}: line 2=7 is not an object')):
+        read_evaluations(file.parent)
+
+
+def test_what_a_run_writes_is_known(config, tmp_path):
+    """A field that is added has a type, too."""
+    assert main(['train', str(config), '--work-dir', str(tmp_path), '--seed', '1', *SHORT]) == 0
+    written = read_json(tmp_path / RECORD)
+    assert_known(written, RUN)
+
+
+def assert_known(value, expected):
+    if isinstance(expected, Each) and value:
+        for inner in value.values() if expected.kind is dict else value:
+            assert_known(inner, expected.inner)
+    if isinstance(expected, Fields) and value:
+        assert not {*value} - {*expected.fields} - {'loss'}
+        for name, inner in value.items():
+            assert_known(inner, expected.fields.get(name))
+
+
+def test_a_long_history_is_read_in_one_pass(tmp_path, monkeypatch):
+    """Ten times the evaluations take ten times the comparisons."""
+    compared = []
+
+    class Step(int):
+        def __ge__(self, other):
+            compared.append(other)
+            return int.__ge__(self, other)
+
+    monkeypatch.setattr(record_module, 'parse_json', lambda line: dict(step=Step(line), metrics={}))
+    (tmp_path / RECORD).write_text(json.dumps(dict(last=dict(step=10**6, metrics={}))))
+    (tmp_path / HISTORY).write_text('\n'.join(map(str, range(1000))))
+    assert [entry['step'] for entry in read_evaluations(tmp_path)] == [*range(1000)]
+    assert len(compared) < 5 * 1000
