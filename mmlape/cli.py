@@ -77,15 +77,14 @@ def _prepare_streams() -> None:
     for number in range(3):
         try:
             os.fstat(number)
-        except (
-            OSError
-        ):  # closed by a shell's >&-: the next file that is opened would get its number
+        except OSError:  # closed, by a shell's >&-; the next file would get its number
             os.open(os.devnull, os.O_RDWR)
     for name in ('stdout', 'stderr'):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
         elif isinstance(getattr(sys, name), io.TextIOWrapper):
-            getattr(sys, name).reconfigure(errors='backslashreplace')
+            with contextlib.suppress(OSError):  # another file took the stream's place
+                getattr(sys, name).reconfigure(errors='backslashreplace')
 
 
 def _require_printable(args: argparse.Namespace) -> None:

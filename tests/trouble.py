@@ -42,7 +42,8 @@ def delay_collectives(seed: int) -> None:
 class Trouble(Hook):
     """What happens, and where.
 
-    - ``wait:N`` waits in the evaluation at iteration N, ``pause:N:R`` before iteration N of process R;
+    - ``wait:N`` waits in the evaluation at iteration N, ``pause:N:R`` before iteration N of process R,
+      ``rest:N:R`` for three seconds there;
     - ``nan:N:R`` makes process R's input NaN in iteration N, ``memory:N:R`` has it run out of memory there,
       ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``disk:N:R`` lets no file grow
       beyond 200 kB from then on, ``term:N:R`` sends it and the processes that it has started SIGTERM, as Slurm does,
@@ -73,8 +74,8 @@ class Trouble(Hook):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.kind == 'disk':
             resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-        if self.kind == 'pause':
-            self.wait()
+        if self.kind in ('pause', 'rest'):
+            self.wait(600 if self.kind == 'pause' else 3)
         if self.kind in ('term', 'int'):
             number = signal.SIGTERM if self.kind == 'term' else signal.SIGINT
             for pid in (*(child.pid for child in multiprocessing.active_children()), os.getpid()):
@@ -82,9 +83,9 @@ class Trouble(Hook):
             time.sleep(0.2)
 
     @staticmethod
-    def wait():
+    def wait(seconds=600):
         print('waiting', flush=True)
-        time.sleep(600)
+        time.sleep(seconds)
 
 
 if os.environ.get('TROUBLE', '').startswith('late:'):

@@ -138,6 +138,8 @@ OWN_TESTS = {
         '-k',
         'slurm_task or slurm_job or raised_once',
     ),
+    'mmlape/runs/fields.py': ('tests/runs/test_fields.py', '-k', 'any_value or names_file'),
+    'mmlape/engine/shared_memory.py': ('tests/engine/test_shared_memory.py', '-k', 'hold_ready or wherever'),
     'mmlape/experiments/demo.py': ('tests/experiments/test_demo.py',),
     'mmlape/experiments/report/document.py': ('tests/experiments/test_report.py', '-k', 'compared_apart or markdowns'),
     'mmlape/analysis/drawing.py': ('tests/analysis/test_image_demo.py', '-k', 'drawn or threshold or stands'),
@@ -382,6 +384,15 @@ BY_FILE = {
     'mmlape/checkpoint/provenance.py': [
         ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
     ],
+    'mmlape/runs/fields.py': [
+        ('record: a text is a number', 'isinstance(value, bool) or not isinstance(value, int | float)', 'isinstance(value, bool)'),
+        ('record: counts may be negative', '0 <= value < limit', 'value < limit'),
+        ('record: lists are not looked into', 'check(inner, expected.inner, file', 'check(None, expected.inner, file'),
+    ],
+    'mmlape/engine/shared_memory.py': [
+        ('shared memory: of one process', 'loader.num_workers * prefetched * size', 'prefetched * size'),
+        ('shared memory: of the first image', 'len(dataset) - 1}', '0}'),
+    ],
     'mmlape/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
         ('record: best is the lowest', 'pick = max if greater else min', 'pick = min if greater else max'),
@@ -396,7 +407,7 @@ BY_FILE = {
         ('record: best is forgotten at a resume', "best = (previous or {}).get('best')", 'best = None'),
         ('record: last is the first', 'last=self.evaluations[-1] if', 'last=self.evaluations[0] if'),
         ('record: a repeated evaluation is kept twice',
-         "[old for old in self.evaluations if old['step'] < step] + [entry]", 'self.evaluations + [entry]'),
+         "while evaluations and evaluations[-1]['step'] >= entry['step']:", 'while False:'),
         ('record: checkpoints by their names', 'numbered.append((int(match[1]), int',
          'numbered.append((match[1], int'),
         ('record: the oldest checkpoint first', 'sorted(numbered, reverse=True)', 'sorted(numbered)'),
@@ -653,7 +664,7 @@ BY_FILE = {
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
          'for arm in self.arms for seed in self.seeds'),
         ('study: a finished run is resumed', "{'finished': 'skip', 'missing': 'start'}", "{'missing': 'start'}"),
-        ('study: a finished run of other processes', "run.finished and run.identity['world_size'] != self.processes",
+        ('study: a finished run of other processes', "run.finished and run.identity.get('world_size') != self.processes",
          'False'),
         ('study: mixed software', "if planned.action != 'skip' or self.options", 'if True or self.options'),
         ('study: changes of the config are lost', "('--cfg-options', *arm.cfg_options) if arm.cfg_options else ()",
@@ -764,8 +775,8 @@ BY_FILE = {
     ],
     'mmlape/engine/trainer.py': [
         ('record: costs are forgotten at a resume', "cost=previous.get('cost')", 'cost=None'),
-        ('record: software changes are forgotten', "[*previous.get('software_changes', []), *start.software_changes]",
-         '[*start.software_changes]'),
+        ('record: software changes are forgotten', "*(previous.get('software_changes') or []), *start.software_changes",
+         '*start.software_changes'),
         ('record: evaluations are forgotten', 'record.rewind(start.previous, start.evaluations, start.iteration)',
          'pass'),
     ],
@@ -938,6 +949,7 @@ BY_FILE = {
          '(one - other).abs().mean() / one.abs().max()'),
     ],
     'mmlape/checkpoint/converting.py': [
+        ('publish: the hash is of the process, too', 'torch.save({wrapper: tensors, **meta} if wrapper else tensors, file)', 'torch.save({wrapper: tensors, **meta} if wrapper else tensors, partial)'),
         ("average: summed in the file's precision", 'value.double() + sums.get(name, 0)', 'value + sums.get(name, 0)'),
         ('average: by one less', '(sums[name] / len(files))', '(sums[name] / max(len(files) - 1, 1))'),
         ('average: counters, too', 'if value.is_floating_point() else value\n    mean',

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import tiny
 import torch
 from checkpoint_helpers import assert_same, run_file, save, to_flax
+from each import each
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 
 from mmlape.checkpoint import converting, load_backbone, load_model, read_checkpoint, state_dict_of
@@ -199,6 +201,18 @@ def test_an_average_is_summed_in_float64_whatever_the_files_have(tmp_path):
     assert mean['steps'] == 56 and mean['steps'].dtype is torch.int64
     with pytest.raises(CheckpointError, match='at least two checkpoints'):
         average(paths[:1], tmp_path / 'one.pth')
+
+
+def test_publish_names_the_same_weights_the_same(tmp_path, monkeypatch):
+    """Whichever process writes them, from whichever file, in each format."""
+    weights = vit().state_dict()
+    for suffix in each(('.pth', '.safetensors')):
+        names = set()
+        for number in range(3):
+            monkeypatch.setattr(os, 'getpid', lambda number=number: 1000 + number)
+            source = save(tmp_path / f'{number}.pth', weights)
+            names.add(publish(source, tmp_path / f'out{number}' / f'vit{suffix}')[0].name)
+        assert len(names) == 1
 
 
 def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from mmlape.engine import runner as runner_module
 from mmlape.engine.config import load_config
 from mmlape.engine.distributed import processes as distributed
 from mmlape.engine.evaluator import test as evaluate
+from mmlape.quiet import LAUNCHER
 from mmlape.runs.record import running_in
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
@@ -254,6 +256,14 @@ def test_a_process_ends_with_the_launcher_that_is_killed(tmp_path):
     launcher.kill()
     launcher.communicate()
     tiny.until(lambda: not os.path.exists(f'/proc/{process}'))
+
+
+def test_a_process_whose_launcher_is_gone_ends_at_once(tmp_path):
+    """It was killed while the process imported, so the kernel has nothing to tell."""
+    words = [sys.executable, '-c', WAITING.replace('600', '1')]
+    variables = tiny.environment(TORCHELASTIC_RUN_ID='none', **{LAUNCHER: '1' if os.getpid() != 1 else '2'})
+    done = subprocess.run(words, cwd=tmp_path, env=variables, text=True, capture_output=True, timeout=tiny.GUARD)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGKILL, '')
 
 
 @pytest.mark.release

@@ -8,6 +8,7 @@ import types
 import pytest
 import tiny
 import torch
+import trouble
 from mmdet.structures.bbox import HorizontalBoxes
 from mmengine.structures import InstanceData, PixelData
 from mmseg.structures import SegDataSample
@@ -86,33 +87,20 @@ def stopped_workers(process):
     return children
 
 
-PAUSE = """
-import time
-from mmengine.hooks import Hook
-from mmengine.registry import HOOKS
-
-@HOOKS.register_module()
-class Pause(Hook):
-    def before_train_iter(self, runner, batch_idx, data_batch=None):
-        if runner.iter == 1:
-            print('now it ' 'waits', flush=True)
-            time.sleep(3)
-
-custom_hooks = [dict(type='Pause')]
-train_dataloader['num_workers'] = 2
-train_dataloader['persistent_workers'] = True
-train_cfg['max_iters'] = train_cfg['val_interval'] = 1000
+LONG = """
+train_dataloader.update(num_workers=2, persistent_workers=True)
+train_cfg.update(max_iters=1000, val_interval=1000)
 """
 
 
 @pytest.mark.parametrize('by', ['sigterm', 'timeout'])
 def test_a_run_whose_workers_are_stopped_ends(config, tmp_path, by):
     """By SIGTERM at once, else when no batch comes for the loader's time-out; either names the cause."""
-    extra = PAUSE + ("train_dataloader['timeout'] = 2\n" if by == 'timeout' else '')
+    extra = trouble.CONFIG + LONG + ('train_dataloader.update(timeout=2)\n' if by == 'timeout' else '')
     paused = tiny.write_config(config.parent, config.parent / 'data', extra, f'paused_{by}')
     words = (TOOLS / 'train.py', paused, '--work-dir', tmp_path / 'run')
-    running = tiny.start(*words, cwd=config.parent, **tiny.REAL)
-    assert any('now it waits' in line for line in running.stdout)
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='rest:3:0', **tiny.REAL)
+    assert any(line.startswith('waiting') for line in running.stdout)
     children = stopped_workers(running.pid)
     assert len(children) == 2
     if by == 'sigterm':

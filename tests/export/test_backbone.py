@@ -112,6 +112,7 @@ def test_a_vit_adapter_computes_the_same(tmp_path, name):
     graph = onnx.load(tmp_path / 'a.onnx')
     assert 'GridSample' not in {node.op_type for node in graph.graph.node}
     assert {entry.key: entry.value for entry in graph.metadata_props}['mean'] == '[1, 2, 3]'
+    assert b'.py' not in (tmp_path / 'a.onnx').read_bytes(), 'files of this machine'
 
 
 def test_a_graph_that_computes_something_else_is_refused(tmp_path):
@@ -141,6 +142,9 @@ def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):
     report = ('  dropped', '  note')
     shown = [line for line in printed.splitlines() if ' - INFO - ' not in line and not line.startswith(report)]
     assert len(shown) == 1 and shown[0].startswith('wrote made/tiny.onnx: one image of 40 x 48'), printed
+    notes = {entry.key: entry.value for entry in onnx.load(tmp_path / 'made' / 'tiny.onnx').metadata_props}
+    assert (notes['config'], notes['checkpoint']) == ('tiny.py', 'trained.pth')
+    assert str(tmp_path).encode() not in (tmp_path / 'made' / 'tiny.onnx').read_bytes()
     image = torch.randn(1, 3, 40, 48)
     torch.testing.assert_close(
         backbone(image)[0], outputs(tmp_path / 'made' / 'tiny.onnx', image)[0], atol=1e-4, rtol=0
