@@ -9,6 +9,8 @@ import itertools
 import multiprocessing
 import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -471,9 +473,18 @@ def kill_workers() -> None:
 
     They are the daemons of this process.
     """
-    for child in multiprocessing.active_children():
-        if child.daemon:
-            child.kill()
+    workers = [child for child in multiprocessing.active_children() if child.daemon]
+    if not workers:
+        return
+    # torch's handler would raise an error for each that is killed
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main else None
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join()
+    if before is not None:
+        signal.signal(signal.SIGCHLD, before)
 
 
 @contextlib.contextmanager
