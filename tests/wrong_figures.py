@@ -20,6 +20,7 @@ OF_DATA = (
     'tests/datasets/test_retarget.py', 'tests/datasets/test_data_formats.py', 'tests/datasets/test_captions.py', 'tests/checkpoint/test_guarded_loading.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKS = ('tests/datasets/test_check_data.py', *OF_DATA)
+OF_MAPS = ('tests/datasets/test_contract_maps.py', *OF_CHECKS)
 OF_RUNS = (
     'tests/runs/test_identity.py', 'tests/runs/test_record.py', 'tests/engine/test_engine.py', 'tests/engine/test_engine_rules.py',
     'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/checkpoint/test_provenance.py', 'tests/experiments/test_report.py',
@@ -65,7 +66,11 @@ OWN_TESTS = {
     'mmlape/datasets/formats/coco_rules.py': ('tests/datasets/test_contract_coco.py',),
     'mmlape/datasets/formats/coco_file.py': OF_CHECKS,
     'mmlape/datasets/formats/coco.py': ('tests/datasets/test_contract_coco.py', *OF_CHECKS),
-    'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
+    'mmlape/datasets/formats/segmentation.py': OF_MAPS,
+    'mmlape/datasets/formats/classification.py': OF_MAPS,
+    'mmlape/datasets/folders.py': OF_MAPS,
+    'mmlape/datasets/images.py': OF_MAPS,
+    'mmlape/datasets/label_maps.py': OF_MAPS,
     'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
     'mmlape/checkpoint/provenance.py': ('tests/checkpoint/test_provenance.py',),
@@ -1041,11 +1046,22 @@ BY_FILE = {
     'mmlape/projects/lit/shards.py': [
         ('captions: key up to the last point', "base.partition('.')", "base.rpartition('.')"),
     ],
-    'mmlape/datasets/formats/segmentation.py': [
-        ('checks: training ignores 255 only', 'ignore_index=ids.ignore_index', 'ignore_index=255'),
+    'mmlape/datasets/images.py': [
+        ('orientation: sides stay by tag 5', 'if tag >= 5', 'if tag > 5'),
+        ('orientation: the tag of a label map', 'fits_stored = known.tag == tag or', 'fits_stored ='),
+        ('images: a format that OpenCV does not turn', 'np.array_equal(stored, pixels)', 'False'),
+    ],
+    'mmlape/datasets/label_maps.py': [
         ('labels: one more than the classes passes', '(labels < self.first + self.num_classes)',
          '(labels <= self.first + self.num_classes)'),
         ('labels: only 255 is ignored', 'valid |= labels == label', 'valid |= labels == 255'),
+    ],
+    'mmlape/datasets/folders.py': [
+        ('folders: hidden files', "entry.name.startswith('.') or not (", 'not ('),
+    ],
+    'mmlape/datasets/formats/segmentation.py': [
+        ('checks: training ignores 255 only', 'ignore_index=ids.ignore_index', 'ignore_index=255'),
+        ('label maps: one class is enough to learn', 'min(2, len(wanted))', 'min(1, len(wanted))'),
         ('checks: label maps that a list leaves out', ' if not self.ann_file else []', ''),
     ],
     'mmlape/datasets/formats/classification.py': [

@@ -106,6 +106,12 @@ def check_heads(cfg: Config, source: DataSource) -> None:
                 f'or pass --cfg-options data_root={source.root.rstrip("/")}, which sets it '
                 'everywhere.'
             )
+        largest = max(source.summary.seen, default=0)
+        if not expected and largest >= head[key]:  # a list of labels, and no names of classes
+            raise DataError(
+                f'{name} is {head[key]}, but the {source.split} data in {source.ann_file} has the '
+                f'label {largest}: set {name} and metainfo=dict(classes=...) of the dataset.'
+            )
         if head[key] == 1 and _chooses(cfg, name, head):
             raise DataError(
                 f'{name} is 1, the only class of the {source.split} data in '

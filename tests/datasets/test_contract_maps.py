@@ -17,7 +17,10 @@ from mmpretrain.structures import DataSample
 from PIL import Image
 from test_contract_coco import COCO
 
+from mmlape.datasets import images
 from mmlape.datasets.checks import check_data, full_check
+from mmlape.datasets.images import EITHER, Annotated, ImageLoader, open_image
+from mmlape.datasets.label_maps import read_label_map
 from mmlape.datasets.sources import SPLITS
 from mmlape.errors import DataError
 from mmlape.projects.lit.captions import read_captions
@@ -726,6 +729,12 @@ CASES_OF_FOLDERS = (
         LISTED,
     ),
     Case(
+        'no classes, and a label that the head does not have',
+        listed_images(lambda path, label: f'{path} {label + 1}'),
+        Refused(('num_classes is 3', 'label 3')),
+        {**LISTED, **everywhere(metainfo={'_delete_': True})},
+    ),
+    Case(
         'images that are missing',
         listed_images(lambda path, label: f'{path.replace("ship1", "ship9")} {label}'),
         Refused(('1 of the 6', 'ship9.png')),
@@ -824,6 +833,34 @@ def test_label_maps(cases_of):
 
 def test_folders_of_classes(cases_of):
     cases_of(CASES_OF_FOLDERS, CLASS_FOLDERS)
+
+
+def test_an_image_that_opencv_does_not_turn(tmp_path):
+    """OpenCV ignores the tag of AVIF, whose boxes are of the stored pixels then, and Pillow follows it."""
+    exif = Image.Exif()
+    exif[0x112] = 3
+    image, _ = scene(0)
+    (tmp_path / 'a.avif').write_bytes(saved(image, 'AVIF', exif=exif))
+    annotated = lambda: Annotated(image.size)  # noqa: E731
+    stored, turned = (
+        ImageLoader(imdecode_backend=backend).load(str(tmp_path / 'a.avif'), annotated)
+        for backend in ('cv2', 'pillow')
+    )
+    assert (stored.annotated, turned.annotated) == ('', EITHER)
+
+
+@pytest.mark.release
+def test_images_of_182_megapixels(tmp_path):
+    Image.new('1', (13600, 13400)).save(tmp_path / 'a.png')
+    assert ImageLoader().load(str(tmp_path / 'a.png')).size == (13600, 13400)
+    assert read_label_map(str(tmp_path / 'a.png')).shape == (13400, 13600)
+
+
+def test_images_beyond_the_limit_of_opencv(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, 'MOST_PIXELS', 64 * 40 - 1)
+    scene(0)[0].save(tmp_path / 'a.png')
+    with pytest.raises(DataError, match=r'a\.png is 64 x 40 pixels, more than the 2\^30'):
+        open_image(str(tmp_path / 'a.png'))
 
 
 def test_captions(tmp_path):

@@ -34,13 +34,14 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
     """Yield the datasets of known format of a config's data loaders, without wrappers such as RepeatDataset."""
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
-        for dataset in (
-            iter_unwrapped(loader['dataset']) if loader and loader.get('dataset') else ()
-        ):
+        given = loader.get('dataset') if loader else None
+        datasets = list(iter_unwrapped(given)) if given else []
+        for dataset in datasets:
             cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
             source_class = _format_of(cls) if cls else None
             if source_class:
                 source = source_class(split, dataset, cls)
+                source.is_part = len(datasets) > 1
                 options = str(cfg.get('mini_data_options') or '')
                 # people copy it into a shell, and a config may be somebody else's
                 source.metrics = list(_metrics(cfg, split))

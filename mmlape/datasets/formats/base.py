@@ -165,6 +165,7 @@ class DataSource:
     # of its split, each with its class; a dataset that is trained on has none
     metrics: Sequence[tuple[type | None, dict]] = ()
     pack_transform = ''  # packs a sample of this format
+    is_part = False  # whether its split has other datasets, too
     absent_class = ''  # the fix for a class that one split does not have
     classes_optional = False  # whether data of this format may lack a list of its classes
     # of the dataset, by which data laid out otherwise can be read

@@ -290,7 +290,8 @@ class SegmentationSource(DataSource):
         known, wanted = self.summary.classes, set(self.classes or ())
         seen = {label for label in self.summary.seen if known[label] in wanted}
         is_mask = seen == {0} and not self.ids.reduce_zero_label and self.summary.unlabelled[255]
-        return len(seen) >= (min(2, len(wanted)) if self.split == 'train' or is_mask else 1)
+        learns = self.split == 'train' and not self.is_part
+        return len(seen) >= (min(2, len(wanted)) if learns or is_mask else 1)
 
     def _nothing_message(self) -> str:
         ids, summary = self.ids, self.summary
