@@ -263,6 +263,10 @@ def both(*changes):
     return of_split
 
 
+def in_both_splits(change):
+    return lambda root, split: [change(root, name) for name in ('train', 'val')]
+
+
 def listed(lines, encoding='utf-8'):
     """A list of the images of a split in SPLIT.txt, from their names without suffix."""
 
@@ -392,6 +396,18 @@ CASES_OF_MAPS = (
         lambda root, split: None,
         Refused(('reduce_zero_label', 'LoadAnnotations')),
         {f'{split}_dataloader.dataset.pipeline.1.reduce_zero_label': False for split in SPLITS},
+    ),
+    Case(
+        'one class under a softmax',
+        both(in_both_splits(ids(lambda a: (a > 0).astype(np.uint8))), classes(lambda b: b'crack\n')),
+        Refused(('num_classes is 1', 'the only class', 'second class')),
+        named('crack'),
+    ),
+    Case(
+        '1 bit',
+        both(ids(lambda a: a > 0), classes(lambda b: b'ground\nthing\n')),
+        Warned((), None),
+        {**FROM_0, **named('ground', 'thing')},
     ),
     # ------------------------------------------------ forms of maps
     Case('palette', replaced(lambda i: saved(i, 'PNG', 'P'), 'labels'), Perfect()),

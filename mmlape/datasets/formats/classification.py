@@ -107,7 +107,9 @@ class FolderSource(DataSource):
         extensions = tuple(extension.lower() for extension in self.option('extensions') or ())
         files = sorted(itertools.islice(files_below(folder), most))
         taken = [file for file in files if file.lower().endswith(extensions)]
-        return taken, [file for file in files if is_image(file) and file not in set(taken)]
+        return taken, [
+            file for file in files if is_image(file) and not file.lower().endswith(extensions)
+        ]
 
     def _left_out(self, others: list[str]) -> Iterator[DataIssue]:
         """Yield an error about images whose suffix the dataset does not take."""

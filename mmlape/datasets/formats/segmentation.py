@@ -158,13 +158,8 @@ class SegmentationSource(DataSource):
             files = [file for file in files if not file.endswith(label_suffix)]
         others = [file for file in files if is_image(file) and not file.endswith(suffix)]
         if not stems:
-            found = f', but {len(others)} others: {shorten(others)}' * bool(others)
-            raise DataError(
-                f'{self.image_dir} has no {suffix} images{found}. Set img_suffix to theirs. '
-                f'{self.hint()}'
-                if others
-                else f'{self.image_dir} has no {suffix} images. {self.hint()}'
-            )
+            found = f' ({shorten(others)}: set img_suffix to theirs)' * bool(others)
+            raise DataError(f'{self.image_dir} has no {suffix} images{found}. {self.hint()}')
         known = set(stems)
         meant = [
             file
@@ -271,19 +266,20 @@ class SegmentationSource(DataSource):
                 continue
             self.summary.seen |= set(facts.labels)
             self.summary.unlabelled.update(facts.unlabelled)
+        seen, names = self.summary.seen, self.summary.classes
         if not self._has_classes():
-            yield DataIssue(ERROR, 'nothing to learn', self._nothing_message())
-        elif self.ids.reduce_zero_label and self.summary.unlabelled[0]:
-            last = len(self.summary.classes) - 1
-            if last not in self.summary.seen and last - 1 in self.summary.seen:
-                first = self.summary.classes[0]
-                message = (
-                    f'The label maps in {self.label_dir} have ids from 0 to {last}, for '
-                    f'{last + 1} classes. By reduce_zero_label=True, 0 is no label and {first} is '
-                    f'1: if 0 is {first}, all classes are taken for others; add 1 to all ids, or '
-                    'set reduce_zero_label=False.'
-                )
-                yield DataIssue(WARNING, 'ids from 0', message)
+            if seen or self.summary.unlabelled:  # else all are outside the classes, which is told
+                yield DataIssue(ERROR, 'nothing to learn', self._nothing_message())
+            return
+        zeros = self.ids.reduce_zero_label and 0 in self.summary.unlabelled
+        if zeros and seen == {*range(len(names) - 1)}:
+            message = (
+                f'The label maps in {self.label_dir} have ids from 0 to {len(names) - 1}, for '
+                f'{len(names)} classes. By reduce_zero_label=True, 0 is no label and {names[0]} '
+                f'is 1: if 0 is {names[0]}, all classes are taken for others; add 1 to all ids, or '
+                'set reduce_zero_label=False.'
+            )
+            yield DataIssue(WARNING, 'ids from 0', message)
 
     def _has_classes(self) -> bool:
         """Return whether there is something to tell apart, or, in validation, to be evaluated."""
