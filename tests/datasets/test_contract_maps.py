@@ -297,6 +297,7 @@ def named(*names):
 LISTS = {f'{split}_dataloader.dataset.ann_file': f'{"val" if split == "test" else split}.txt' for split in SPLITS}
 LISTED = {**LISTS, **everywhere(data_prefix='')}
 FROM_0 = everywhere(reduce_zero_label=False)
+WIDTH, HEIGHT = scene(3)[0].size
 NFC, NFD = (unicodedata.normalize(form, 'ä') for form in ('NFC', 'NFD'))
 IMAGE = Refused(('images', '3.png', 'is a', 'save it as PNG or JPEG'), in_images=True)
 
@@ -431,12 +432,12 @@ CASES_OF_MAPS = (
     Case(
         'another size',
         replaced(lambda i: saved(i.resize((30, 50)), 'PNG'), 'labels'),
-        Refused(('labels', '3.png', '30 x 50', '64 x 40'), in_images=True),
+        Refused(('labels', '3.png', '30 x 50', f'{WIDTH} x {HEIGHT}'), in_images=True),
     ),
     Case(
         'turned',
         replaced(lambda i: saved(i.transpose(Image.Transpose.ROTATE_90), 'PNG'), 'labels'),
-        Refused(('labels', '3.png', '40 x 64', '64 x 40'), in_images=True),
+        Refused(('labels', '3.png', f'{HEIGHT} x {WIDTH}', f'{WIDTH} x {HEIGHT}'), in_images=True),
     ),
     Case('a broken map', replaced(lambda i: b'\x89PNG', 'labels'), Refused(('labels', '3.png'), in_images=True)),
     Case('an empty map', replaced(lambda i: b'', 'labels'), Refused(('labels', '3.png', 'empty'), in_images=True)),
@@ -452,7 +453,7 @@ CASES_OF_MAPS = (
     Case('AVIF', replaced(lambda i: saved(i, 'AVIF', quality=100)), Warned((), None)),
     Case('16 bits of grey', as_array(np.uint16, 'PNG', factor=257), Warned(('3.png', '16 bits', 'becomes'))),
     *(Case(form, replaced(partial(saved, form=form)), IMAGE) for form in ('TGA', 'PCX', 'SGI', 'DDS')),
-    Case('ICO', replaced(lambda i: saved(i, 'ICO', sizes=[(64, 40)])), IMAGE),
+    Case('ICO', replaced(lambda i: saved(i, 'ICO', sizes=[(WIDTH, HEIGHT)])), IMAGE),
     Case('32 bits', as_array(np.int32, 'TIFF'), IMAGE),
     Case('floats of an image', as_array(np.float32, 'TIFF'), Refused(('3.png', 'floats'), in_images=True)),
     Case('a truncated PNG', replaced(lambda i: saved(i, 'PNG')[:-40]), Refused(('images', '3.png'), in_images=True)),
