@@ -1,0 +1,206 @@
+"""What a prediction means, by models made by hand: boxes on the original image, thresholds, files, figures."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from mmdet.structures import DetDataSample
+from mmengine.structures import InstanceData
+from PIL import Image
+from properties import examples
+from pycocotools import mask as coco_mask
+
+from mmlape.analysis.drawing import MIN_LONGER_SIDE, enlarge
+from mmlape.analysis.predicted_files import predict_files
+from mmlape.analysis.prediction import Classification, Detection, Model, Segmentation, _weights_of
+from mmlape.errors import CheckpointError, DataError
+
+CLASSES = ('bright', 'dark', 'none')
+HEIGHT, WIDTH = 24, 40
+
+
+def brightest(image: np.ndarray) -> InstanceData:
+    """Find what is brighter than 200 as one object, and what is darker than 50 as another."""
+    found = []
+    for label, mask in enumerate((image[..., 0] > 200, image[..., 0] < 50)):
+        rows, columns = np.nonzero(mask)
+        if len(rows):
+            box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+            found.append((box, 0.25 + 0.5 * label, label, mask))
+    boxes, scores, labels, masks = zip(*found) if found else ([], [], [], np.zeros((0, *image.shape[:2])))
+    return InstanceData(
+        bboxes=torch.tensor(np.array(boxes, np.float32).reshape(-1, 4)),
+        scores=torch.tensor(scores).float(),
+        labels=torch.tensor(labels, dtype=torch.long), masks=torch.from_numpy(np.array(masks, bool)),
+    )  # fmt: skip
+
+
+class Preparation:
+    """Images as they are."""
+
+    def of_file(self, path):
+        return self.of_array(np.asarray(Image.open(path).convert('RGB')))
+
+    def of_array(self, image):
+        return dict(inputs=torch.from_numpy(image.transpose(2, 0, 1).copy()))
+
+
+class Finder:
+    """A detector made by hand."""
+
+    task, classes, preparation = 'detection', CLASSES, Preparation()
+
+    def test_step(self, batch):
+        images = [one.permute(1, 2, 0).numpy() for one in batch['inputs']]
+        return [
+            DetDataSample(metainfo=dict(ori_shape=image.shape[:2]), pred_instances=brightest(image))
+            for image in images
+        ]
+
+
+model = Model(Finder())
+
+
+def scene(box=(5, 2, 30, 10), dark=(10, 15, 12, 20)):
+    image = np.full((HEIGHT, WIDTH, 3), 120, np.uint8)
+    for value, (left, top, right, bottom) in ((255, box), (0, dark)):
+        image[top:bottom, left:right] = value
+    return image
+
+
+def test_objects_are_by_falling_score_and_the_threshold_is_one_of_them():
+    (found,) = model.predict(scene())
+    assert found.size == (HEIGHT, WIDTH) and found.names == ['dark', 'bright']
+    np.testing.assert_array_equal(found.boxes, [[10, 15, 12, 20], [5, 2, 30, 10]])
+    assert found.scores.tolist() == [0.75, 0.25] and found.masks.sum((1, 2)).tolist() == [10, 200]
+    assert found.above(0.25).names == found.names and found.above(0.75).names == ['dark']
+    assert found.above(0.7500001).names == [] and found.above(0.5).masks.sum() == 10
+
+
+def test_a_turned_image_has_turned_objects():
+    """Transposed, flipped and both: the image is no square, so a side that is taken for the other shows."""
+    image = scene()
+    (plain,) = model.predict(image)
+    (transposed,) = model.predict(np.ascontiguousarray(image.transpose(1, 0, 2)))
+    assert transposed.size == (WIDTH, HEIGHT)
+    np.testing.assert_array_equal(transposed.boxes, plain.boxes[:, [1, 0, 3, 2]])
+    np.testing.assert_array_equal(transposed.masks, plain.masks.transpose(0, 2, 1))
+    (flipped,) = model.predict(image[:, ::-1])
+    np.testing.assert_array_equal(flipped.boxes[:, [2, 0]], WIDTH - plain.boxes[:, [0, 2]])
+    exif = Image.Exif()
+    exif[0x0112] = 5  # transposed
+    opened = Image.fromarray(np.ascontiguousarray(image.transpose(1, 0, 2)))
+    opened.info['exif'] = exif.tobytes()
+    (turned,) = model.predict(opened)
+    np.testing.assert_array_equal(turned.boxes, plain.boxes)
+
+
+def test_the_coco_file_has_the_areas_of_masks_or_boxes(tmp_path, monkeypatch):
+    ring = scene(dark=(0, 0, 0, 0))
+    ring[3:9, 7:28] = 120
+    for folder in ('masks', 'boxes'):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(ring).save(tmp_path / folder / 'a.png')
+    assert predict_files(model, tmp_path / 'masks', tmp_path / 'out', overlays=False) == (1, [])
+    (row,) = json.loads((tmp_path / 'out' / 'predictions.json').read_text())['annotations']
+    assert row['bbox'] == [5, 2, 25, 8] and row['area'] == 200 - 6 * 21 == coco_mask.area(row['segmentation'])
+    without = Finder()
+    without.test_step = lambda batch: [_without_masks(one) for one in Finder.test_step(without, batch)]
+    predict_files(Model(without), tmp_path / 'boxes', tmp_path / 'other', overlays=False)
+    content = json.loads((tmp_path / 'other' / 'predictions.json').read_text())
+    (row,) = content['annotations']
+    assert row['area'] == 200 and 'segmentation' not in row and row['category_id'] == 1 and row['score'] == 0.25
+    assert content['images'] == [dict(id=1, file_name='a.png', width=WIDTH, height=HEIGHT)]
+
+
+def _without_masks(sample):
+    del sample.pred_instances.masks
+    return sample
+
+
+def test_skipped_images_are_told_and_others_are_predicted_on(tmp_path):
+    images = tmp_path / 'images'
+    images.mkdir()
+    for name in ('a.png', 'b.PNG', 'c.png'):
+        Image.fromarray(scene()).save(images / name, 'PNG')
+
+    class Broken(Preparation):
+        def of_file(self, path):
+            if path.name == 'b.PNG':
+                raise DataError(f'{path}: broken')
+            return super().of_file(path)
+
+    finder = Finder()
+    finder.preparation = Broken()
+    for batch_size in (1, 2, 5):
+        out = tmp_path / f'out {batch_size}'
+        done, skipped = predict_files(Model(finder), images, out, batch_size=batch_size)
+        assert (done, [path.name for path, _ in skipped]) == (2, ['b.PNG'])
+        content = json.loads((out / 'predictions.json').read_text())
+        assert [(image['id'], image['file_name']) for image in content['images']] == [(1, 'a.png'), (2, 'c.png')]
+        assert [row['image_id'] for row in content['annotations']] == [1, 1, 2, 2]
+        assert [row['id'] for row in content['annotations']] == [1, 2, 3, 4]
+        assert sorted(path.name for path in (out / 'overlays').iterdir()) == ['a.png', 'c.png']
+
+
+@examples(max_examples=50)
+@given(height=st.integers(1, 700), width=st.integers(1, 700))
+def test_an_enlarged_image_keeps_its_ratio(height, width):
+    shape = enlarge(np.zeros((height, width, 3), np.uint8)).shape
+    factor = max(1, MIN_LONGER_SIDE / max(height, width))
+    assert max(shape[:2]) == max(MIN_LONGER_SIDE, height, width)
+    assert abs(shape[0] - height * factor) <= 0.5 and abs(shape[1] - width * factor) <= 0.5
+
+
+def test_the_best_checkpoint_is_the_newest_best_one_then_the_last(tmp_path):
+    for age, name in enumerate(('best_b_iter_9.pth', 'iter_9.pth', 'best_a_iter_6.pth', 'iter_10.pth')):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000 + age, 1000 + age))
+    os.utime(tmp_path / 'best_b_iter_9.pth', (2000, 2000))
+    for name in ('best_b_iter_9.pth', 'best_a_iter_6.pth', 'iter_10.pth', 'iter_9.pth'):
+        assert _weights_of(tmp_path).name == name
+        (tmp_path / name).unlink()
+    with pytest.raises(CheckpointError, match='has no checkpoint yet'):
+        _weights_of(tmp_path)
+
+
+def test_figures_of_segmentations_and_classifications():
+    labels = np.array([[0, 2, 2, 2], [2, 2, 0, 1]])
+    given = dict(path=None, size=(2, 4), classes=CLASSES, sample=None, image=labels)
+    found = Segmentation(**given, labels=labels)
+    assert list(found.shares.items()) == [('none', 5 / 8), ('bright', 2 / 8), ('dark', 1 / 8)]
+    assert found.mask('dark').sum() == 1
+    found = Classification(**given, scores=np.float32([0.25, 0.5, 0.25]))
+    assert (found.label, found.name, found.score) == (1, 'dark', 0.5)
+    assert found.top(2) == [('dark', 0.5), ('bright', 0.25)] and len(found.top()) == 3
+
+
+def test_a_stream_is_read_no_further_than_a_batch():
+    def images() -> Iterator[np.ndarray]:
+        for number in range(9):
+            read.append(number)
+            yield scene()
+
+    read: list[int] = []
+    stream = model.predict_each(images(), batch_size=2)
+    assert isinstance(next(stream), Detection) and read == [0, 1]
+    assert len(list(stream)) == 8 and len(read) == 9
+    with pytest.raises(ValueError, match='batch_size=0'):
+        model.predict(scene(), batch_size=0)
+
+
+def test_overlays_are_drawn_on_the_image_that_was_given(tmp_path):
+    """A file of 16 bits and its image of Pillow, with nothing to draw."""
+    values = np.linspace(51 * 256, 199 * 256, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / 'deep.png')
+    expected = enlarge(np.repeat((values >> 8).astype(np.uint8)[..., None], 3, axis=2))
+    for image in (Path(tmp_path / 'deep.png'), Image.fromarray(values), values):
+        sample = DetDataSample(metainfo=dict(ori_shape=(HEIGHT, WIDTH)), pred_instances=brightest(expected[:1, :1]))
+        drawn = Detection.of(sample, image, CLASSES).draw()
+        assert drawn.shape == expected.shape and np.abs(drawn.astype(int) - expected).max() <= 1
