@@ -49,6 +49,7 @@ OF_ANALYSIS = (
     'tests/engine/test_gradient_norm.py', 'tests/analysis/test_model_cost.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKPOINTS = (
+    'tests/checkpoint/test_not_finite.py',
     'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_metadata.py',
     'tests/checkpoint/test_checkpoint.py', 'tests/checkpoint/test_normalisation.py', 'tests/experiments/test_vtab.py', 'tests/checkpoint/test_timm_weights.py',
     'tests/checkpoint/test_t2t_ceit_checkpoints.py', '-k', QUICK,
@@ -135,6 +136,23 @@ OWN_TESTS = {
     'mmlape/export/writing.py': ('tests/export/test_backbone.py', '-k', 'adapter'),
     'mmlape/engine/graphs/base.py': ('tests/export/test_backbone.py', '-k', 'something_else'),
     'mmlape/engine/graphs/operators.py': ('tests/export/test_model.py', '-k', 'operators'),
+    'mmlape/engine/graphs/detector.py': ('tests/export/test_graph_rules.py',),
+    'mmlape/engine/graphs/session.py': (
+        'tests/export/test_hostile_graphs.py',
+        'tests/export/test_graph_rules.py',
+        '-k',
+        'not command',
+    ),
+    'mmlape/export/model.py': ('tests/export/test_graph_rules.py', '-k', 'size'),
+    'mmlape/analysis/images.py': ('tests/analysis/test_images.py',),
+    'mmlape/analysis/prediction.py': ('tests/analysis/test_prediction_rules.py',),
+    'mmlape/analysis/predicted_files.py': (
+        'tests/analysis/test_prediction_rules.py',
+        'tests/analysis/test_images.py',
+        '-k',
+        'coco or label_map or skipped',
+    ),
+    'mmlape/engine/smoke.py': ('tests/engine/test_smoke.py', '-k', 'estimate'),
     'mmlape/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
     'mmlape/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step or epoch_is_as'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
@@ -147,7 +165,12 @@ OWN_TESTS = {
     'mmlape/engine/shared_memory.py': ('tests/engine/test_shared_memory.py', '-k', 'hold_ready or wherever'),
     'mmlape/experiments/demo.py': ('tests/experiments/test_demo.py',),
     'mmlape/experiments/report/document.py': ('tests/experiments/test_report.py', '-k', 'compared_apart or markdowns'),
-    'mmlape/analysis/drawing.py': ('tests/analysis/test_image_demo.py', '-k', 'drawn or threshold or stands'),
+    'mmlape/analysis/drawing.py': (
+        'tests/analysis/test_image_demo.py',
+        'tests/analysis/test_prediction_rules.py',
+        '-k',
+        'drawn or threshold or stands or enlarged',
+    ),
     'mmlape/analysis/inference.py': (
         'tests/analysis/test_image_demo.py',
         'tests/models/test_drawn_numbers.py',
@@ -644,6 +667,7 @@ BY_FILE = {
         ('GPUs: locks under their names', 'device.key)}.lock', 'device.name)}.lock'),
     ],
     'mmlape/experiments/scheduler.py': [
+        ('scheduler: a failed run has finished', '        self.failed.append(planned)\n        code =', '        self.finished.append(planned)\n        code ='),
         ('scheduler: the last of the plan first', 'planned = self.waiting.pop(0)', 'planned = self.waiting.pop()'),
         ('scheduler: a lock is kept for what others started',
          '                slot.release()\n                os.close(lock)\n', '                slot.release()\n'),
@@ -916,6 +940,7 @@ BY_FILE = {
         ('bucket maps: columns first', 'place = cell[0] * grid[1] + cell[1]', 'place = cell[1] * grid[0] + cell[0]'),
     ],
     'mmlape/analysis/drawing.py': [
+        ('drawings: sides are rounded down', '(round(width * factor), round(height * factor))', '(int(width * factor), int(height * factor))'),
         ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
         ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
         ('drawings: prediction left of the truth', "SIDES, PARTS = ('gt', 'pred')", "SIDES, PARTS = ('pred', 'gt')"),
@@ -1002,6 +1027,8 @@ BY_FILE = {
         ('normalisation: tolerance 5', 'TOLERANCE = 0.5', 'TOLERANCE = 5.0'),
     ],
     'mmlape/checkpoint/loading.py': [
+        ('loading: masks must be finite', 'if name not in masks}', 'if True}'),
+        ('loading: infinite weights pass', 'if name not in masks}', 'if name in masks}'),
         ('loading: a wrong shape passes', 'elif wanted[name].shape != value.shape:',
          'elif wanted[name].ndim != value.ndim:'),
         ('loading: missing ones pass', "    report.problems += [f'missing: {name}' for name in absent if name not in report.new]",
@@ -1125,6 +1152,48 @@ BY_FILE = {
         ('graph: places in another group', 'op.Add(op.Mul(group, limit), place)', 'place'),
         ('graph: samples outside count', 'yield op.Mul(weight, inside), ', 'yield weight, '),
         ('graph: maps share their rows', 'op.Add(op.Mul(row, op.Constant(value_int=columns)), first)', 'op.Mul(row, op.Constant(value_int=columns))'),
+    ],
+    'mmlape/engine/graphs/detector.py': [
+        ('objects: clamped to (height, width)', 'new_tensor((width, height, width, height))', 'new_tensor((height, width, height, width))'),
+        ('objects: scaled by (height, width)', 'new_tensor(sample.scale_factor).repeat(2)', 'new_tensor(sample.scale_factor[::-1]).repeat(2)'),
+        ('objects: NaN of theirs is near', 'for values in (*ours, *theirs)', 'for values in ours'),
+        ('objects: masks at the size of the graph', 'shape = tuple(sample.ori_shape[:2])', 'shape = tuple(sample.ori_shape[1::-1])'),
+        ('objects: a tenth may differ', '[: -1 - len(apart) // 20]', '[: -1 - len(apart)]'),
+    ],
+    'mmlape/engine/graphs/session.py': [
+        ('session: padded at the wrong side', '(0, right, 0, below)', '(right, 0, below, 0)'),
+        ('session: the other side is too long', 'self.size[1] - width, self.size[0] - height', 'self.size[0] - height, self.size[1] - width'),
+        ('session: graphs inside run', 'if any(one.type in', 'if not any(one.type in'),
+        ('session: NaN passes', 'not np.isfinite(value).all()', 'np.isnan(value).all()'),
+        ('session: one label too many', '<= value.max() < most', '<= value.max() <= most'),
+    ],
+    'mmlape/export/model.py': [
+        ('export: the size is width and height', 'else tuple(size)', 'else tuple(size)[::-1]'),
+        ('export: a window of whole images', "test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else None", "test_cfg.get('crop_size')"),
+    ],
+    'mmlape/analysis/images.py': [
+        ('images: suffixes in small letters only', 'path.suffix.lower() in SUFFIXES', 'path.suffix in SUFFIXES'),
+        ('images: not turned', 'turned = ImageOps.exif_transpose(image)', 'turned = image.copy()'),
+        ('images: the lower bits', '(image >> 8)', '(image & 255)'),
+        ('images: CMYK is rounded', '* black >> 8', '* black // 255'),
+        ('images: a file is BGR', "['img'][..., ::-1]", "['img']"),
+    ],
+    'mmlape/analysis/prediction.py': [
+        ('predictions: at the threshold is below', 'kept = self.scores >= score', 'kept = self.scores > score'),
+        ('predictions: the oldest best checkpoint', 'found = best[-1:]', 'found = best[:1]'),
+        ('predictions: the least certain first', 'np.argsort(-found.scores', 'np.argsort(found.scores'),
+        ('predictions: shares of the classes', 'counts / counts.sum()', 'counts / len(counts)'),
+    ],
+    'mmlape/analysis/predicted_files.py': [
+        ('predicted files: the area of boxes', 'area = _pixels(', 'area = area or _pixels('),
+        ('predicted files: the area is a sum', "row['bbox'][2] * row['bbox'][3]", "row['bbox'][2] + row['bbox'][3]"),
+        ('predicted files: long names are not taken', '[*short.values(), *long.values()]', 'short.values()'),
+        ('predicted files: case tells names apart', 'str(file).casefold() for file', 'str(file) for file'),
+        ('predicted files: images from 0', 'len(self.images) + 1', 'len(self.images)'),
+    ],
+    'mmlape/engine/smoke.py': [
+        ('smoke: the disk of one checkpoint', "disk_mib=facts['checkpoints'] * saved / MIB", 'disk_mib=saved / MIB'),
+        ('smoke: no validations', "seconds += facts['validations']", "seconds += 0 * facts['validations']"),
     ],
     'mmlape/analysis/confusion.py': [
         ('page: predicted by true', 'truth[valid].long() * size + predicted[valid]', 'predicted[valid] * size + truth[valid].long()'),

@@ -43,6 +43,8 @@ def test_the_estimate_is_that_of_the_complete_run(extra, expected, data, tmp_pat
     assert facts['checkpoint_mib'] == pytest.approx(largest, rel=0.1)
     seconds = facts['iterations'] * facts['seconds_per_iter'] + facts['validations'] * facts['seconds_per_validation']
     assert facts['hours'] == pytest.approx(seconds / 3600)
+    assert facts['disk_mib'] == pytest.approx(facts['checkpoints'] * facts['checkpoint_mib'])
+    assert f'{facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB' in list(summary(facts))[-1]
     assert any(f'{expected[0]} iterations and {expected[1]} validations' in line for line in summary(facts))
 
 

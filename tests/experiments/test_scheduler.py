@@ -173,6 +173,16 @@ def test_finished_runs_are_skipped_and_refused_ones_stop_everything(tmp_path):
     assert lines[0] == 'arm, seed 1: finished before, skipped' and launcher.started == [('arm', 2, 'start')]
 
 
+def test_a_failed_run_has_not_finished(tmp_path):
+    """Neither counted, averaged nor a measure of how long a run takes."""
+    plan, seen, lines = [planned(tmp_path, seed) for seed in (1, 2, 3)], [], []
+    found = Scheduler(plan, Instant(fails=(2,)), lines.append, poll_interval=0, on_finished=seen.append)
+    states = [one.state for one in found.run()]
+    assert (states[0], states[2]) == ('finished',) * 2 and states[1] not in ('finished', 'running')
+    assert seen == found.finished == [plan[0], plan[2]] and found.failed == [plan[1]] and len(found.durations) == 2
+    assert [line for line in lines if 'arm, seed 2: ' in line and 'with exit status -9' in line] and free(plan)
+
+
 @pytest.mark.parametrize(
     ('etas', 'waiting', 'durations', 'left'),
     [
