@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes, is_in_torch_dispatch_mode
 
-from mmlape.errors import DataError
+from mmlape.errors import ConfigError, DataError
 
 Grid = tuple[int, int]
 """(rows, columns)"""
@@ -36,8 +36,20 @@ def square_grid(cells: int) -> Grid | None:
 
 
 def require_patch(x: Tensor, size: int) -> None:
-    """Raise DataError if a side of images (B, C, H, W) is smaller than a patch."""
+    """Check the sides of images (B, C, H, W).
+
+    Raises:
+        DataError: If one is smaller than a patch.
+        ConfigError: If a graph is exported with sides that it is to leave open.
+    """
     height, width = x.shape[-2:]
+    is_open = isinstance(height, torch.SymInt) or isinstance(width, torch.SymInt)
+    # which torch has from 2.7 on; before, it says itself that a side has been made a constant
+    if is_open and getattr(torch.compiler, 'is_exporting', bool)():
+        raise ConfigError(
+            'dynamic_shapes leaves height or width of the images open, and an exported graph has '
+            'one size of images: name the batch only, and export a graph for each size'
+        )
     if height < size or width < size:
         raise DataError(
             f'an image of {height}x{width} pixels is smaller than one patch of {size}x{size}: '

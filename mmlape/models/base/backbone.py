@@ -215,6 +215,17 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
                 child.init_weights()
         self.is_init = True
 
+    def __prepare_scriptable__(self):
+        """Refuse ``torch.jit.script``, which asks every module.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            f'torch.jit.script cannot compile {type(self).__name__}, whose layers pass on more than '
+            'tensors: use torch.export, torch.compile or torch.jit.trace'
+        )
+
     # structure
 
     @property

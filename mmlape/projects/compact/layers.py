@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.grid import Grid
+from mmlape.models.grid import Grid, require_patch
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer
 from mmlape.models.named_layers import build_norm
@@ -85,6 +85,7 @@ class ConvTokenizer(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
+        require_patch(x, 1)
         x = self.conv_layers(x)
         # (B, N, D); contiguous since sums keep the memory layout of their first term
         return x.flatten(2).transpose(1, 2).contiguous(), (int(x.shape[2]), int(x.shape[3]))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mmlape.errors import require_choice
 from mmlape.models.grid import Grid, to_maps
 from mmlape.models.layers.patch_embed import complete_patches, norms_around
-from mmlape.models.layers.transformer_layer import FFN
+from mmlape.models.layers.transformer_layer import FFN, full_precision
 
 STRIDE = 16
 
@@ -150,7 +150,8 @@ class TokensToToken(nn.Module):
         Raises:
             ValueError: If a side is smaller than 16 pixels.
         """
-        x = complete_patches(x, STRIDE)  # the strides 4, 2 and 2 of the splits then leave no rest
+        # the strides 4, 2 and 2 of the splits then leave no rest
+        x = full_precision(complete_patches(x, STRIDE), self)
         height, width = (int(side) for side in x.shape[-2:])
         x = self.attention1(_split(x, 7, 4, 2))
         x = self.attention2(_split(to_maps(x, (height // 4, width // 4)), 3, 2, 1))
