@@ -1,11 +1,20 @@
 """The groups of a script are those of our constructor in a config; `tests/engine/test_paramwise.py` has the rules."""
 
+import copy
+from functools import partial
+
 import pytest
+import timm
 import torch
 from config_helpers import ROOT
+from each import each
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
+from test_tools import FAMILIES
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.nn.utils.parametrizations import weight_norm
+from torch.optim.swa_utils import AveragedModel
 
 import mmlape
 from mmlape.errors import ConfigError
@@ -57,6 +66,144 @@ def test_groups_are_those_of_the_constructor(build, layer_decay):
     )
     assert set(settings(ours)) == {name for name, p in model.named_parameters() if p.requires_grad}
     assert len({decay for _, decay, _ in settings(ours).values()}) == 2
+
+
+class Forwarding(nn.Module):
+    """A wrapper that passes on what it lacks, as compiled models and PEFT's do."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.inner = model
+
+    def __getattr__(self, name: str):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.inner, name)
+
+
+class LowRank(nn.Module):
+    """PEFT's names in the place of a linear map."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.base_layer = layer
+
+
+def replaced(model: nn.Module, change, *kinds: type) -> nn.Module:
+    """Change all modules of some kinds, in place."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, kinds):
+                setattr(parent, name, change(child))
+    return model
+
+
+def layers_of(model: nn.Module) -> tuple[type, ...]:
+    vit = getattr(model, 'vit', model)
+    lists = [getattr(vit, name) for name in ('blocks', 'layers') if hasattr(vit, name)]
+    return tuple({type(layer) for own in lists for layer in own})
+
+
+class Detector(nn.Module):
+    """A model of the user's own, whose backbone has a name of its own."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.tower, self.head = nn.ModuleDict(dict(image=model)), nn.Linear(2, 2)
+
+
+WRAPPERS = {
+    'compiled': torch.compile,
+    'averaged': AveragedModel,
+    'data parallel': nn.DataParallel,
+    'forwarding': lambda model: Forwarding(Forwarding(model)),
+    'segmentor': Segmentor,
+    'compiled in a segmentor': lambda model: Segmentor(torch.compile(model)),
+    'compiled segmentor, averaged': lambda model: AveragedModel(torch.compile(Segmentor(model))),
+    'detector': Detector,
+    'in a sequence': lambda model: nn.Sequential(nn.Identity(), model),
+    'layers compiled': lambda model: replaced(model, torch.compile, *layers_of(model)),
+    'layers recomputed': lambda model: replaced(model, checkpoint_wrapper, *layers_of(model)),
+    'low rank': lambda model: replaced(model, LowRank, nn.Linear, nn.Conv2d),
+}
+
+
+def timm_vit(joining: str | None = None) -> nn.Module:
+    model = timm.create_model('vit_tiny_patch16_224', embed_dim=48, depth=3, num_heads=3, img_size=32)
+    return model if joining is None else mmlape.add_lape(model, joining)
+
+
+def rates(model: nn.Module) -> list[tuple[float, float]]:
+    """The rate and the decay of each parameter, in the model's order."""
+    groups = mmlape.param_groups(model, 1.0, 0.1, 0.5)
+    found = {id(p): (group['lr'], group['weight_decay']) for group in groups for p in group['params']}
+    return [found[id(p)] for p in model.parameters()]
+
+
+BUILDERS = {**FAMILIES, **{f'timm, {name}': partial(timm_vit, name) for name in (None, 'lape', 'unshared', 'shared')}}
+FAST = ('vit', 'swin', 'timm adapter', 'timm, unshared')
+
+
+@pytest.mark.parametrize(
+    'family', [pytest.param(name, marks=() if name in FAST else pytest.mark.release) for name in BUILDERS]
+)
+def test_a_wrapped_model_has_the_rates_of_the_model(family):
+    model = BUILDERS[family]()
+    expected = rates(model)
+    assert len({rate for rate, _ in expected}) > 2 and min(expected)[0] < 0.5
+    for name in each(WRAPPERS):
+        found = rates(WRAPPERS[name](copy.deepcopy(model)))
+        heads = len(found) - len(expected)
+        assert found[: len(expected)] == expected and found[len(expected) :] == [(1.0, 0.1), (1.0, 0.0)][:heads]
+
+
+def test_parametrised_tables_and_weights_have_the_rates_of_plain_ones():
+    model = adapter()
+    groups = mmlape.param_groups(replaced(model, weight_norm, nn.Linear), 1.0, 0.1, 0.5)
+    found = {id(p): group['lr'] for group in groups for p in group['params']}
+    assert found[id(model.blocks[3].attn.qkv.parametrizations.weight.original1)] == 0.5
+    torch.nn.utils.parametrize.register_parametrization(model, 'pos_embed', nn.Identity())
+    table = model.parametrizations.pos_embed.original.requires_grad_()
+    groups = mmlape.param_groups(model, 1.0, 0.1, 0.5)
+    found = {id(p): (group['lr'], group['weight_decay']) for group in groups for p in group['params']}
+    assert found[id(table)] == (0.5**5, 0.0)
+
+
+def test_timms_vits_have_the_rates_of_ours_over_them_and_tables_do_not_decay():
+    for joining in each((None, 'lape', 'unshared', 'shared')):
+        model, ours = timm_vit(joining), timms()
+        names = [name for name, _ in model.named_parameters()]
+        found = dict(zip(names, rates(model), strict=True))
+        tables = [name for name in names if name.startswith('pos_embed')]
+        assert tables and all(found[name] == (0.5**4, 0.0) for name in tables)
+        assert found['blocks.0.attn.qkv.weight'] == (0.5**3, 0.1) and found['head.weight'] == (1.0, 0.1)
+        assert found['patch_embed.proj.weight'] == (0.5**4, 0.1) and found['norm.weight'][0] == 0.5
+        if joining == 'lape':
+            assert found['blocks.2.pe_norm.weight'] == (0.5, 0.0)
+            inside = {name: depth for name, depth in zip(names, rates(model)) if name.startswith('blocks.')}
+            assert len(inside) == sum(name.startswith('vit.blocks.') for name, _ in ours.named_parameters()) * 3 // 4
+
+
+def test_a_model_whose_embeddings_are_not_found_is_refused():
+    class Flattened(nn.Module):
+        """As sharding leaves a model: one parameter of everything."""
+
+        get_layer_depth = ViTAdapter.get_layer_depth
+        num_layers, layer_names, embedding_names, table_name, prefix_tokens = (
+            1,
+            ['blocks.0.'],
+            ('patch_embed.',),
+            'p',
+            (),
+        )
+
+        def __init__(self):
+            super().__init__()
+            self._flat_param = nn.Parameter(torch.zeros(8))
+
+    with pytest.raises(ConfigError, match='no parameter of this Flattened is one of the embeddings'):
+        mmlape.param_groups(Flattened(), 1.0, 0.1, layer_decay=0.75)
 
 
 def test_other_rules_replace_the_recipes():

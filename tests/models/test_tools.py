@@ -1,4 +1,4 @@
-"""What people do to a model, asked of every family: each tool gives what the model itself gives, or says that it cannot."""
+"""What people do to a model, asked of every family: a tool gives what the model gives, or says that it cannot."""
 
 import copy
 import pickle
@@ -124,7 +124,7 @@ def test_copies_layouts_and_hooks_leave_the_outputs():
         assert_same(flat(pickle.loads(pickle.dumps(model))(x)), expected)
         seen = set()
         for module in model.modules():
-            module.register_forward_pre_hook(lambda module, args: seen.add(module))
+            module.register_forward_pre_hook(lambda module, args, seen=seen: seen.add(module))
         assert_same(flat(model(x)), expected)
         with torch.no_grad():  # none of these is read around its forward
             kinds = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
@@ -142,24 +142,24 @@ def test_no_image_is_a_batch():
 
 
 def test_gradients_through_hooks_recomputation_and_frozen_parts():
-    def gradients(model, run):
-        sum(out.square().mean() for out in flat(run())).backward()
+    def gradients(model, outputs):
+        sum(out.square().mean() for out in flat(outputs)).backward()
         return {key: value.grad for key, value in model.named_parameters() if value.grad is not None}
 
     for name in each(FAMILIES):
         model, x = built(name), images()
-        expected = gradients(model, lambda: model(x))
+        expected = gradients(model, model(x))
         for module in model.modules():  # of every module: nothing is written into another one's output
             module.register_full_backward_hook(lambda *args: None)
         model.zero_grad()
-        found = gradients(model, lambda: model(x.requires_grad_()))
+        found = gradients(model, model(x.requires_grad_()))
         assert found.keys() == expected.keys()
         assert_same(found.values(), expected.values())
         model = copy.deepcopy(model).requires_grad_(False)
         one = next(value for key, value in reversed(list(model.named_parameters())) if key in expected)
         one.requires_grad_()
         model.zero_grad()
-        found = gradients(model, lambda: checkpoint(model, x.detach(), use_reentrant=False))
+        found = gradients(model, checkpoint(model, x.detach(), use_reentrant=False))
         assert len(found) == 1 and all(torch.allclose(found[key], expected[key], atol=1e-4) for key in found)
 
 
