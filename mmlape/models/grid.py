@@ -133,8 +133,8 @@ def channels_last(x: Tensor) -> Tensor:
     batch norm then takes the layout for another one in its backward, and gradients are wrong
     without an error.
     """
-    if torch._C._are_functorch_transforms_active():  # which have no such layout
-        return contiguous(x)
+    if torch._C._are_functorch_transforms_active():  # vmap knows no such format of a clone
+        return contiguous(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
     _, channels, height, width = x.shape
     if x.stride() == (height * width * channels, 1, width * channels, channels):
         return x

@@ -7,7 +7,7 @@ import pytest
 import torch
 from each import each
 from model_helpers import randomise
-from test_tools import FAMILIES, flat
+from test_tools import FAMILIES, flat, of_families
 from torch import nn
 
 from mmlape.errors import ConfigError
@@ -126,8 +126,9 @@ def test_every_resize_of_half_values_is_that_of_float32():
             assert model(torch.randn(1, 3, 40, 24, dtype=dtype))[0].isfinite().all()
 
 
-def test_half_weights_run_under_autocast_on_the_cpu():
-    for name in each(FAMILIES):
+@of_families
+def test_half_weights_run_under_autocast_on_the_cpu(names):
+    for name in each(names):
         model = FAMILIES[name]().bfloat16().eval()
         with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
             assert all(out.isfinite().all() for out in flat(model(torch.randn(2, 3, 32, 48))))

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 
 from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
-from mmlape.models.grid import Grid, require_patch
+from mmlape.models.grid import Grid, is_recorded, require_patch
 from mmlape.models.param_groups import timm_depth
 from mmlape.models.position import Joining
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
@@ -210,6 +210,9 @@ class TimmViT(IsotropicBackbone):
             DataError: If a side of the images is smaller than a patch.
         """
         require_patch(x, self.vit.patch_embed.patch_size[0])
+        if _is_empty(x):
+            tokens, state, hw = self.embed(x.new_zeros(1, *x.shape[1:]))
+            return tokens[:0], state, hw
         dtype, x = (
             x.dtype,
             x.float() if self.frozen_dtype else x,
@@ -228,6 +231,8 @@ class TimmViT(IsotropicBackbone):
         self, x: Tensor, state: ForwardState, hw: Grid, start: int, stop: int
     ) -> tuple[Tensor, ForwardState]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D)."""
+        if _is_empty(x):
+            return x, state
         rope = state.rope
         # trained frequencies, other ones in each layer
         per_layer = getattr(self.vit, 'rope_mixed', False)
@@ -250,6 +255,11 @@ class TimmViT(IsotropicBackbone):
             x = state.norm(x)
         # what follows is trained, in its own precision
         return x.to(state.dtype) if self.frozen_dtype else x
+
+
+def _is_empty(x: Tensor) -> bool:
+    """Check for a batch of nothing, whose shape timm's views cannot tell."""
+    return not (is_recorded() or len(x))
 
 
 def _change(vit: nn.Module, pe_joining: str, patch_norm: str) -> None:
