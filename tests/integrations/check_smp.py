@@ -7,6 +7,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from segmentation_models_pytorch.encoders import get_encoder
+from segmentation_models_pytorch.encoders._utils import patch_first_conv
 
 import mmlape
 import mmlape.integrations.smp as ours
@@ -17,6 +18,7 @@ ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
 DINO = dict(embed_dim=32, depth=4, num_heads=2)
 ENCODERS = {
     'tiny-lape': ('ViTAdapter', dict(ADAPTER, arch=ARCH, img_size=64, pe_joining='lape')),
+    'tiny-dpn': ('ViTAdapter', dict(ADAPTER, arch=ARCH, img_size=64, patch_norm='dual', frozen_stages=0)),
     'tiny-dinov3': (
         'TimmViTAdapter',
         dict(ADAPTER, vit=dict(model_name='vit_small_patch16_dinov3', model_args=DINO, frozen=True), mode='read-only'),
@@ -40,6 +42,33 @@ def test_contract_of_an_encoder(name, depth, channels):
     for level, (feature, count) in enumerate(zip(features, encoder.out_channels)):
         assert feature.shape == (2, count, 64 // 2**level, 96 // 2**level)
     assert torch.equal(features[0], images)
+    assert encoder.backbone.in_channels == channels
+    frozen = [key for key, value in encoder.named_parameters() if not value.requires_grad]
+    other = get_encoder(name, weights=None)  # of 3 channels
+    assert frozen == [key for key, value in other.named_parameters() if not value.requires_grad]
+
+
+def test_weights_of_other_channels_are_the_librarys():
+    """Its own function is the oracle for convolutions; a norm of equal channels norms what it would."""
+    for channels in (1, 2, 5):
+        encoder = get_encoder('tiny-dpn', weights=None)
+        torch.nn.init.normal_(encoder.backbone.patch_embed.norm0.weight)
+        before = {key: value.clone() for key, value in encoder.state_dict().items()}
+        encoder.set_in_channels(channels, pretrained=True)
+        changed = {key for key, value in encoder.state_dict().items() if value.shape != before[key].shape}
+        convs = {'backbone.patch_embed.proj.weight', 'backbone.spm.stem.0.weight'}
+        assert changed == (convs | {f'backbone.patch_embed.norm0.{name}' for name in ('weight', 'bias')})
+        for key in convs:
+            conv = torch.nn.Conv2d(3, 1, 1)
+            conv.weight, conv.out_channels = torch.nn.Parameter(before[key]), len(before[key])
+            conv.kernel_size = tuple(before[key].shape[2:])
+            patch_first_conv(conv, channels, 3, True)
+            torch.testing.assert_close(encoder.state_dict()[key], conv.weight.detach())
+        norm, old = encoder.backbone.patch_embed.norm0.weight, before['backbone.patch_embed.norm0.weight']
+        expected = old.view(3, -1).mean(0) if channels == 1 else old.view(3, -1)[torch.arange(channels) % 3].flatten()
+        torch.testing.assert_close(norm.detach(), expected)
+        for key, value in encoder.state_dict().items():
+            assert key in changed or torch.equal(value, before[key])
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
@@ -50,7 +79,7 @@ def test_train_two_steps_save_and_load(decoder, name, tmp_path):
     images, labels = torch.randn(2, 3, 64, 96), torch.randint(3, (2, 64, 96))
     trained = [p for p in model.parameters() if p.requires_grad]
     vit = {key: value.clone() for key, value in model.named_parameters() if not value.requires_grad}
-    assert bool(vit) == (name == 'tiny-dinov3')
+    assert bool(vit) == (name != 'tiny-lape')
     optimizer = torch.optim.AdamW(trained, lr=1e-3)
     for _ in range(2):
         torch.nn.functional.cross_entropy(model.train()(images), labels).backward()

@@ -110,6 +110,26 @@ def test_maps_are_the_backbones_own(name, tmp_path):
     torch.testing.assert_close(loaded(images).feature_maps, maps)
 
 
+@pytest.mark.parametrize('frozen_dtype', [None, 'bf16'])
+def test_a_half_backbone_takes_images_of_float32(tmp_path, frozen_dtype):
+    """Fixed tables are half as well; a frozen ViT that is cast keeps its own precision."""
+    name, options = 'ViTAdapter', dict(ADAPTER, arch=ARCH, img_size=(64, 96), pe_type='sincos2d')
+    if frozen_dtype:
+        name, options = copy.deepcopy(BACKBONES['frozen dinov3'])
+        options['vit']['frozen_dtype'] = frozen_dtype
+    model = PyramidBackbone(PyramidConfig(name, options)).eval()
+    images = torch.randn(1, 3, HEIGHT, WIDTH)
+    expected = model(images).feature_maps
+    model.save_pretrained(tmp_path)
+    for half in (PyramidBackbone.from_pretrained(tmp_path, dtype=torch.bfloat16).eval(), model.bfloat16()):
+        if not frozen_dtype:
+            assert {value.dtype for value in half.state_dict().values() if value.is_floating_point()} == {
+                torch.bfloat16
+            }
+        for found, exact in zip(half(images).feature_maps, expected, strict=True):
+            assert found.dtype == torch.bfloat16 and (found - exact).abs().max() < 0.05 * exact.abs().max()
+
+
 def test_what_a_file_lacks_has_initial_values(tmp_path):
     model = AutoBackbone.from_config(PyramidConfig(*BACKBONES['lape']))
     without = {key: value for key, value in model.state_dict().items() if '.pe_norm.' not in key}
