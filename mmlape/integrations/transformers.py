@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmlape.checkpoint.gate import admit
 from mmlape.errors import StackError
 from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
+from mmlape.models.named_layers import ACTIVATIONS, NORMS
 
 try:
     from transformers import AutoBackbone, AutoConfig, PreTrainedConfig, PreTrainedModel
@@ -37,7 +39,7 @@ class PyramidConfig(BackboneConfigMixin, PreTrainedConfig):
         name: The class of the backbone, ``ViTAdapter``, ``TimmViTAdapter`` or another of four maps.
         options: Its arguments, as JSON has them. Weights that they name (``pretrained``,
             ``checkpoint``, ``init_cfg``) are loaded when a model is built from the configuration;
-            ``from_pretrained`` has its own file.
+            ``from_pretrained`` has its own file, and a configuration from a file names none.
         **kwargs: Of transformers' configurations; ``out_features`` chooses from 'stage1' (stride 4)
             to 'stage4'.
     """
@@ -57,6 +59,13 @@ class PyramidConfig(BackboneConfigMixin, PreTrainedConfig):
         everything = None if out_indices is not None else out_features or self.stage_names
         self.set_output_features_output_indices(everything or out_features, out_indices)
         super().__init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs) -> 'PyramidConfig':
+        """Read a configuration, as of a file, whose options name no weights and pass the gate."""
+        where = 'the options of a PyramidConfig'
+        options = admit(config_dict.get('options') or {}, where, known=(*NORMS, *ACTIVATIONS))
+        return super().from_dict({**config_dict, 'options': options}, **kwargs)
 
 
 class PyramidBackbone(BackboneMixin, PreTrainedModel):

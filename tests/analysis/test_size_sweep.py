@@ -270,11 +270,12 @@ def raising(text):
 def work_dir(tmp_path):
     """Two arms as multi-seed leaves them, of three seeds; one run has failed."""
     data = tiny.write_data(tmp_path / 'data', train=1, val=1)
+    text = Config.fromfile(tiny.write_config(tmp_path, data, RESIZE)).pretty_text
     for arm in ('rope', 'fire'):
         for seed in (1, 2, 3):
             failed = dict(state='failed', reason='no memory') if (arm, seed) == ('fire', 2) else {}
             folder = write_run(tmp_path / 'runs' / arm, seed, 30.0, **failed)
-            tiny.write_config(folder, data, RESIZE, name='config')
+            (folder / 'config.py').write_text(text)
             for step in (100, 300):
                 (folder / f'iter_{step}.pth').touch()
     return tmp_path / 'runs'

@@ -332,15 +332,16 @@ def test_what_inspect_prints_to_be_pasted_is_a_literal(good, world, capsys, monk
     assert eval(line, {'__builtins__': {}, 'dict': dict})['arch'] == {evil: evil} and not fired(world)
 
 
-def test_what_our_own_runs_write_passes_the_gate(world):
+@pytest.mark.parametrize('step', [8, pytest.param(1, marks=pytest.mark.release)])
+def test_what_our_own_runs_write_passes_the_gate(world, step):
     """The config of every recipe, as MMEngine stores it, keeps its model."""
-    for file in each(sorted((tiny.ROOT / 'configs').glob('[!_]*/**/*.py'))):
+    for file in each(sorted((tiny.ROOT / 'configs').glob('[!_]*/**/*.py'))[::step]):
         cfg = load_config(file)
         Path('config_of_run.py').write_text(cfg.pretty_text)
         taken = config_of_run('config_of_run.py')
         assert kept(taken.model.to_dict()) == kept(cfg.model.to_dict())
         if cfg.get('test_dataloader'):
-            assert taken.test_dataloader.dataset.pipeline == cfg.test_dataloader.dataset.pipeline
+            assert kept(taken.test_dataloader.to_dict()) == kept(cfg.test_dataloader.to_dict())
 
 
 def kept(node):

@@ -1,6 +1,7 @@
 """Run in an environment with transformers 5 by `tests/environment/test_integrations.py`."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from transformers import (
 )
 
 import mmlape
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.integrations.transformers import PyramidBackbone, PyramidConfig
 
 ADAPTER = dict(conv_inplane=8, deform_num_heads=2)
@@ -43,6 +44,20 @@ HEIGHT, WIDTH = 70, 93
 
 def mask2former(config):
     return Mask2FormerForUniversalSegmentation(Mask2FormerConfig(backbone_config=config, num_labels=3, **SMALL))
+
+
+def test_options_in_a_file_pass_the_gate(tmp_path):
+    name, options = BACKBONES['lape']
+    evil = dict(type='os.system', command=f'touch {tmp_path}/canary')
+    PyramidBackbone(PyramidConfig(name, options)).save_pretrained(tmp_path)
+    written = json.loads((tmp_path / 'config.json').read_text())
+    for more in (dict(act_cfg=evil), dict(arch=dict(ARCH, more='https://nowhere/x'))):
+        (tmp_path / 'config.json').write_text(json.dumps({**written, 'options': {**options, **more}}))
+        with pytest.raises(MMLaPEError, match='refused'):
+            AutoBackbone.from_pretrained(tmp_path)
+        with pytest.raises(MMLaPEError, match='refused'):
+            Mask2FormerConfig.from_dict(dict(backbone_config=json.loads((tmp_path / 'config.json').read_text())))
+    assert not (tmp_path / 'canary').exists()
 
 
 def upernet(config):
