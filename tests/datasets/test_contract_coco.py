@@ -527,6 +527,7 @@ PARTS = [
     Case('two images by number', nothing, Perfect(), {f'{TEST}.indices': [3, 1]}),
     Case('an image that does not exist', nothing, Refused(('indices', '4 images to choose from'), splits=VAL),
          {f'{TEST}.indices': [7], 'val_dataloader.dataset.indices': [7]}),
+    Case('filter_cfg of a test, which keeps all', nothing, Perfect(), {f'{TEST}.filter_cfg': dict(min_size=90)}),
     Case('every image twice', nothing, Perfect(), configure=wrap(type='RepeatDataset', times=2)),
     Case('one dataset of several', nothing, Perfect(), configure=wrap(type='ConcatDataset')),
     Case('rare classes repeated', nothing, Perfect(), configure=wrap(type='ClassBalancedDataset', oversample_thr=0.9)),
