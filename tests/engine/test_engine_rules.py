@@ -182,7 +182,8 @@ def test_a_missing_evaluation_is_made_up_for_once(iteration, known, due):
     loop._iter, loop._max_iters, loop.val_interval, loop.val_begin, loop.dynamic_milestones = iteration, 9, 2, 1, None
     ran, record = [], SimpleNamespace(fields={}, update=lambda **fields: None, has_evaluated=lambda step: known)
     runner = SimpleNamespace(
-        iter=iteration, max_iters=9, train_loop=loop, val_loop=SimpleNamespace(run=lambda: ran.append(1)),
+        hooks=[], iter=iteration, max_iters=9, train_loop=loop,
+        val_loop=SimpleNamespace(run=lambda: ran.append(1)),
         record=record, model=nn.Linear(2, 2), logger=SimpleNamespace(info=lambda text: None),
     )  # fmt: skip
     loop._decide_current_val_interval = lambda: None
