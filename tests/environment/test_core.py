@@ -45,7 +45,8 @@ MODELS_BY_NAME = {
 }  # fmt: skip
 LAYOUTS = {
     'beit', 'beit-adapter', 'CeiT', 'compact', 'compact-transformers', 'deit', 'jax', 'mmlape-timm', 'mmpretrain',
-    'swin', 'T2TViT', 'timm', 'timm-adapter', 'vit-adapter', 'vit-baseline',
+    'swin', 'T2TViT', 'timm', 'timm-adapter', 'transformers-beit', 'transformers-swin', 'transformers-vit',
+    'vit-adapter', 'vit-baseline',
 }  # fmt: skip
 """Those that this package writes, of the golden models, and AugReg's."""
 UNDER_OPENMMLAB = ('DETR', 'linear segmentor', 'distilled classifier', 'segmenter', 'DETR transformer')
