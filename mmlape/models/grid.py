@@ -146,6 +146,17 @@ def contiguous(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
+def heads_together(x: Tensor) -> Tensor:
+    """Return heads (B, heads, N, d) side by side, (B, N, heads * d).
+
+    An exported graph gets a copy: exporters replace attention by operations that leave another
+    layout, of which the heads are no view.
+    """
+    x = x.transpose(1, 2)
+    exporting = getattr(torch.compiler, 'is_exporting', bool)()
+    return (contiguous(x) if exporting else x).flatten(2)
+
+
 def is_recorded() -> bool:
     """Check whether operations are recorded (compilers, exports, fake tensors) or transformed (``torch.func``)."""
     recorded = (

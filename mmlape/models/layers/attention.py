@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.grid import Grid, assemble, ceil_div, partition
+from mmlape.models.grid import Grid, assemble, ceil_div, heads_together, partition
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, attaching
 
 QKV_BIASES = (True, False, 'qv')
@@ -138,7 +138,7 @@ class MultiheadAttention(nn.Module):
 
     def _global(self, qkv: Tensor, hw: Grid) -> Tensor:
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, heads, N, d) each
-        return self._attend(q, k, v, hw).transpose(1, 2).flatten(2)
+        return heads_together(self._attend(q, k, v, hw))
 
     def _windowed(self, qkv: Tensor, hw: Grid) -> Tensor:
         (height, width), s = hw, self.window_size

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.models.grid import Grid, assemble, cached_tensor, ceil_div, partition
+from mmlape.models.grid import Grid, assemble, cached_tensor, ceil_div, heads_together, partition
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import full_precision
@@ -96,7 +96,7 @@ class ShiftedWindowAttention(MultiheadAttention):
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
         q, k, v = self._project(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         apart = apart_in(grid, side, shift, q.device) if shift else None
-        out = self._attend(q, k, v, (side, side), apart).transpose(1, 2).flatten(2)
+        out = heads_together(self._attend(q, k, v, (side, side), apart))
         out = assemble(out, grid, side)
         out = out.roll((shift, shift), (1, 2)) if shift else out
         return self.proj_drop(self.proj(out[:, :height, :width].flatten(1, 2)))
