@@ -1037,7 +1037,7 @@ BY_FILE = {
     ],
     'mmlape/models/swin/layers.py': [
         ('device: Swin, the mask on the CPU', 'torch.arange(side, device=device) >=', 'torch.arange(side) >='),
-        ('Swin: no mask', 'if shift else None\n        out = self', 'if False else None\n        out = self'),
+        ('Swin: no mask', 'q.device) if shift else None', 'q.device) if False else None'),
         ('Swin: rows apart only', '2 * rows[:, None] + columns', '2 * rows[:, None] + 0 * columns'),
         ('Swin: border one token too early', '>= side - shift', '>= side - shift - 1'),
         ('Swin: shifted to the right', 'x.roll((-shift, -shift)', 'x.roll((shift, shift)'),
