@@ -10,7 +10,7 @@ import time
 import torch
 import torch.distributed as dist
 from mmengine.hooks import Hook
-from mmengine.registry import HOOKS
+from mmengine.registry import HOOKS, TRANSFORMS
 
 CONFIG = """
 custom_imports = dict(imports=['trouble'])
@@ -86,6 +86,20 @@ class Trouble(Hook):
     def wait(seconds=600):
         print('waiting', flush=True)
         time.sleep(seconds)
+
+
+@TRANSFORMS.register_module()
+class Stall:
+    """Loads no image after the eighth, as storage that does not answer."""
+
+    def __init__(self):
+        self.loaded = 0
+
+    def __call__(self, results: dict) -> dict:
+        self.loaded += 1
+        if self.loaded > 8:
+            time.sleep(600)
+        return results
 
 
 if os.environ.get('TROUBLE', '').startswith('late:'):

@@ -1,5 +1,6 @@
 """Batches that do not fit into /dev/shm are refused before the first step; a worker that is stopped ends the run."""
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -112,24 +113,30 @@ train_cfg.update(max_iters=1000, val_interval=1000)
 """
 
 
-@pytest.mark.parametrize('by', ['sigterm'])
-def test_a_run_whose_workers_are_stopped_ends(config, tmp_path, by):
-    """By SIGTERM at once, else when no batch comes for the loader's time-out; either names the cause."""
-    extra = trouble.CONFIG + LONG + ('train_dataloader.update(timeout=2)\n' if by == 'timeout' else '')
-    paused = tiny.write_config(config.parent, config.parent / 'data', extra, f'paused_{by}')
+def test_a_run_whose_workers_are_stopped_ends_by_sigterm(config, tmp_path):
+    paused = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + LONG, 'paused')
     words = (TOOLS / 'train.py', paused, '--work-dir', tmp_path / 'run')
     running = tiny.start(*words, cwd=config.parent, TROUBLE='rest:3:0', **tiny.REAL)
     assert any(line.startswith('waiting') for line in running.stdout)
     children = stopped_workers(running.pid)
     assert len(children) == 2
-    if by == 'sigterm':
-        running.send_signal(signal.SIGTERM)
+    running.send_signal(signal.SIGTERM)
     printed = running.stdout.read()
-    assert running.wait(timeout=tiny.GUARD) == (143 if by == 'sigterm' else 1), printed
+    assert running.wait(timeout=tiny.GUARD) == 143, printed
     record, line = tiny.record(tmp_path / 'run'), printed.strip().splitlines()[-1]
-    assert record['reason'] in line
     # batches that were ready may be enough for the last step
-    assert ('SIGTERM' if by == 'sigterm' else 'no batch came from the processes of the data loader') in line
-    assert record['state'] == ('interrupted' if by == 'sigterm' else 'failed') and 'Traceback' not in printed
+    assert record['state'] == 'interrupted' and record['reason'] in line and 'SIGTERM' in line
+    assert 'Traceback' not in printed
     assert not [child for child in children if os.path.exists(f'/proc/{child}')]
+
+
+def test_a_run_whose_images_do_not_come_ends_by_the_loader_s_timeout(config, tmp_path, capsys):
+    """By the one of the config; where it has none, by one that is longer than any batch takes."""
+    extra = LONG + "\ntrain_dataloader.update(timeout=2)\ntrain_pipeline.insert(0, dict(type='Stall'))\n"
+    stalling = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + extra, 'stalling')
+    assert main(['train', str(stalling), '--work-dir', str(tmp_path / 'run')]) == 1
+    record, line = tiny.record(tmp_path / 'run'), capsys.readouterr().err.strip().splitlines()[-1]
+    assert record['state'] == 'failed' and record['reason'] in line
+    assert 'no batch came from the processes of the data loader' in line and 'train_dataloader.timeout' in line
+    assert not [child for child in multiprocessing.active_children() if child.daemon]
     assert runner.BATCH_TIME > 60
