@@ -1010,9 +1010,7 @@ BY_FILE = {
         ('reader: unrestricted', 'weights_only=not _trusted,', 'weights_only=False,'),
         ('reader: the average first', 'if averages_only(content):\n        content = content[next(',
          'if any(key in content for key in AVERAGES):\n        content = content[next('),
-        ('reader: one prefix only', 'while prefix := next(', 'if prefix := next('),
         ('reader: module before state_dict', "('state_dict', 'model', 'model_state', 'module')", "('model', 'module', 'state_dict', 'model_state')"),
-        ('reader: some names with module. are enough', 'if all(key.startswith(p) for key in tensors)', 'if any(key.startswith(p) for key in tensors)'),
     ],
     'mmlape/checkpoint/metadata.py': [
         ('normalisation: timm has bytes', '_make(_pretrained_cfg(meta, local_path(path)), 255,',
@@ -1092,7 +1090,8 @@ BY_FILE = {
         ('checks: label maps that a list leaves out', ' if not self.ann_file else []', ''),
     ],
     'mmlape/datasets/formats/classification.py': [
-        ('lists: the first space', "name, _, label = line.rpartition(' ')", "name, _, label = line.partition(' ')"),
+        ('lists: the first space', "name, _, label = line.strip().rpartition(' ')",
+         "name, _, label = line.strip().partition(' ')"),
     ],
     'mmlape/checkpoint/hub.py': [
         ('push: metrics of another step', '== int(found[2]):', 'is not None:'),

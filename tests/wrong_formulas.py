@@ -1000,8 +1000,6 @@ BY_FILE = {
         ('CPE: not depthwise', ', groups=embed_dims', ''),
     ],
     'mmlape/models/position/joining.py': [
-        ('chain of norms: a link left out', 'one.previous.normed[1]', 'one.previous.normed[0]'),
-        ('chain of norms: parameters interchanged', 'zip(named.items(), parts)', 'zip(named.items(), parts[::-1])'),
         ('LaPE: PE added at the input too', 'or not self.at_input else',
          'or not (self.at_input or self.with_norm) else'),
         ('PVG: the chain begins at the first layer', 'return staged or layer > 0', 'return True'),

@@ -219,7 +219,7 @@ def test_dinov2s_adapter_with_a_norm_of_the_stem_is_not_clips(tmp_path):
     source = randomise(ViTAdapter(ARCH, 56, patch_size=14, patch_norm='post-posemb', ffn_type='swiglu', **options))
     tensors = {name: value for name, value in source.state_dict().items() if name != 'patch_embed.proj.bias'}
     found = inspect(save(tmp_path / 'a.pth', tensors, 'state_dict'))
-    assert 'norm_pre' in found['norms'] and 'CLIP' not in found['mind']
+    assert 'norm_pre' in found['norms'] and 'CLIP' not in found['notes']
 
 
 def test_baselines(tmp_path):

@@ -51,7 +51,7 @@ def test_timms_own_training_output(tmp_path):
     torch.save(content, path := tmp_path / 'model_best.pth.tar')
     load_backbone(model := vit(), str(path))
     assert_same(model, plain)
-    assert 'under state_dict_ema: `publish --weights ema` takes them' in inspect(path)['mind']
+    assert 'under state_dict_ema: `publish --weights ema` takes them' in inspect(path)['notes']
     file, _ = publish(path, tmp_path / 'averaged.pth', 'ema')
     load_backbone(model := vit(), str(file))
     assert_same(model, averaged)

@@ -101,7 +101,7 @@ def test_a_classifier_of_big_vision_gives_its_logits(tmp_path, prefix, pooling):
     arrays = flax_file(prefix, pooling)
     np.savez(tmp_path / 'a.npz', **arrays)
     found = inspect(tmp_path / 'a.npz')
-    assert found['layout'] == 'jax' and "'VisionTransformerClsHead', hidden_dim=128" in found['mind']
+    assert found['layout'] == 'jax' and "'VisionTransformerClsHead', hidden_dim=128" in found['notes']
     out_type = 'cls_token' if pooling == 'tok' else 'avg_featmap'
     backbone = config_of(tmp_path / 'a.npz', act_cfg=TANH_GELU, out_type=out_type)
     assert backbone['patch_norm'] == ('none' if prefix is None else 'dual')

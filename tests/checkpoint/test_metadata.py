@@ -121,7 +121,7 @@ def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
         built.init_weights()
         assert_same(built, model.backbone)
         assert plain(built.checkpoint_adapter.record(built)) == expected
-        assert 'does not say whether pe' not in found['mind']
+        assert 'does not say whether pe' not in found['notes']
         report = load_backbone(vit(pe_joining='lape-shared', pe_norm='affine', img_size=(48, 16)), str(written))
         assert not report.resized and not report.warnings, 'the grid is known'
 

@@ -99,7 +99,7 @@ def test_deits_own_training_files_want_imagenets(tmp_path, options, code, images
 def test_a_file_that_does_not_say_is_no_reason_to_warn(tmp_path, warnings):  # noqa: F811
     path = save(tmp_path / 'a.pth', vit().state_dict())
     found = inspect(path)
-    assert found['images'].startswith('the file does not say') and 'those of AugReg 127.5' in found['mind']
+    assert found['images'].startswith('the file does not say') and 'those of AugReg 127.5' in found['notes']
     model = Classifier(IMAGENET, init_cfg=dict(type='Pretrained', checkpoint=path))
     model.init_weights()
     warn_of_normalisation(model)

@@ -123,7 +123,7 @@ def test_inspect_names_the_public_models(tmp_path, cls, arch, name):
     assert (found['model'], found['pe grid']) == (name, '14 x 14')
     assert found['pe_type'] == ('sincos1d' if cls is T2TViT else 'learnable')
     assert f'arch={arch!r}' in found['to load it'] and 'img_size' not in found['to load it'], 'it is the default'
-    assert ('averaged ones (EMA)' in found['mind']) == (cls is T2TViT)
+    assert ('averaged ones (EMA)' in found['notes']) == (cls is T2TViT)
 
 
 def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
