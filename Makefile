@@ -97,8 +97,14 @@ GPU_CHECK = $(or $(PYTHON),$(if $(wildcard $(STAMP)),$(VENV)/bin/python,python3)
 gpu-check:
 	@$(GPU_CHECK) $(ARGS)
 
-gpu-speed gpu-run gpu-values: gpu-%:
-	@$(GPU_CHECK) --script $* --minutes 4 --out work_dirs/$@ $(ARGS)
+gpu-speed:
+	@$(GPU_CHECK) --script speed --minutes 4 --out work_dirs/$@ $(ARGS)
+
+gpu-run:
+	@$(GPU_CHECK) --script run --minutes 4 --out work_dirs/$@ $(ARGS)
+
+gpu-values:
+	@$(GPU_CHECK) --script values --minutes 4 --out work_dirs/$@ $(ARGS)
 
 # OpenMMLab's packages in a folder, for `make gpu-check ARGS='--site FOLDER'` on such a machine.
 gpu-bundle: $(STAMP)
