@@ -5,6 +5,7 @@ holds, all else are numbers and words. So none of them is imported, called, eval
 """
 
 import contextlib
+import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
@@ -19,12 +20,33 @@ from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
 
 SCOPES = ('mmengine', 'mmdet', 'mmseg', 'mmpretrain', 'mmlape')
 """Packages whose registries are asked, and imported for that."""
+KINDS = {'pe_type': POSITION_ENCODINGS, 'pe_joining': JOININGS}
+"""Registries of this package's own, by the key whose types they hold."""
 OUTSIDE = (
+    'mmdet.datasets.crowdhuman',
+    'mmdet.datasets.openimages',
     'mmdet.datasets.transforms.text_transformers',
+    'mmdet.evaluation.metrics.base_video_metric',
+    'mmdet.evaluation.metrics.coco_caption_metric',
+    'mmdet.evaluation.metrics.coco_occluded_metric',
+    'mmdet.evaluation.metrics.dump_',
+    'mmdet.evaluation.metrics.mot_challenge_metric',
+    'mmdet.evaluation.metrics.reid_metric',
+    'mmdet.evaluation.metrics.youtube_vis_metric',
     'mmdet.models.dense_heads.atss_vlfusion_head',
+    'mmdet.models.detectors.d2_wrapper',
+    'mmdet.models.detectors.glip',
+    'mmdet.models.detectors.grounding_dino',
+    'mmdet.models.detectors.kd_one_stage',
+    'mmdet.models.detectors.lad',
     'mmdet.models.language_models',
     'mmdet.models.task_modules.tracking',
+    'mmengine.evaluator.metric.DumpResults',
     'mmlape.projects.lit.pretrained',
+    'mmpretrain.evaluation.metrics.caption',
+    'mmpretrain.evaluation.metrics.nocaps',
+    'mmpretrain.evaluation.metrics.shape_bias_label',
+    'mmpretrain.evaluation.metrics.vqa',
     'mmpretrain.models.classifiers.hugging_face',
     'mmpretrain.models.heads.vqa_head',
     'mmpretrain.models.multimodal',
@@ -33,19 +55,29 @@ OUTSIDE = (
     'mmpretrain.models.utils.huggingface',
     'mmpretrain.models.utils.tokenizer',
     'mmpretrain.models.utils.vector_quantizer',
+    'mmseg.datasets.onedl',
+    'mmseg.datasets.transforms.loading.LoadBiomedical',
+    'mmseg.datasets.transforms.loading.LoadDepthAnnotation',
+    'mmseg.datasets.transforms.loading_onedl',
     'mmseg.models.backbones.vpd',
     'mmseg.models.text_encoder',
 )
-"""Modules whose classes open what a word names, on a hub or here, or evaluate it."""
-WORDS = (
-    'RoIAlign', 'RoIPool', 'conv', 'dilation', 'nms', 'nms_match', 'none', 'offset', 'patch', 'soft_nms',
-)  # fmt: skip
-"""Values of ``type`` that are in no registry."""
+"""Beginnings of the full names of classes that open, unpickle, write or download what a word or a default names."""
+WORDS = {
+    'adapt_cfg': ('dilation', 'offset'),
+    'dqs_cfg': ('nms',),
+    'nms': ('nms', 'nms_match', 'soft_nms'),
+    'norm_placement': ('both', 'normformer', 'post', 'pre', 'sub-ln'),
+    'pe_type': ('none',),
+    'roi_layer': ('RoIAlign', 'RoIPool'),
+    'tokenizer': ('conv', 'patch'),
+}
+"""Values of ``type`` that are in no registry, by the key of the dict; elsewhere a registry would import them."""
 LEFT_OUT = (
-    'batch_augments', 'checkpoint', 'init_cfg', 'load_from', 'outfile_prefix', 'output_dir', 'pretrained',
-    'teacher_checkpoint', 'train_cfg',
+    'backend_args', 'batch_augments', 'checkpoint', 'checkpoint_path', 'download', 'file_client_args', 'init_cfg',
+    'load_from', 'outfile_prefix', 'output_dir', 'pretrained', 'teacher_checkpoint', 'train_cfg',
 )  # fmt: skip
-"""Keys that name initial weights or files to write, or that only training reads."""
+"""Keys of initial weights, files to write, downloads and stores other than the disk, and those of training only."""
 SPECIAL = ('_base_', '_delete_', 'custom_imports')
 """Keys to which MMEngine gives a meaning."""
 TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
@@ -66,7 +98,7 @@ _SPELT = {
     'timm_model': _NAME_OF_TIMM,
 }
 """Words of another spelling, by their key."""
-_PATH = re.compile(r'(?!.*\.(npy|npz|pickle|pkl|pt|pth|py|ya?ml)$)[^:\x00-\x1f]*')
+_PATH = re.compile(r'(?i)(?!.*\.(np[yz]?|pickle|pkl|pt|pth|py|ya?ml)$)[^:\x00-\x1f\x7f-\x9f]*')
 """A path on this machine, of a file that no reader unpickles or runs."""
 
 
@@ -129,8 +161,13 @@ class _Gate:
         for key, value in node.items():
             if not isinstance(key, str) or not _WORD.fullmatch(key) or key in SPECIAL:
                 raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
+            inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT
-            out[key] = None if left_out else self.value(value, (*place, key), (own, *scopes), paths)
+            out[key] = (
+                None if left_out else self.value(value, (*place, key), (own, *scopes), inside)
+            )
+        if 'type' in node:
+            out |= _downloads(find_type(node['type'], self.registries, (own, *scopes)))
         return out
 
     def value(
@@ -145,7 +182,6 @@ class _Gate:
         elif isinstance(value, Mapping):
             return self.mapping(value, place, scopes, paths)
         elif isinstance(value, list | tuple):
-            paths = paths and not place[-1].endswith('pipeline')
             return type(value)(self.value(item, (*place, ''), scopes, paths) for item in value)
         elif isinstance(value, str):
             _check_text(value, place, paths)
@@ -159,14 +195,16 @@ class _Gate:
         """Check that a registry holds a type."""
         if not isinstance(name, str) or not _TYPE.fullmatch(name):
             raise _RefusedError(place, f'is {_brief(name)}, no name of a type')
-        if name in WORDS or name in self.known:
+        above = next((key for key in reversed(place[:-1]) if key), '')
+        kinds = KINDS.get(above)
+        if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds.get(name)):
             return
         found = find_type(name, self.registries, scopes)
         if found is None:
             raise _RefusedError(
                 place, f'is {_brief(name)}, which no registry holds (is its module imported?)'
             )
-        if getattr(found, '__module__', '').startswith(OUTSIDE):
+        if f'{found.__module__}.{getattr(found, "__name__", "")}'.startswith(OUTSIDE):
             raise _RefusedError(place, f'is {_brief(name)}, which opens what its values name')
 
 
@@ -176,10 +214,8 @@ def find_type(name: str, registries: Collection[str], scopes: Collection[str]) -
     MMEngine would import whatever a name with dots, or of no entry, says.
     """
     scope, _, plain = name.rpartition('.')
-    if scope in ('', 'mmlape'):
-        for kinds in (BACKBONES, POSITION_ENCODINGS, JOININGS):
-            if found := kinds.get(plain):
-                return found
+    if scope in ('', 'mmlape') and (found := BACKBONES.get(plain)):
+        return found
     if scope and scope not in SCOPES:
         return None
     try:
@@ -206,6 +242,12 @@ def _entry(registry: Any, name: str) -> Any:
         if location.startswith('mmlape.') and name in getattr(module, '__all__', ()):
             getattr(module, name)
     return registry.module_dict.get(name)
+
+
+def _downloads(found: Any) -> dict[str, None]:
+    """Return what switches off the downloads that a class makes by default."""
+    parameters = inspect.signature(found).parameters.values() if callable(found) else ()
+    return {one.name: None for one in parameters if one.name in LEFT_OUT and one.default is True}
 
 
 def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
