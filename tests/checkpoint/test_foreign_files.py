@@ -85,6 +85,8 @@ ONCE = dict(
         in_channels=8,
         anchor_generator=dict(type='mmdet.AnchorGenerator', ratios=[1.0], scales=[8], strides=[8, 16, 32, 64, 128]),
         bbox_coder=dict(type='mmdet.DeltaXYWHBBoxCoder'),
+        loss_cls=dict(type='mmdet.FocalLoss'),
+        loss_bbox=dict(type='mmdet.GIoULoss'),
         loss_centerness=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True),
     ),
 )
@@ -328,8 +330,8 @@ def build(key, value):
 
 
 FILES_OF_TYPES = r"""(?x) (?<![\w.])(eval|exec|open|load|dump)\( | \bnp\.(load|save|fromfile|loadtxt)\(
-    | torch\.(load|save)\( | pickle\.(load|dump)s?\( | allow_pickle | from_pretrained\( | urlopen | requests\. | subprocess
-    | os\.(system|popen|makedirs) | mkdir\( | load_checkpoint\( | load_url | snapshot_download | hf_hub | download
+    | torch\.(load|save)\( | pickle\.(load|dump)s?\( | allow_pickle | from_pretrained\( | urlopen | requests\.
+    | subprocess | os\.(system|popen|makedirs) | mkdir\( | load_checkpoint\( | load_url | snapshot_download | hf_hub | download
     | datafrombytes | create_model\( | [Cc]onfig\.fromfile\( | import_module | sys\.path | https?://
     | pretrained(:\ \w+)?\ ?=\ ?True | imwrite\( | getattr\((torch|albumentations|ops|timm)\b"""
 NOT_ASKED = {'_strategy', 'engine', 'hooks', 'optim', 'registry', 'runner', 'visualization', 'wrappers'}
@@ -337,13 +339,13 @@ NOT_ASKED = {'_strategy', 'engine', 'hooks', 'optim', 'registry', 'runner', 'vis
 REVIEWED = {
     'a message has an address, or a comment a word': (
         'mmdet.datasets.lvis', 'mmdet.datasets.transforms.loading', 'mmdet.evaluation.metrics.lvis_metric',
-        'mmengine.dataset.utils', 'mmpretrain.evaluation.metrics.multi_task',
+        'mmengine.dataset.utils', 'mmpretrain.datasets.stanfordcars', 'mmpretrain.evaluation.metrics.multi_task',
     ),
     'reads JSON, text or images at a path that the gate admits': (
         'mmdet.datasets.base_det_dataset', 'mmdet.datasets.odvg', 'mmdet.datasets.reid_dataset',
         'mmdet.evaluation.metrics.faster_coco_metric', 'mmdet.evaluation.metrics.ov_coco_metric',
-        'mmlape.evaluation.coco', 'mmpretrain.datasets.coco_retrieval', 'mmpretrain.datasets.vg_vqa',
-        'mmseg.datasets.decathlon', 'mmseg.datasets.transforms.loading',
+        'mmlape.evaluation.coco', 'mmlape.projects.fashion_mnist.dataset', 'mmpretrain.datasets.coco_retrieval',
+        'mmpretrain.datasets.vg_vqa', 'mmseg.datasets.decathlon', 'mmseg.datasets.transforms.loading',
     ),
     'writes to an outfile_prefix or output_dir, which are left out': (
         'mmdet.evaluation.metrics.cityscapes_metric', 'mmdet.evaluation.metrics.coco_metric',
