@@ -331,8 +331,8 @@ def build(key, value):
 
 FILES_OF_TYPES = r"""(?x) (?<![\w.])(eval|exec|open|load|dump)\( | \bnp\.(load|save|fromfile|loadtxt)\(
     | torch\.(load|save)\( | pickle\.(load|dump)s?\( | allow_pickle | from_pretrained\( | urlopen | requests\.
-    | subprocess | os\.(system|popen|makedirs) | mkdir\( | load_checkpoint\( | load_url | snapshot_download | hf_hub | download
-    | datafrombytes | create_model\( | [Cc]onfig\.fromfile\( | import_module | sys\.path | https?://
+    | subprocess | os\.(system|popen|makedirs) | mkdir\( | load_checkpoint\( | load_url | snapshot_download | hf_hub
+    | download | datafrombytes | create_model\( | [Cc]onfig\.fromfile\( | import_module | sys\.path | https?://
     | pretrained(:\ \w+)?\ ?=\ ?True | imwrite\( | getattr\((torch|albumentations|ops|timm)\b"""
 NOT_ASKED = {'_strategy', 'engine', 'hooks', 'optim', 'registry', 'runner', 'visualization', 'wrappers'}
 """Folders whose types are in registries that the gate does not ask."""
