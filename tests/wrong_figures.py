@@ -49,7 +49,7 @@ OF_ANALYSIS = (
     'tests/engine/test_gradient_norm.py', 'tests/analysis/test_model_cost.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKPOINTS = (
-    'tests/checkpoint/test_not_finite.py',
+    'tests/checkpoint/test_not_finite.py', 'tests/checkpoint/test_foreign_files.py::test_names_that_no_model_has_are_refused',
     'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_metadata.py',
     'tests/checkpoint/test_checkpoint.py', 'tests/checkpoint/test_normalisation.py', 'tests/experiments/test_vtab.py', 'tests/checkpoint/test_timm_weights.py',
     'tests/checkpoint/test_t2t_ceit_checkpoints.py', '-k', QUICK,
@@ -182,6 +182,7 @@ OWN_TESTS = {
     'mmlape/checkpoint/redaction.py': ('tests/checkpoint/test_redaction.py',),
     'mmlape/checkpoint/plain_config.py': ('tests/checkpoint/test_pulled.py', '-k', 'more_than_plain'),
     'mmlape/engine/pulled.py': ('tests/checkpoint/test_pulled.py',),
+    'mmlape/checkpoint/gate.py': ('tests/checkpoint/test_foreign_files.py', '-k', 'not no_command and not our_own_runs'),
 }
 """The tests of the files below a folder, or of a file."""
 
@@ -999,6 +1000,7 @@ BY_FILE = {
     'mmlape/checkpoint/reading.py': [
         ('npz: bfloat16 as integers', 'torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)',
          'torch.from_numpy(array.view(np.int16))'),
+        ('reader: any number of tensors', 'if len(tensors) > MAX_TENSORS or', 'if'),
         ('archives: any ratio', 'MAX_RATIO = 20', 'MAX_RATIO = 20_000'),
         ('npz: any declaration', 'math.prod(shape) * dtype.itemsize > member.file_size', 'False'),
         ('reader: any attribute of a history',
@@ -1102,6 +1104,14 @@ BY_FILE = {
         ('redaction: the machines of a record stay', 'return self._hosts.sub(HOST, text)', 'return text'),
         ('redaction: the user of a home stays', '_AT_HOME.sub(USER, _PERSON.sub(USER, text))', '_PERSON.sub(USER, text)'),
         ('redaction: keys of numbers', 'is_secret_number = word == SECRET and', 'is_secret_number = False and'),
+    ],
+    'mmlape/checkpoint/gate.py': [
+        ('gate: any scope is imported', 'if own not in SCOPES:', 'if own in SPECIAL:'),
+        ('gate: any word', 'if value and not pattern.fullmatch(value):', 'if value and not pattern.match(value):'),
+        ('gate: models of any size', 'if min(parts, values) < 0 and', 'if max(parts, values) < 0 and'),
+        ('gate: downloads by default', 'one.default is True', 'one.default is False'),
+        ('gate: pipelines are data', "paths and not key.endswith('pipeline')", 'paths'),
+        ('gate: kinds are models', 'kinds = KINDS.get(above)', "kinds = KINDS['pe_type']"),
     ],
     'mmlape/checkpoint/plain_config.py': [
         ('plain: two names are assigned', ' and len(node.targets) == 1', ''),

@@ -310,7 +310,7 @@ def _config_of(folder: Path) -> Path:
         below = sorted(str(path.parent) for path in found)
         hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
         raise ConfigError(f'{folder} is no folder of a run{hint}')
-    named = folder / Path(record.get('config') or 'config.py').with_suffix('.py').name
+    named = folder / f'{Path(record.get("config") or "config").stem or "config"}.py'
     if not named.is_file():
         raise ConfigError(
             f'{named} does not exist: give the config and the checkpoint instead of the folder'
