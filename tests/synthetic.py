@@ -45,7 +45,7 @@ def write_run(folder, seed, last, best=None, steps=(300, 200), key='mIoU', chose
         last: ``{metric: value}`` of its last evaluation, or mIoU's value; None for no evaluation.
         best: The same of the best one; by default the last.
         steps: Iterations of the two.
-        key: What best is by.
+        key: What best is by; the first metric where it is none of them.
         chosen: Its settings; False for a record of an older version, without identity.
         **more: Further fields of ``run.json``, and ``per_class`` of both evaluations.
     """
@@ -56,6 +56,8 @@ def write_run(folder, seed, last, best=None, steps=(300, 200), key='mIoU', chose
     for step, metrics in zip(steps, (last, best)):
         metrics = {'mIoU': metrics, 'aAcc': 90.0} if isinstance(metrics, float | int) else metrics
         entries.append(None if metrics is None else {'step': step, 'metrics': metrics, 'per_class': per_class})
+    if entries[1] and key not in entries[1]['metrics']:
+        key = next(iter(entries[1]['metrics']))
     record = {
         'seed': seed,
         'state': 'finished',

@@ -6,6 +6,7 @@ wanted, `RECORD_TOLD=1 python -m pytest TESTS` writes the texts anew, and the di
 
 import os
 import re
+import sys
 from difflib import unified_diff
 from functools import cache
 from importlib.metadata import version
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+
+from mmlape import figures
 
 FOLDER = Path(__file__).parent / 'golden' / 'told'
 VARYING = (
@@ -115,9 +118,14 @@ def keep_figures(monkeypatch) -> dict[str, str]:
     """Have figures described instead of drawn; returns what each is, by the name of its file."""
     found = {}
 
-    def savefig(figure, path, **options):
-        found[re.sub(r'^\.|\.\d+(?=\.)', '', Path(path).name)] = described(figure)
-        Path(path).write_bytes(b'drawn')
+    original = figures.save_figure
 
-    monkeypatch.setattr(Figure, 'savefig', savefig)
+    def save_figure(figure, path):
+        found[Path(path).name] = described(figure)
+        Path(path).write_bytes(b'drawn')
+        return path
+
+    for module in [*sys.modules.values()]:
+        if getattr(module, 'save_figure', None) is original:
+            monkeypatch.setattr(module, 'save_figure', save_figure)
     return found

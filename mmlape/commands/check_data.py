@@ -46,11 +46,10 @@ def run(args: argparse.Namespace) -> int:
     cfg = load_config(args.config, args.cfg_options)
     with quiet_logger():
         report = full_check(cfg, args.splits, args.sample, args.workers)
-    if args.quiet:
+    print_report(report)
+    if args.quiet:  # which shows nothing of it
         for group in report.issues:
             say(f'mmlape: {group.severity}: {group.split} data: {group}', file=sys.stderr)
-    else:
-        print_report(report)
     if args.json:
         write_report(report, config_name(cfg), args.json)
         print(f'wrote {args.json}')

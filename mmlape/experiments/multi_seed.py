@@ -1,7 +1,6 @@
 """Arms trained over seeds and averaged: what `mmlape multi-seed` does."""
 
 import functools
-import os
 import shlex
 import sys
 from collections import Counter
@@ -115,8 +114,10 @@ def _command(arm: Arm, args: Sequence[str], processes: int) -> list[str]:
         processes = processes_of(load_config(arm.config, list(arm.cfg_options)))
     if processes == 1:
         return ['mmlape', 'train', *args]
-    tool = os.path.relpath(mim_root() / 'tools' / 'dist_train.sh')
-    return ['bash', tool, args[0], str(processes), *args[1:]]
+    tool = (mim_root() / 'tools' / 'dist_train.sh').resolve()
+    if tool.is_relative_to(Path.cwd()):
+        tool = tool.relative_to(Path.cwd())
+    return ['bash', str(tool), args[0], str(processes), *args[1:]]
 
 
 def arms_table(arms: Sequence[Arm]) -> Table:

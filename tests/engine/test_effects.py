@@ -29,7 +29,7 @@ BEST = 'default_hooks["checkpoint"].update({})'
 LOGGER = 'default_hooks["logger"]{}'
 STOP = "custom_hooks = [dict(type='EarlyStoppingHook', monitor={!r}, rule='greater')]"
 
-OWN = 'val_evaluator = [val_evaluator, dict(type="Own")]\n'
+OWN = 'val_evaluator = [val_evaluator, dict(type="OwnMetric")]\n'
 SMOKE = ('a scheduler in epochs', "another task's", 'no model', 'a head of another width')
 
 # what is added to a valid configuration, and what the error says: of training, its trial, and a study
@@ -160,7 +160,7 @@ ALLOWED = {
 
 
 @METRICS.register_module()
-class Own(BaseMetric):
+class OwnMetric(BaseMetric):
     default_prefix = 'own'
 
     def process(self, data_batch, data_samples) -> None:

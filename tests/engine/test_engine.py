@@ -79,7 +79,7 @@ def test_an_error_inside_a_config_names_the_line(config_file):
         ('model.decode_head.clases=3', 'did you mean num_classes'),
         ('optim_wrapper.optimizer.lr.x=1', "'optim_wrapper.optimizer.lr' is the value 0.001 and has no keys"),
         ('optim_wrapper.clipgrad.max_norm=1', 'did you mean clip_grad'),
-        ('train_pipeline.9.type=Resize', 'has 6 entries'),
+        ('train_dataloader.dataset.pipeline.9.type=Resize', 'has 6 entries'),
         ('optim_wrapper.optimizer.type=AdmaW', "is of the unknown type 'AdmaW': did you mean AdamW"),
         ('model.backbone.type=mmlape.VisionTransfomer', 'did you mean mmlape.VisionTransformer'),
         ('val_evaluator=dict(type="IoUMetric", iou_metric=["mIoU"])', 'did you mean iou_metrics'),
@@ -176,11 +176,15 @@ def test_a_files_own_variables_keys_and_classes_are_taken(tmp_path, monkeypatch)
 
 
 def test_overrides_that_mean_something_are_taken(config_file):
-    options = ['train_dataloader.batch_size=5', 'train_pipeline.3.prob=0.0', 'model.backbone.with_cp=True']
+    options = [
+        'train_dataloader.batch_size=5',
+        'train_dataloader.dataset.pipeline.3.prob=0.0',
+        'model.backbone.with_cp=True',
+    ]
     options += ['train_dataloader.prefetch_factor=3', 'load_from=a b.pth', 'optim_wrapper.clip_grad.max_norm=1.5']
     cfg = load_config(config_file, options)
     assert cfg.train_dataloader.batch_size == 5
-    assert cfg.train_pipeline[3].prob == 0.0
+    assert cfg.train_dataloader.dataset.pipeline[3].prob == 0.0
     assert cfg.model.backbone.with_cp is True
     assert cfg.train_dataloader.prefetch_factor == 3
     assert cfg.load_from == 'a b.pth'
@@ -410,6 +414,7 @@ def test_a_launcher_without_its_variables_is_refused(monkeypatch):
 def banner_of(images, processes, option=None, accumulation=1):
     wrapper = dict(optimizer=dict(lr=0.1), accumulative_counts=accumulation)
     parts = dict(model=dict(type='X'), train_cfg=dict(max_iters=1), auto_scale_lr=dict(base_batch_size=8))
+    parts['default_hooks'] = dict(checkpoint=dict(type='CheckpointHook', by_epoch=False))
     cfg = Config(dict(parts, train_dataloader=dict(batch_size=images), optim_wrapper=wrapper))
     return banner(plan_run(cfg, processes, batch=option))
 

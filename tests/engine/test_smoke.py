@@ -5,6 +5,7 @@ import tiny
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.cli import main
+from mmlape.console import file_size
 from mmlape.engine.config import load_config
 from mmlape.engine.smoke import smoke, summary
 from mmlape.engine.trainer import train
@@ -44,7 +45,8 @@ def test_the_estimate_is_that_of_the_complete_run(extra, expected, data, tmp_pat
     seconds = facts['iterations'] * facts['seconds_per_iter'] + facts['validations'] * facts['seconds_per_validation']
     assert facts['hours'] == pytest.approx(seconds / 3600)
     assert facts['disk_mib'] == pytest.approx(facts['checkpoints'] * facts['checkpoint_mib'])
-    assert f'{facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB' in list(summary(facts))[-1]
+    disk = file_size(facts['disk_mib'] * 2**20)
+    assert f'{facts["checkpoints"]} checkpoints at a time, {disk} of' in list(summary(facts))[-1]
     assert any(f'{expected[0]} iterations and {expected[1]} validations' in line for line in summary(facts))
 
 

@@ -25,6 +25,7 @@ from mmengine.logging import MMLogger
 
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
+from mmlape.datasets.formats.base import IssueLog
 from mmlape.engine.options import TRACKERS
 from mmlape.experiments.study import Arm
 from mmlape.tables import text_table
@@ -136,7 +137,7 @@ NORMS = SimpleNamespace(name='arm', runs=[1], parts=['part'], by_depth=lambda la
 GROUP = SimpleNamespace(
     count=1, names=['in.full'], patterns=lambda: ['in.*'], lr=1.0, weight_decay=0.0, rules=('base', 'base')
 )
-CHECKED = SimpleNamespace(interrupted=False, issues=SimpleNamespace(errors=0))
+CHECKED = SimpleNamespace(interrupted=False, issues=IssueLog())
 MINI = 'make_mini_data.options'
 
 CONTRACTS = {

@@ -11,6 +11,7 @@ from told import assert_told
 
 from mmlape.cli import main
 from mmlape.engine.smoke import summary
+from mmlape.mim import mim_root
 from mmlape.models import ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
@@ -30,7 +31,9 @@ def told(name: str, capsys, *calls: str) -> None:
         status = main(call.split())
         printed = capsys.readouterr()
         lines += [f'$ {call}', printed.out.rstrip(), printed.err.rstrip(), f'status {status}']
-    assert_told(name, '\n'.join(line for line in lines if line), folder=Path.cwd())
+    assert_told(
+        name, '\n'.join(line for line in lines if line), folder=Path.cwd(), tools=(mim_root() / 'tools').resolve()
+    )
 
 
 def test_checkpoints(capsys):

@@ -305,7 +305,7 @@ def test_sine_is_mmdetections_without_padding():
     kind = next(kind for kind in kinds(AbsolutePosition) if kind.name == 'sine')
     theirs = SinePositionalEncoding(8, normalize=True)(torch.zeros(1, 5, 7)).flatten(2).mT
     table = kind.table((5, 7), 16, 2)
-    torch.testing.assert_close(table[:, 2:], theirs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(table[:, 2:].float(), theirs, atol=1e-5, rtol=0)
     assert not table[:, :2].any()
 
 

@@ -116,7 +116,9 @@ def _at(folder, done):
     loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
     vars(loop).update(_iter=done, _max_iters=11, val_begin=4, dynamic_milestones=[0], dynamic_intervals=[2])
     record, model = RunRecord(folder, {}), torch.nn.Linear(1, 1)
-    return SimpleNamespace(iter=done, max_iters=11, train_loop=loop, record=record, model=model, logger=Mock())
+    return SimpleNamespace(
+        iter=done, max_iters=11, train_loop=loop, record=record, model=model, logger=Mock(), hooks=[]
+    )
 
 
 @pytest.mark.parametrize('done', range(12))
