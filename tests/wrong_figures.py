@@ -182,7 +182,11 @@ OWN_TESTS = {
     'mmlape/checkpoint/redaction.py': ('tests/checkpoint/test_redaction.py',),
     'mmlape/checkpoint/plain_config.py': ('tests/checkpoint/test_pulled.py', '-k', 'more_than_plain'),
     'mmlape/engine/pulled.py': ('tests/checkpoint/test_pulled.py',),
-    'mmlape/checkpoint/gate.py': ('tests/checkpoint/test_foreign_files.py', '-k', 'not no_command and not our_own_runs'),
+    'mmlape/checkpoint/gate.py': (
+        'tests/checkpoint/test_foreign_files.py',
+        '-k',
+        'not no_command and not our_own_runs',
+    ),
 }
 """The tests of the files below a folder, or of a file."""
 

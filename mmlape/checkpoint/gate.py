@@ -246,7 +246,9 @@ def _entry(registry: Any, name: str) -> Any:
 
 def _downloads(found: Any) -> dict[str, None]:
     """Return what switches off the downloads that a class makes by default."""
-    parameters = inspect.signature(found).parameters.values() if callable(found) else ()
+    if not isinstance(found, type):
+        return {}
+    parameters = inspect.signature(found.__init__).parameters.values()  # a metaclass hides them
     return {one.name: None for one in parameters if one.name in LEFT_OUT and one.default is True}
 
 

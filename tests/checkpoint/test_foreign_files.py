@@ -34,7 +34,7 @@ from yapf.yapflib import yapf_api
 
 import mmlape
 from mmlape.analysis.backbones import open_model
-from mmlape.checkpoint import gate, reading
+from mmlape.checkpoint import gate, read_checkpoint, reading
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
@@ -46,6 +46,7 @@ from mmlape.kinds import JOININGS, POSITION_ENCODINGS
 from mmlape.models.layers.norm_placement import METHODS, PLACES, placements
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.projects.compact.layers import TOKENIZERS
+from mmlape.registry import MODELS
 
 RESIZE = "\ntest_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"
 FIRE = {'type': 'os.system', 'command': 'touch canary'}
@@ -296,7 +297,8 @@ OPENED_BY_TYPES = {
 """What opens, calls or writes though a registry holds its type, with the registry that builds it."""
 
 
-def test_no_type_of_a_registry_opens_what_a_value_names(world):
+def test_no_type_of_a_registry_opens_what_a_value_names(world, monkeypatch):
+    monkeypatch.setattr('timm.models._hub.hf_hub_download', lambda *args, **kwargs: world.append('a hub'))
     Path('more').mkdir()
     for file in ('rope.py', 'patch.py', 'more/mc.py'):
         Path(file).write_text(SPY)
@@ -463,11 +465,60 @@ def test_no_command_runs_what_a_file_holds(command, good, world, capfd):
             file.unlink()
 
 
+NAME = 'deit-tiny'
+PYTHON = {
+    'get_model': lambda path: mmlape.get_model(NAME, pretrained=path),
+    'init_cfg': lambda path: build_with(path, 'mmlape.VisionTransformer', arch=NAME),
+    'init_cfg of an adapter': lambda path: build_with(path, 'mmlape.ViTAdapter', arch=NAME),
+    'load': lambda path: mmlape.load(path, device='cpu'),
+    'load of a config': lambda path: mmlape.load('config.py', path, device='cpu'),
+    'load_weights': lambda path: mmlape.load_weights(mmlape.get_model(NAME), path),
+    'load_weights of content': lambda path: mmlape.load_weights(mmlape.get_model(NAME), read_checkpoint(path)),
+    'load_weights of timm': lambda path: mmlape.load_weights(mmlape.get_model('timm/vit_tiny_patch16_224'), path),
+    'load_weights of a segmentor': lambda path: mmlape.load_weights(build_model(load_config('config.py')), path),
+    'open_model': open_model,
+    'resize_pos_embed': lambda path: mmlape.resize_pos_embed(read_checkpoint(path), 4),
+}
+"""Functions that take a file, or its content."""
+NO_FILES = {
+    'SwinTransformer', 'TimmViT', 'TimmViTAdapter', 'VisionTransformer', 'ViTAdapter',  # by init_cfg
+    '__version__', 'add_dual_patchnorm', 'add_lape', 'config_path', 'list_models', 'param_groups',
+}  # fmt: skip
+
+
+def build_with(path, kind, **options):
+    init_cfg = dict(type='Pretrained', checkpoint=path)
+    MODELS.build(dict(type=kind, init_cfg=init_cfg, **options)).init_weights()
+
+
+def test_the_walk_has_every_public_function_that_reads_files():
+    assert {name.split(' ')[0] for name in PYTHON} - {'init_cfg', 'open_model'} | NO_FILES == set(mmlape.__all__)
+
+
+@pytest.mark.parametrize(('form', 'place'), [('pth', ''), ('safetensors', 'backbone')])
+def test_no_function_runs_what_a_file_holds(form, place, good, world):
+    text = Config(put(good.cfg.to_dict(), 'model.backbone.act_cfg', FIRE)).pretty_text + SPY
+    record = copy.deepcopy(good.record)
+    (own,) = record['backbones'].values()
+    own['config'] |= dict(HUB, act_cfg=FIRE, init_cfg=dict(type='Pretrained', checkpoint='evil'))
+    record['backbones'] = {place: own}
+    path = write(form, good, text, record)
+    if form == 'pth':
+        torch.save(dict(torch.load(path, weights_only=True), more=Pickled()), 'pickled.pth')
+        torch.load('pickled.pth', weights_only=False)
+        assert fired(world)
+    for entry, open_file in PYTHON.items():
+        for file in (path, 'pickled.pth'):
+            with contextlib.suppress(MMLaPEError):
+                open_file(file)
+            assert not fired(world), entry
+
+
 LARGE = {
     'layers': ('model.backbone.arch.num_layers', 10**9),
     'many layers': ('model.backbone.arch.num_layers', 10**5),
     'width': ('model.backbone.arch.embed_dims', 10**7),
-    'wide': ('model.backbone.arch', dict(embed_dims=2**17, num_layers=2, num_heads=2, feedforward_channels=2**17)),
+    'wide': ('model.backbone.arch', dict(embed_dims=2**14, num_layers=1, num_heads=2, feedforward_channels=8)),
     'image': ('model.backbone.img_size', 10**6),
     'classes': ('model.decode_head.num_classes', 10**12),
     'depth': ('model.backbone.more', functools.reduce(lambda inner, _: [inner], range(90), [])),
@@ -483,6 +534,7 @@ def test_a_model_far_larger_than_its_file_is_refused(good, world):
         with pytest.raises(MMLaPEError, match=r'files/iter_6\.pth') as caught:
             mmlape.load(path, device='cpu')
         assert '\n' not in str(caught.value) and len(str(caught.value)) < 600, name
+        assert 'far larger' in str(caught.value) or name not in ('many layers', 'wide'), caught.value
     deep = write('pth', good, 'model = ' + '[' * 10**5 + ']' * 10**5)
     with pytest.raises(MMLaPEError, match='no config'):
         mmlape.load(deep, device='cpu')
