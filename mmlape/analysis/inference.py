@@ -349,17 +349,18 @@ def compare_on_dataset(
     dataset_cfg = copy.deepcopy(model.cfg.test_dataloader.dataset)
     pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
     dataset_cfg.pipeline = [
-        dict(type='LoadImageFromFile'),
+        dict(type='mmlape.LoadImageFromFile'),
         *model.annotation_steps,
         dict(type=pack),
     ]
     dataset = DATASETS.build(dataset_cfg)
     paths = []
     for index in indices:
-        truth = dataset[index]['data_samples']
-        image = mmcv.imread(truth.img_path, channel_order='rgb')
+        sample = dataset[index]
+        truth, image = sample['data_samples'], sample['inputs'].numpy()[::-1].transpose(1, 2, 0)
         predicted = 'pred_instances' if model.task == 'detection' else 'pred_sem_seg'
-        truth.set_field(predict(model, truth.img_path).get(predicted), predicted)
+        (prediction,) = predict_batch(model, [model.preparation.of_array(image)])
+        truth.set_field(prediction.get(predicted), predicted)
         paths.append(Path(out_dir) / f'{Path(truth.img_path).stem}.png')
         write_image(draw_sample(image, truth, model.classes, score_thr), paths[-1])
     return paths

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import mmcv
 import numpy as np
 import pandas as pd
 import torch
@@ -17,6 +16,7 @@ from mmengine.hooks import Hook
 from mmlape.analysis.confusion import BACKGROUND, IOU, SCORE, Confusion, confusion_of
 from mmlape.analysis.dataset_page import as_image
 from mmlape.analysis.drawing import draw_sample, write_image
+from mmlape.datasets.transforms import load_again
 from mmlape.engine.hooks import PerClassHook
 from mmlape.evaluation.names import label, ranked, show
 from mmlape.figures import save_figure, wrapped
@@ -128,7 +128,7 @@ class TestPageHook(Hook):
     def _figure(self, entry: tuple, path: Path) -> Part:
         badness, _, name, sample, image = entry
         assert self.confusion is not None, 'a test has an image'
-        image = mmcv.imread(name, channel_order='rgb') if image is None else image
+        image = load_again(sample) if image is None else image
         write_image(draw_sample(image, sample, self.confusion.classes), path)
         return Part('figure', str(path), f'{Path(name).name}: {-badness:.3f}')
 

@@ -6,6 +6,7 @@ import mmcv
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine import Config
+from mmengine.structures import BaseDataElement
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
@@ -100,6 +101,16 @@ def _recorded(results: dict) -> Annotated | None:
 def _annotated(results: dict) -> Annotated | None:
     """Return what boxes or a label map say of a sample's image."""
     return _recorded(results) or annotated_by_map(results.get('seg_map_path'))
+
+
+def load_again(sample: BaseDataElement) -> np.ndarray:
+    """Return the image of a sample, (H, W, 3), RGB, turned as it was when it was loaded."""
+    height, width = sample.ori_shape[:2]
+    image = ImageLoader().load(
+        sample.img_path,
+        lambda: annotated_by_map(sample.get('seg_map_path')) or Annotated((width, height)),
+    )
+    return image.pixels[..., ::-1]
 
 
 @TRANSFORMS.register_module()

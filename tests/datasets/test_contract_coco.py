@@ -16,6 +16,7 @@ from scipy import ndimage
 from tiny import ROOT
 
 from mmlape.datasets.formats.coco_rules import decode_run_lengths
+from mmlape.datasets.sources import SPLITS
 
 # ---------------------------------------------------------------- the data and its perfect model
 
@@ -365,6 +366,8 @@ IDS = [
          Refused(('has nothing to', '8 of images that are not listed'))),
     Case('an annotation of another image', first(image_id=77), Warned((*ONE, 'of image 77', 'used nowhere'))),
     Case('no image of an annotation', without('annotations', 'image_id'), Refused((*ONE, 'has no image_id'))),
+    Case('classes are a text', nothing, Refused(("is the text 'ship'", "dict(classes=['ship'])")),
+         {f'{split}_dataloader.dataset.metainfo.classes': ('ship') for split in SPLITS}),
     Case('an unused category of an exporter', content(lambda coco: coco['categories'].insert(
         0, dict(id=0, name='objects', supercategory='none'))), Perfect()),
     Case("annotation ids from 0 in MMDetection's metric", every(lambda one, k: one.update(id=k)),

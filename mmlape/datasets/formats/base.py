@@ -187,7 +187,7 @@ class DataSource:
         given = (cfg.get('metainfo') or {}).get('classes')
         classes = given or self.class_metainfo
         if isinstance(classes, str):  # MMEngine takes a path to a list too
-            classes = read_listed(classes) if os.path.isfile(classes) else [classes]
+            classes = _read_class_list(classes, split)
         # in label order; None where only the data has them
         self.classes = tuple(classes) if classes else None
         self.explicit = bool(given)  # the config, not the class, names the classes
@@ -387,6 +387,17 @@ class DataSource:
             f'--cfg-options data_root={root} to take classes and num_classes from the data, or set '
             f'metainfo=dict(classes=...) of the {self.split} dataset.',
         )
+
+
+def _read_class_list(path: str, split: str) -> list[str]:
+    """Read the classes of a config that are a text; DataError unless it is the path of a list."""
+    if '://' not in path and not os.path.isfile(path):
+        raise DataError(
+            f'metainfo.classes of the {split} dataset is the text {path!r}, and there is no file of '
+            'this name: OpenMMLab takes each letter for a class. Write a list of names, as in '
+            f'metainfo=dict(classes=[{path!r}]).'
+        )
+    return read_listed(path) if os.path.isfile(path) else [path]
 
 
 def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
