@@ -753,6 +753,8 @@ BY_FILE = {
     ],
     'mmlape/engine/effects.py': [
         ('effects: schedulers by default', "scheduler.get('by_epoch', True)", "scheduler.get('by_epoch', False)"),
+        ('effects: a metric twice', 'names.count(name) > 1', 'names.count(name) > 9'),
+        ('effects: averages behind the run', 'if end and begin > end:', 'if end and begin > end + 1:'),
         ('effects: any metric is one', '    if metric in names:\n        return\n', '    return\n'),
     ],
     'mmlape/engine/runner.py': [
@@ -1085,6 +1087,7 @@ BY_FILE = {
     'mmlape/datasets/label_maps.py': [
         ('labels: one more than the classes passes', '(labels < self.first + self.num_classes)',
          '(labels <= self.first + self.num_classes)'),
+        ('labels: JPEG 2000', "(JPEG_2000, 'JPEG 2000')", "((b'?',), '')"),
         ('labels: only 255 is ignored', 'valid |= labels == label', 'valid |= labels == 255'),
     ],
     'mmlape/datasets/folders.py': [

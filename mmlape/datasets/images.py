@@ -22,6 +22,7 @@ AGAIN = 'Download or unpack it again, or remove it from the dataset.'
 MOST_PIXELS = 2**30  # which OpenCV reads by default
 TAIL_BYTES = 4096  # some cameras append data after the end marker
 JPEG, PNG, TIFF = b'\xff\xd8', b'\x89PNG', (b'II*\0', b'MM\0*')
+JPEG_2000 = (b'\0\0\0\x0cjP  ', b'\xff\x4f\xff\x51')  # a file, and pixels alone
 END_MARKERS = {JPEG: b'\xff\xd9', PNG: b'IEND'}
 ORIENTATION = 0x112
 WITHOUT_TAG = 'exiftool -all:Orientation= FILE'

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmlape.datasets.images import JPEG, TIFF, Annotated, decode, orientation, read_bytes
+from mmlape.datasets.images import JPEG, JPEG_2000, TIFF, Annotated, decode, orientation, read_bytes
 from mmlape.errors import DataError
 
 
@@ -17,11 +17,12 @@ def read_label_map(
         DataError: The file is missing, broken, or has colours, floats or a lossy compression.
     """
     content = read_bytes(path, backend_args)
-    if content.startswith(JPEG):
-        raise DataError(
-            f'Label map {path} is a JPEG, whose compression changes label ids: write it as PNG, '
-            'from the labels before they were compressed.'
-        )
+    for starts, form in (((JPEG,), 'JPEG'), (JPEG_2000, 'JPEG 2000')):
+        if content.startswith(starts):
+            raise DataError(
+                f'Label map {path} is a {form}, whose compression changes label ids: write it as '
+                'PNG, from the labels before they were compressed.'
+            )
     labels = decode(content, path, 'unchanged', backend)
     if labels.ndim == 3 and labels.shape[2] == 1:
         labels = labels[:, :, 0]

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.hooks import EarlyStoppingHook
+from mmengine.dataset import InfiniteSampler
+from mmengine.hooks import EarlyStoppingHook, EMAHook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.engine.keys import find_classes
@@ -21,6 +22,7 @@ MAX_WORKERS = max(128, 4 * (os.cpu_count() or 1))
 
 
 _VALIDATION = ('val_dataloader', 'val_cfg', 'val_evaluator')
+_TEST = ('test_dataloader', 'test_cfg', 'test_evaluator')
 
 
 def check_effects(cfg: Config) -> None:
@@ -35,7 +37,9 @@ def check_effects(cfg: Config) -> None:
     _check_intervals(cfg)
     _check_validation(cfg, 'max_epochs' if counts == 'epochs' else 'max_iters')
     _check_loaders(cfg)
+    _check_samplers(cfg, counts)
     _check_watched(cfg)
+    _check_hooks(cfg, counts)
 
 
 def _loop_counts(cfg: Config) -> str | None:
@@ -103,11 +107,12 @@ def _is_in_epochs(scheduler: dict, loop: dict) -> bool:
 
 def _check_validation(cfg: Config, length: str) -> None:
     """Check that validations have all their parts and that one is due in the run, if there are any."""
-    parts = {key: cfg.get(key) is not None for key in _VALIDATION}
-    if len(set(parts.values())) > 1:
-        absent = ', '.join(key for key, given in parts.items() if not given)
-        present = ', '.join(key for key, given in parts.items() if given)
-        raise ConfigError(f'there is no {absent} beside {present}: a validation needs all of them')
+    for keys, what in ((_VALIDATION, 'a validation'), (_TEST, 'a test')):
+        parts = {key: cfg.get(key) is not None for key in keys}
+        if len(set(parts.values())) > 1:
+            absent = ', '.join(key for key, given in parts.items() if not given)
+            present = ', '.join(key for key, given in parts.items() if given)
+            raise ConfigError(f'there is no {absent} beside {present}: {what} needs all of them')
     if not _validates(cfg):
         return
     begin, end = cfg.train_cfg.get('val_begin', 1), cfg.train_cfg.get(length)
@@ -128,6 +133,12 @@ def _check_intervals(cfg: Config) -> None:
         value = cfg.train_cfg.get(name, 1)
         if not isinstance(value, int | float) or value < 1 or value != int(value):
             raise ConfigError(f'train_cfg.{name}={value!r} is no whole number of at least 1')
+    for begin, interval in cfg.train_cfg.get('dynamic_intervals') or ():
+        if interval < 1:
+            raise ConfigError(
+                f'train_cfg.dynamic_intervals has the interval {interval}, from {begin} on: it is '
+                'no whole number of at least 1'
+            )
     for key, hook in _hooks(cfg):
         interval = hook.get('interval')
         # -1 is MMEngine's way to say never
@@ -158,8 +169,62 @@ def _check_loaders(cfg: Config) -> None:
             )
 
 
+def _check_samplers(cfg: Config, counts: str | None) -> None:
+    """Check that what ends with its data is not given them without end."""
+    scope = cfg.get('default_scope') or 'mmengine'
+    for split, unit in (('train', 'epoch'), ('val', 'validation'), ('test', 'test')):
+        loader = cfg.get(f'{split}_dataloader')
+        sampler = loader.get('sampler') if isinstance(loader, dict) else None
+        if not isinstance(sampler, dict) or (split == 'train' and counts != 'epochs'):
+            continue
+        built = [one for one in find_classes(sampler.get('type'), scope) if isinstance(one, type)]
+        if any(issubclass(one, InfiniteSampler) for one in built):
+            raise ConfigError(
+                f'{split}_dataloader.sampler ({sampler["type"]}) has no end, so the first {unit} '
+                f"would have none: set {split}_dataloader.sampler.type='DefaultSampler'"
+            )
+
+
+def _check_hooks(cfg: Config, counts: str | None) -> None:
+    """Check numbers that MMEngine reads after the start: of checkpoints, averages of weights, an early stop."""
+    scope = cfg.get('default_scope') or 'mmengine'
+    unit, length = ('epoch', 'max_epochs') if counts == 'epochs' else ('iter', 'max_iters')
+    end = cfg.train_cfg.get(length)
+    saves = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    by_epoch, interval = saves.get('by_epoch', True), saves.get('interval', -1)
+    is_late = end and by_epoch == (counts == 'epochs') and interval > end
+    is_last = saves.get('save_last', True) or saves.get('save_best')
+    if not is_last and (interval == -1 or is_late):
+        raise ConfigError(
+            f'default_hooks.checkpoint.interval={interval} and save_last=False, so no checkpoint of '
+            f'the {end} {unit}s would be written: set save_last=True, or a shorter interval'
+        )
+    for key, hook in _hooks(cfg):
+        built = [one for one in find_classes(hook.get('type'), scope) if isinstance(one, type)]
+        if any(issubclass(one, EarlyStoppingHook) for one in built):
+            for name in ('patience', 'min_delta', 'stopping_threshold'):
+                value = hook.get(name)
+                if value is not None and type(value) not in (int, float):
+                    raise ConfigError(f'{key}.{name}={value!r} is no number')
+        if any(issubclass(one, EMAHook) for one in built):
+            momentum, begin = hook.get('momentum', 0.5), hook.get(f'begin_{unit}', 0)
+            if not isinstance(momentum, float) or not 0 < momentum < 1:
+                raise ConfigError(f'{key}.momentum={momentum!r} is not between 0 and 1')
+            if end and begin > end:
+                raise ConfigError(
+                    f'{key}.begin_{unit}={begin} is behind train_cfg.{length}={end}, so there would '
+                    'be no average'
+                )
+            if counts == 'iterations' and hook.get('begin_epoch'):
+                raise ConfigError(
+                    f'{key}.begin_epoch={hook["begin_epoch"]}, but train_cfg counts iterations: '
+                    f'give {key}.begin_iter'
+                )
+
+
 def _check_watched(cfg: Config) -> None:
     """Check that a metric which chooses the best checkpoint, or ends training, is one of the evaluator's."""
+    names = _metric_names(cfg) if _validates(cfg) else []
     for key, metric, rule in _watched(cfg):
         require_choice(f'{key.rpartition(".")[0]}.rule', rule, (None, 'greater', 'less'))
         if not _validates(cfg):
@@ -167,7 +232,6 @@ def _check_watched(cfg: Config) -> None:
                 f'{key}={metric}: there is no validation, so it has no effect: set '
                 f'{", ".join(_VALIDATION)}, or remove it'
             )
-        names = _metric_names(cfg)
         if metric != 'auto' and names:
             require_measured(key, metric, names)
 
@@ -210,6 +274,11 @@ def _metric_names(cfg: Config) -> list[str]:
         if not found:
             return []
         names += found
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise ConfigError(
+            f'the metrics of val_evaluator have {", ".join(twice)} more than once: give one of them '
+            'a prefix, as in prefix="second"'
+        )
     return names
 
 

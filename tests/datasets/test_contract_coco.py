@@ -530,6 +530,9 @@ PARTS = [
     Case('two images by number', nothing, Perfect(), {f'{TEST}.indices': [3, 1]}),
     Case('an image that does not exist', nothing, Refused(('indices', '4 images to choose from'), splits=VAL),
          {f'{TEST}.indices': [7], 'val_dataloader.dataset.indices': [7]}),
+    *(Case(f'indices {value!r}', nothing, Refused(('indices of the ', words), splits=VAL),
+           {f'{TEST}.indices': value, 'val_dataloader.dataset.indices': value})
+      for value, words in ((0, 'no image'), ([], 'no image'), ('2', 'a list'), (2.0, 'a list'), ([0.5], 'a list'))),
     Case('filter_cfg of a test, which keeps all', nothing, Perfect(), {f'{TEST}.filter_cfg': dict(min_size=90)}),
     Case('every image twice', nothing, Perfect(), configure=wrap(type='RepeatDataset', times=2)),
     Case('one dataset of several', nothing, Perfect(), configure=wrap(type='ConcatDataset')),

@@ -429,6 +429,17 @@ CASES_OF_MAPS = (
     Case('LA', replaced(lambda i: saved(i, 'PNG', 'LA'), 'labels'), Refused(('2 channels',), in_images=True)),
     Case('floats', replaced(lambda i: saved(i, 'TIFF', 'F'), 'labels'), Refused(('floats',), in_images=True)),
     Case('JPEG', replaced(lambda i: saved(i, 'JPEG'), 'labels'), Refused(('JPEG', 'PNG'), in_images=True)),
+    Case('JPEG 2000 of ids', replaced(lambda i: saved(i, 'JPEG2000'), 'labels'), Refused(('2000',), in_images=True)),
+    *(
+        Case(
+            f'indices {value!r}',
+            lambda root, split: None,
+            Refused(('indices of the ', words)),
+            everywhere(indices=value),
+        )
+        for value, words in (([], 'no image'), ('2', 'a list'), (2.5, 'a list'), ([7], '4 images to choose from'))
+    ),
+    Case('two images by number', lambda root, split: None, Perfect(), everywhere(indices=[-1, 0])),
     Case(
         'another size',
         replaced(lambda i: saved(i.resize((30, 50)), 'PNG'), 'labels'),
@@ -864,6 +875,16 @@ def test_an_image_that_opencv_does_not_turn(tmp_path):
         for backend in ('cv2', 'pillow')
     )
     assert (stored.annotated, turned.annotated) == ('', EITHER)
+
+
+def test_a_test_with_other_options_than_the_validation_is_checked(tmp_path):
+    """Of the same files."""
+    make_maps(tmp_path)
+    cfg = config_of_maps(tmp_path)
+    assert [summary.split for summary in full_check(cfg, SPLITS).summaries] == ['train', 'val']
+    cfg.test_dataloader.dataset.reduce_zero_label = False
+    [group, *_] = full_check(cfg, SPLITS).issues.errors
+    assert group.split == 'test' and 'the label id 3' in group.examples[0]
 
 
 @pytest.mark.release

@@ -131,6 +131,46 @@ TRAINING = {
     ),
     'no loop': ('train_cfg = None', r'cannot be trained: it has no train_cfg'),
     'validations half': ('val_evaluator = None', r'there is no val_evaluator beside val_dataloader, val_cfg'),
+    'half a test': ('test_evaluator = None', r'there is no test_evaluator beside test_dataloader, test_cfg: a test'),
+    'no dataset of a test': ('test_dataloader = None', r'there is no test_dataloader beside test_cfg'),
+    'validations every 0, from some on': (
+        'train_cfg["dynamic_intervals"] = [(0, 0)]',
+        r'dynamic_intervals has the int',
+    ),
+    'epochs without end': (
+        EPOCHS.format('') + 'train_dataloader["sampler"] = dict(type="InfiniteSampler")',
+        r'train_dataloader\.sampler \(InfiniteSampler\) has no end.*first epoch',
+    ),
+    'a validation without end': (
+        'val_dataloader["sampler"] = dict(type="InfiniteSampler")',
+        r'first validation would',
+    ),
+    'a test without end': (
+        'test_dataloader = dict(val_dataloader, sampler=dict(type="InfiniteSampler"))',
+        r'first test would have none',
+    ),
+    'a metric twice': ('val_evaluator = [val_evaluator, val_evaluator]', r'have aAcc, mIoU, mAcc more than once'),
+    'a threshold as text': (
+        STOP.format('mIoU').replace('rule=', 'stopping_threshold="0.5", rule='),
+        r"custom_hooks\.0\.stopping_threshold='0\.5' is no number",
+    ),
+    'a patience as text': (STOP.format('mIoU').replace('rule=', 'patience="5", rule='), r"patience='5' is no number"),
+    'averages behind the run': (
+        'custom_hooks = [dict(type="EMAHook", begin_iter=7)]',
+        r'custom_hooks\.0\.begin_iter=7 is behind train_cfg\.max_iters=6',
+    ),
+    'averages from an epoch on': (
+        'custom_hooks = [dict(type="EMAHook", begin_epoch=1)]',
+        r'begin_epoch=1, but train_cfg',
+    ),
+    'averages of another momentum': (
+        'custom_hooks = [dict(type="EMAHook", momentum=2)]',
+        r'momentum=2 is not between',
+    ),
+    'no checkpoint at all': (
+        BEST.format('interval=7, save_last=False, save_best=None'),
+        r'interval=7 and save_last=False, so no checkpoint of the 6 iters',
+    ),
     'a head of another width': (
         'model["decode_head"]["in_channels"] = 48',
         r'model\.decode_head\.in_channels=48.*backbone.*32',
@@ -155,6 +195,11 @@ ALLOWED = {
     'metrics with a prefix': 'val_evaluator.update(prefix="seg")\n' + BEST.format('save_best="seg/mIoU"'),
     "a metric of the user's": OWN + BEST.format('save_best="own/quality", rule="less"'),
     'no validation': BEST.format('save_best=None') + '\nval_dataloader = val_cfg = val_evaluator = None',
+    'averages at the end': 'custom_hooks = [dict(type="EMAHook", begin_iter=6, momentum=0.1)]',
+    'the best checkpoint alone': BEST.format('interval=7, save_last=False'),
+    'the last step alone': BEST.format('interval=6, save_last=False, save_best=None'),
+    'metrics apart': 'val_evaluator = [dict(val_evaluator, prefix=name) for name in "ab"]\n'
+    + BEST.format('save_best="a/mIoU"'),
     'a loop by its flag': 'train_cfg = dict(by_epoch=False, max_iters=6)',
 }
 

@@ -68,10 +68,14 @@ def _format_of(cls: type) -> type[DataSource] | None:
 
 
 def distinct(sources: Iterable[DataSource]) -> list[DataSource]:
-    """Return the datasets on this machine; one that two splits share once, with the metrics of both."""
+    """Return the datasets on this machine; one that two splits share once, with the metrics of both.
+
+    They share it if they read the same files, of the same classes, with the same options.
+    """
     found: dict[tuple, DataSource] = {}
     for source in sources:
-        options = source.option('test_mode'), source.option('split')
+        given = {name: value for name, value in source.cfg.items() if name != 'metainfo'}
+        options = source.option('test_mode'), source.option('split'), repr(given)
         key = source.ann_file, source.image_dir, source.label_dir, source.classes, *options
         if source.is_local:
             first = found.setdefault(key, source)

@@ -187,7 +187,7 @@ class DataSource:
         given = (cfg.get('metainfo') or {}).get('classes')
         classes = given or self.class_metainfo
         if isinstance(classes, str):  # MMEngine takes a path to a list too
-            classes = _read_class_list(classes, split)
+            classes = read_listed(classes) if os.path.isfile(classes) else [classes]
         # in label order; None where only the data has them
         self.classes = tuple(classes) if classes else None
         self.explicit = bool(given)  # the config, not the class, names the classes
@@ -291,6 +291,8 @@ class DataSource:
     def structure_issues(self, complete: bool) -> Iterator[DataIssue]:
         """Run `check_structure`, with its `DataError` as a last issue."""
         try:
+            self._check_class_list()
+            self.check_indices()
             yield from self.check_structure(complete)
         except DataError as error:
             yield DataIssue(ERROR, 'cannot be read', str(error))
@@ -356,6 +358,37 @@ class DataSource:
                 message = f'{shorten(map(repr, group))} are {len(group)} classes of the {self.split} data.'
                 yield DataIssue(WARNING, 'classes of almost one name', message)
 
+    def _check_class_list(self) -> None:
+        """Raise DataError if the classes of the config are a text that is not the path of a list."""
+        given = (self.cfg.get('metainfo') or {}).get('classes')
+        if isinstance(given, str) and '://' not in given and not os.path.isfile(given):
+            raise DataError(
+                f'metainfo.classes of the {self.split} dataset is the text {given!r}, and there is '
+                'no file of this name: OpenMMLab takes each letter for a class. Write a list of '
+                f'names, as in metainfo=dict(classes=[{given!r}]).'
+            )
+
+    def check_indices(self, count: int | None = None) -> None:
+        """Raise DataError unless ``indices`` leaves some of the dataset's images, of so many if that is known."""
+        indices = self.option('indices')
+        listed = indices if isinstance(indices, list | tuple) else [indices]
+        name = f'indices of the {self.split} dataset'
+        if indices is None:
+            return
+        if any(type(index) is not int for index in listed):
+            raise DataError(
+                f'{name} is {indices!r}: give a number of images, or a list of their numbers from 0.'
+            )
+        if not indices:
+            raise DataError(f'{name} is {indices!r}, so no image is left.')
+        if count is None or isinstance(indices, int):
+            return
+        if outside := [index for index in listed if not -count <= index < count]:
+            raise DataError(
+                f'{name} has {shorten(outside)}, but {self.ann_file or self.image_dir} has {count} '
+                'images to choose from.'
+            )
+
     def nothing_to_learn(self) -> Iterator[DataIssue]:
         """Yield an error if the images, beyond those that were checked, have nothing to learn or to evaluate."""
         yield from ()
@@ -387,17 +420,6 @@ class DataSource:
             f'--cfg-options data_root={root} to take classes and num_classes from the data, or set '
             f'metainfo=dict(classes=...) of the {self.split} dataset.',
         )
-
-
-def _read_class_list(path: str, split: str) -> list[str]:
-    """Read the classes of a config that are a text; DataError unless it is the path of a list."""
-    if '://' not in path and not os.path.isfile(path):
-        raise DataError(
-            f'metainfo.classes of the {split} dataset is the text {path!r}, and there is no file of '
-            'this name: OpenMMLab takes each letter for a class. Write a list of names, as in '
-            f'metainfo=dict(classes=[{path!r}]).'
-        )
-    return read_listed(path) if os.path.isfile(path) else [path]
 
 
 def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:

@@ -323,11 +323,7 @@ class CocoSource(DataSource):
             return used[:indices] if indices >= 0 else used[indices:]
         if indices is None:
             return used
-        if outside := [index for index in indices if not -len(used) <= index < len(used)]:
-            raise DataError(
-                f'indices of the {self.split} dataset has {shorten(outside)}, but {self.ann_file} '
-                f'has {len(used)} images to choose from.'
-            )
+        self.check_indices(len(used))
         return [used[index] for index in indices]
 
     def _nothing_left(self, count: int, left_out: Counter) -> Iterator[DataIssue]:

@@ -140,6 +140,7 @@ class SegmentationSource(DataSource):
         stems = yield from self._find_images()
         self.summary.path, self.summary.images = self.image_dir, len(stems)
         yield from self._pair_files(stems)
+        self.check_indices(len(stems))
 
     def _find_images(self) -> Generator[DataIssue, None, list[str]]:
         """Return the paths of the images without their suffix: those of a list, or of the folder."""
