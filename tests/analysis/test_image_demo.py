@@ -1,5 +1,7 @@
 """Drawings of predictions for models of each task, and refused input."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tiny
@@ -163,6 +165,23 @@ def test_segmentations_beside_their_ground_truth(segmenter, tmp_path):
     prediction = predict(model, data / 'images' / 'validation' / '1.png')
     drawn = np.asarray(Image.open(path))
     assert (drawn == np.concatenate([truth, draw_sample(image, prediction, model.classes)], axis=1)).all()
+
+
+def test_beside_its_ground_truth_an_image_is_turned_as_it_is_loaded(segmenter, tmp_path):
+    """One with an orientation, and a label map of the pixels as they are stored."""
+    _, checkpoint, data = segmenter
+    own = shutil.copytree(data, tmp_path / 'data')
+    image, labels = (own / kind / 'validation' / '1.png' for kind in ('images', 'annotations'))
+    exif = Image.Exif()
+    exif[0x112] = 6
+    for file, options in ((image, dict(exif=exif)), (labels, {})):
+        stored = Image.open(file)
+        stored.crop((0, 0, stored.width, stored.height - 8)).save(file, **options)
+    model = init_model(tiny.write_config(tmp_path, own), checkpoint, 'cpu')
+    (path,) = compare_on_dataset(model, [1], tmp_path)
+    ids = np.asarray(Image.open(labels)).astype(int) - 1
+    truth = draw_sample(np.asarray(Image.open(image)), _sample(gt_sem_seg=ids), model.classes)
+    assert (np.asarray(Image.open(path))[:, : truth.shape[1]] == truth).all()
 
 
 def test_detections_on_an_image_and_beside_the_ground_truth(mini, tmp_path):
