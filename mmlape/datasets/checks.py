@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from mmengine import Config
 from mmengine.logging import print_log
 from rich.markup import escape
@@ -98,6 +99,13 @@ def check_heads(cfg: Config, source: DataSource) -> None:
     if not reads_head(cfg.get(f'{source.split}_evaluator'), cfg.get('default_scope')):
         return
     expected = len(source.classes) if source.classes else source.summary.num_classes
+    for metric, options in source.metrics:
+        most = np.max(options.get('topk', 1)) if metric and metric.__name__ == 'Accuracy' else 1
+        if expected and most > expected:
+            raise DataError(
+                f'{source.split}_evaluator (Accuracy) has topk={options["topk"]}, but the '
+                f'{source.split} data has {expected} classes: set topk=1.'
+            )
     for name, head, key in iter_heads(cfg):
         if expected and head[key] != expected:
             raise DataError(

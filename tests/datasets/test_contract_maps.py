@@ -725,6 +725,12 @@ CASES_OF_FOLDERS = (
         Warned(("'Ship', 'ship'", '2 classes')),
         named('Ship', *FOLDERS),
     ),
+    Case(
+        'more predictions than classes',
+        lambda root, split: None,
+        Refused(('Accuracy) has topk=(1, 5)', '3 classes'), splits=('val',)),
+        {f'{split}_evaluator.topk': (1, 5) for split in ('val', 'test')},
+    ),
     Case('one class', only_class, Refused(('num_classes', 'only class')), named('house')),
     Case(
         'a link to nowhere',
