@@ -129,7 +129,7 @@ def admit(
     if reading.is_trusted():
         return dict(values)
     try:
-        return _Gate(registries, known).mapping(values, (), (scope,), paths)
+        return _Gate(registries, known).mapping(values, (), scope, paths)
     except _RefusedError as refused:
         raise CheckpointError(
             f'{where}: refused, {refused}; give a config of your own with the weights, or, if you '
@@ -151,10 +151,10 @@ class _Gate:
         self.registries, self.known, self.count = registries, known, 0
 
     def mapping(
-        self, node: Mapping, place: tuple[str, ...], scopes: tuple[str, ...], paths: bool
+        self, node: Mapping, place: tuple[str, ...], scope: str, paths: bool
     ) -> dict[str, Any]:
-        """Return a dict; ``scopes`` are those in which a type without one is looked up."""
-        own = node.get('_scope_', scopes[0])
+        """Return a dict; ``scope`` is the one of types without one."""
+        own = node.get('_scope_', scope)
         if own not in SCOPES:
             raise _RefusedError((*place, '_scope_'), f'is {_brief(own)}, which has no models here')
         out = {}
@@ -163,26 +163,22 @@ class _Gate:
                 raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
             inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT
-            out[key] = (
-                None if left_out else self.value(value, (*place, key), (own, *scopes), inside)
-            )
+            out[key] = None if left_out else self.value(value, (*place, key), own, inside)
         if 'type' in node:
-            out |= _downloads(find_type(node['type'], self.registries, (own, *scopes)))
+            out |= _downloads(find_type(node['type'], self.registries, own))
         return out
 
-    def value(
-        self, value: Any, place: tuple[str, ...], scopes: tuple[str, ...], paths: bool
-    ) -> Any:
+    def value(self, value: Any, place: tuple[str, ...], scope: str, paths: bool) -> Any:
         """Return a value of any kind."""
         self.count += 1
         if self.count > MAX_VALUES or len(place) > MAX_DEPTH:
             raise _RefusedError(place[:5], 'has more values, or deeper ones, than any model')
         if place[-1] == 'type':
-            self.check_type(value, place, scopes)
+            self.check_type(value, place, scope)
         elif isinstance(value, Mapping):
-            return self.mapping(value, place, scopes, paths)
+            return self.mapping(value, place, scope, paths)
         elif isinstance(value, list | tuple):
-            return type(value)(self.value(item, (*place, ''), scopes, paths) for item in value)
+            return type(value)(self.value(item, (*place, ''), scope, paths) for item in value)
         elif isinstance(value, str):
             _check_text(value, place, paths)
         elif isinstance(value, int | float):  # True and False among them
@@ -191,7 +187,7 @@ class _Gate:
             raise _RefusedError(place, f'is a {type(value).__name__}, no plain value')
         return value
 
-    def check_type(self, name: Any, place: tuple[str, ...], scopes: tuple[str, ...]) -> None:
+    def check_type(self, name: Any, place: tuple[str, ...], scope: str) -> None:
         """Check that a registry holds a type."""
         if not isinstance(name, str) or not _TYPE.fullmatch(name):
             raise _RefusedError(place, f'is {_brief(name)}, no name of a type')
@@ -199,7 +195,7 @@ class _Gate:
         kinds = KINDS.get(above)
         if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds.get(name)):
             return
-        found = find_type(name, self.registries, scopes)
+        found = find_type(name, self.registries, scope)
         if found is None:
             raise _RefusedError(
                 place, f'is {_brief(name)}, which no registry holds (is its module imported?)'
@@ -208,13 +204,15 @@ class _Gate:
             raise _RefusedError(place, f'is {_brief(name)}, which opens what its values name')
 
 
-def find_type(name: str, registries: Collection[str], scopes: Collection[str]) -> Any:
-    """Return what is registered under a name; None if nothing is.
+def find_type(name: str, registries: Collection[str], default_scope: str) -> Any:
+    """Return what MMEngine builds by a name; None if no registry that it asks holds it.
 
-    MMEngine would import whatever a name with dots, or of no entry, says.
+    MMEngine would import whatever a name with dots, or of no entry, says. It asks the registries
+    of the name's scope, or of the default one, and those above them.
     """
     scope, _, plain = name.rpartition('.')
-    if scope in ('', 'mmlape') and (found := BACKBONES.get(plain)):
+    own = scope or default_scope
+    if own == 'mmlape' and (found := BACKBONES.get(plain)):
         return found
     if scope and scope not in SCOPES:
         return None
@@ -222,16 +220,15 @@ def find_type(name: str, registries: Collection[str], scopes: Collection[str]) -
         from mmengine import registry as root
     except ImportError:
         return None
-    for own in dict.fromkeys([scope] if scope else scopes):
-        with contextlib.suppress(ImportError):
-            import_module(f'{own}.registry')
-        for key in registries:
-            parent = getattr(root, key)
-            registry = parent if own == 'mmengine' else parent.children.get(own)
-            while registry is not None:
-                if found := _entry(registry, plain):
-                    return found
-                registry = registry.parent
+    with contextlib.suppress(ImportError):
+        import_module(f'{own}.registry')
+    for key in registries:
+        parent = getattr(root, key)
+        registry = parent if own == 'mmengine' else parent.children.get(own)
+        while registry is not None:
+            if found := _entry(registry, plain):
+                return found
+            registry = registry.parent
     return None
 
 

@@ -215,7 +215,7 @@ def fired(asked):
     found = any(Path().glob('canary*')) or bool(asked)
     for path in Path().glob('canary*'):
         path.rmdir() if path.is_dir() else path.unlink()
-    for name in ('mc', 'patch', 'rope', 'spy'):
+    for name in ('CompactTransformer', 'mc', 'patch', 'rope', 'spy'):
         sys.modules.pop(name, None)
     asked.clear()
     return found
@@ -293,6 +293,7 @@ OPENED_BY_TYPES = {
     'a module': ('MODELS', dict(type='spy')),
     'a module of a kind': ('MODELS', dict(type='rope')),
     'a module of a word': ('MODELS', dict(type='patch')),
+    'a module named as a model of another scope': ('MODELS', dict(type='CompactTransformer')),
 }
 """What opens, calls or writes though a registry holds its type, with the registry that builds it."""
 
@@ -300,7 +301,7 @@ OPENED_BY_TYPES = {
 def test_no_type_of_a_registry_opens_what_a_value_names(world, monkeypatch):
     monkeypatch.setattr('timm.models._hub.hf_hub_download', lambda *args, **kwargs: world.append('a hub'))
     Path('more').mkdir()
-    for file in ('rope.py', 'patch.py', 'more/mc.py'):
+    for file in ('rope.py', 'patch.py', 'CompactTransformer.py', 'more/mc.py'):
         Path(file).write_text(SPY)
     for file in ('evil', 'image.png'):
         Path(file).write_bytes(pickle.dumps(Pickled()))
