@@ -113,6 +113,7 @@ train_cfg.update(max_iters=1000, val_interval=1000)
 """
 
 
+@pytest.mark.release
 def test_a_run_whose_workers_are_stopped_ends_by_sigterm(config, tmp_path):
     paused = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + LONG, 'paused')
     words = (TOOLS / 'train.py', paused, '--work-dir', tmp_path / 'run')
