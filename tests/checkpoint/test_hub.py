@@ -226,6 +226,7 @@ def test_a_run_is_pushed_pulled_and_tested(hub, pristine, tmp_path, monkeypatch,
     assert results[0]['metrics'] == results[1]['metrics'] and results[0]['per_class'] == results[1]['per_class']
 
 
+@pytest.mark.release
 def test_an_average_of_a_model_with_a_pe_that_is_no_square_is_pushed_pulled_converted_and_tested(
     hub, pristine, tmp_path, monkeypatch
 ):

@@ -280,6 +280,7 @@ def test_scenes_are_described():
     assert scenes.describe(above)[2:] == ['a zero below a seven on a photograph of a temple']
 
 
+@pytest.mark.release
 def test_the_tools_run_the_mini_recipe(tmp_path):
     """Two steps, at once and resumed, and both evaluations; every caption's words are in the vocabulary."""
     make_mini_data(
