@@ -22,6 +22,8 @@ from mmlape.quiet import LAUNCHER, debugging
 
 PATIENCE = 60
 """Seconds that processes have to save and to end after SIGTERM, before they are killed."""
+UNFLUSHED = 120
+"""Python's status where it could not write the rest of its output at the end, which hides that of an error."""
 SLACK = 5
 """Seconds after which the end of a killed process has surely been seen."""
 
@@ -75,6 +77,8 @@ def main(argv: Sequence[str]) -> int:
             )
         if reason is not None:
             print(reason, file=sys.stderr)
+        if reason is not None and failure.exitcode == UNFLUSHED:
+            return 1
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + int(error.sigval)
