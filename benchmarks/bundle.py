@@ -15,8 +15,8 @@ from pathlib import Path, PurePath
 
 from packaging.requirements import Requirement
 
-from mmlape.environment.lock import locked
 from mmlape.errors import MMLaPEError, StackError
+from mmlape.lab.environment.lock import locked
 
 ROOTS = (
     'onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'onedl-mmsegmentation', 'onedl-mmpretrain', 'deformops',

@@ -148,8 +148,8 @@ def complete_model(config: str, joining: str, settings: Settings, size: int) -> 
     """
     from mmengine.optim import build_optim_wrapper
 
-    from mmlape.engine.config import load_config
-    from mmlape.engine.optim import build_model, quiet_logger
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.optim import build_model, quiet_logger
 
     torch.manual_seed(0)
     cfg = load_config(f'mmlape::{config}')

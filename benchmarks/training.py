@@ -15,7 +15,7 @@ from mmengine.logging import MessageHub
 from benchmarks.comparison import Settings
 from benchmarks.suites.loading import mini_data
 from benchmarks.suites.trainer import CONFIG
-from mmlape.engine.config import load_config
+from mmlape.lab.engine.config import load_config
 
 SKIPPED = 5
 
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _ours(cfg: Config, folder: str) -> None:
-    from mmlape.engine.trainer import train
+    from mmlape.lab.engine.trainer import train
 
     train(cfg, folder, seed=0)
 

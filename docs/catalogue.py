@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 
 import yaml
 
-from mmlape.experiments.report.paper import paper_figures
-from mmlape.studies.study_file import read_study
+from mmlape.lab.experiments.report.paper import paper_figures
+from mmlape.lab.studies.study_file import read_study
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = dict(detection='detection', segmentation='segmentation', classification='classification', lit='text tuning')

@@ -20,7 +20,7 @@ _LAZY = {
     'add_lape': 'models.timm.lape',
     'get_model': 'models.names',
     'list_models': 'models.names',
-    'load': 'analysis.prediction',
+    'load': 'lab.analysis.prediction',
     'load_weights': 'checkpoint',
     'param_groups': 'models.param_groups',
     'resize_pos_embed': 'models.pos_embed',

@@ -154,7 +154,7 @@ def _drop_stdout() -> None:
 def _main(name: str, args: argparse.Namespace) -> int:
     """Run a sub-command."""
     status = _run(module_of(name).run, args)
-    processes = sys.modules.get('mmlape.engine.distributed.processes')
+    processes = sys.modules.get('mmlape.lab.engine.distributed.processes')
     if processes:
         processes.leave_processes(status)
     return status
@@ -166,7 +166,7 @@ def _run(run, args: argparse.Namespace) -> int:
         _require_printable(args)
         _check_config(args)
         if getattr(args, 'trust_checkpoint', False):
-            importlib.import_module('mmlape.checkpoint.reading').trust_checkpoints()
+            importlib.import_module('mmlape.weights.reading').trust_checkpoints()
         return run(args) or 0
     except MMLaPEError as error:
         return _stop(error)
@@ -211,7 +211,7 @@ def _is_lack_of_memory(error: Exception) -> bool:
     """Return whether memory ran out; without PyTorch only Python can have said so."""
     if 'torch' not in sys.modules:
         return isinstance(error, MemoryError)
-    from mmlape.runs.failure_types import failure_type_of
+    from mmlape.lab.runs.failure_types import failure_type_of
 
     return failure_type_of(error).name == 'out-of-memory'
 
@@ -239,7 +239,7 @@ def _stack_error(error: Exception) -> MMLaPEError | None:
 
     None if it has none.
     """
-    from mmlape.environment.stack import missing_extra, require_stack
+    from mmlape.lab.environment.stack import missing_extra, require_stack
 
     lacking = missing_extra(error)
     if lacking:

@@ -61,7 +61,7 @@ LAUNCHER = 'MMLAPE_LAUNCHER'
 
 
 def launched() -> bool:
-    """Return whether `mmlape.engine.distributed.launch` has started this process, as one of a run's."""
+    """Return whether `mmlape.lab.engine.distributed.launch` has started this process, as one of a run's."""
     return os.environ.get(LAUNCHER) == str(os.getppid()) and 'TORCHELASTIC_ERROR_FILE' in os.environ
 
 

@@ -88,20 +88,24 @@ def _child(name: str, *locations: str, cls: type[root.Registry] = ScopedRegistry
 
 MODELS = _child('MODELS', 'mmlape.models', cls=ModelRegistry)
 MODEL_WRAPPERS = _child(
-    'MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding'
+    'MODEL_WRAPPERS',
+    'mmlape.lab.engine.distributed.processes',
+    'mmlape.lab.engine.distributed.sharding',
 )
 DATASETS = _child('DATASETS', 'mmlape.projects', cls=LazyRegistry)
-TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', 'mmlape.projects', cls=LazyRegistry)
-DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
-WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.weight_init')
-METRICS = _child('METRICS', 'mmlape.evaluation', 'mmlape.projects', cls=LazyRegistry)
-HOOKS = _child(
-    'HOOKS', 'mmlape.engine.hooks', 'mmlape.analysis', 'mmlape.projects', cls=LazyRegistry
+TRANSFORMS = _child(
+    'TRANSFORMS', 'mmlape.lab.datasets.transforms', 'mmlape.projects', cls=LazyRegistry
 )
-OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
-VISBACKENDS = _child('VISBACKENDS', 'mmlape.engine.trackers')
-OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')
-PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.engine.schedule')
+DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.lab.datasets')
+WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.weight_init')
+METRICS = _child('METRICS', 'mmlape.lab.evaluation', 'mmlape.projects', cls=LazyRegistry)
+HOOKS = _child(
+    'HOOKS', 'mmlape.lab.engine.hooks', 'mmlape.lab.analysis', 'mmlape.projects', cls=LazyRegistry
+)
+OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.lab.engine.paramwise')
+VISBACKENDS = _child('VISBACKENDS', 'mmlape.lab.engine.trackers')
+OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.lab.engine.optim')
+PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.lab.engine.schedule')
 
 # the package defines nothing for the other roots, but MMEngine looks types of scope `mmlape` up
 # there as well; without a location it would warn that the package is not installed

@@ -30,7 +30,7 @@ LIMIT, ALL = 70, 110
 BY_FOLDER = {
     'configs': 'configs', 'studies': 'experiments', 'benchmarks': 'environment', 'bootstrap': 'environment',
     'tools': 'environment', 'docs': 'docs',
-    'mmlape/commands': 'environment', 'mmlape/environment': 'environment',
+    'mmlape/commands': 'environment', 'mmlape/lab/environment': 'environment',
 }  # fmt: skip
 """The folder of tests of what has none of its own name."""
 
@@ -91,7 +91,14 @@ def _folder(name: str) -> str:
     above = next((folder for place, folder in BY_FOLDER.items() if name.startswith(f'{place}/')), '')
     if above or parts[0] != 'mmlape':
         return above
-    return parts[1] if len(parts) > 2 else 'environment'
+    folders = parts[1:-1]
+    if folders[:1] == ['lab']:
+        folders = folders[1:]
+    if folders[:1] == ['weights']:
+        return 'checkpoint'
+    if folders[:1] == ['pe_figures']:
+        return 'analysis'
+    return folders[0] if folders else 'environment'
 
 
 def _words(name: str) -> set[str]:

@@ -195,7 +195,7 @@ def tiny_arch():
 @pytest.fixture(scope='session')
 def pristine(tmp_path_factory):
     """Mini data of a few small images; not to be changed."""
-    from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+    from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 
     root = tmp_path_factory.mktemp('data') / 'mini'
     make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), per_scene=(3, 5)))

@@ -5,10 +5,10 @@ import json
 import pytest
 from mmengine import Config
 
-from mmlape.datasets.checks import check_data
-from mmlape.datasets.mini.make import ADE_CLASSES
-from mmlape.datasets.mini.scenes import DIGIT_NAMES
 from mmlape.errors import DataError
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.mini.make import ADE_CLASSES
+from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
 
 FOLDERS = tuple(sorted(DIGIT_NAMES))
 

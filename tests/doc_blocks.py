@@ -25,11 +25,11 @@ from mmengine.config import Config
 
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
-from mmlape.engine.config import load_config
-from mmlape.engine.keys import check_keys
-from mmlape.experiments.study import read_arms
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.keys import check_keys
+from mmlape.lab.experiments.study import read_arms
+from mmlape.lab.studies.study_file import is_study, read_study
 from mmlape.registry import MODELS
-from mmlape.studies.study_file import is_study, read_study
 
 ROOT = tiny.ROOT
 LANGUAGES = {'bash': 'bash', 'python': 'python', '{code-cell} python': 'python', 'yaml': 'yaml', 'text': 'text'}

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from mmpretrain.structures import DataSample
 
-from mmlape.analysis.test_page import TestPageHook
-from mmlape.engine.distributed.processes import any_process, init_processes, leave_processes, on_every_process
-from mmlape.engine.hooks import SavePredictionsHook
 from mmlape.errors import ConfigError
+from mmlape.lab.analysis.test_page import TestPageHook
+from mmlape.lab.engine.distributed.processes import any_process, init_processes, leave_processes, on_every_process
+from mmlape.lab.engine.hooks import SavePredictionsHook
 
 
 class Images(list):

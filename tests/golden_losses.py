@@ -13,10 +13,10 @@ from config_helpers import CONFIGS
 from mmengine.config import Config
 
 from benchmarks.machine import processor
-from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.engine.config import load_config
-from mmlape.engine.trainer import train
-from mmlape.runs.identity import stack_versions
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs.identity import stack_versions
 
 FILE = Path(__file__).with_name('golden') / 'losses.json'
 STEPS, SEEDS = 20, (1,)

@@ -18,15 +18,11 @@ LAYERS = (
     ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
-    ('registry', 'studies'),
-    ('environment',),
-    ('checkpoint',),
+    ('registry', 'weights'),
+    ('lab',),  # the laboratory, which knows no paper
+    ('checkpoint',),  # and the papers
     ('models',),
-    ('evaluation', 'datasets'),
-    ('runs',),
-    ('engine',),
-    ('analysis', 'export'),
-    ('experiments',),
+    ('pe_figures', 'export'),
     ('commands',),
     ('projects',),
     ('cli', '__main__'),
@@ -36,6 +32,15 @@ LAYERS = (
 
 # the same inside a folder that is large enough to have an order of its own
 INSIDE = {
+    'lab': (
+        ('studies', 'environment'),
+        ('evaluation', 'datasets'),
+        ('runs',),
+        ('engine',),
+        ('analysis', 'export'),
+        ('experiments',),
+        ('__init__',),
+    ),
     'models': (
         ('grid', 'named_layers', 'names', 'weight_init'),
         ('position',),
@@ -63,10 +68,7 @@ CORE: dict[str, Packages | None] = {
     **dict.fromkeys(('__init__', 'errors', 'kinds', 'log', 'mmcv_ops'), Packages()),
     **dict.fromkeys(('files', 'mim'), Packages((), ('yaml',))),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
-    'checkpoint.download': Packages(('torch',), ('huggingface_hub',)),
-    'checkpoint.gate': Packages(('torch',), ('mmengine',)),
     'checkpoint.hub': Packages((), ('huggingface_hub',)),
-    'checkpoint.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
     'determinism': Packages(('torch',)),
     'integrations': Packages(),
     'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),
@@ -78,6 +80,10 @@ CORE: dict[str, Packages | None] = {
     'models.named_layers': Packages(('torch',), ('mmcv',)),
     'models.position.beit': Packages(('torch', 'numpy'), ('scipy',)),
     'models.timm': Packages(('torch',), ('timm',)),
+    'weights': Packages(('torch', 'numpy'), ('safetensors',)),
+    'weights.download': Packages(('torch',), ('huggingface_hub',)),
+    'weights.gate': Packages(('torch',), ('mmengine',)),
+    'weights.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
     **dict.fromkeys(('models.classifiers', 'models.weight_init')),
     **dict.fromkeys(('projects.ceit', 'projects.compact', 'projects.t2t'), Packages(('torch', 'numpy'))),
 }

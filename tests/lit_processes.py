@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from lit_helpers import lit, squares
 from mmengine.optim import OptimWrapper
 
-from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
-from mmlape.engine.distributed.sharding import ShardedModel, full_tensor
-from mmlape.engine.optim import BFloat16OptimWrapper
+from mmlape.lab.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
+from mmlape.lab.engine.distributed.sharding import ShardedModel, full_tensor
+from mmlape.lab.engine.optim import BFloat16OptimWrapper
 from mmlape.projects.lit import loss as losses
 
 

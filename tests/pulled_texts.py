@@ -8,9 +8,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 
-from mmlape.engine.config import load_config
-from mmlape.engine.pulled import TEXTS, iter_texts, shared_parts
 from mmlape.files import atomic_path
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.pulled import TEXTS, iter_texts, shared_parts
+from mmlape.lab.studies.study_file import read_study
 from mmlape.mim import mim_root
 from mmlape.models import adapter, grid, swin, timm, vit  # noqa: F401, registers all
 from mmlape.models.base.isotropic import OUT_TYPES
@@ -34,7 +35,6 @@ from mmlape.projects.compact.model import ARCHS as COMPACT
 from mmlape.projects.compact.model import POOLINGS
 from mmlape.projects.t2t.model import ARCHS as T2T
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
-from mmlape.studies.study_file import read_study
 
 JOININGS.import_from_location()
 ENCODINGS = ('none', *POSITION_ENCODINGS.module_dict)

@@ -12,11 +12,11 @@ from model_helpers import cvt
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
-from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
-from mmlape.engine.optim import BFloat16OptimWrapper
-from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.lab.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
+from mmlape.lab.engine.distributed.sharding import ShardedModel, full_states, full_tensor
+from mmlape.lab.engine.optim import BFloat16OptimWrapper
+from mmlape.lab.engine.runner import Runner
 from mmlape.models import SwinTransformer, TimmViTAdapter, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, T2TViT
 

@@ -3,14 +3,14 @@
 import hashlib
 import json
 
-from mmlape.runs.paper_model import paper_model
-from mmlape.runs.run import write_planned
+from mmlape.lab.runs.paper_model import paper_model
+from mmlape.lab.runs.run import write_planned
 
 STACK = {'torch': '2.11.0', 'mmengine': '0.10.12', 'mmcv': '2.3.6'}
 
 
 def settings(joining='lape', patch_norm='none', arch='deit-tiny', head='SegmenterMaskTransformerHead', **more):
-    """The part of a configuration that `mmlape.runs.identity.settings` keeps, shortened."""
+    """The part of a configuration that `mmlape.lab.runs.identity.settings` keeps, shortened."""
     backbone = {'type': 'mmlape.VisionTransformer', 'arch': arch, 'pe_joining': joining, 'patch_norm': patch_norm}
     backbone['init_cfg'] = {'type': 'Pretrained'}
     return {'model': {'type': 'EncoderDecoder', 'backbone': backbone, 'decode_head': {'type': head}}, **more}

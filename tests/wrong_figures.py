@@ -56,70 +56,70 @@ OF_CHECKPOINTS = (
 )  # fmt: skip
 
 OWN_TESTS = {
-    'mmlape/evaluation/': OF_METRICS,
-    'mmlape/evaluation/coco.py': ('tests/datasets/test_contract_coco.py', *OF_METRICS),
+    'mmlape/lab/evaluation/': OF_METRICS,
+    'mmlape/lab/evaluation/coco.py': ('tests/datasets/test_contract_coco.py', *OF_METRICS),
     'mmlape/projects/few_shot/metric.py': OF_FEW_SHOT,
     'mmlape/projects/lit/retrieval.py': ('tests/evaluation/test_retrieval.py',),
-    'mmlape/datasets/': OF_DATA,
-    'mmlape/datasets/mini/objects.py': ('tests/datasets/test_objects.py',),
+    'mmlape/lab/datasets/': OF_DATA,
+    'mmlape/lab/datasets/mini/objects.py': ('tests/datasets/test_objects.py',),
     'mmlape/projects/few_shot/dataset.py': OF_FEW_SHOT,
-    'mmlape/datasets/checks.py': OF_CHECKS,
-    'mmlape/datasets/formats/coco_rules.py': ('tests/datasets/test_contract_coco.py',),
-    'mmlape/datasets/formats/coco_file.py': OF_CHECKS,
-    'mmlape/datasets/formats/coco.py': ('tests/datasets/test_contract_coco.py', *OF_CHECKS),
-    'mmlape/datasets/formats/segmentation.py': OF_MAPS,
-    'mmlape/datasets/formats/classification.py': OF_MAPS,
-    'mmlape/datasets/folders.py': OF_MAPS,
-    'mmlape/datasets/images.py': OF_MAPS,
-    'mmlape/datasets/label_maps.py': OF_MAPS,
-    'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
+    'mmlape/lab/datasets/checks.py': OF_CHECKS,
+    'mmlape/lab/datasets/formats/coco_rules.py': ('tests/datasets/test_contract_coco.py',),
+    'mmlape/lab/datasets/formats/coco_file.py': OF_CHECKS,
+    'mmlape/lab/datasets/formats/coco.py': ('tests/datasets/test_contract_coco.py', *OF_CHECKS),
+    'mmlape/lab/datasets/formats/segmentation.py': OF_MAPS,
+    'mmlape/lab/datasets/formats/classification.py': OF_MAPS,
+    'mmlape/lab/datasets/folders.py': OF_MAPS,
+    'mmlape/lab/datasets/images.py': OF_MAPS,
+    'mmlape/lab/datasets/label_maps.py': OF_MAPS,
+    'mmlape/lab/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
     'mmlape/checkpoint/provenance.py': ('tests/checkpoint/test_provenance.py',),
-    'mmlape/runs/': OF_RUNS,
-    'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
-    'mmlape/experiments/': OF_COMPARISONS,
-    'mmlape/experiments/report/content.py': ('tests/checkpoint/test_provenance.py', *OF_COMPARISONS),
+    'mmlape/lab/runs/': OF_RUNS,
+    'mmlape/lab/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
+    'mmlape/lab/experiments/': OF_COMPARISONS,
+    'mmlape/lab/experiments/report/content.py': ('tests/checkpoint/test_provenance.py', *OF_COMPARISONS),
     'mmlape/projects/vtab/protocol.py': OF_VTAB,
     'mmlape/projects/vtab/sets.py': OF_VTAB,
-    'mmlape/experiments/launchers.py': OF_LAUNCHERS,
-    'mmlape/experiments/slurm.py': OF_LAUNCHERS,
-    'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
-    'mmlape/studies/': OF_STUDIES,
-    'mmlape/experiments/study.py': ('tests/studies/test_study_file.py', *OF_LAUNCHERS),
-    'mmlape/experiments/status.py': OF_LAUNCHERS,
-    'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
-    'mmlape/engine/': OF_ENGINE,
-    'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
-    'mmlape/engine/tta.py': ('tests/engine/test_tta.py',),
-    'mmlape/engine/config.py': ('tests/studies/test_study_file.py', '-k', 'variables'),
-    'mmlape/engine/hooks/run.py': (
+    'mmlape/lab/experiments/launchers.py': OF_LAUNCHERS,
+    'mmlape/lab/experiments/slurm.py': OF_LAUNCHERS,
+    'mmlape/lab/experiments/scheduler.py': OF_LAUNCHERS,
+    'mmlape/lab/studies/': OF_STUDIES,
+    'mmlape/lab/experiments/study.py': ('tests/studies/test_study_file.py', *OF_LAUNCHERS),
+    'mmlape/lab/experiments/status.py': OF_LAUNCHERS,
+    'mmlape/lab/experiments/multi_seed.py': OF_LAUNCHERS,
+    'mmlape/lab/engine/': OF_ENGINE,
+    'mmlape/lab/engine/trackers.py': ('tests/engine/test_trackers.py',),
+    'mmlape/lab/engine/tta.py': ('tests/engine/test_tta.py',),
+    'mmlape/lab/engine/config.py': ('tests/studies/test_study_file.py', '-k', 'variables'),
+    'mmlape/lab/engine/hooks/run.py': (
         'tests/engine/test_early_stop.py',
         'tests/engine/test_train_test.py::test_metrics_of_mmsegs_own_are_recorded',
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
         *OF_ENGINE,
     ),
-    'mmlape/engine/effects.py': ('tests/engine/test_effects.py',),
-    'mmlape/engine/runner.py': (
+    'mmlape/lab/engine/effects.py': ('tests/engine/test_effects.py',),
+    'mmlape/lab/engine/runner.py': (
         'tests/engine/test_train_test.py::test_training_from_weights_takes_all_of_them_or_fails',
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
         *OF_ENGINE,
     ),
-    'mmlape/engine/evaluator.py': (
+    'mmlape/lab/engine/evaluator.py': (
         'tests/engine/test_train_test.py::test_checkpoints_of_one_name_in_two_folders_are_different_ones',
         'tests/evaluation/test_few_shot.py',
         *OF_ENGINE,
     ),
-    'mmlape/engine/hooks/checkpoint.py': (
+    'mmlape/lab/engine/hooks/checkpoint.py': (
         'tests/runs/test_failures.py::test_checkpoints_that_do_not_fit_are_refused_before_the_first_step',
         'tests/engine/test_ema.py::test_a_checkpoint_has_room_for_weights_their_average_and_the_optimizers_state',
         *OF_ENGINE,
     ),
     'mmlape/projects/lit/features.py': ('tests/datasets/test_captions.py', '-k', 'fresh_folder'),
-    'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
-    'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
-    'mmlape/analysis/': OF_ANALYSIS,
-    'mmlape/engine/config_values.py': ('tests/studies/test_study_file.py', '-k', 'every_value'),
-    'mmlape/analysis/dataset_page.py': ('tests/datasets/test_check_data.py', '-k', 'frequent_class'),
+    'mmlape/lab/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
+    'mmlape/lab/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
+    'mmlape/lab/analysis/': OF_ANALYSIS,
+    'mmlape/lab/engine/config_values.py': ('tests/studies/test_study_file.py', '-k', 'every_value'),
+    'mmlape/lab/analysis/dataset_page.py': ('tests/datasets/test_check_data.py', '-k', 'frequent_class'),
     'examples/': ('tests/analysis/test_explain_pe.py', 'tests/models/test_drawn_numbers.py', '-k', QUICK),
     'docs/results/paper_costs.py': (
         'tests/models/test_drawn_numbers.py',
@@ -128,50 +128,54 @@ OWN_TESTS = {
         QUICK,
     ),
     'docs/results/replication.py': ('tests/analysis/test_replication.py',),
-    'mmlape/runs/diagnosis.py': ('tests/runs/test_diagnosis.py', '-k', 'diagnosis or one_line'),
-    'mmlape/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
-    'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
-    'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
+    'mmlape/lab/runs/diagnosis.py': ('tests/runs/test_diagnosis.py', '-k', 'diagnosis or one_line'),
+    'mmlape/lab/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
+    'mmlape/lab/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
+    'mmlape/lab/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
     'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
-    'mmlape/export/writing.py': ('tests/export/test_backbone.py', '-k', 'adapter'),
-    'mmlape/engine/graphs/base.py': ('tests/export/test_backbone.py', '-k', 'something_else'),
-    'mmlape/engine/graphs/operators.py': ('tests/export/test_model.py', '-k', 'operators'),
-    'mmlape/engine/graphs/detector.py': ('tests/export/test_graph_rules.py',),
-    'mmlape/engine/graphs/session.py': (
+    'mmlape/lab/export/writing.py': ('tests/export/test_backbone.py', '-k', 'adapter'),
+    'mmlape/lab/engine/graphs/base.py': ('tests/export/test_backbone.py', '-k', 'something_else'),
+    'mmlape/lab/engine/graphs/operators.py': ('tests/export/test_model.py', '-k', 'operators'),
+    'mmlape/lab/engine/graphs/detector.py': ('tests/export/test_graph_rules.py',),
+    'mmlape/lab/engine/graphs/session.py': (
         'tests/export/test_hostile_graphs.py',
         'tests/export/test_graph_rules.py',
         '-k',
         'not command',
     ),
-    'mmlape/export/model.py': ('tests/export/test_graph_rules.py', '-k', 'size'),
-    'mmlape/analysis/images.py': ('tests/analysis/test_images.py',),
-    'mmlape/analysis/prediction.py': ('tests/analysis/test_prediction_rules.py',),
-    'mmlape/analysis/predicted_files.py': (
+    'mmlape/lab/export/model.py': ('tests/export/test_graph_rules.py', '-k', 'size'),
+    'mmlape/lab/analysis/images.py': ('tests/analysis/test_images.py',),
+    'mmlape/lab/analysis/prediction.py': ('tests/analysis/test_prediction_rules.py',),
+    'mmlape/lab/analysis/predicted_files.py': (
         'tests/analysis/test_prediction_rules.py',
         'tests/analysis/test_images.py',
         '-k',
         'coco or label_map or skipped',
     ),
-    'mmlape/engine/smoke.py': ('tests/engine/test_smoke.py', '-k', 'estimate'),
-    'mmlape/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
-    'mmlape/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step or epoch_is_as'),
-    'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
-    'mmlape/engine/distributed/processes.py': (
+    'mmlape/lab/engine/smoke.py': ('tests/engine/test_smoke.py', '-k', 'estimate'),
+    'mmlape/lab/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
+    'mmlape/lab/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step or epoch_is_as'),
+    'mmlape/lab/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
+    'mmlape/lab/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
         '-k',
         'slurm_task or slurm_job or raised_once',
     ),
-    'mmlape/runs/fields.py': ('tests/runs/test_fields.py', '-k', 'any_value or names_file'),
-    'mmlape/engine/shared_memory.py': ('tests/engine/test_shared_memory.py', '-k', 'hold_ready or wherever'),
-    'mmlape/experiments/demo.py': ('tests/experiments/test_demo.py',),
-    'mmlape/experiments/report/document.py': ('tests/experiments/test_report.py', '-k', 'compared_apart or markdowns'),
-    'mmlape/analysis/drawing.py': (
+    'mmlape/lab/runs/fields.py': ('tests/runs/test_fields.py', '-k', 'any_value or names_file'),
+    'mmlape/lab/engine/shared_memory.py': ('tests/engine/test_shared_memory.py', '-k', 'hold_ready or wherever'),
+    'mmlape/lab/experiments/demo.py': ('tests/experiments/test_demo.py',),
+    'mmlape/lab/experiments/report/document.py': (
+        'tests/experiments/test_report.py',
+        '-k',
+        'compared_apart or markdowns',
+    ),
+    'mmlape/lab/analysis/drawing.py': (
         'tests/analysis/test_image_demo.py',
         'tests/analysis/test_prediction_rules.py',
         '-k',
         'drawn or threshold or stands or enlarged',
     ),
-    'mmlape/analysis/inference.py': (
+    'mmlape/lab/analysis/inference.py': (
         'tests/analysis/test_image_demo.py',
         'tests/models/test_drawn_numbers.py',
         '-k',
@@ -180,9 +184,9 @@ OWN_TESTS = {
     'mmlape/checkpoint/': OF_CHECKPOINTS,
     'mmlape/checkpoint/hub.py': ('tests/checkpoint/test_hub.py', '-k', 'not tested'),
     'mmlape/checkpoint/redaction.py': ('tests/checkpoint/test_redaction.py',),
-    'mmlape/checkpoint/plain_config.py': ('tests/checkpoint/test_pulled.py', '-k', 'more_than_plain'),
-    'mmlape/engine/pulled.py': ('tests/checkpoint/test_pulled.py',),
-    'mmlape/checkpoint/gate.py': (
+    'mmlape/weights/plain_config.py': ('tests/checkpoint/test_pulled.py', '-k', 'more_than_plain'),
+    'mmlape/lab/engine/pulled.py': ('tests/checkpoint/test_pulled.py',),
+    'mmlape/weights/gate.py': (
         'tests/checkpoint/test_foreign_files.py',
         '-k',
         'not no_command and not our_own_runs',
@@ -196,7 +200,7 @@ BY_FILE = {
         ('retrieval: one place too many', 'found < k', 'found <= k'),
         ('retrieval: the first caption only', 'owners == targets[rows, None], scores', 'np.arange(len(items)) == (owners == targets[rows, None]).argmax(axis=1)[:, None], scores'),
     ],
-    'mmlape/evaluation/coco.py': [
+    'mmlape/lab/evaluation/coco.py': [
         ('AP: crowds as objects', "int(bool(annotation.get('iscrowd')))", '0'),
         ('AP: the first object matches nothing', 'id=len(annotations) + 1', 'id=len(annotations)'),
         ('AP: images that were not processed are misses', "{truth['img_id'] for truth in truths} or set(listed)", 'set(listed)'),
@@ -216,7 +220,7 @@ BY_FILE = {
         ('AP: at most 100 detections everywhere', 'list(self.proposal_nums)', '[1, 10, 100]'),
         ('AP: undefined counts as zero', 'precision > -1, precision, np.nan', 'precision > -1, precision, 0'),
     ],
-    'mmlape/evaluation/iou.py': [
+    'mmlape/lab/evaluation/iou.py': [
         ('IoU: 255 is always ignored', 'num_classes, self.ignore_index)\n', 'num_classes, 255)\n'),
         ('IoU: a label equal to the number of classes passes', '(truth >= num_classes)', '(truth > num_classes)'),
         ('IoU: predictions on ignored pixels count', 'pred_label[valid].long()', 'pred_label.flatten().long()',
@@ -231,7 +235,7 @@ BY_FILE = {
         ('IoU: classes in [0, 1]', '(row * 100).tolist()', 'row.tolist()'),
         ('IoU: pixel accuracy in [0, 1]', "float(measures.pop('aAcc')) * 100", "float(measures.pop('aAcc'))"),
     ],
-    'mmlape/evaluation/names.py': [
+    'mmlape/lab/evaluation/names.py': [
         ('units: AP as it is', 'return value * 100 if', 'return value if'),
         ('units: -1 is a value', ' and not (value == -1 and _COCO.search(metric))', ''),
         ('units: -1 is no value anywhere', 'not (value == -1 and _COCO.search(metric))', 'value != -1'),
@@ -240,7 +244,7 @@ BY_FILE = {
         ('names: the order of the keys', '(first, *RANKING, *known)', '(first, *known, *RANKING)'),
         ('names: class names end at their slash', "key.partition(PREFIX)[2].partition('/')", "key.partition(PREFIX)[2].rpartition('/')"),
     ],
-    'mmlape/evaluation/label_maps.py': [
+    'mmlape/lab/evaluation/label_maps.py': [
         ('maps: classes from 0 always', '.astype(np.int64) + zero_is_unlabelled', '.astype(np.int64)'),
         ('maps: 256 classes in 8 bits', 'num_classes - 1 + zero_is_unlabelled, values.max(initial=0)',
          'num_classes - 1, 0'),
@@ -259,7 +263,7 @@ BY_FILE = {
         ('few-shot: features behind the head', 'head.pre_logits(inputs[0])',
          'head.layers.head(head.pre_logits(inputs[0]))'),
     ],
-    'mmlape/engine/evaluator.py': [
+    'mmlape/lab/engine/evaluator.py': [
         ('few-shot: shots under the pipeline of training',
          "dict(support[0], pipeline=queries.get('pipeline', []))", 'support[0]'),
         ('few-shot: queries are shots', 'datasets = [shots_of, queries]', 'datasets = [shots_of, shots_of]'),
@@ -269,7 +273,7 @@ BY_FILE = {
         ('test: NaN is a value', 'metrics=finite(metrics)', 'metrics=dict(metrics)'),
         ('test: metrics of another checkpoint are replaced', 'if other and Path(other).resolve() != Path(checkpoint).resolve():', 'if other and Path(other).name != Path(checkpoint).name:'),
     ],
-    'mmlape/datasets/fraction.py': [
+    'mmlape/lab/datasets/fraction.py': [
         ('fraction: rounded down', 'round(self.share * count)', 'int(self.share * count)'),
         ('fraction: the last of the permutation', '[: round(self.share * count)]', '[-round(self.share * count) :]'),
         ('fraction: the seed of the run always', 'run_seed if self.seed == OF_RUN else self.seed', 'run_seed'),
@@ -289,11 +293,11 @@ BY_FILE = {
         ('Fashion-MNIST: labels from 1', 'gt_label=int(label))', 'gt_label=int(label) + 1)'),
         ('Fashion-MNIST: ten is a class', 'labels.max() > 9', 'labels.max() > 10'),
     ],
-    'mmlape/datasets/transforms.py': [
+    'mmlape/lab/datasets/transforms.py': [
         ('images: no smallest side', 'require_size(path, *image.size, self.smallest)',
          'require_size(path, *image.size, 1)'),
     ],
-    'mmlape/datasets/mini/make.py': [
+    'mmlape/lab/datasets/mini/make.py': [
         ("VTAB: test scans are training's", "'test': ('val', 2)", "'test': ('train', 2)"),
         ("VTAB: validation on the test's scans", "'val200': ('train', 4)", "'val200': ('val', 4)"),
         ('VTAB: counts from 1', 'len(scene.digits) - 1', 'len(scene.digits)'),
@@ -303,7 +307,7 @@ BY_FILE = {
          'scenes.Scans(split, rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5',
          "scenes.Scans('train', rng).sample()\n        backgrounds = scenes.Backgrounds(rng, (0.5"),
     ],
-    'mmlape/datasets/mini/writers.py': [
+    'mmlape/lab/datasets/mini/writers.py': [
         ('mini: one generator for all', 'zlib.crc32(purpose.encode())', '0'),
         ('mini: categories from 0', 'category_id=thing.label + 1', 'category_id=thing.label'),
         ('mini: area of the box', 'area=int(thing.mask.sum())', 'area=wide * high'),
@@ -311,7 +315,7 @@ BY_FILE = {
         ('mini: no border', 'labels[cv2.dilate(thing.mask.astype(np.uint8), around) > 0] = 0', 'pass'),
         ('mini: captions of the image before', 'image_id=number, caption', 'image_id=number - 1, caption'),
     ],
-    'mmlape/datasets/mini/objects.py': [
+    'mmlape/lab/datasets/mini/objects.py': [
         ('objects: both splits have all', "if (_object(path) in held_out) == (split == 'val')]", "]"),
         ('objects: look-alikes are apart', "re.split('[-_]', path.stem.lower())[0]", 'path.stem'),
         ('objects: as many on every canvas', 'cells = height * width / CELL**2', 'cells = 1'),
@@ -320,7 +324,7 @@ BY_FILE = {
         ('objects: the colour of what is transparent', 'stamp[..., :3] * cover, size', 'stamp[..., :3] + 0 * cover, size'),
         ('objects: cover each other', 'if not taken[place][cover > 0].any():', 'if True:'),
     ],
-    'mmlape/datasets/mini/scenes.py': [
+    'mmlape/lab/datasets/mini/scenes.py': [
         ('captions: above is below', "('above', 'below')", "('below', 'above')"),
         ('captions: rows are columns', '.mean(axis=0)[::-1]', '.mean(axis=0)'),
         ('mini: splits share scans', "scans[held_out == (split == 'val')]", "scans[held_out | (split == 'train')]"),
@@ -328,27 +332,27 @@ BY_FILE = {
         ('mini: photographs begin anew', 'np.minimum(steps, 2 * have - 1 - steps)', 'steps % have'),
         ('mini: photographs grow with the canvas', 'self.drawn_for or (height, width)', '(height, width)'),
     ],
-    'mmlape/datasets/formats/coco_file.py': [
+    'mmlape/lab/datasets/formats/coco_file.py': [
         ('COCO file: names sorted', "tuple(category['name'] for category in coco['categories'])",
          "tuple(sorted(category['name'] for category in coco['categories']))"),
     ],
-    'mmlape/datasets/formats/coco.py': [
+    'mmlape/lab/datasets/formats/coco.py': [
         ('COCO file: crowds are objects to learn', "elif annotation.get('iscrowd'):", "elif annotation.get('crowd'):"),
         ('COCO file: filter_cfg counts in tests, too', "{} if self.option('test_mode') else", '{} if False else'),
     ],
-    'mmlape/datasets/formats/coco_rules.py': [
+    'mmlape/lab/datasets/formats/coco_rules.py': [
         ('COCO rules: masks are (width, height)', "mask.get('size') != [height, width]", "mask.get('size') != [width, height]"),
         ('COCO rules: run lengths add up from the start', 'lengths[2::2] = lengths[2::2].cumsum()', 'lengths[::2] = lengths[::2].cumsum()'),
         ('COCO rules: run lengths may be short', 'if total != pixels:', 'if total > pixels:'),
     ],
-    'mmlape/datasets/formats/__init__.py': [
+    'mmlape/lab/datasets/formats/__init__.py': [
         ('formats: panoptic data are instances', "('load_data_list', 'parse_data_info')", "('load_data_list',)"),
     ],
-    'mmlape/datasets/retarget.py': [
+    'mmlape/lab/datasets/retarget.py': [
         ('data root: k = classes is left out', 'k <= num_classes', 'k < num_classes'),
         ('data root: a root that another name begins with', "value.startswith(f'{old}/')", 'value.startswith(old)'),
     ],
-    'mmlape/datasets/sources.py': [
+    'mmlape/lab/datasets/sources.py': [
         ('data root: heads keep their classes', '    head[key] = count\n', '    pass\n'),
         ('data root: RPN, too', "('rpn_head', 'semantic_head', 'teacher')", "('semantic_head', 'teacher')"),
         ('data root: maps of stuff, too', "('rpn_head', 'semantic_head', 'teacher')", "('rpn_head', 'teacher')"),
@@ -362,7 +366,7 @@ BY_FILE = {
         ('few-shot: the last seed left out', 'for seed in range(seeds):', 'for seed in range(seeds - 1):'),
         ('few-shot: images that all seeds choose', '(ranks < self.shots[-1]).any(axis=1)', '(ranks < self.shots[-1]).all(axis=1)'),
     ],
-    'mmlape/runs/identity.py': [
+    'mmlape/lab/runs/identity.py': [
         ('identity: amp not compared', "['total_batch', 'batch_policy', 'amp']", "['total_batch', 'batch_policy']"),
         ('identity: total batch not compared', "['total_batch', 'batch_policy', 'amp']", "['batch_policy', 'amp']"),
         ('identity: batch policy not compared', "['total_batch', 'batch_policy', 'amp']", "['total_batch', 'amp']"),
@@ -417,16 +421,16 @@ BY_FILE = {
     'mmlape/checkpoint/provenance.py': [
         ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
     ],
-    'mmlape/runs/fields.py': [
+    'mmlape/lab/runs/fields.py': [
         ('record: a text is a number', 'isinstance(value, bool) or not isinstance(value, int | float)', 'isinstance(value, bool)'),
         ('record: counts may be negative', '0 <= value < limit', 'value < limit'),
         ('record: lists are not looked into', 'check(inner, expected.inner, file', 'check(None, expected.inner, file'),
     ],
-    'mmlape/engine/shared_memory.py': [
+    'mmlape/lab/engine/shared_memory.py': [
         ('shared memory: of one process', 'loader.num_workers * prefetched * size', 'prefetched * size'),
         ('shared memory: of the first image', 'len(dataset) - 1}', '0}'),
     ],
-    'mmlape/runs/record.py': [
+    'mmlape/lab/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
         ('record: best is the lowest', 'pick = max if greater else min', 'pick = min if greater else max'),
         ('record: the rule is ignored', 'pick = max if greater else min', 'pick = max'),
@@ -453,7 +457,7 @@ BY_FILE = {
         ('cost: memory in MB', 'ru_maxrss / 2**10', 'ru_maxrss / 1000'),
         ('record: checkpoints in the middle of an epoch by name', 'int(match[2] or 0), path', '0, path'),
     ],
-    'mmlape/runs/resume.py': [
+    'mmlape/lab/runs/resume.py': [
         ('resume: a lock is kept after a refusal', '        os.close(start.lock)\n        raise', '        raise'),
         ('resume: no lock', 'start.lock = lock_run(work_dir)', "start.lock = os.open('/dev/null', 0)"),
         ('resume: another seed', '_require_same_seed(checkpoint, meta.get',
@@ -469,7 +473,7 @@ BY_FILE = {
         ('resume: what a kill left stays', 'path.unlink(missing_ok=True)', 'pass'),
         ('resume: any software difference', 'if all(line in software for line in lines):', 'if any(line in software for line in lines):'),
     ],
-    'mmlape/runs/run.py': [
+    'mmlape/lab/runs/run.py': [
         ('runs: partial ones count', 'return self.finished and not self.partial', 'return self.finished'),
         ('runs: failed ones count', 'return self.finished and not self.partial', 'return not self.partial'),
         ('runs: one that a hook has stopped is partial', "stopped_early and not self.record.get('stopped')", 'stopped_early'),
@@ -484,7 +488,7 @@ BY_FILE = {
          "for key in ('reason', 'last', 'best')}\n    outcome['last'] = outcome['best']"),
         ('runs: arms with a point are hidden', "re.match(r'\\.|seed_\\d+$', path.name)", "re.search(r'\\.|seed_\\d+$', path.name)"),
     ],
-    'mmlape/runs/curves.py': [
+    'mmlape/lab/runs/curves.py': [
         ('curves: n for n - 1', 'values.std(axis=0, ddof=1)', 'values.std(axis=0)'),
         ('curves: spread over iterations', 'values.std(axis=0, ddof=1)', 'values.std(axis=1, ddof=1)'),
         ('curves: AP as it is', 'step: points(metric, value) for', 'step: value for'),
@@ -493,19 +497,19 @@ BY_FILE = {
         ('curves: iterations of any run', 'set.intersection(', 'set.union('),
         ('curves: undefined values are points', 'if numeric and is_defined(name, value):', 'if numeric:'),
     ],
-    'mmlape/runs/failures.py': [
+    'mmlape/lab/runs/failures.py': [
         ('failure: SIGTERM interrupts the record', "            ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
         ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
     ],
-    'mmlape/runs/failure_types.py': [
+    'mmlape/lab/runs/failure_types.py': [
         ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
     ],
-    'mmlape/runs/diagnosis.py': [
+    'mmlape/lab/runs/diagnosis.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
         ('diagnosis: status 255 is a signal', '128 < status < 160', 'status > 128'),
     ],
-    'mmlape/experiments/statistics.py': [
+    'mmlape/lab/experiments/statistics.py': [
         ('tests: 90 % intervals', 'CONFIDENCE = 0.95', 'CONFIDENCE = 0.9'),
         ('tests: n for n - 1', 'std = float(values.std(ddof=1))', 'std = float(values.std())'),
         ('tests: equal variances', "tconfint_diff(1 - CONFIDENCE, usevar='unequal')", 'tconfint_diff(1 - CONFIDENCE)'),
@@ -535,7 +539,7 @@ BY_FILE = {
         ('tests: rounding 1e-6', 'OF_DIFFERENCES = 1e-12, 3e-7', 'OF_DIFFERENCES = 1e-6, 3e-7'),
         ('tests: float32 rounding is spread', 'OF_DIFFERENCES = 1e-12, 3e-7', 'OF_DIFFERENCES = 1e-12, 1e-12'),
     ],
-    'mmlape/experiments/sample_size.py': [
+    'mmlape/lab/experiments/sample_size.py': [
         ('sample size: unpaired numbers for --paired', 'seeds_needed(difference, std, power, paired)',
          'seeds_needed(difference, std, power)'),
         ('sample size: a power of 0.8 always', 'seeds_needed(difference, std, power, paired)',
@@ -545,7 +549,7 @@ BY_FILE = {
         ('sample size: unpaired spread for --paired', 'of_differences(*values.values()) if paired else pooled(by_arm)',
          'pooled(by_arm)'),
     ],
-    'mmlape/experiments/averages.py': [
+    'mmlape/lab/experiments/averages.py': [
         ('averages: best for last', 'getattr(run, which) for run in done if', 'run.best for run in done if'),
         ('averages: unfinished runs, too', 'done = [run for run in runs if run.counts]',
          'done = [run for run in runs if run.last]'),
@@ -564,7 +568,7 @@ BY_FILE = {
         ('figures: markers repeat', 'place % len(_MARKERS)', 'place % 8'),
         ('figures: styles repeat with the colours', '(place + place // len(COLOURS)) % len(_STYLES)', 'place % len(_STYLES)'),
     ],
-    'mmlape/experiments/report/arms.py': [
+    'mmlape/lab/experiments/report/arms.py': [
         ('report: identity of a run that does not count', 'for run in self.counted if run.identity',
          'for run in self.arm.runs if run.identity'),
         ('report: seeds as text', '{int(seed): value for', '{seed: value for'),
@@ -573,7 +577,7 @@ BY_FILE = {
          'recorded = [run.cost[key] for run in self.arm.runs'),
         ('report: hours of a run', 'return sum(known) if known', 'return sum(known) / len(known) if known'),
     ],
-    'mmlape/experiments/report/content.py': [
+    'mmlape/lab/experiments/report/content.py': [
         ('report: best compared as last', 'mine, theirs = (result.values(which, metric, name)',
          "mine, theirs = (result.values('last', metric, name)"),
         ('report: arm and baseline exchanged', 'welch(list(mine.values()), list(theirs.values()))',
@@ -591,7 +595,7 @@ BY_FILE = {
         ('report: undefined in best told as last', "values = result.values('last', metric)", "values = result.values('best', metric)"),
         ('report: rivals have the same metrics', 'set(other.metrics) & set(result.metrics)]', 'set(other.metrics) == set(result.metrics)]'),
     ],
-    'mmlape/experiments/report/fractions.py': [
+    'mmlape/lab/experiments/report/fractions.py': [
         ('report: series over checkpoints', "_ALIKE = ('checkpoint', 'total_batch',", "_ALIKE = ('total_batch',"),
         ('report: series over batches', "_ALIKE = ('checkpoint', 'total_batch',", "_ALIKE = ('checkpoint',"),
         ('report: series over precisions', "'batch_policy', 'amp')", "'batch_policy')"),
@@ -631,7 +635,7 @@ BY_FILE = {
         ("VTAB: another model's figures", 'if arm.base_name == (base or bases[0])', 'if arm.base_name == bases[0]'),
         ('VTAB: figures of a model that options change', 'figure if same_model else None', 'figure'),
     ],
-    'mmlape/studies/study_file.py': [
+    'mmlape/lab/studies/study_file.py': [
         ('study: the first figure for every base', 'figure=figures.get(key),', 'figure=next(iter(figures.values()), None),'),
         ('study: relative to the arm of another base', "f'{relative_to}{suffix}' if", "f'{relative_to}' if"),
         ('study: figures without a source', "and not content.get('paper'):", 'and False:'),
@@ -640,10 +644,10 @@ BY_FILE = {
         ('study: seeds of another file', 'tuple(seeds)', 'tuple(sorted(seeds))'),
         ('study: figures of the last arm with such a beginning', 'if arm.name == arm_name:', 'if arm.name.startswith(arm_name):'),
     ],
-    'mmlape/studies/parsing.py': [
+    'mmlape/lab/studies/parsing.py': [
         ('study: a key twice is its last value', 'if repeated is not None:', 'if False:'),
     ],
-    'mmlape/experiments/slurm.py': [
+    'mmlape/lab/experiments/slurm.py': [
         ('Slurm: PREEMPTED is not requeued', "'TIMEOUT', 'PREEMPTED', 'NODE_FAIL'", "'TIMEOUT', 'NODE_FAIL'"),
         ('Slurm: BOOT_FAIL is not requeued', "'BOOT_FAIL', ", ''),
         ('Slurm: cancelled jobs are requeued', 'RESUMABLE = (', "RESUMABLE = ('CANCELLED', "),
@@ -660,7 +664,7 @@ BY_FILE = {
         ('Slurm: the cluster is the number', "splitlines()[-1].split(';')[0]", "splitlines()[-1].split(';')[-1]"),
         ('Slurm: who cancelled is the state', 'return result.stdout.split()[0]', 'return result.stdout.split()[-1]'),
     ],
-    'mmlape/experiments/launchers.py': [
+    'mmlape/lab/experiments/launchers.py': [
         ('GPUs: fewer are enough', 'if len(held) < count:', 'if not held:'),
         ('GPUs: a lock is kept if others are taken', '            slot.release()\n            return None',
          '            return None'),
@@ -671,7 +675,7 @@ BY_FILE = {
         ('local: GPUs of one process', 'len(devices) // processes if devices', 'len(devices) if devices'),
         ('GPUs: locks under their names', 'device.key)}.lock', 'device.name)}.lock'),
     ],
-    'mmlape/experiments/scheduler.py': [
+    'mmlape/lab/experiments/scheduler.py': [
         ('scheduler: a failed run has finished', '        self.failed.append(planned)\n        code =', '        self.finished.append(planned)\n        code ='),
         ('scheduler: the last of the plan first', 'planned = self.waiting.pop(0)', 'planned = self.waiting.pop()'),
         ('scheduler: a lock is kept for what others started',
@@ -694,7 +698,7 @@ BY_FILE = {
         ('scheduler: abandoned elsewhere has failed', "            elif run.state in ENDED:\n                self.failed", "            elif run.state == 'broken':\n                self.failed"),
         ('scheduler: failed elsewhere starts again', "            elif run.state in ENDED:\n                self.failed.append(planned)\n                self.log(f'{planned.label}: {run.state} elsewhere: {run.reason}')\n", ''),
     ],
-    'mmlape/experiments/study.py': [
+    'mmlape/lab/experiments/study.py': [
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
          'for arm in self.arms for seed in self.seeds'),
         ('study: a finished run is resumed', "{'finished': 'skip', 'missing': 'start'}", "{'missing': 'start'}"),
@@ -708,7 +712,7 @@ BY_FILE = {
         ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
          'arm.name.startswith(pattern) for pattern in patterns'),
     ],
-    'mmlape/experiments/multi_seed.py': [
+    'mmlape/lab/experiments/multi_seed.py': [
         ('multi-seed: status 0 with runs missing', 'return 0 if all(complete) else 1',
          'return 0 if any(complete) else 1'),
         ('multi-seed: status 0 without runs', 'file=sys.stderr)\n        return False',
@@ -717,14 +721,14 @@ BY_FILE = {
         ('multi-seed: dry run: 1 only if all are refused', "return 1 if any(planned.action == 'refuse'", "return 1 if all(planned.action == 'refuse'"),
         ('multi-seed: unfinished runs are told as finished', 'for run in read_seeds(folder) if run.finished]', 'for run in read_seeds(folder)]'),
     ],
-    'mmlape/experiments/status.py': [
+    'mmlape/lab/experiments/status.py': [
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
         ('status: images of one process', 'images[0] * images[1] / seconds', 'images[1] / seconds'),
         ('status: best for last', "metric = (names[0], run.last['metrics'][names[0]], run.last['step'])",
          "metric = (names[0], run.best['metrics'][names[0]], run.best['step'])"),
         ('status: jobs that ended are queued', "return None if job is None or job.get('ended') else job", 'return job'),
     ],
-    'mmlape/engine/plan.py': [
+    'mmlape/lab/engine/plan.py': [
         ('batch: without accumulation', 'return self.world_size * self.images_per_process * self.accumulation',
          'return self.world_size * self.images_per_process'),
         ('batch: accumulation replaces that of the recipe',
@@ -737,11 +741,11 @@ BY_FILE = {
         ('batch: remainders are dropped', 'if base % batch.total:', 'if base < batch.total:'),
         ('plan: the seed of the config wins', "randomness.get('seed') if seed is None else seed", "seed if randomness.get('seed') is None else randomness['seed']"),
     ],
-    'mmlape/engine/trackers.py': [
+    'mmlape/lab/engine/trackers.py': [
         ('trackers: runs of all arms have one name', "f'{arm}/{work_dir.name}'", 'work_dir.name'),
         ('trackers: a missing package is found later', 'find_spec(name) is None', "find_spec('os') is None"),
     ],
-    'mmlape/engine/schedule.py': [
+    'mmlape/lab/engine/schedule.py': [
         ('schedule: evaluations stay', "loop.val_interval = loop.get('val_interval', 1000) * factor", 'pass'),
         ('schedule: checkpoints stay', 'checkpoint[name] *= factor', 'pass'),
         ('schedule: epochs are stretched', "if not scheduler.get('by_epoch', True):\n            _stretch",
@@ -751,13 +755,13 @@ BY_FILE = {
         ('schedule: averages stay', "hook['interval'] = hook.get('interval', 1) * factor", 'pass'),
         ('schedule: begin equal to end', 'begin < min(ends):', 'begin <= min(ends):'),
     ],
-    'mmlape/engine/effects.py': [
+    'mmlape/lab/engine/effects.py': [
         ('effects: schedulers by default', "scheduler.get('by_epoch', True)", "scheduler.get('by_epoch', False)"),
         ('effects: a metric twice', 'names.count(name) > 1', 'names.count(name) > 9'),
         ('effects: averages behind the run', 'if end and begin > end:', 'if end and begin > end + 1:'),
         ('effects: any metric is one', '    if metric in names:\n        return\n', '    return\n'),
     ],
-    'mmlape/engine/runner.py': [
+    'mmlape/lab/engine/runner.py': [
         ('seeds: a sampler without one', "**{**kwargs, 'diff_rank_seed': False}", '**kwargs'),
         ('a model built early: other random numbers follow', 'set_random_states(self.initial.states)', 'pass'),
         ('rates: scaled the other way', "self.plan.batch.total / auto_scale_lr['base_batch_size']",
@@ -770,7 +774,7 @@ BY_FILE = {
          'load_model(self.bare_model, self._load_from, resize=False'),
         ('weights: load_strict is off', "self.cfg.get('load_strict', True)", "self.cfg.get('load_strict', False)"),
     ],
-    'mmlape/engine/seeding.py': [
+    'mmlape/lab/engine/seeding.py': [
         ('seeds: positions of a process', 'number * self.world_size + self.rank', 'number'),
         ('seeds: without the epoch', 'derive_seed(self.seed, self.epoch, position)',
          'derive_seed(self.seed, 0, position)'),
@@ -784,7 +788,7 @@ BY_FILE = {
         ('seeds: a resumed stream forgets its epoch', 'self.epoch = self.dataloader.batch_sampler.skip(count)', 'self.dataloader.batch_sampler.skip(count)'),
         ('seeds: the last batch is dropped by default', "dataloader.get('drop_last', False)", "dataloader.get('drop_last', True)"),
     ],
-    'mmlape/engine/hooks/run.py': [
+    'mmlape/lab/engine/hooks/run.py': [
         ('stops: a resumed run forgets the validations', 'isinstance(hook, EarlyStoppingHook):\n                continue', 'False:\n                continue'),
         ('stops: the last iteration is one', 'if stopped and runner.iter < runner.max_iters:', 'if stopped:'),
         ('seeds: the same in every iteration', 'derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM)',
@@ -809,14 +813,14 @@ BY_FILE = {
         ('record: pace of all iterations', 'max(done - self.first, 1)', 'max(done, 1)'),
         ('record: due after val_begin', 'now >= loop.val_begin', 'now > loop.val_begin'),
     ],
-    'mmlape/engine/trainer.py': [
+    'mmlape/lab/engine/trainer.py': [
         ('record: costs are forgotten at a resume', "cost=previous.get('cost')", 'cost=None'),
         ('record: software changes are forgotten', "*(previous.get('software_changes') or []), *start.software_changes",
          '*start.software_changes'),
         ('record: evaluations are forgotten', 'record.rewind(start.previous, start.evaluations, start.iteration)',
          'pass'),
     ],
-    'mmlape/engine/hooks/checkpoint.py': [
+    'mmlape/lab/engine/hooks/checkpoint.py': [
         ('checkpoints: those of the part before stay',
          "            runner.message_hub.update_info('keep_ckpt_ids', kept)\n", ''),
         ('checkpoints: one more is kept', 'stale, kept = kept[:-limit], kept[-limit:]',
@@ -827,20 +831,20 @@ BY_FILE = {
         ('checkpoints: space: replaced one not counted', 'self.max_keep_ckpts + 1 - len', 'self.max_keep_ckpts - len'),
         ('checkpoints: space: averages not counted', "size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)", 'size *= 1'),
     ],
-    'mmlape/engine/hooks/evaluation.py': [
+    'mmlape/lab/engine/hooks/evaluation.py': [
         ('second evaluation: weights that are not averaged', "weights are put back\n    priority = 'HIGHEST'", "weights are put back\n    priority = 'LOW'"),
         ('second evaluation: after every validation', 'if last and metrics is not None:', 'if metrics is not None:'),
         ('second evaluation: while training', '        runner.model.eval()\n', '        runner.model.train()\n'),
         ('second evaluation: the given pipeline', '                step.update(arguments)\n',
          '                pass\n'),
     ],
-    'mmlape/evaluation/saved.py': [
+    'mmlape/lab/evaluation/saved.py': [
         ('predictions: category_id is label + 1', 'category_ids[label]', 'label + 1'),
         ('predictions: corners for sides', 'right - left, bottom - top)]', 'right, bottom)]'),
         ('predictions: masks transposed', "counts = mask['counts']",
          "mask = dict(mask, size=mask['size'][::-1])\n            counts = mask['counts']"),
     ],
-    'mmlape/engine/hooks/gradient_norm.py': [
+    'mmlape/lab/engine/hooks/gradient_norm.py': [
         ('norms: mean of squares', 'index_add_(0, index, squares)', 'index_add_(0, index, squares / len(squares))'),
         ('norms: scaled', '.sqrt() / scale).tolist()', '.sqrt()).tolist()'),
         ('norms: sum of norms', 'sums.sum()[None])).sqrt()', 'sums.sqrt().sum().square()[None])).sqrt()'),
@@ -861,14 +865,14 @@ BY_FILE = {
          'sum(rule.factor for rule in rules.rates)'),
         ('decay: norms before positions', 'dict(position=is_position, norm=is_norm, bias=is_bias)', 'dict(norm=is_norm, bias=is_bias, position=is_position)'),
     ],
-    'mmlape/engine/optim.py': [
+    'mmlape/lab/engine/optim.py': [
         ('a model built early: not by the seed', 'with quiet_logger(), isolated(seed):', 'with quiet_logger():'),
         ('precision: fp16 for bf16', 'autocast(dtype=torch.bfloat16)', 'autocast(dtype=torch.float16)'),
         ('groups: smallest first', '(group.lr is None, -group.count)', '(group.lr is None, group.count)'),
         ('groups: tensors for values', 'group.count += parameter.numel()', 'group.count += 1'),
         ('precision: a constant loss scale', "loss_scale='dynamic'", 'loss_scale=512.0'),
     ],
-    'mmlape/analysis/cost.py': [
+    'mmlape/lab/analysis/cost.py': [
         ('FLOPs: two a multiply-add', 'return self.get_total_flops() // 2 + self.samples',
          'return self.get_total_flops() + self.samples'),
         ('FLOPs: one product of attention', 'key[2] * (dims + value[3])', 'key[2] * dims'),
@@ -889,7 +893,7 @@ BY_FILE = {
         ('costs: fastest step', 'statistics.median(values)', 'min(values)'),
         ('costs: the step that is not timed', '            if number:\n', '            if True:\n'),
     ],
-    'mmlape/analysis/gradient_norms.py': [
+    'mmlape/lab/analysis/gradient_norms.py': [
         ('norm figures: one iteration more', 'if step > max(norms) - last]', 'if step >= max(norms) - last]'),
         ('norm figures: the first iterations', 'if step > max(norms) - last]', 'if step <= last]'),
         ('norm figures: n for n - 1', 'values.std(0, ddof=1)', 'values.std(0)'),
@@ -918,7 +922,7 @@ BY_FILE = {
         ('sizes: rounded down', 'max(1, round(value * factor))', 'max(1, int(value * factor))'),
         ('sizes: of another checkpoint', 'stamp.read_text() == wanted', 'True'),
     ],
-    'mmlape/analysis/position.py': [
+    'mmlape/pe_figures/position.py': [
         ('maps: dot products', 'unit = F.normalize(pe.detach().double(), dim=1)', 'unit = pe.detach().double()'),
         ('maps: in float32', 'pe.detach().double()', 'pe.detach()'),
         ('maps: beside and above exchanged',
@@ -935,7 +939,7 @@ BY_FILE = {
         ('maps: shares of the wrong side', 'tuple(at * side // first for at, side, first in zip(token, own, grid))',
          'tuple(at * side // first for at, side, first in zip(token, own, grid[::-1]))'),
     ],
-    'mmlape/analysis/bias_maps.py': [
+    'mmlape/pe_figures/bias_maps.py': [
         ('bias maps: the sum over heads', 'term.double().mean((0, 1))', 'term.double().mean(0).sum(0)'),
         ('bias maps: the class token is a patch', '[first:, first:]', '[: -first or None, : -first or None]'),
         ('bias maps: images by (columns, rows)', '.resize((columns, rows), Image', '.resize((rows, columns), Image'),
@@ -946,7 +950,7 @@ BY_FILE = {
     'examples/irpe_buckets.py': [
         ('bucket maps: columns first', 'place = cell[0] * grid[1] + cell[1]', 'place = cell[1] * grid[0] + cell[0]'),
     ],
-    'mmlape/analysis/drawing.py': [
+    'mmlape/lab/analysis/drawing.py': [
         ('drawings: sides are rounded down', '(round(width * factor), round(height * factor))', '(int(width * factor), int(height * factor))'),
         ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
         ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
@@ -954,7 +958,7 @@ BY_FILE = {
         ('drawings: classes between two classes', "large.shape[1::-1], interpolation='nearest')", "large.shape[1::-1], interpolation='bilinear')"),
         ('drawings: label 256 is label 0', '.astype(np.uint16)', '.astype(np.uint8)'),
     ],
-    'mmlape/analysis/inference.py': [
+    'mmlape/lab/analysis/inference.py': [
         ('inference: classes of the config', 'return list(names)\n\n\ndef _class_names',
          'return None\n\n\ndef _class_names'),
         ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
@@ -1003,7 +1007,7 @@ BY_FILE = {
         ('inspect: buffers are parameters', 'if not name.endswith(NOT_PARAMETERS))', ')'),
         ('inspect: parameters of the file twice', '{_count(weights.tensors):,} in the', '{_count(tensors):,} in the'),
     ],
-    'mmlape/checkpoint/reading.py': [
+    'mmlape/weights/reading.py': [
         ('npz: bfloat16 as integers', 'torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)',
          'torch.from_numpy(array.view(np.int16))'),
         ('reader: any number of tensors', 'if len(tensors) > MAX_TENSORS or', 'if'),
@@ -1044,23 +1048,23 @@ BY_FILE = {
          '            report.dropped.append(name)'),
         ('loading: fresh ones are loaded', 'if name not in report.dropped}', 'if True}'),
     ],
-    'mmlape/checkpoint/download.py': [
+    'mmlape/weights/download.py': [
         ('download: the hash is not checked', 'str(target), named and named[1],', 'str(target), None,'),
     ],
-    'mmlape/experiments/report/figures.py': [
+    'mmlape/lab/experiments/report/figures.py': [
         ('report: the largest gains only', '*comparisons[-_MAX_CLASSES:]]', '*comparisons[_MAX_CLASSES : 2 * _MAX_CLASSES]]'),
     ],
-    'mmlape/experiments/report/latex.py': [
+    'mmlape/lab/experiments/report/latex.py': [
         ('report: one dataset for all papers', 'quotation.dataset for quotation in quoted', "'ADE20K' for quotation in quoted"),
         ('report: parameters in MiB', "f'{count / 1e6:.0f}M' if", "f'{count / 2**20:.0f}M' if"),
         ('report: p without Holm', 'escape(probability(difference.holm))', 'escape(probability(difference.p))'),
     ],
-    'mmlape/experiments/report/writing.py': [
+    'mmlape/lab/experiments/report/writing.py': [
         ('report: n of arm and baseline exchanged', "'n_arm', 'n_baseline'", "'n_baseline', 'n_arm'"),
         ('report: costs of counted runs only', 'run.cost for run in result.arm.runs}', 'run.cost for run in result.counted}'),
         ('report: metrics of runs that do not count', "for run in arm.runs if run.counts for name in run.last['metrics']", "for run in arm.runs if run.last for name in run.last['metrics']"),
     ],
-    'mmlape/runs/locks.py': [
+    'mmlape/lab/runs/locks.py': [
         ('locks: readers exclude each other', 'LockFlags.SHARED | LockFlags.NON_BLOCKING', 'LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING'),
         ('locks: who is refused erases the holder', 'os.O_RDWR | os.O_CREAT', 'os.O_RDWR | os.O_CREAT | os.O_TRUNC'),
         ('locks: the end of a longer holder stays', '    os.ftruncate(descriptor, 0)\n', ''),
@@ -1069,7 +1073,7 @@ BY_FILE = {
     'mmlape/projects/lit/features.py': [
         ('features: features of another precision', '            precision(cfg),\n', ''),
     ],
-    'mmlape/engine/tta.py': [
+    'mmlape/lab/engine/tta.py': [
         ('TTA: windows by the longer side', 'window / min(scale)', 'window / max(scale)'),
         ('TTA: sizes rounded down', 'tuple(round(side * factor)', 'tuple(int(side * factor)'),
     ],
@@ -1079,26 +1083,26 @@ BY_FILE = {
     'mmlape/projects/lit/shards.py': [
         ('captions: key up to the last point', "base.partition('.')", "base.rpartition('.')"),
     ],
-    'mmlape/datasets/images.py': [
+    'mmlape/lab/datasets/images.py': [
         ('orientation: sides stay by tag 5', 'if tag >= 5', 'if tag > 5'),
         ('orientation: the tag of a label map', 'fits_stored = known.tag == tag or', 'fits_stored ='),
         ('images: a format that OpenCV does not turn', 'np.array_equal(stored, pixels)', 'False'),
     ],
-    'mmlape/datasets/label_maps.py': [
+    'mmlape/lab/datasets/label_maps.py': [
         ('labels: one more than the classes passes', '(labels < self.first + self.num_classes)',
          '(labels <= self.first + self.num_classes)'),
         ('labels: JPEG 2000', "(JPEG_2000, 'JPEG 2000')", "((b'?',), '')"),
         ('labels: only 255 is ignored', 'valid |= labels == label', 'valid |= labels == 255'),
     ],
-    'mmlape/datasets/folders.py': [
+    'mmlape/lab/datasets/folders.py': [
         ('folders: hidden files', "entry.name.startswith('.') or not (", 'not ('),
     ],
-    'mmlape/datasets/formats/segmentation.py': [
+    'mmlape/lab/datasets/formats/segmentation.py': [
         ('checks: training ignores 255 only', 'ignore_index=ids.ignore_index', 'ignore_index=255'),
         ('label maps: one class is enough to learn', 'min(2, len(wanted))', 'min(1, len(wanted))'),
         ('checks: label maps that a list leaves out', ' if not self.ann_file else []', ''),
     ],
-    'mmlape/datasets/formats/classification.py': [
+    'mmlape/lab/datasets/formats/classification.py': [
         ('lists: the first space', "name, _, label = line.strip().rpartition(' ')",
          "name, _, label = line.strip().partition(' ')"),
     ],
@@ -1112,7 +1116,7 @@ BY_FILE = {
         ('redaction: the user of a home stays', '_AT_HOME.sub(USER, _PERSON.sub(USER, text))', '_PERSON.sub(USER, text)'),
         ('redaction: keys of numbers', 'is_secret_number = word == SECRET and', 'is_secret_number = False and'),
     ],
-    'mmlape/checkpoint/gate.py': [
+    'mmlape/weights/gate.py': [
         ('gate: any scope is imported', 'if own not in SCOPES:', 'if own in SPECIAL:'),
         ('gate: any word', 'if value and not pattern.fullmatch(value):', 'if value and not pattern.match(value):'),
         ('gate: models of any size', 'if min(parts, values) < 0 and', 'if max(parts, values) < 0 and'),
@@ -1120,124 +1124,124 @@ BY_FILE = {
         ('gate: pipelines are data', "paths and not key.endswith('pipeline')", 'paths'),
         ('gate: kinds are models', 'kinds = KINDS.get(above)', "kinds = KINDS['pe_type']"),
     ],
-    'mmlape/checkpoint/plain_config.py': [
+    'mmlape/weights/plain_config.py': [
         ('plain: two names are assigned', ' and len(node.targets) == 1', ''),
         ('plain: a base is read', "if name == '_base_':", "if name == '_bases_':"),
     ],
-    'mmlape/engine/pulled.py': [
+    'mmlape/lab/engine/pulled.py': [
         ('pull: a type that is no text', "elif name == 'type' and not isinstance(value, str):", "elif name == 'types':"),
         ('pull: any key', 'not isinstance(name, str) or not _KEY.fullmatch(name)', 'not isinstance(name, str)'),
         ('pull: texts of any place', 'text not in known.get(place, ())', 'text not in sum(known.values(), [])'),
         ('pull: texts in lists', 'yield from iter_texts(entry, parent, key)', 'yield from ()'),
         ('pull: its own paths', 'if key not in OWN_KEYS}', 'if key not in OWN_KEYS[1:]}'),
     ],
-    'mmlape/runs/paper_model.py': [
+    'mmlape/lab/runs/paper_model.py': [
         ('paper: a star for every checkpoint', "elif joining.startswith('lape'):", "elif joining != 'default':"),
     ],
-    'mmlape/engine/config.py': [
+    'mmlape/lab/engine/config.py': [
         ('config: the environment stays changed', '            if value is None:\n                del os.environ[name]\n', '            if value is None:\n                continue\n'),
     ],
-    'mmlape/datasets/checks.py': [
+    'mmlape/lab/datasets/checks.py': [
         ('duplicates: the last is the first', 'first = dict(reversed(entries))', 'first = dict(entries)'),
         ('duplicates: all trained on if one is', 'len(pairs) == self._counts[split]', 'len(pairs) >= 1'),
     ],
     'mmlape/checkpoint/key_maps.py': [
         ('keys: every pattern counts', '            if count:\n                break\n', ''),
     ],
-    'mmlape/analysis/dataset_page.py': [
+    'mmlape/lab/analysis/dataset_page.py': [
         ('page: the least frequent first', 'for label in labels), reverse=True)', 'for label in labels))'),
         ('page: red and blue exchanged', 'if is_bgr else image', 'if not is_bgr else image'),
     ],
-    'mmlape/engine/config_values.py': [
+    'mmlape/lab/engine/config_values.py': [
         ('values: the file of the deepest base loses', 'is_equal = key in sources and sources[key][0] == value', 'is_equal = key in sources'),
         ('values: a base with an equal value is named', ' and not _assigns(assigned, key.split(\'.\'))', ''),
     ],
-    'mmlape/experiments/report/tables.py': [
+    'mmlape/lab/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
     'mmlape/export/backbone.py': [
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
     ],
-    'mmlape/export/writing.py': [
+    'mmlape/lab/export/writing.py': [
         ('export: notes are not written', '    onnx.save(graph, path)\n', ''),
     ],
-    'mmlape/engine/graphs/base.py': [
+    'mmlape/lab/engine/graphs/base.py': [
         ('export: undefined differences do not count', 'largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf', 'largest = max(largest, float(apart))'),
     ],
-    'mmlape/engine/graphs/operators.py': [
+    'mmlape/lab/engine/graphs/operators.py': [
         ('graph: places in another group', 'op.Add(op.Mul(group, limit), place)', 'place'),
         ('graph: samples outside count', 'yield op.Mul(weight, inside), ', 'yield weight, '),
         ('graph: maps share their rows', 'op.Add(op.Mul(row, op.Constant(value_int=columns)), first)', 'op.Mul(row, op.Constant(value_int=columns))'),
     ],
-    'mmlape/engine/graphs/detector.py': [
+    'mmlape/lab/engine/graphs/detector.py': [
         ('objects: clamped to (height, width)', 'new_tensor((width, height, width, height))', 'new_tensor((height, width, height, width))'),
         ('objects: scaled by (height, width)', 'new_tensor(sample.scale_factor).repeat(2)', 'new_tensor(sample.scale_factor[::-1]).repeat(2)'),
         ('objects: NaN of theirs is near', 'for values in (*ours, *theirs)', 'for values in ours'),
         ('objects: masks at the size of the graph', 'shape = tuple(sample.ori_shape[:2])', 'shape = tuple(sample.ori_shape[1::-1])'),
         ('objects: a tenth may differ', '[: -1 - len(apart) // 20]', '[: -1 - len(apart)]'),
     ],
-    'mmlape/engine/graphs/session.py': [
+    'mmlape/lab/engine/graphs/session.py': [
         ('session: padded at the wrong side', '(0, right, 0, below)', '(right, 0, below, 0)'),
         ('session: the other side is too long', 'self.size[1] - width, self.size[0] - height', 'self.size[0] - height, self.size[1] - width'),
         ('session: graphs inside run', 'if any(one.type in', 'if not any(one.type in'),
         ('session: NaN passes', 'not np.isfinite(value).all()', 'np.isnan(value).all()'),
         ('session: one label too many', '<= value.max() < most', '<= value.max() <= most'),
     ],
-    'mmlape/export/model.py': [
+    'mmlape/lab/export/model.py': [
         ('export: the size is width and height', 'else tuple(size)', 'else tuple(size)[::-1]'),
         ('export: a window of whole images', "test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else None", "test_cfg.get('crop_size')"),
     ],
-    'mmlape/analysis/images.py': [
+    'mmlape/lab/analysis/images.py': [
         ('images: suffixes in small letters only', 'path.suffix.lower() in SUFFIXES', 'path.suffix in SUFFIXES'),
         ('images: not turned', 'turned = ImageOps.exif_transpose(image)', 'turned = image.copy()'),
         ('images: the lower bits', '(image >> 8)', '(image & 255)'),
         ('images: CMYK is rounded', '* black >> 8', '* black // 255'),
         ('images: a file is BGR', "['img'][..., ::-1]", "['img']"),
     ],
-    'mmlape/analysis/prediction.py': [
+    'mmlape/lab/analysis/prediction.py': [
         ('predictions: at the threshold is below', 'kept = self.scores >= score', 'kept = self.scores > score'),
         ('predictions: the oldest best checkpoint', 'found = best[-1:]', 'found = best[:1]'),
         ('predictions: the least certain first', 'np.argsort(-found.scores', 'np.argsort(found.scores'),
         ('predictions: shares of the classes', 'counts / counts.sum()', 'counts / len(counts)'),
     ],
-    'mmlape/analysis/predicted_files.py': [
+    'mmlape/lab/analysis/predicted_files.py': [
         ('predicted files: the area of boxes', 'area = _pixels(', 'area = area or _pixels('),
         ('predicted files: the area is a sum', "row['bbox'][2] * row['bbox'][3]", "row['bbox'][2] + row['bbox'][3]"),
         ('predicted files: long names are not taken', '[*short.values(), *long.values()]', 'short.values()'),
         ('predicted files: case tells names apart', 'str(file).casefold() for file', 'str(file) for file'),
         ('predicted files: images from 0', 'len(self.images) + 1', 'len(self.images)'),
     ],
-    'mmlape/engine/smoke.py': [
+    'mmlape/lab/engine/smoke.py': [
         ('smoke: the disk of one checkpoint', "disk_mib=facts['checkpoints'] * saved / MIB", 'disk_mib=saved / MIB'),
         ('smoke: no validations', "seconds += facts['validations']", "seconds += 0 * facts['validations']"),
     ],
-    'mmlape/analysis/confusion.py': [
+    'mmlape/lab/analysis/confusion.py': [
         ('page: predicted by true', 'truth[valid].long() * size + predicted[valid]', 'predicted[valid] * size + truth[valid].long()'),
         ('page: a box of another class finds an object', '~right.any(0)', '~at.any(0)'),
         ('page: two boxes at an object are both right', 'float(taken.sum())', 'float(right.any(1).sum())'),
     ],
-    'mmlape/analysis/schedule.py': [
+    'mmlape/lab/analysis/schedule.py': [
         ('schedule: a batch that is dropped counts', "if loader.get('drop_last'):", 'if False:'),
         ('schedule: an epoch ends a step late', '(step + 1) % per_epoch', 'step % per_epoch'),
         ('schedule: values behind the step', "            values[:, step] = group['lr'], group['weight_decay']\n", ''),
     ],
-    'mmlape/engine/distributed/sharding.py': [
+    'mmlape/lab/engine/distributed/sharding.py': [
         ('FSDP: later checkpoints have the first weights', "            vars(part).pop('state_dict', None)\n", '            pass\n'),
         ('FSDP: statistics of process 0', '        average_statistics(self.module)\n', ''),
         ('FSDP: hooks of a scope average shards', "if name.endswith(('EMAHook', 'MeanTeacherHook'))", "if name in ('EMAHook', 'MeanTeacherHook')"),
     ],
-    'mmlape/engine/distributed/processes.py': [
+    'mmlape/lab/engine/distributed/processes.py': [
         ('processes: nobody raises the error', 'any(failed[: get_rank()])', 'any(failed[: get_rank() + 1])'),
         ('processes: all on the first GPU of a task that sees all', "'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1", "'SLURM_GPUS_PER_TASK' in env"),
         ('processes: a stop counts if all have it', 'total.item() > 0', 'total.item() >= get_world_size()'),
         ('processes: steps of a job share a port', '(job + 7919 * step) % 12000', 'job % 12000'),
     ],
-    'mmlape/experiments/demo.py': [
+    'mmlape/lab/experiments/demo.py': [
         ('demo: what was done before is done again', 'self.progress.finish(cost * (1 - before))', 'self.progress.finish(cost)'),
         ('demo: starts from the oldest checkpoint', 'checkpoints(seed_folder(self._folder(name), FIRST_SEED))[0]', 'checkpoints(seed_folder(self._folder(name), FIRST_SEED))[-1]'),
         ('demo: half of the data is enough', "if (self.data / 'coco').is_dir():", 'if self.data.is_dir():'),
     ],
-    'mmlape/experiments/report/document.py': [
+    'mmlape/lab/experiments/report/document.py': [
         ('report: settings from arm to baseline', 'for result in (other, arm)]', 'for result in (arm, other)]'),
         ('report: one file for all classes', "folder / f'classes-{number}.svg'", "folder / 'classes.svg'"),
         ("report: the best evaluation's tests of the last", "about = Part('text', tests(report, which))", "about = Part('text', tests(report, 'last'))"),

@@ -102,7 +102,7 @@ OWN_TESTS = {
     'mmlape/models/vit/transformers_layouts.py': OF_TRANSFORMERS,
     'mmlape/models/base/transformers_files.py': OF_TRANSFORMERS,
     'mmlape/checkpoint/channels.py': OF_WRAPPERS,
-    'mmlape/checkpoint/wrapping.py': OF_WRAPPERS,
+    'mmlape/weights/wrapping.py': OF_WRAPPERS,
     'mmlape/models/vit/pyramid.py': OF_BEIT,
     'mmlape/models/position/beit.py': OF_BEIT,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
@@ -918,7 +918,7 @@ BY_FILE = {
         ('channels: copies unscaled', '(repeated * (have / channels))', 'repeated'),
         ('channels: the norm stays before the map', '    _fold_norm(out, name, own)\n', '    pass\n'),
     ],
-    'mmlape/checkpoint/wrapping.py': [
+    'mmlape/weights/wrapping.py': [
         ('wrappers: modules stay unwrapped', 'parent._modules[name] = child', 'pass'),
         ('wrappers: an average has its counter', 'if name not in COUNTERS', ''),
     ],
@@ -1081,7 +1081,7 @@ BY_FILE = {
         ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
         ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
-    'mmlape/analysis/cost.py': [
+    'mmlape/lab/analysis/cost.py': [
         ('cost: as many keys as queries', 'queries * key[2]', 'queries * queries'),
         ('cost: values as wide as keys', '(dims + value[3])', '(2 * dims)'),
         ('cost: attention not counted', '{cpu_attention: _attention_flops}', '{}'),
@@ -1145,7 +1145,7 @@ BY_FILE = {
         ('initial: stem narrower by what is cut off', ' / CUT_AT_TWO', ''),
         ("initial: Xavier's for torch's", 'part.reset_parameters()', 'nn.init.xavier_uniform_(part.weight)'),
     ],
-    'mmlape/engine/schedule.py': [
+    'mmlape/lab/engine/schedule.py': [
         ('timm: the cosine begins after the warm-up', 'warmup if warmup_prefix else 0', 'warmup'),
         ('timm: the cosine begins with the warm-up', 'warmup if warmup_prefix else 0', '0'),
         ('timm: the warm-up ends a step early', 'self.last_step / self.warmup', 'self.last_step / (self.warmup - 1)'),
@@ -1161,7 +1161,7 @@ BY_FILE = {
         ('big_vision: class token decays', 'cls_token=dict(decay_mult=0.0)', ''),
         ('big_vision: cosine from the start', 'by_epoch=False, begin=warmup_iters)', 'by_epoch=False, begin=0)'),
     ],
-    'mmlape/experiments/report/tables.py': [
+    'mmlape/lab/experiments/report/tables.py': [
         ('seeds: the unpaired test on pairs', 'paired=paired)', 'paired=False)'),
         ("seeds: the arms' spread for that of the pairs", 'compared.paired, of_differences(*arms)',
          'compared.paired, pooled([list(values.values()) for values in arms])'),

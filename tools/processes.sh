@@ -40,6 +40,6 @@ launch() {
         ((NNODES == 1)) || echo "machine ${NODE_RANK:-0} of $NNODES: waiting for the others at" \
             "$MASTER_ADDR:$PORT, up to $wait s (RDZV_TIMEOUT)"
     fi
-    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m mmlape.engine.distributed.launch \
+    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m mmlape.lab.engine.distributed.launch \
         "${meeting[@]}" --nproc_per_node "$processes" "$tools/$tool" "$@" --launcher pytorch
 }

@@ -27,7 +27,7 @@ def checks(options: Options) -> list[Check]:
 
 
 def _loading(options: Options, name: str) -> Found:
-    from mmlape.engine.config import load_config
+    from mmlape.lab.engine.config import load_config
 
     count = 16 if options.quick else 64
     root = Path(options.scratch) / name

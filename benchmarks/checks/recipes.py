@@ -39,7 +39,7 @@ def checks(options: Options) -> list[Check]:
 
 
 def _cost(options: Options, name: str, config: str, arm: str) -> Found:
-    from mmlape.engine.config import load_config
+    from mmlape.lab.engine.config import load_config
 
     cfg = load_config(f'mmlape::{config}')
     batch, size = cfg.train_dataloader.batch_size, 64 if options.quick else SIZES[name]
@@ -68,7 +68,7 @@ def _cost(options: Options, name: str, config: str, arm: str) -> Found:
 
 
 def _step(options: Options, config: str, arm: str, settings: Settings, size: int) -> Callable[[], object]:
-    from mmlape.engine.optim import BFloat16OptimWrapper
+    from mmlape.lab.engine.optim import BFloat16OptimWrapper
 
     model, batch, wrapper = complete_model(config, arm, settings, size)
     model.train()

@@ -18,8 +18,8 @@ import torch
 
 from benchmarks.checks import Check, Found, Options
 from benchmarks.checks.training import RECIPES
-from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.files import read_json
+from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 CHANGES = ('model.backbone.init_cfg=None',)
 QUICK = ('--shorten', '0.02')

@@ -189,7 +189,7 @@ def _recipe_steps(config: str, size: int, device: str, dtype: str, count: int) -
     """Train the model of a recipe, and return the sums of its losses."""
     from mmengine.optim import AmpOptimWrapper
 
-    from mmlape.engine.optim import BFloat16OptimWrapper
+    from mmlape.lab.engine.optim import BFloat16OptimWrapper
 
     model, batch, wrapper = complete_model(config, 'lape', Settings(device, arch='mini', batch=2), size)
     without_dropout(model).train()

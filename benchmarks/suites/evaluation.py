@@ -43,7 +43,7 @@ def _sides(peer: str, package: str, metric: str, options: dict, samples: Callabl
 
         return prepare
 
-    return [Side(peer, build(f'{package}.evaluation')), Side('mmlape', build('mmlape.evaluation'))]
+    return [Side(peer, build(f'{package}.evaluation')), Side('mmlape', build('mmlape.lab.evaluation'))]
 
 
 def _coco(images: int, side: int) -> list[Side]:

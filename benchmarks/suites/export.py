@@ -40,9 +40,9 @@ def _comparison(config: str, size: int) -> Comparison:
 @cache
 def _exported(config: str):
     """Build the model as it is exported, with random weights."""
-    from mmlape.engine.config import load_config
-    from mmlape.engine.graphs import Input, exported_class
-    from mmlape.engine.optim import build_model
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.graphs import Input, exported_class
+    from mmlape.lab.engine.optim import build_model
 
     torch.manual_seed(0)
     cfg = load_config(f'mmlape::{config}')
@@ -66,8 +66,8 @@ def _torch(config: str, size: int) -> Callable[[], object]:
 
 
 def _graph(config: str, size: int) -> Callable[[], object]:
-    from mmlape.engine.graphs import Graph
-    from mmlape.export.writing import OPSET, export_graph
+    from mmlape.lab.engine.graphs import Graph
+    from mmlape.lab.export.writing import OPSET, export_graph
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'model.onnx'

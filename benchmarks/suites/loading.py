@@ -50,7 +50,7 @@ def _side(settings: Settings, config: str, workers: int, images: int) -> Callabl
         from mmengine.registry import init_default_scope
         from mmengine.runner import Runner
 
-        from mmlape.engine.config import load_config
+        from mmlape.lab.engine.config import load_config
 
         root = mini_data(settings) / CONFIGS[config]
         cfg = load_config(f'mmlape::{config}', [f'data_root={root}/', f'train_dataloader.num_workers={workers}'])

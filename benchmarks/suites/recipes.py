@@ -51,7 +51,7 @@ def _side(settings: Settings, name: str, side: str, factor: float, dtype: str) -
         import torch
         from mmengine.optim import build_optim_wrapper
 
-        from mmlape.engine.optim import build_model, quiet_logger
+        from mmlape.lab.engine.optim import build_model, quiet_logger
 
         torch.manual_seed(0)
         cfg = recipe(settings, name, side, factor)
@@ -74,8 +74,8 @@ def _side(settings: Settings, name: str, side: str, factor: float, dtype: str) -
 
 def recipe(settings: Settings, name: str, side: str, factor: float):
     """Return the config of a recipe over a backbone: a public one by its type, or ours, 'default' or 'LaPE'."""
-    from mmlape.datasets.sources import iter_heads, set_num_classes
-    from mmlape.engine.config import load_config
+    from mmlape.lab.datasets.sources import iter_heads, set_num_classes
+    from mmlape.lab.engine.config import load_config
 
     data, path, public = RECIPES[name]
     cfg = load_config(f'mmlape::{path}', [f'data_root={mini_data(settings) / data}/', 'model.backbone.init_cfg=None'])

@@ -18,7 +18,7 @@ COMMANDS = {
     'import torch': 'import torch',
     'import mmlape.models': 'import mmlape.models',
 }
-STACK = 'import timm, mmcv.ops, mmdet.apis, mmseg.apis, mmpretrain.apis, mmlape.engine.trainer'
+STACK = 'import timm, mmcv.ops, mmdet.apis, mmseg.apis, mmpretrain.apis, mmlape.lab.engine.trainer'
 TRAIN = """
 import os, shutil, tempfile
 from mmengine.runner import IterBasedTrainLoop

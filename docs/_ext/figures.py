@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import mmlape.models.position as positions
-from mmlape.datasets.mini import objects
+from mmlape.lab.datasets.mini import objects
 from mmlape.models.vit.model import VisionTransformer
 
 SIDE = 14

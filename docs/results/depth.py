@@ -15,9 +15,9 @@ from replication import Runs, Unfinished
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from mmlape.engine.hooks.pe_balance import TAG
-from mmlape.experiments.statistics import Difference, holm, welch
-from mmlape.runs.curves import log_files, read_scalars
+from mmlape.lab.experiments.statistics import Difference, holm, welch
+from mmlape.lab.runs.curves import log_files, read_scalars
+from mmlape.pe_figures.balance_hook import TAG
 from mmlape.tables import markdown_table, text_table
 
 SEEDS = {

@@ -18,9 +18,9 @@ import torch
 from mmengine.logging import MMLogger
 from torch import nn
 
-from mmlape.analysis.cost import model_cost
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
+from mmlape.lab.analysis.cost import model_cost
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
 
 SIDE = 224
 SIZES = ('tiny', 'small', 'base')

@@ -12,9 +12,9 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from mmlape.analysis.gradient_norms import LAST, read_norms
-from mmlape.experiments.statistics import Difference, holm, paired
-from mmlape.runs.run import Run, read_arms
+from mmlape.lab.analysis.gradient_norms import LAST, read_norms
+from mmlape.lab.experiments.statistics import Difference, holm, paired
+from mmlape.lab.runs.run import Run, read_arms
 from mmlape.tables import markdown_table, text_table
 
 METRIC = 'accuracy/top1'

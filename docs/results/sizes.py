@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mmlape.experiments.statistics import Difference, holm, welch
 from mmlape.files import read_json
+from mmlape.lab.experiments.statistics import Difference, holm, welch
 from mmlape.projects.size_sweep.sweep import interval
 from mmlape.tables import markdown_table, text_table
 

@@ -6,13 +6,13 @@ What this offers is imported on first use, so that the provenance of a file is k
 from importlib import import_module
 
 _LAZY = {
-    'LoadReport': 'load_report',
-    'load_backbone': 'loading',
-    'load_model': 'loading',
-    'load_weights': 'loading',
-    'read_checkpoint': 'reading',
-    'state_dict_of': 'reading',
-    'trust_checkpoints': 'reading',
+    'LoadReport': 'checkpoint.load_report',
+    'load_backbone': 'checkpoint.loading',
+    'load_model': 'checkpoint.loading',
+    'load_weights': 'checkpoint.loading',
+    'read_checkpoint': 'weights.reading',
+    'state_dict_of': 'weights.reading',
+    'trust_checkpoints': 'weights.reading',
 }
 __all__ = list(_LAZY)
 
@@ -20,7 +20,7 @@ __all__ = list(_LAZY)
 def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(f'{__name__}.{_LAZY[name]}'), name)
+    return getattr(import_module(f'mmlape.{_LAZY[name]}'), name)
 
 
 def __dir__() -> list[str]:

@@ -20,13 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmlape.checkpoint.download import local_path
 from mmlape.checkpoint.heads import Head, describe_heads, toolbox_file
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
-from mmlape.checkpoint.plain_config import read_plain, write_plain
-from mmlape.checkpoint.reading import (
+from mmlape.checkpoint.redaction import Redaction, hosts_in
+from mmlape.errors import CheckpointError
+from mmlape.files import atomic_path, read_json, write_text
+from mmlape.log import log
+from mmlape.weights.download import local_path
+from mmlape.weights.plain_config import read_plain, write_plain
+from mmlape.weights.reading import (
     AVERAGES,
     averages_only,
     not_finite,
@@ -34,10 +38,6 @@ from mmlape.checkpoint.reading import (
     require_finite,
     state_dict_of,
 )
-from mmlape.checkpoint.redaction import Redaction, hosts_in
-from mmlape.errors import CheckpointError
-from mmlape.files import atomic_path, read_json, write_text
-from mmlape.log import log
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 TOOLBOXES = ('mmdet', 'mmseg')

@@ -24,11 +24,11 @@ from mmlape.checkpoint.converting import (
     weights_to_publish,
     write_tensors,
 )
-from mmlape.checkpoint.download import TIMEOUT
 from mmlape.checkpoint.metadata import read_metadata
-from mmlape.checkpoint.plain_config import read_plain, write_plain
-from mmlape.checkpoint.reading import read_checkpoint
 from mmlape.errors import CheckpointError
+from mmlape.weights.download import TIMEOUT
+from mmlape.weights.plain_config import read_plain, write_plain
+from mmlape.weights.reading import read_checkpoint
 
 WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.py', 'README.md'
 TASKS = {

@@ -17,9 +17,9 @@ from mmlape.checkpoint.metadata import (
     read_metadata,
     stored_config,
 )
-from mmlape.checkpoint.reading import state_dict_of, weights_in
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
+from mmlape.weights.reading import state_dict_of, weights_in
 
 CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')
 OTHER_PARTS = (

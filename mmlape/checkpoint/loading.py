@@ -21,16 +21,16 @@ from mmlape.checkpoint.metadata import (
     parts_with_adapter,
     read_metadata,
 )
-from mmlape.checkpoint.reading import (
+from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.log import log
+from mmlape.weights.reading import (
     not_finite,
     read_checkpoint,
     require_finite,
     state_dict_of,
 )
-from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
-from mmlape.checkpoint.wrapping import unwrapped
-from mmlape.errors import CheckpointError, ConfigError
-from mmlape.log import log
+from mmlape.weights.wrapping import unwrapped
 
 __all__ = [
     'LoadOptions',

@@ -19,9 +19,9 @@ from typing import Any
 
 from torch import nn
 
-from mmlape.checkpoint.download import local_path
 from mmlape.errors import CheckpointError
 from mmlape.files import parse_json, require_limits
+from mmlape.weights.download import local_path
 
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""

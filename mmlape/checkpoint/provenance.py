@@ -33,7 +33,7 @@ def is_published(name: str, digest: str | None = None) -> bool:
 def provenance(path: str | Path) -> str | None:
     """Say whose pretraining a file is of; None if nothing in it tells."""
     from mmlape.checkpoint.converting import sha256  # here, as a report needs no torch
-    from mmlape.checkpoint.reading import read_checkpoint
+    from mmlape.weights.reading import read_checkpoint
 
     path = Path(path).expanduser()
     if is_published(path.name, sha256(path) if path.is_file() else None):

@@ -6,7 +6,7 @@ sample of this when it starts."""
 import argparse
 import sys
 
-from mmlape.engine.options import add_config, positive
+from mmlape.lab.engine.options import add_config, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 after errors, 130 after an interrupt."""
-    from mmlape.datasets.checks import full_check, print_report, write_report
-    from mmlape.engine.config import config_name, load_config
-    from mmlape.engine.optim import quiet_logger
+    from mmlape.lab.datasets.checks import full_check, print_report, write_report
+    from mmlape.lab.engine.config import config_name, load_config
+    from mmlape.lab.engine.optim import quiet_logger
     from mmlape.quiet import say
 
     cfg = load_config(args.config, args.cfg_options)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         write_report(report, config_name(cfg), args.json)
         print(f'wrote {args.json}')
     if args.browse and not report.interrupted:
-        from mmlape.analysis.dataset_page import write_page
+        from mmlape.lab.analysis.dataset_page import write_page
 
         print(f'wrote {write_page(cfg, args.browse, args.splits[0], args.num, report)}')
     if report.interrupted:

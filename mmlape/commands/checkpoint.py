@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from mmlape.engine.options import add_imports, add_trust, import_modules
+from mmlape.lab.engine.options import add_imports, add_trust, import_modules
 from mmlape.quiet import printable, say
 
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
         from mmlape.checkpoint.converting import inspect
         from mmlape.console import console
-        from mmlape.engine.released import released_configs
+        from mmlape.lab.engine.released import released_configs
 
         found = inspect(args.file, released_configs)
         to_load = found.pop('to load it')
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         print(f'pushed to {address}')
     elif args.action == 'pull':
         from mmlape.checkpoint.hub import CONFIG
-        from mmlape.engine.pulled import pull
+        from mmlape.lab.engine.pulled import pull
 
         files = pull(args.repository, args.folder, args.overwrite, args.config)
         print(f'wrote {", ".join(map(str, files))}')
@@ -116,9 +116,9 @@ def run(args: argparse.Namespace) -> int:
 def _confirm(repository: str, yes: bool, folder: Path, redacted: list[str]) -> bool:
     """Print what is to be published, and ask on a terminal whether it may be sent."""
     from mmlape.checkpoint.hub import CARD, CONFIG
-    from mmlape.checkpoint.plain_config import read_plain
-    from mmlape.engine.pulled import own_config
     from mmlape.errors import CheckpointError, MMLaPEError
+    from mmlape.lab.engine.pulled import own_config
+    from mmlape.weights.plain_config import read_plain
 
     print((folder / CARD).read_text(encoding='utf-8'))
     print(f'to be published as {repository}; the card is above, and has the config too:')

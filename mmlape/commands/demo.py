@@ -4,7 +4,7 @@ same command continues."""
 
 import argparse
 
-from mmlape.engine.options import positive
+from mmlape.lab.engine.options import positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     import warnings
 
     warnings.filterwarnings('ignore')
-    from mmlape.experiments.demo import Demo
+    from mmlape.lab.experiments.demo import Demo
 
     Demo(
         args.work_dir, args.data, args.num_seeds, args.shorten, functools.partial(print, flush=True)

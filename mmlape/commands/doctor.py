@@ -9,6 +9,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table and the fixes; return 1 if something is missing that this installation needs."""
-    from mmlape.environment.doctor import examine, show
+    from mmlape.lab.environment.doctor import examine, show
 
     return show(examine())

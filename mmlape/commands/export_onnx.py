@@ -3,7 +3,7 @@ segmentors, Mask R-CNN, Faster R-CNN and classifiers, or the backbone of any mod
 
 import argparse
 
-from mmlape.engine.options import add_config, add_size, add_trust, height_width
+from mmlape.lab.engine.options import add_config, add_size, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, and print how far the graph is from PyTorch."""
-    from mmlape.engine.config import load_config
-    from mmlape.export.model import export, image_size
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.export.model import export, image_size
 
     cfg = load_config(args.config, args.cfg_options)
     size = height_width(args.size, '--size') or image_size(cfg)

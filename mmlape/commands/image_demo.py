@@ -3,7 +3,7 @@ legend, or the class."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_trust
+from mmlape.lab.engine.options import add_config, add_trust
 from mmlape.quiet import say
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the drawings, and print what is in each image."""
-    from mmlape.analysis.inference import files_to_draw, predict_and_draw_each
+    from mmlape.lab.analysis.inference import files_to_draw, predict_and_draw_each
 
     files = files_to_draw(args.image, args.out)
     found = predict_and_draw_each(

@@ -3,7 +3,7 @@ mmlape.get_model('NAME', pretrained='FILE') builds one; timm's plain ViTs are ti
 
 import argparse
 
-from mmlape.engine.options import add_imports, import_modules
+from mmlape.lab.engine.options import add_imports, import_modules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

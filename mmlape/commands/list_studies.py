@@ -19,8 +19,8 @@ def run(args: argparse.Namespace) -> int:
     from fnmatch import fnmatchcase
 
     from mmlape.console import console
-    from mmlape.experiments.averages import DASH
-    from mmlape.studies.study_file import packaged_studies
+    from mmlape.lab.experiments.averages import DASH
+    from mmlape.lab.studies.study_file import packaged_studies
     from mmlape.tables import console_table, text_table
 
     studies = [study for study in packaged_studies() if fnmatchcase(study.name, args.pattern)]

@@ -6,7 +6,7 @@ the stamps of Debian's package tuxpaint-stamps-default. The same seed gives the 
 import argparse
 from typing import Any
 
-from mmlape.engine.options import add_size, height_width
+from mmlape.lab.engine.options import add_size, height_width
 
 OF_DIGITS = ('digits', 'vtab', 'crop', 'per_scene', 'digit_size', 'drawn_for')
 OF_OBJECTS = ('density', 'object_size')
@@ -14,9 +14,9 @@ OF_OBJECTS = ('density', 'object_size')
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; their defaults are those of `MiniOptions` and `ObjectOptions`."""
-    from mmlape.datasets.mini.make import MiniOptions
-    from mmlape.datasets.mini.objects import STAMPS, ObjectOptions
-    from mmlape.datasets.mini.writers import MASKS
+    from mmlape.lab.datasets.mini.make import MiniOptions
+    from mmlape.lab.datasets.mini.objects import STAMPS, ObjectOptions
+    from mmlape.lab.datasets.mini.writers import MASKS
 
     def add(target: Any, name: str, help: str, default: Any, **options: Any) -> None:
         shown = ' '.join(map(str, default)) if isinstance(default, tuple) else default
@@ -87,10 +87,10 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from mmlape.console import console
-    from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-    from mmlape.datasets.mini.objects import ObjectOptions
-    from mmlape.datasets.mini.writers import SceneOptions
     from mmlape.errors import ConfigError
+    from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
+    from mmlape.lab.datasets.mini.objects import ObjectOptions
+    from mmlape.lab.datasets.mini.writers import SceneOptions
     from mmlape.quiet import printable
 
     kind: type[SceneOptions] = ObjectOptions if args.stamps else MiniOptions

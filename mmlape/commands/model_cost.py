@@ -3,7 +3,7 @@ masks; norms, activations and post-processing are not counted. No checkpoint is 
 
 import argparse
 
-from mmlape.engine.options import CONFIG_HELP, add_cfg_options, add_size, height_width
+from mmlape.lab.engine.options import CONFIG_HELP, add_cfg_options, add_size, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,10 +20,10 @@ def run(args: argparse.Namespace) -> int:
     import logging
     import warnings
 
-    from mmlape.analysis.cost import input_shape, model_cost
     from mmlape.console import console
-    from mmlape.engine.config import config_name, load_config
-    from mmlape.engine.optim import build_model, quiet_logger
+    from mmlape.lab.analysis.cost import input_shape, model_cost
+    from mmlape.lab.engine.config import config_name, load_config
+    from mmlape.lab.engine.optim import build_model, quiet_logger
     from mmlape.tables import console_table, text_table
 
     shape = height_width(args.size, '--size')

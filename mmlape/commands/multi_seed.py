@@ -6,10 +6,10 @@ arm."""
 import argparse
 from typing import TYPE_CHECKING
 
-from mmlape.engine.options import seed
+from mmlape.lab.engine.options import seed
 
 if TYPE_CHECKING:
-    from mmlape.experiments.launchers import Launcher
+    from mmlape.lab.experiments.launchers import Launcher
 
 SEEDS = (121, 122, 123, 124, 125)
 """LaPE's."""
@@ -127,8 +127,8 @@ def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
 def make_launcher(args: argparse.Namespace) -> 'Launcher':
     """Build the launcher that the options of `add_running` describe, or raise ConfigError."""
     from mmlape.errors import ConfigError
-    from mmlape.experiments.launchers import LocalLauncher
-    from mmlape.experiments.slurm import SlurmLauncher
+    from mmlape.lab.experiments.launchers import LocalLauncher
+    from mmlape.lab.experiments.slurm import SlurmLauncher
 
     if args.parallel is not None and args.parallel < 1:
         raise ConfigError(f'--parallel {args.parallel}: at least one')
@@ -154,8 +154,8 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from mmlape.errors import ConfigError
-    from mmlape.experiments.multi_seed import average_arms, run_study, show_arms
-    from mmlape.experiments.study import Study, choose, on_fractions, read_arms
+    from mmlape.lab.experiments.multi_seed import average_arms, run_study, show_arms
+    from mmlape.lab.experiments.study import Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arms, seeds, work_dir = read_arms(args.config, args.cfg_options, args.arm)

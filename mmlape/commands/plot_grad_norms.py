@@ -27,9 +27,9 @@ def run(args: argparse.Namespace) -> int:
 
     from matplotlib.figure import Figure
 
-    from mmlape.analysis.gradient_norms import plot_norms, read_norms
     from mmlape.console import console
     from mmlape.errors import ConfigError
+    from mmlape.lab.analysis.gradient_norms import plot_norms, read_norms
     from mmlape.tables import console_table, text_table
 
     if args.last < 1:

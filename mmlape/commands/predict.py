@@ -3,7 +3,7 @@ detector, classes of a classifier. Images that cannot be read are listed at the 
 
 import argparse
 
-from mmlape.engine.options import add_cfg_options, add_trust, positive
+from mmlape.lab.engine.options import add_cfg_options, add_trust, positive
 from mmlape.quiet import say
 
 
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the predictions; return 1 if images were skipped."""
-    from mmlape.analysis.predicted_files import images_to_predict, predict_files
-    from mmlape.analysis.prediction import load
+    from mmlape.lab.analysis.predicted_files import images_to_predict, predict_files
+    from mmlape.lab.analysis.prediction import load
 
     images_to_predict(args.images, args.out, args.overwrite)
     model = load(args.trained, args.checkpoint, device=args.device, cfg_options=args.cfg_options)

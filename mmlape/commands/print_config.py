@@ -3,7 +3,7 @@ own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_shorten
+from mmlape.lab.engine.options import add_config, add_shorten
 from mmlape.quiet import say
 
 
@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.engine.config import load_config
-    from mmlape.engine.config_values import differing_values, value_sources
-    from mmlape.engine.optim import quiet_logger
-    from mmlape.engine.schedule import shorten
     from mmlape.errors import ConfigError
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.config_values import differing_values, value_sources
+    from mmlape.lab.engine.optim import quiet_logger
+    from mmlape.lab.engine.schedule import shorten
 
     if args.sources and args.shorten != 1:
         raise ConfigError('--from shows values as their files have them: give no --shorten')
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         with quiet_logger():
             shorten(cfg, args.shorten)
     if args.schedule:
-        from mmlape.analysis.schedule import show_schedule
+        from mmlape.lab.analysis.schedule import show_schedule
 
         show_schedule(cfg, args.schedule)
         return 0

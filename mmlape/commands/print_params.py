@@ -3,7 +3,7 @@ paramwise_cfg that decide them, number of parameters, and names with their numbe
 
 import argparse
 
-from mmlape.engine.options import add_config
+from mmlape.lab.engine.options import add_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,8 +15,8 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from mmlape.console import console
-    from mmlape.engine.config import config_name, load_config
-    from mmlape.engine.optim import parameter_groups
+    from mmlape.lab.engine.config import config_name, load_config
+    from mmlape.lab.engine.optim import parameter_groups
 
     cfg = load_config(args.config, args.cfg_options)
     groups = parameter_groups(cfg)

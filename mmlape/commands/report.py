@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the report and print its table; return 1 if a run does not count."""
     from mmlape.console import console
-    from mmlape.experiments.report import console_table, report_work_dir
+    from mmlape.lab.experiments.report import console_table, report_work_dir
 
     report, files = report_work_dir(
         args.work_dir,

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from mmlape.console import console
     from mmlape.errors import ConfigError
-    from mmlape.experiments.sample_size import given_spread, pilot_spread, sample_size_table
+    from mmlape.lab.experiments.sample_size import given_spread, pilot_spread, sample_size_table
     from mmlape.tables import console_table
 
     if (args.std is None) == (args.work_dir is None):

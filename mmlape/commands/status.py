@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the table once, or until Ctrl-C."""
     from mmlape.console import console
-    from mmlape.experiments.status import as_json, rows, table, watch
+    from mmlape.lab.experiments.status import as_json, rows, table, watch
 
     if args.json:
         print(as_json(rows(args.work_dir)))

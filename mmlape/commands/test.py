@@ -3,7 +3,7 @@ checkpoint must belong to the model."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_launcher, add_trust
+from mmlape.lab.engine.options import add_config, add_launcher, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.engine.config import load_config
-    from mmlape.engine.evaluator import test
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.evaluator import test
 
     test(
         load_config(args.config, args.cfg_options),

@@ -5,7 +5,7 @@ import argparse
 import gc
 from typing import TYPE_CHECKING
 
-from mmlape.engine.options import add_train_options
+from mmlape.lab.engine.options import add_train_options
 from mmlape.quiet import say
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from mmlape.engine.config import load_config
-    from mmlape.engine.trackers import add_trackers
-    from mmlape.engine.trainer import train
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.trackers import add_trackers
+    from mmlape.lab.engine.trainer import train
 
     cfg = load_config(args.config, args.cfg_options)
     add_trackers(cfg, args)
@@ -69,8 +69,8 @@ def _train(args: argparse.Namespace) -> int:
 
 def _smoke(cfg: 'Config', args: argparse.Namespace, options: dict) -> int:
     """Print what a trial of the run has measured."""
-    from mmlape.engine.smoke import smoke, summary
     from mmlape.errors import ConfigError
+    from mmlape.lab.engine.smoke import smoke, summary
 
     if args.resume or args.launcher != 'none':
         raise ConfigError(

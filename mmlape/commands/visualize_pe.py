@@ -5,8 +5,8 @@ stand side by side."""
 
 import argparse
 
-from mmlape.engine.options import add_cfg_options, add_size, add_trust, height_width
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.options import add_cfg_options, add_size, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,8 +92,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the figures, and print the numbers of each layer."""
     from pathlib import Path
 
-    from mmlape.analysis.backbones import open_models
-    from mmlape.analysis.position import numbers_table, write_figures
+    from mmlape.pe_figures.backbones import open_models
+    from mmlape.pe_figures.position import numbers_table, write_figures
 
     size = height_width(args.size, '--size')
     grid = tuple(args.grid) if args.grid else None
@@ -112,13 +112,13 @@ def run(args: argparse.Namespace) -> int:
         args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid
     )
     if args.balance:
-        from mmlape.analysis.balance import measure_models, write_balance
+        from mmlape.pe_figures.balance import measure_models, write_balance
 
         for file in write_balance(measure_models(models, args.images), Path(args.out)):
             print(f'wrote {file}')
         return 0
     if args.bias_maps:
-        from mmlape.analysis.bias_maps import write_bias_maps
+        from mmlape.pe_figures.bias_maps import write_bias_maps
 
         for number, (name, model) in enumerate(models.items()):
             folder = Path(args.out) / (f'model{number}' if len(models) > 1 else '')

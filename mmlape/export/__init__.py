@@ -1,1 +1,1 @@
-"""Export to ONNX, held to PyTorch's numbers: complete models, and backbones."""
+"""Export of backbones."""

@@ -13,7 +13,7 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.export.writing import OPSET, TOLERANCE, export_graph
+from mmlape.lab.export.writing import OPSET, TOLERANCE, export_graph
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 

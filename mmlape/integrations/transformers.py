@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmlape.checkpoint.gate import admit
 from mmlape.errors import StackError
 from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
+from mmlape.weights.gate import admit
 
 try:
     from transformers import AutoBackbone, AutoConfig, PreTrainedConfig, PreTrainedModel

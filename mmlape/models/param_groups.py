@@ -24,7 +24,7 @@ PARAMWISE_KEYS = (
     'custom_keys', 'layer_decay_rate', 'layer_decay_first', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult',
     'dwconv_decay_mult', 'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
 )  # fmt: skip
-"""Keys of ``paramwise_cfg``; ``mmlape.engine.paramwise`` describes them."""
+"""Keys of ``paramwise_cfg``; ``mmlape.lab.engine.paramwise`` describes them."""
 _NO_DECAY = dict(decay_mult=0.0)
 DEFAULTS = dict(
     norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY)

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.load_report import require_grid
-from mmlape.checkpoint.reading import state_dict_of, weights_in
 from mmlape.errors import CheckpointError, require_choice
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import RESIZE_MODES, Grid, square_grid
 from mmlape.models.position import AttentionPosition, kinds
 from mmlape.models.position.base import resize_absolute
+from mmlape.weights.reading import state_dict_of, weights_in
 
 NAME = 'the state dict'
 

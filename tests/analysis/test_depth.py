@@ -12,9 +12,9 @@ from scipy.stats import ttest_ind
 from synthetic import write_log, write_run
 
 from mmlape.cli import main
-from mmlape.engine.hooks.pe_balance import TAG
-from mmlape.runs.curves import log_files, read_scalars
-from mmlape.studies.study_file import read_study
+from mmlape.lab.runs.curves import log_files, read_scalars
+from mmlape.lab.studies.study_file import read_study
+from mmlape.pe_figures.balance_hook import TAG
 
 PAGE = tiny.ROOT / 'docs/results/depth.md'
 

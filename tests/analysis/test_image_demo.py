@@ -10,13 +10,13 @@ from mmengine.structures import InstanceData, PixelData
 from mmpretrain.structures import DataSample
 from PIL import Image
 
-from mmlape.analysis import drawing
-from mmlape.analysis.drawing import draw_sample
-from mmlape.analysis.inference import compare_on_dataset, init_model, predict, predict_and_draw
 from mmlape.cli import main
-from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.datasets.sources import class_palette
 from mmlape.errors import CheckpointError, ConfigError, DataError
+from mmlape.lab.analysis import drawing
+from mmlape.lab.analysis.drawing import draw_sample
+from mmlape.lab.analysis.inference import compare_on_dataset, init_model, predict, predict_and_draw
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.lab.datasets.sources import class_palette
 
 CLASSES = ('ant', 'bee', 'cat')
 CONFIGS = tiny.ROOT / 'configs'

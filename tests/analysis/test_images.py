@@ -10,12 +10,12 @@ import torch
 from each import each
 from PIL import Image
 
-from mmlape.analysis.images import files_of, find_images, to_array
-from mmlape.analysis.inference import Preparation
-from mmlape.analysis.predicted_files import map_names
-from mmlape.analysis.prediction import Model
-from mmlape.engine.config import load_config
 from mmlape.errors import DataError
+from mmlape.lab.analysis.images import files_of, find_images, to_array
+from mmlape.lab.analysis.inference import Preparation
+from mmlape.lab.analysis.predicted_files import map_names
+from mmlape.lab.analysis.prediction import Model
+from mmlape.lab.engine.config import load_config
 
 HEIGHT, WIDTH = 40, 56
 SUFFIXES = ('.png', '.jpg', '.tif', '.bmp', '.webp', '.gif', '.ppm', '.pgm')

@@ -18,8 +18,8 @@ from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from mmlape.analysis.cost import _attention_flops, _Counter, input_shape, model_cost
 from mmlape.cli import main
+from mmlape.lab.analysis.cost import _attention_flops, _Counter, input_shape, model_cost
 from mmlape.models import ViTAdapter
 from mmlape.projects import MultiScaleDeformableAttention
 

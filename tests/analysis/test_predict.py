@@ -11,13 +11,13 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 import mmlape
-from mmlape.analysis.drawing import draw_sample
-from mmlape.analysis.inference import init_model
-from mmlape.analysis.prediction import RESULTS
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, ConfigError, DataError
+from mmlape.lab.analysis.drawing import draw_sample
+from mmlape.lab.analysis.inference import init_model
+from mmlape.lab.analysis.prediction import RESULTS
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.trainer import train
 
 CONFIGS = tiny.ROOT / 'configs'
 # config, folder of the mini data, its images

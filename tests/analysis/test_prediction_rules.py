@@ -16,10 +16,10 @@ from PIL import Image
 from properties import examples
 from pycocotools import mask as coco_mask
 
-from mmlape.analysis.drawing import MIN_LONGER_SIDE, enlarge
-from mmlape.analysis.predicted_files import predict_files
-from mmlape.analysis.prediction import Classification, Detection, Model, Segmentation, _weights_of
 from mmlape.errors import CheckpointError, DataError
+from mmlape.lab.analysis.drawing import MIN_LONGER_SIDE, enlarge
+from mmlape.lab.analysis.predicted_files import predict_files
+from mmlape.lab.analysis.prediction import Classification, Detection, Model, Segmentation, _weights_of
 
 CLASSES = ('bright', 'dark', 'none')
 HEIGHT, WIDTH = 24, 40

@@ -11,8 +11,8 @@ from scipy.stats import ttest_rel
 from synthetic import write_log, write_run
 
 from mmlape.cli import main
-from mmlape.runs.run import read_arms
-from mmlape.studies.study_file import read_study
+from mmlape.lab.runs.run import read_arms
+from mmlape.lab.studies.study_file import read_study
 
 PAGE = tiny.ROOT / 'docs/results/fashion-mnist-replication.md'
 

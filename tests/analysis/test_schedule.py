@@ -15,12 +15,12 @@ from mmengine.runner import Runner
 from properties import examples
 from torch.utils.data import DataLoader
 
-from mmlape.analysis import schedule
-from mmlape.analysis.schedule import EPOCH_LENGTH, compute_schedule, schedule_table
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.schedule import shorten
 from mmlape.errors import ConfigError
+from mmlape.lab.analysis import schedule
+from mmlape.lab.analysis.schedule import EPOCH_LENGTH, compute_schedule, schedule_table
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.schedule import shorten
 from mmlape.tables import rows_of
 
 LENGTH = 7  # iterations of an epoch

@@ -21,11 +21,11 @@ from properties import examples
 from synthetic import write_run
 
 from mmlape.cli import main
-from mmlape.datasets.mini.make import MiniOptions, make_mini_data, read_options
-from mmlape.datasets.mini.objects import ObjectOptions
-from mmlape.datasets.retarget import reroot
-from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError, DataError, MMLaPEError
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data, read_options
+from mmlape.lab.datasets.mini.objects import ObjectOptions
+from mmlape.lab.datasets.retarget import reroot
+from mmlape.lab.engine.config import load_config
 from mmlape.projects.size_sweep import sweep as size_sweep
 from mmlape.projects.size_sweep.command import SCALES
 from mmlape.projects.size_sweep.models import Trained, read_models

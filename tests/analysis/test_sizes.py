@@ -8,8 +8,8 @@ import sizes
 import tiny
 from scipy.stats import ttest_ind
 
-from mmlape.runs.run import read_arms
-from mmlape.studies.study_file import read_study
+from mmlape.lab.runs.run import read_arms
+from mmlape.lab.studies.study_file import read_study
 
 STUDY = read_study('mmlape::studies/mini-sizes.yml')
 PAGE = tiny.ROOT / 'docs/results/sizes.md'

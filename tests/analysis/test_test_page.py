@@ -16,12 +16,12 @@ from mmseg.structures import SegDataSample
 from sklearn import metrics
 from tiny import CLASSES, write_config, write_data
 
-from mmlape.analysis.confusion import SCORE, confusion_of
-from mmlape.analysis.test_page import _input, class_table, confused_table
-from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.optim import InitialModel
 from mmlape.errors import ConfigError
+from mmlape.lab.analysis.confusion import SCORE, confusion_of
+from mmlape.lab.analysis.test_page import _input, class_table, confused_table
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import test as evaluate
+from mmlape.lab.engine.optim import InitialModel
 from mmlape.tables import header_of, rows_of
 
 TOOL = Path(mmdet.__file__).parent / '.mim' / 'tools' / 'analysis_tools' / 'confusion_matrix.py'

@@ -7,11 +7,11 @@ from PIL import Image
 from synthetic import settings, write_log, write_run
 from told import assert_told, keep_figures
 
-from mmlape.analysis.balance import measure_models, write_balance
-from mmlape.analysis.position import numbers_table, write_figures
 from mmlape.cli import main
-from mmlape.engine.hooks.gradient_norm import TAG
-from mmlape.runs.curves import plot_run
+from mmlape.lab.engine.hooks.gradient_norm import TAG
+from mmlape.lab.runs.curves import plot_run
+from mmlape.pe_figures.balance import measure_models, write_balance
+from mmlape.pe_figures.position import numbers_table, write_figures
 
 
 @pytest.fixture(autouse=True)

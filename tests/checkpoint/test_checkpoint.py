@@ -14,7 +14,7 @@ from mmengine.model import PretrainedInit
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 from torch import nn
 
-from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
+from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError, ConfigError
@@ -22,6 +22,7 @@ from mmlape.models import DistilledVisionTransformer, VisionTransformer
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.vit.layouts import LAYOUTS
 from mmlape.registry import MODELS
+from mmlape.weights import reading
 
 SWIN = dict(embed_dims=8, depths=(1, 1), num_heads=(1, 2))
 CEIT = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=32, stem_channels=8)

@@ -18,11 +18,12 @@ from checkpoint_helpers import run_file
 from model_helpers import vit
 from safetensors.torch import save_file
 
-from mmlape.checkpoint import load_backbone, read_checkpoint, reading, state_dict_of
+from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import inspect, publish, write_tensors
-from mmlape.checkpoint.download import cached_path
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.errors import CheckpointError
+from mmlape.weights import reading
+from mmlape.weights.download import cached_path
 
 
 def assert_same(model, tensors):

@@ -33,20 +33,21 @@ from safetensors.torch import save_file
 from yapf.yapflib import yapf_api
 
 import mmlape
-from mmlape.analysis.backbones import open_model
-from mmlape.checkpoint import gate, read_checkpoint, reading
+from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
-from mmlape.engine.stored_config import config_of_run
 from mmlape.errors import MMLaPEError
 from mmlape.kinds import JOININGS, POSITION_ENCODINGS
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.engine.stored_config import config_of_run
 from mmlape.models.layers.norm_placement import METHODS, PLACES, placements
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
+from mmlape.pe_figures.backbones import open_model
 from mmlape.projects.compact.layers import TOKENIZERS
 from mmlape.registry import MODELS
+from mmlape.weights import gate, reading
 
 RESIZE = "\ntest_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"
 FIRE = {'type': 'os.system', 'command': 'touch canary'}
@@ -349,7 +350,7 @@ REVIEWED = {
     'reads JSON, text or images at a path that the gate admits': (
         'mmdet.datasets.base_det_dataset', 'mmdet.datasets.odvg', 'mmdet.datasets.reid_dataset',
         'mmdet.evaluation.metrics.faster_coco_metric', 'mmdet.evaluation.metrics.ov_coco_metric',
-        'mmlape.evaluation.coco', 'mmlape.projects.fashion_mnist.dataset', 'mmpretrain.datasets.coco_retrieval',
+        'mmlape.lab.evaluation.coco', 'mmlape.projects.fashion_mnist.dataset', 'mmpretrain.datasets.coco_retrieval',
         'mmpretrain.datasets.vg_vqa', 'mmseg.datasets.decathlon', 'mmseg.datasets.transforms.loading',
     ),
     'writes to an outfile_prefix or output_dir, which are left out': (

@@ -7,11 +7,11 @@ import pytest
 from data_helpers import ade_cfg, build, coco_cfg, folder_cfg
 from PIL import Image
 
-from mmlape.datasets.checks import check_data
-from mmlape.datasets.images import lacks_end
-from mmlape.datasets.mini.make import ADE_CLASSES
-from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import DataError
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.images import lacks_end
+from mmlape.lab.datasets.mini.make import ADE_CLASSES
+from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.registry import TRANSFORMS
 
 

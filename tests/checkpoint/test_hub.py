@@ -20,12 +20,12 @@ from model_helpers import vit
 from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.hub import CARD, CONFIG, WEIGHTS, push
 from mmlape.checkpoint.loading import load_model
-from mmlape.checkpoint.plain_config import write_plain
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
-from mmlape.engine.pulled import pull
 from mmlape.errors import CheckpointError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.engine.pulled import pull
+from mmlape.weights.plain_config import write_plain
 
 COMMIT = 40 * 'a'
 OURS = 'someone/lape-tiny'

@@ -6,11 +6,11 @@ import torch
 from each import each
 
 from mmlape.checkpoint.loading import load_model
-from mmlape.checkpoint.reading import not_finite
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
 from mmlape.errors import CheckpointError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
+from mmlape.weights.reading import not_finite
 
 
 @pytest.fixture(scope='module')

@@ -10,12 +10,12 @@ from synthetic import identity, settings, write_run
 from mmlape.checkpoint import provenance as module
 from mmlape.checkpoint.converting import sha256
 from mmlape.checkpoint.provenance import DEIT, is_published, provenance
-from mmlape.experiments.launchers import LocalLauncher
-from mmlape.experiments.multi_seed import run_study
-from mmlape.experiments.report import ArmRuns, build
-from mmlape.experiments.study import Arm, Study
+from mmlape.lab.experiments.launchers import LocalLauncher
+from mmlape.lab.experiments.multi_seed import run_study
+from mmlape.lab.experiments.report import ArmRuns, build
+from mmlape.lab.experiments.study import Arm, Study
+from mmlape.lab.runs.run import read_seeds
 from mmlape.models import VisionTransformer
-from mmlape.runs.run import read_seeds
 
 NAME = 'deit_tiny_patch16_224-a1311bcf.pth'
 

@@ -14,11 +14,11 @@ from mmengine.config import Config
 
 import mmlape  # noqa: F401
 from mmlape.checkpoint.hub import CARD, CONFIG, CONFIG_NAME, WEIGHTS
-from mmlape.checkpoint.plain_config import read_plain, write_plain
-from mmlape.engine import pulled
-from mmlape.engine.config import load_config
-from mmlape.engine.pulled import TEXTS, check_texts, own_config, pull, shared_parts
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError
+from mmlape.lab.engine import pulled
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.pulled import TEXTS, check_texts, own_config, pull, shared_parts
+from mmlape.weights.plain_config import read_plain, write_plain
 
 WHERE = f'someone/model/{CONFIG}'
 DETECTOR = 'mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'

@@ -10,11 +10,11 @@ from model_helpers import vit
 
 from mmlape.checkpoint.converting import publish
 from mmlape.checkpoint.hub import CARD, CONFIG, write_repository
-from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.redaction import Redaction
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
-from mmlape.engine.pulled import own_config, shared_parts
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.engine.pulled import own_config, shared_parts
+from mmlape.weights.plain_config import read_plain, write_plain
 
 NAME = 'segmenter_deit-mini-lape_1xb16-250i_mini-ade'
 MARK = 'Qz7Xw9'

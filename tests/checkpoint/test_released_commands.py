@@ -20,11 +20,11 @@ from PIL import Image
 from torch import Tensor, nn
 from torchvision.ops import roi_align
 
-from mmlape.analysis.inference import init_model, list_prediction, predict
 from mmlape.checkpoint import load_model
-from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
+from mmlape.lab.analysis.inference import init_model, list_prediction, predict
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
 
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 SEGMENTOR = 'mmlape::segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade'

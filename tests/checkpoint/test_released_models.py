@@ -26,10 +26,10 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.reading import read_checkpoint
-from mmlape.engine.config import load_config
-from mmlape.engine.released import fits, released_arms, released_configs
 from mmlape.errors import CheckpointError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.released import fits, released_arms, released_configs
+from mmlape.weights.reading import read_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.append(str(GOLDEN))
@@ -393,7 +393,7 @@ def test_the_arms_of_a_released_model_are_named(tmp_path, names):
     (tmp_path / 'a.pth').touch()
     with (
         mock.patch('mmlape.checkpoint.converting.read_checkpoint', return_value={'state_dict': tensors}),
-        mock.patch('mmlape.checkpoint.reading._require_plain'),
+        mock.patch('mmlape.weights.reading._require_plain'),
     ):
         found = inspect(tmp_path / 'a.pth', released_configs)
     assert found['config'].split(', ') == names

@@ -15,7 +15,7 @@ from PIL import Image
 from test_recipes import learning_rates, options
 from torchvision import transforms
 
-from mmlape.engine.config import load_config
+from mmlape.lab.engine.config import load_config
 
 
 def recipe(data: str):

@@ -48,19 +48,19 @@ from mmengine.registry import DefaultScope
 from mmengine.utils import get_installed_path
 from torch import nn
 
-from mmlape.analysis.cost import input_shape, model_cost
-from mmlape.datasets.checks import check_heads
-from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.sources import iter_unwrapped
-from mmlape.engine import keys
-from mmlape.engine.config import load_config
-from mmlape.engine.keys import check_keys
-from mmlape.engine.optim import quiet_logger
-from mmlape.engine.pulled import check_texts, shared_parts
-from mmlape.experiments.report.paper import index_entry
+from mmlape.lab.analysis.cost import input_shape, model_cost
+from mmlape.lab.datasets.checks import check_heads
+from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.engine import keys
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.keys import check_keys
+from mmlape.lab.engine.optim import quiet_logger
+from mmlape.lab.engine.pulled import check_texts, shared_parts
+from mmlape.lab.experiments.report.paper import index_entry
+from mmlape.lab.studies.study_file import packaged_studies, read_study
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.position import position_parameters
-from mmlape.studies.study_file import packaged_studies, read_study
 
 DETR_ARMS = {'none-product-k': 81 * 32, 'product-k-15x15': 225 * 32, 'clip-k': 81 * 32, 'bias-k': 81, 'none': 0}
 """Arms of studies/irpe-detr.yml, and the parameters of their tables in each layer."""

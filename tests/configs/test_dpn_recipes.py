@@ -15,15 +15,15 @@ from scipy.ndimage import zoom
 from test_recipes import learning_rates, options
 
 from mmlape.checkpoint import load_model
-from mmlape.datasets.checks import check_data
-from mmlape.engine.config import load_config
-from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, DataError
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs.record import read_evaluations
+from mmlape.lab.studies.study_file import read_study
 from mmlape.models import VisionTransformer
 from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
 from mmlape.registry import DATASETS
-from mmlape.runs.record import read_evaluations
-from mmlape.studies.study_file import read_study
 
 FOLDER = ROOT / 'configs' / 'classification'
 FOLDERS = dict(in1k='imagenet', in21k='imagenet21k', sun397='sun397')

@@ -9,8 +9,8 @@ from each import each
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
-from mmlape.analysis.cost import input_shape, model_cost
-from mmlape.engine.optim import build_model, parameter_groups
+from mmlape.lab.analysis.cost import input_shape, model_cost
+from mmlape.lab.engine.optim import build_model, parameter_groups
 
 README = (ROOT / 'docs' / 'how-to' / 'foundation-configs.md').read_text()
 TASKS = ('linear', 'mask-rcnn', 'segmenter', 'upernet')

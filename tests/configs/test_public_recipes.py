@@ -8,9 +8,9 @@ from config_helpers import CONFIGS, ROOT, build_without_data, load
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 
-from mmlape.engine.config import apply_options, resolve_path
+from mmlape.lab.engine.config import apply_options, resolve_path
+from mmlape.lab.studies.study_file import read_study
 from mmlape.models.names import find_model
-from mmlape.studies.study_file import read_study
 
 
 @cache

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
-from mmlape.engine.config import load_config
+from mmlape.lab.engine.config import load_config
 
 # the optimiser's groups
 

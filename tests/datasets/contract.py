@@ -21,11 +21,11 @@ from mmengine.evaluator import Evaluator
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
-from mmlape.datasets import checks
-from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.sources import SPLITS
-from mmlape.datasets.transforms import BrokenSampleError, guard_loading, load_again
 from mmlape.errors import DataError
+from mmlape.lab.datasets import checks
+from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.sources import SPLITS
+from mmlape.lab.datasets.transforms import BrokenSampleError, guard_loading, load_again
 
 CLASSES = ('ship', 'tree', 'house')
 GROUND = (128, 128, 128)

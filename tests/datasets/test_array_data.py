@@ -12,9 +12,9 @@ from config_helpers import ROOT, load
 from data_helpers import refusal
 from mmengine.config import Config
 
-from mmlape.analysis.dataset_page import write_page
-from mmlape.datasets.checks import check_data, full_check
 from mmlape.errors import DataError
+from mmlape.lab.analysis.dataset_page import write_page
+from mmlape.lab.datasets.checks import check_data, full_check
 from mmlape.projects.fashion_mnist.dataset import GzippedFashionMNIST
 from mmlape.registry import DATASETS
 

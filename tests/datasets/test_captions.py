@@ -18,13 +18,13 @@ from mmengine.runner import Runner
 from PIL import Image
 from tiny import difference, evaluations, run
 
-from mmlape.datasets.checks import check_data
-from mmlape.datasets.mini import scenes
-from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.datasets.mini.scenes import Digit, Scene
-from mmlape.datasets.transforms import LoadImageFromFile
-from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.mini import scenes
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.lab.datasets.mini.scenes import Digit, Scene
+from mmlape.lab.datasets.transforms import LoadImageFromFile
+from mmlape.lab.engine.config import load_config
 from mmlape.projects import ImageFeatureHook
 from mmlape.projects.lit.captions import CaptionDataset, RandomCaption, read_captions
 from mmlape.projects.lit.shards import TarBackend

@@ -15,14 +15,14 @@ import torch
 from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
-from mmlape.analysis.dataset_page import _bars, as_image, write_page
 from mmlape.cli import main
-from mmlape.datasets import checks as full
-from mmlape.datasets.checks import Duplicates, full_check, print_report, write_report
-from mmlape.datasets.formats.base import ImageEntry
-from mmlape.datasets.mini.make import ADE_CLASSES, MiniOptions, make_mini_data
-from mmlape.datasets.mini.scenes import DIGIT_NAMES
 from mmlape.errors import DataError
+from mmlape.lab.analysis.dataset_page import _bars, as_image, write_page
+from mmlape.lab.datasets import checks as full
+from mmlape.lab.datasets.checks import Duplicates, full_check, print_report, write_report
+from mmlape.lab.datasets.formats.base import ImageEntry
+from mmlape.lab.datasets.mini.make import ADE_CLASSES, MiniOptions, make_mini_data
+from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
 
 SPLITS = ('train', 'val')
 

@@ -17,12 +17,12 @@ from mmpretrain.structures import DataSample
 from PIL import Image
 from test_contract_coco import COCO
 
-from mmlape.datasets import images
-from mmlape.datasets.checks import check_data, full_check
-from mmlape.datasets.images import EITHER, Annotated, ImageLoader, open_image
-from mmlape.datasets.label_maps import read_label_map
-from mmlape.datasets.sources import SPLITS
 from mmlape.errors import DataError
+from mmlape.lab.datasets import images
+from mmlape.lab.datasets.checks import check_data, full_check
+from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
+from mmlape.lab.datasets.label_maps import read_label_map
+from mmlape.lab.datasets.sources import SPLITS
 from mmlape.projects.lit.captions import read_captions
 
 # ---------------------------------------------------------------- label maps, and their perfect model

@@ -8,9 +8,9 @@ from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg, re
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks import check_data
-from mmlape.datasets.mini.make import ADE_CLASSES
-from mmlape.datasets.mini.scenes import DIGIT_NAMES
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.mini.make import ADE_CLASSES
+from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
 
 # ---------------------------------------------------------------- good data
 

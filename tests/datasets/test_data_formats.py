@@ -6,11 +6,11 @@ from data_helpers import refusal
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks import check_data, full_check
-from mmlape.datasets.formats import FORMATS
-from mmlape.datasets.formats.base import WARNING, DataIssue, DataSource, ImageEntry
-from mmlape.datasets.retarget import retarget_data
-from mmlape.datasets.sources import patch_size, read_lines
+from mmlape.lab.datasets.checks import check_data, full_check
+from mmlape.lab.datasets.formats import FORMATS
+from mmlape.lab.datasets.formats.base import WARNING, DataIssue, DataSource, ImageEntry
+from mmlape.lab.datasets.retarget import retarget_data
+from mmlape.lab.datasets.sources import patch_size, read_lines
 from mmlape.registry import DATASETS
 
 

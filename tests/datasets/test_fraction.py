@@ -9,10 +9,10 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import DATASETS, init_default_scope
 
 from mmlape.cli import main
-from mmlape.datasets.fraction import DataFraction, data_fraction, label, parse_fraction, with_fraction
-from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError
-from mmlape.runs.identity import settings
+from mmlape.lab.datasets.fraction import DataFraction, data_fraction, label, parse_fraction, with_fraction
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.runs.identity import settings
 
 CONFIGS = tiny.ROOT / 'configs'
 FRACTIONS = [Fraction(1, share) for share in (16, 8, 4, 2, 1)]
@@ -115,7 +115,7 @@ default_hooks['checkpoint'] = dict(type='CheckpointHook', interval=2)
 
 def test_training_loads_the_subset_and_says_so(config, tmp_path, monkeypatch, capsys):
     """A quarter of the images is loaded, an epoch is a quarter as long, and steps that are counted stay."""
-    from mmlape.datasets import transforms
+    from mmlape.lab.datasets import transforms
 
     loaded = []
     load = transforms.LoadImageFromFile.transform

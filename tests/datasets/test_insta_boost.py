@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from config_helpers import CONFIGS, load
 
-from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.plan import plan_run
 from mmlape.projects.htc.insta_boost import InstaBoost
 
 HTC = next(path for path in CONFIGS if path.stem.startswith('htc_beit-large'))

@@ -20,9 +20,9 @@ from PIL import Image
 from properties import examples
 from pycocotools.coco import COCO
 
-from mmlape.datasets.mini import make, scenes, writers
-from mmlape.datasets.mini.make import MARKER, MiniOptions, make_mini_data
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.datasets.mini import make, scenes, writers
+from mmlape.lab.datasets.mini.make import MARKER, MiniOptions, make_mini_data
 
 SMALL = dict(train=10, val=6, digits=40, size=(80, 112), digit_size=(20, 36), per_scene=(3, 5))
 ROOT = Path(__file__).resolve().parents[2]
@@ -339,7 +339,7 @@ def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
 
 def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path):
     code = (
-        'import os, sys; from mmlape.datasets.mini import make\n'
+        'import os, sys; from mmlape.lab.datasets.mini import make\n'
         'make.CocoWriter.close = lambda self: os._exit(9)\n'
         'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
     )
@@ -414,7 +414,7 @@ def test_tool(tmp_path):
 
 
 def test_mini_data_needs_no_torch():
-    code = "import sys, mmlape.datasets.mini.make; sys.exit('torch' in sys.modules)"
+    code = "import sys, mmlape.lab.datasets.mini.make; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0
 
 

@@ -14,12 +14,12 @@ from config_helpers import ROOT, load
 from PIL import Image
 from pycocotools.coco import COCO
 
-from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.mini import objects
-from mmlape.datasets.mini.make import MARKER, make_mini_data, read_options
-from mmlape.datasets.mini.objects import CLASSES, FOLDERS, Backgrounds, ObjectOptions, Stamps, find_stamps
-from mmlape.datasets.retarget import reroot
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.mini import objects
+from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
+from mmlape.lab.datasets.mini.objects import CLASSES, FOLDERS, Backgrounds, ObjectOptions, Stamps, find_stamps
+from mmlape.lab.datasets.retarget import reroot
 from mmlape.projects.size_sweep.sweep import at_scale
 
 PER_CLASS = 8

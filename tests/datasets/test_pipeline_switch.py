@@ -9,7 +9,7 @@ from mmdet.engine.hooks import PipelineSwitchHook
 from mmengine.dataset import BaseDataset
 from mmengine.runner import Runner as MMRunner
 
-from mmlape.engine.seeding import SeededDataset, seeded_dataloader
+from mmlape.lab.engine.seeding import SeededDataset, seeded_dataloader
 
 
 class Numbers(BaseDataset):

@@ -10,12 +10,12 @@ from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks import check_data
-from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.mini.make import ADE_CLASSES
-from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.retarget import retarget_data
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.mini.make import ADE_CLASSES
+from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
+from mmlape.lab.datasets.retarget import retarget_data
 
 
 def test_retarget_coco(mini):

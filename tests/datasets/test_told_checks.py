@@ -9,7 +9,7 @@ from data_helpers import ade_cfg, coco_cfg, edit
 from PIL import Image
 from told import assert_told
 
-from mmlape.datasets.checks import full_check, print_report, write_report
+from mmlape.lab.datasets.checks import full_check, print_report, write_report
 
 
 def spoil_coco(mini) -> None:

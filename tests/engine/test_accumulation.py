@@ -5,9 +5,9 @@ import tiny
 import torch
 import trouble
 
-from mmlape.engine.config import load_config
-from mmlape.engine.trainer import train
 from mmlape.errors import MMLaPEError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.trainer import train
 
 ACCUMULATED = """
 optim_wrapper.update(accumulative_counts=2)

@@ -6,11 +6,11 @@ import torch
 from mmengine.config import Config
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.plan import apply_batch_policy
-from mmlape.engine.schedule import check_schedule, stretch
-from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.plan import apply_batch_policy
+from mmlape.lab.engine.schedule import check_schedule, stretch
+from mmlape.lab.engine.trainer import train
 
 
 def recipe(images=2, base=8, accumulation=1, **scale):

@@ -3,10 +3,10 @@
 import pytest
 import tiny
 
-from mmlape.engine.config import load_config
-from mmlape.engine.runner import Runner
-from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.runner import Runner
+from mmlape.lab.engine.trainer import train
 
 
 @pytest.fixture(scope='module')

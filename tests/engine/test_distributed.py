@@ -23,12 +23,12 @@ from mmengine.hooks import LoggerHook
 from torch import nn
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.engine import runner as runner_module
-from mmlape.engine.config import load_config
-from mmlape.engine.distributed import processes as distributed
-from mmlape.engine.evaluator import test as evaluate
+from mmlape.lab.engine import runner as runner_module
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.distributed import processes as distributed
+from mmlape.lab.engine.evaluator import test as evaluate
+from mmlape.lab.runs.record import running_in
 from mmlape.quiet import LAUNCHER
-from mmlape.runs.record import running_in
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
 OPTIONS += ('auto_scale_lr.base_batch_size=4',)
@@ -233,7 +233,7 @@ def test_a_taken_port_says_so(tmp_path):
 
 WAITING = """
 import os, time
-from mmlape.engine.distributed.processes import init_processes
+from mmlape.lab.engine.distributed.processes import init_processes
 init_processes('pytorch')
 print('waiting', os.getpid(), flush=True)
 time.sleep(600)
@@ -243,7 +243,7 @@ time.sleep(600)
 @pytest.mark.release
 def test_a_process_ends_with_the_launcher_that_is_killed(tmp_path):
     (tmp_path / 'waits.py').write_text(WAITING)
-    module = 'mmlape.engine.distributed.launch'
+    module = 'mmlape.lab.engine.distributed.launch'
     launcher = subprocess.Popen(
         [sys.executable, '-m', module, '--standalone', '--nproc_per_node', '1', str(tmp_path / 'waits.py')],
         env=tiny.environment(**tiny.REAL),  # which know their parent
@@ -294,7 +294,7 @@ KINDS = ('before', 'one', 'main', 'every', 'last', 'late', 'bug', 'usage')
 
 def failure_of_two(folder, kind, late):
     """Return status and lines that two processes leave, which fail as tests/failing_process.py says."""
-    launch = (sys.executable, '-m', 'mmlape.engine.distributed.launch', '--standalone', '--nproc_per_node', '2')
+    launch = (sys.executable, '-m', 'mmlape.lab.engine.distributed.launch', '--standalone', '--nproc_per_node', '2')
     script = tiny.ROOT / 'tests' / 'failing_process.py'
     environment = tiny.environment(LATE=str(late), CUDA_VISIBLE_DEVICES='')
     environment['PYTHON_EXEC'] = environment['PYTHON']  # the processes'

@@ -9,11 +9,11 @@ from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.runner import Runner
-from mmlape.engine.trainer import train
-from mmlape.runs.record import RunRecord
-from mmlape.runs.run import read_run
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.runner import Runner
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs.record import RunRecord
+from mmlape.lab.runs.run import read_run
 
 
 @HOOKS.register_module()

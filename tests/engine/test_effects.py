@@ -11,11 +11,11 @@ from mmengine.evaluator import BaseMetric
 from mmengine.registry import METRICS
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.config_values import value_sources
-from mmlape.engine.effects import MAX_WORKERS, check_effects
-from mmlape.engine.schedule import check_schedule
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.config_values import value_sources
+from mmlape.lab.engine.effects import MAX_WORKERS, check_effects
+from mmlape.lab.engine.schedule import check_schedule
 
 EPOCHS = """
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)

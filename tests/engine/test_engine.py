@@ -15,18 +15,18 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 
-from mmlape.engine import hooks, seeding
-from mmlape.engine.config import load_config, parse_options
-from mmlape.engine.distributed.processes import check_device_count, init_processes
-from mmlape.engine.hooks.evaluation import split_per_class
-from mmlape.engine.hooks.run import banner
-from mmlape.engine.optim import group_parameters, parameter_groups, set_amp
-from mmlape.engine.plan import plan_run
-from mmlape.engine.runner import FormattedOnce
-from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
-from mmlape.runs import record
-from mmlape.runs.resume import acquire, find_checkpoint, is_complete
+from mmlape.lab.engine import hooks, seeding
+from mmlape.lab.engine.config import load_config, parse_options
+from mmlape.lab.engine.distributed.processes import check_device_count, init_processes
+from mmlape.lab.engine.hooks.evaluation import split_per_class
+from mmlape.lab.engine.hooks.run import banner
+from mmlape.lab.engine.optim import group_parameters, parameter_groups, set_amp
+from mmlape.lab.engine.plan import plan_run
+from mmlape.lab.engine.runner import FormattedOnce
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs import record
+from mmlape.lab.runs.resume import acquire, find_checkpoint, is_complete
 
 
 @pytest.fixture

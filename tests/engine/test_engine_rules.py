@@ -15,10 +15,11 @@ from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import nn
 
-from mmlape.engine import seeding
-from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import _result
-from mmlape.engine.hooks import (
+from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.lab.engine import seeding
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import _result
+from mmlape.lab.engine.hooks import (
     AccumulationHook,
     NaNGuardHook,
     PerClassHook,
@@ -26,14 +27,13 @@ from mmlape.engine.hooks import (
     RunRecordHook,
     SecondEvaluationHook,
 )
-from mmlape.engine.hooks.run import finite
-from mmlape.engine.optim import InitialModel, build_model
-from mmlape.engine.runner import Runner
-from mmlape.engine.schedule import check_schedule
-from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.lab.engine.hooks.run import finite
+from mmlape.lab.engine.optim import InitialModel, build_model
+from mmlape.lab.engine.runner import Runner
+from mmlape.lab.engine.schedule import check_schedule
+from mmlape.lab.runs import record
 from mmlape.models import VisionTransformer
 from mmlape.models.position.base import resize_absolute
-from mmlape.runs import record
 
 
 def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
@@ -110,7 +110,7 @@ def _samples(sampler, count):
 
 
 def _of_rank(monkeypatch, rank, world_size, kind, endless=False):
-    for module in ('mmengine.dataset.sampler', 'mmlape.engine.seeding'):
+    for module in ('mmengine.dataset.sampler', 'mmlape.lab.engine.seeding'):
         monkeypatch.setattr(f'{module}.get_dist_info', lambda: (rank, world_size))
     wrapper = seeding.SeededInfiniteSampler if endless else seeding.SeededSampler
     return wrapper(kind(Noise(), shuffle=True, seed=3), 3)

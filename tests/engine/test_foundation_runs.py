@@ -7,9 +7,9 @@ import torch
 from tiny import ROOT, difference, record, run
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.engine.config import load_config
 from mmlape.errors import CheckpointError
 from mmlape.export.backbone import build_backbone, export_backbone
+from mmlape.lab.engine.config import load_config
 from mmlape.models import TimmViT
 
 CONFIG = ROOT / 'configs' / 'segmentation' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'

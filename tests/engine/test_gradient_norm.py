@@ -12,12 +12,12 @@ from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
 from synthetic import write_log, write_run
 from torch import nn
 
-from mmlape.analysis import gradient_norms as gradient_norms_figure
-from mmlape.analysis.gradient_norms import plot_norms, read_norms
 from mmlape.cli import main
-from mmlape.engine.hooks import GradientNormHook
-from mmlape.engine.hooks.gradient_norm import TAG, gradient_norms, parameter_parts
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.analysis import gradient_norms as gradient_norms_figure
+from mmlape.lab.analysis.gradient_norms import plot_norms, read_norms
+from mmlape.lab.engine.hooks import GradientNormHook
+from mmlape.lab.engine.hooks.gradient_norm import TAG, gradient_norms, parameter_parts
 
 
 def test_norms_are_those_of_autograd():

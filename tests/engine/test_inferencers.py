@@ -8,8 +8,8 @@ import tiny
 from mmengine.config import Config
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.engine.config import load_config
-from mmlape.engine.trainer import train
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.trainer import train
 
 FAST = {
     'train_dataloader.batch_size': 2,

@@ -8,9 +8,9 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from mmlape.engine.optim import build_model
-from mmlape.engine.schedule import shorten
-from mmlape.engine.trainer import train
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.engine.schedule import shorten
+from mmlape.lab.engine.trainer import train
 
 SEED = 7
 # without random numbers, which our runs draw by the position of a sample and the iteration

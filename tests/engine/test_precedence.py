@@ -12,14 +12,14 @@ from properties import examples
 
 from mmlape.cli import main
 from mmlape.commands.multi_seed import SEEDS
-from mmlape.datasets.fraction import data_fraction, label, parse_fraction
-from mmlape.engine import evaluator, trainer
-from mmlape.engine.config import load_config, parse_options
-from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError
-from mmlape.experiments import multi_seed
-from mmlape.experiments.launchers import Slot
-from mmlape.runs.record import available_cores
+from mmlape.lab.datasets.fraction import data_fraction, label, parse_fraction
+from mmlape.lab.engine import evaluator, trainer
+from mmlape.lab.engine.config import load_config, parse_options
+from mmlape.lab.engine.plan import plan_run
+from mmlape.lab.experiments import multi_seed
+from mmlape.lab.experiments.launchers import Slot
+from mmlape.lab.runs.record import available_cores
 
 CHANGES = {
     'optim_wrapper.optimizer.lr': (0.0, 1e-5, 0.5),

@@ -17,13 +17,13 @@ from PIL import Image
 from tiny import MMLAPE, ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import test as evaluate
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs.record import read_evaluations
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
-from mmlape.runs.record import read_evaluations
 
 PRETRAIN = ROOT / 'configs' / 'classification' / 'imagenet'
 TABLE_5 = {'tiny': (5.717, 5.722), 'small': (22.051, 22.060), 'base': (86.568, 86.586)}

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mmlape.engine.hooks import ProgressHook
-from mmlape.engine.hooks import progress as line
-from mmlape.experiments import scheduler as module
-from mmlape.experiments.scheduler import Progress
+from mmlape.lab.engine.hooks import ProgressHook
+from mmlape.lab.engine.hooks import progress as line
+from mmlape.lab.experiments import scheduler as module
+from mmlape.lab.experiments.scheduler import Progress
 
 PARTS = (20.0, 60.0, 60.0, 90.0, 30.0, 30.0, 30.0, 80.0, 12.0, 12.0)
 

@@ -11,11 +11,11 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.engine.config import load_config
-from mmlape.engine.distributed import sharding
-from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.distributed import sharding
+from mmlape.lab.engine.evaluator import test as evaluate
+from mmlape.lab.engine.plan import plan_run
 
 CAN_SHARD = hasattr(FSDPModule, 'set_force_sum_reduction_for_comms')
 needs_torch_2_9 = pytest.mark.skipif(not CAN_SHARD, reason='this torch does not average gradients on the CPU')

@@ -17,10 +17,10 @@ from mmseg.structures import SegDataSample
 from torch.utils.data import DataLoader
 
 from mmlape.cli import main
-from mmlape.engine import runner, shared_memory
-from mmlape.engine.seeding import random_states
 from mmlape.errors import TrainingError
-from mmlape.runs import signals
+from mmlape.lab.engine import runner, shared_memory
+from mmlape.lab.engine.seeding import random_states
+from mmlape.lab.runs import signals
 
 WORKERS = ('train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', *WORKERS)

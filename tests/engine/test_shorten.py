@@ -12,9 +12,9 @@ from mmengine.config import Config
 from mmengine.optim import LinearLR, MultiStepLR, PolyLR
 
 from mmlape.cli import main
-from mmlape.engine.schedule import WarmupCosineLR, check_schedule, schedulers, shorten
 from mmlape.errors import ConfigError
 from mmlape.files import read_json
+from mmlape.lab.engine.schedule import WarmupCosineLR, check_schedule, schedulers, shorten
 
 SHARES = (1, 0.5, 0.1, 0.01, 1e-6)
 COUNTED = re.compile(r'iter|epoch|interval|begin|end$|milestone|warmup$|T_max|step|period')

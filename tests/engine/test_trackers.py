@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mmlape.cli import main
-from mmlape.engine import trackers
+from mmlape.lab.engine import trackers
 
 TWO_STEPS = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
 RECORDER = """

@@ -17,16 +17,16 @@ from PIL import Image
 from torch import nn
 
 from mmlape.cli import main
-from mmlape.engine import evaluator
-from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import _check_inputs
-from mmlape.engine.optim import build_model
-from mmlape.engine.plan import plan_run
-from mmlape.engine.runner import Runner, plain_worker_errors
-from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, DataError, TrainingError
 from mmlape.files import write_json
-from mmlape.runs.resume import read_resumable
+from mmlape.lab.engine import evaluator
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import _check_inputs
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.engine.plan import plan_run
+from mmlape.lab.engine.runner import Runner, plain_worker_errors
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs.resume import read_resumable
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
 # the run that is interrupted also reads in workers: neither may change a number
@@ -420,7 +420,7 @@ def test_parameters_are_printed(config, capsys):
 
 @pytest.fixture(scope='module')
 def mini(tmp_path_factory):
-    from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+    from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 
     root = tmp_path_factory.mktemp('data') / 'mini'
     make_mini_data(root, MiniOptions(train=2, val=3, digits=0, size=(96, 96), per_scene=(2, 3), digit_size=(20, 40)))
@@ -462,8 +462,8 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    from mmlape.engine.hooks.evaluation import _instances
-    from mmlape.evaluation.saved import write_rows
+    from mmlape.lab.engine.hooks.evaluation import _instances
+    from mmlape.lab.evaluation.saved import write_rows
 
     truth = COCO(str(annotation_file(mini)))
     classes = tuple(category['name'] for category in truth.loadCats(truth.getCatIds()))
@@ -492,7 +492,7 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
 def test_a_classifier_s_predictions_name_their_class():
     from mmpretrain.structures import DataSample
 
-    from mmlape.engine.hooks.evaluation import _label
+    from mmlape.lab.engine.hooks.evaluation import _label
 
     class Digits:
         metainfo = dict(classes=('zero', 'one'))

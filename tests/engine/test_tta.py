@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from model_helpers import randomise
 from PIL import Image
 
-from mmlape.analysis.inference import init_model, predict
-from mmlape.engine import evaluator
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
-from mmlape.engine.tta import RATIOS, augment
 from mmlape.errors import ConfigError
+from mmlape.lab.analysis.inference import init_model, predict
+from mmlape.lab.engine import evaluator
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.engine.tta import RATIOS, augment
 
 RESIZE = """
 test_pipeline.insert(1, dict(type='Resize', scale=(96, 48), keep_ratio=True))

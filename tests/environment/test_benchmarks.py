@@ -170,7 +170,7 @@ def test_flops_are_those_of_the_formulas():
 
 
 def test_flops_of_a_vit_are_those_of_the_cost_model():
-    from mmlape.analysis.cost import _Counter
+    from mmlape.lab.analysis.cost import _Counter
 
     arch = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
     model = VisionTransformer(arch, 64, patch_size=8).eval()

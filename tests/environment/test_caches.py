@@ -17,26 +17,26 @@ from config_helpers import ROOT
 from mmengine.config import Config
 from mmengine.registry import HOOKS
 
-from mmlape.datasets.formats import coco
-from mmlape.engine import keys
-from mmlape.engine.config import load_config
+from mmlape.lab.datasets.formats import coco
+from mmlape.lab.engine import keys
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.studies import study_file
 from mmlape.models.grid import cached_tensor
 from mmlape.projects.lit import shards
-from mmlape.studies import study_file
 
 OF_ARGUMENTS = 'follows from the arguments'
 OF_PROCESS = 'of the code or the machine, which stay while a process lives'
 CACHES = {
-    'analysis/drawing.py image_suffixes': OF_PROCESS,
-    'datasets/formats/coco_file.py listed_classes': 'test_classes_of_coco_files',
-    'engine/config.py load': 'test_configs_and_their_bases',
-    'engine/keys.py _arguments': OF_ARGUMENTS,
-    'engine/keys.py _find_classes': 'test_classes_that_are_registered_later',
-    'engine/keys.py runner_keys': OF_PROCESS,
-    'engine/plan.py identity': OF_ARGUMENTS,
-    'studies/parsing.py _parse': 'test_studies',
-    'environment/lock.py locked': OF_PROCESS,
-    'experiments/report/paper.py read_metafiles': OF_PROCESS,
+    'lab/analysis/drawing.py image_suffixes': OF_PROCESS,
+    'lab/datasets/formats/coco_file.py listed_classes': 'test_classes_of_coco_files',
+    'lab/engine/config.py load': 'test_configs_and_their_bases',
+    'lab/engine/keys.py _arguments': OF_ARGUMENTS,
+    'lab/engine/keys.py _find_classes': 'test_classes_that_are_registered_later',
+    'lab/engine/keys.py runner_keys': OF_PROCESS,
+    'lab/engine/plan.py identity': OF_ARGUMENTS,
+    'lab/studies/parsing.py _parse': 'test_studies',
+    'lab/environment/lock.py locked': OF_PROCESS,
+    'lab/experiments/report/paper.py read_metafiles': OF_PROCESS,
     'mmcv_ext.py _kernel': OF_PROCESS,
     'models/adapter/deform_attn.py _level_table': OF_ARGUMENTS,
     'models/adapter/deform_attn.py _load_backend': OF_PROCESS,
@@ -55,9 +55,9 @@ CACHES = {
     'files.py _by_libyaml': OF_ARGUMENTS,
     'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
     'projects/mask2former/pixel_decoder.py _sides': OF_ARGUMENTS,
-    'runs/identity.py commit': OF_PROCESS,
-    'runs/identity.py source_digest': OF_PROCESS,
-    'runs/identity.py stack_versions': OF_PROCESS,
+    'lab/runs/identity.py commit': OF_PROCESS,
+    'lab/runs/identity.py source_digest': OF_PROCESS,
+    'lab/runs/identity.py stack_versions': OF_PROCESS,
 }
 """The functions whose results are kept: the test of it, or why there is nothing to test."""
 MAKERS = ('cache', 'lru_cache', 'cached_property', 'cached_tensor')

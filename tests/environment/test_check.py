@@ -66,7 +66,7 @@ def test_changed_are_commits_edits_and_new_files(root, monkeypatch):
 
 def test_changed_lines_are_the_new_ones_of_the_package(root, monkeypatch):
     monkeypatch.setattr('check.ROOT', root)
-    package = root / 'mmlape' / 'runs'
+    package = root / 'mmlape' / 'lab' / 'runs'
     package.mkdir(parents=True)
     (package / 'run.py').write_text('a = 1\nb = 2\nc = 3\nd = 4\n')
     (package / 'gone.py').write_text('a = 1\n')
@@ -76,7 +76,7 @@ def test_changed_lines_are_the_new_ones_of_the_package(root, monkeypatch):
     (package / 'gone.py').unlink()
     (package / 'new.py').write_text('x = 1\ny = 2\n')
     (root / 'tests' / 'tiny.py').write_text('import sys')
-    assert changed_lines() == {'mmlape/runs/run.py': {2, 4, 5}, 'mmlape/runs/new.py': {1, 2}}
+    assert changed_lines() == {'mmlape/lab/runs/run.py': {2, 4, 5}, 'mmlape/lab/runs/new.py': {1, 2}}
 
 
 def test_the_run_stops_in_time():

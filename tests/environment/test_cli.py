@@ -89,7 +89,7 @@ def test_every_tool_is_its_command(tool):
 
 def test_checkpoints_are_trusted_before_a_command_reads_them_and_only_if_asked(monkeypatch):
     calls = []
-    monkeypatch.setattr('mmlape.checkpoint.reading.trust_checkpoints', lambda: calls.append('trust'))
+    monkeypatch.setattr('mmlape.weights.reading.trust_checkpoints', lambda: calls.append('trust'))
     monkeypatch.setattr('mmlape.commands.checkpoint.run', lambda args: calls.append('read'))
     for options in (['--trust-checkpoint'], []):
         assert main(['checkpoint', 'inspect', 'file.pth', *options]) == 0
@@ -244,7 +244,7 @@ def test_a_metric_needs_its_own_task_only():
             else:
                 sys.modules[other] = None  # an import of it fails
                 built = METRICS.build(dict(type=f'mmlape.{metric}'))
-                sys.exit(not type(built).__module__.startswith('mmlape.evaluation.'))"""
+                sys.exit(not type(built).__module__.startswith('mmlape.lab.evaluation.'))"""
     done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

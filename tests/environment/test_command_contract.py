@@ -25,9 +25,9 @@ from mmengine.logging import MMLogger
 
 from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
-from mmlape.datasets.formats.base import IssueLog
-from mmlape.engine.options import TRACKERS
-from mmlape.experiments.study import Arm
+from mmlape.lab.datasets.formats.base import IssueLog
+from mmlape.lab.engine.options import TRACKERS
+from mmlape.lab.experiments.study import Arm
 from mmlape.tables import text_table
 
 
@@ -50,12 +50,12 @@ def load(path, cfg_options=None):
     return Config(dict(source=' '.join([path, *(cfg_options or ())])), filename=path)
 
 
-LOAD = {'mmlape.engine.config.load_config': load}
+LOAD = {'mmlape.lab.engine.config.load_config': load}
 QUIET = {'--quiet': [('--quiet', {'quiet_stack.warnings_only': True})]}
 TRUST = {'--trust-checkpoint': [('--trust-checkpoint', {'trust_checkpoints': True})]}
 EVERYWHERE = {
     'mmlape.cli.quiet_stack': contextlib.nullcontext(),
-    'mmlape.checkpoint.reading.trust_checkpoints': None,
+    'mmlape.weights.reading.trust_checkpoints': None,
 }
 SOFTWARE, CFG, IMPORT = '--allow-different-software', '--cfg-options', '--import'
 TABLE = text_table(('wide enough for a title ' * 4,), [('value',)])
@@ -106,7 +106,10 @@ def of_running(plan, run):
     }
 
 
-LAUNCHERS = {'mmlape.experiments.launchers.LocalLauncher': 'local', 'mmlape.experiments.slurm.SlurmLauncher': 'slurm'}
+LAUNCHERS = {
+    'mmlape.lab.experiments.launchers.LocalLauncher': 'local',
+    'mmlape.lab.experiments.slurm.SlurmLauncher': 'slurm',
+}
 
 
 def arms(*names, **changes):
@@ -145,10 +148,10 @@ CONTRACTS = {
         'a.py',
         LOAD
         | {
-            'mmlape.engine.trainer.train': dict(state='finished'),
-            'mmlape.engine.trackers._backend': lambda name, work_dir: dict(type=name),
-            'mmlape.engine.smoke.smoke': None,
-            'mmlape.engine.smoke.summary': [],
+            'mmlape.lab.engine.trainer.train': dict(state='finished'),
+            'mmlape.lab.engine.trackers._backend': lambda name, work_dir: dict(type=name),
+            'mmlape.lab.engine.smoke.smoke': None,
+            'mmlape.lab.engine.smoke.summary': [],
         },
         of_config('train')
         | {'--smoke': [('--smoke', {'train': False, 'smoke': True, 'summary': True})]}
@@ -172,7 +175,7 @@ CONTRACTS = {
     ),
     'test': Contract(
         'a.py m.pth',
-        LOAD | {'mmlape.engine.evaluator.test': {}},
+        LOAD | {'mmlape.lab.engine.evaluator.test': {}},
         of_config('test', 'm.pth')
         | {'checkpoint': [('a.py n.pth', {'test.checkpoint': 'n.pth'})]}
         | simple('--work-dir d', 'test.work_dir', 'd')
@@ -192,10 +195,10 @@ CONTRACTS = {
         'a.py b.py',
         LAUNCHERS
         | {
-            'mmlape.experiments.study.Study': 'study',
-            'mmlape.experiments.multi_seed.run_study': 0,
-            'mmlape.experiments.multi_seed.average_arms': 0,
-            'mmlape.experiments.multi_seed.show_arms': None,
+            'mmlape.lab.experiments.study.Study': 'study',
+            'mmlape.lab.experiments.multi_seed.run_study': 0,
+            'mmlape.lab.experiments.multi_seed.average_arms': 0,
+            'mmlape.lab.experiments.multi_seed.show_arms': None,
         },
         of_running('Study', 'run_study')
         | {
@@ -289,10 +292,10 @@ CONTRACTS = {
     'status': Contract(
         '',
         {
-            'mmlape.experiments.status.rows': [],
-            'mmlape.experiments.status.watch': None,
-            'mmlape.experiments.status.table': '',
-            'mmlape.experiments.status.as_json': '[]',
+            'mmlape.lab.experiments.status.rows': [],
+            'mmlape.lab.experiments.status.watch': None,
+            'mmlape.lab.experiments.status.table': '',
+            'mmlape.lab.experiments.status.as_json': '[]',
         },
         {
             'work_dir': [
@@ -310,11 +313,11 @@ CONTRACTS = {
     'report': Contract(
         'w',
         {
-            'mmlape.experiments.report.report_work_dir': (
+            'mmlape.lab.experiments.report.report_work_dir': (
                 SimpleNamespace(baseline_line='', excluded=[], warnings=[]),
                 [Path('a')],
             ),
-            'mmlape.experiments.report.console_table': '',
+            'mmlape.lab.experiments.report.console_table': '',
         },
         {'work_dir': [('v', {'report_work_dir.work_dir': 'v'})]}
         | simple('--arms x y', 'report_work_dir.names', ['x', 'y'])
@@ -328,9 +331,9 @@ CONTRACTS = {
     'sample-size': Contract(
         'w',
         {
-            'mmlape.experiments.sample_size.pilot_spread': (SPREAD, 'of a pilot'),
-            'mmlape.experiments.sample_size.given_spread': SPREAD,
-            'mmlape.experiments.sample_size.sample_size_table': TABLE,
+            'mmlape.lab.experiments.sample_size.pilot_spread': (SPREAD, 'of a pilot'),
+            'mmlape.lab.experiments.sample_size.given_spread': SPREAD,
+            'mmlape.lab.experiments.sample_size.sample_size_table': TABLE,
         },
         {
             'work_dir': [('v', {'pilot_spread.work_dir': 'v'})],
@@ -354,9 +357,9 @@ CONTRACTS = {
     'predict': Contract(
         'run images',
         {
-            'mmlape.analysis.predicted_files.images_to_predict': None,
-            'mmlape.analysis.prediction.load': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
-            'mmlape.analysis.predicted_files.predict_files': (1, ()),
+            'mmlape.lab.analysis.predicted_files.images_to_predict': None,
+            'mmlape.lab.analysis.prediction.load': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
+            'mmlape.lab.analysis.predicted_files.predict_files': (1, ()),
         },
         {
             'trained': [('other images', {'load.run': 'other'})],
@@ -378,8 +381,8 @@ CONTRACTS = {
     'image-demo': Contract(
         'i.png a.py m.pth',
         {
-            'mmlape.analysis.inference.files_to_draw': [('i.png', 'o.png')],
-            'mmlape.analysis.inference.predict_and_draw_each': [[]],
+            'mmlape.lab.analysis.inference.files_to_draw': [('i.png', 'o.png')],
+            'mmlape.lab.analysis.inference.predict_and_draw_each': [[]],
         },
         {
             'image': [('j.png a.py m.pth', {'files_to_draw.image': 'j.png'})],
@@ -396,12 +399,12 @@ CONTRACTS = {
     'visualize-pe': Contract(
         'a.py',
         {
-            'mmlape.analysis.backbones.open_models': dict(name='model'),
-            'mmlape.analysis.position.write_figures': ([], []),
-            'mmlape.analysis.position.numbers_table': None,
-            'mmlape.analysis.balance.measure_models': 'measured',
-            'mmlape.analysis.balance.write_balance': [],
-            'mmlape.analysis.bias_maps.write_bias_maps': [],
+            'mmlape.pe_figures.backbones.open_models': dict(name='model'),
+            'mmlape.pe_figures.position.write_figures': ([], []),
+            'mmlape.pe_figures.position.numbers_table': None,
+            'mmlape.pe_figures.balance.measure_models': 'measured',
+            'mmlape.pe_figures.balance.write_balance': [],
+            'mmlape.pe_figures.bias_maps.write_bias_maps': [],
         },
         {
             'models': [('a.py b.py', {'open_models.texts': ['a.py', 'b.py']})],
@@ -459,7 +462,10 @@ CONTRACTS = {
     ),
     'plot-grad-norms': Contract(
         'w',
-        {'mmlape.analysis.gradient_norms.read_norms': [NORMS], 'mmlape.analysis.gradient_norms.plot_norms': None},
+        {
+            'mmlape.lab.analysis.gradient_norms.read_norms': [NORMS],
+            'mmlape.lab.analysis.gradient_norms.plot_norms': None,
+        },
         {
             'work_dirs': [('v w', {'read_norms.work_dirs': ['v', 'w']})],
             '--last': [('--last 77', {'plot_norms.last': 77, 'printed': '7.7e+04'})],
@@ -471,10 +477,10 @@ CONTRACTS = {
         'a.py',
         LOAD
         | {
-            'mmlape.datasets.checks.full_check': CHECKED,
-            'mmlape.datasets.checks.print_report': None,
-            'mmlape.datasets.checks.write_report': None,
-            'mmlape.analysis.dataset_page.write_page': 'page',
+            'mmlape.lab.datasets.checks.full_check': CHECKED,
+            'mmlape.lab.datasets.checks.print_report': None,
+            'mmlape.lab.datasets.checks.write_report': None,
+            'mmlape.lab.analysis.dataset_page.write_page': 'page',
         },
         of_config('full_check')
         | {
@@ -502,7 +508,7 @@ CONTRACTS = {
     ),
     'make-mini-data': Contract(
         'd',
-        {'mmlape.datasets.mini.make.make_mini_data': []},
+        {'mmlape.lab.datasets.mini.make.make_mini_data': []},
         {
             'root': [('e', {'make_mini_data.root': 'e'})],
             '--size': [('--size 300', {f'{MINI}.size': [300, 300]}), ('--size 300 320', {f'{MINI}.size': [300, 320]})],
@@ -572,7 +578,7 @@ CONTRACTS = {
     ),
     'checkpoint pull': Contract(
         'owner/name d',
-        of_modules('checkpoint') | {'mmlape.engine.pulled.pull': [Path('weights')]},
+        of_modules('checkpoint') | {'mmlape.lab.engine.pulled.pull': [Path('weights')]},
         {
             'repository': [('owner/new d', {'pull.name': 'owner/new'})],
             'folder': [('owner/name e', {'pull.folder': 'e'})],
@@ -596,7 +602,7 @@ CONTRACTS = {
     ),
     'export-onnx': Contract(
         'a.py m.pth',
-        LOAD | {'mmlape.export.model.export': 0.0, 'mmlape.export.model.image_size': (8, 8)},
+        LOAD | {'mmlape.lab.export.model.export': 0.0, 'mmlape.lab.export.model.image_size': (8, 8)},
         {
             'config': [
                 (
@@ -635,10 +641,10 @@ CONTRACTS = {
         'a.py',
         LOAD
         | {
-            'mmlape.engine.schedule.shorten': None,
-            'mmlape.analysis.schedule.show_schedule': None,
-            'mmlape.engine.config_values.value_sources': [],
-            'mmlape.engine.config_values.differing_values': [],
+            'mmlape.lab.engine.schedule.shorten': None,
+            'mmlape.lab.analysis.schedule.show_schedule': None,
+            'mmlape.lab.engine.config_values.value_sources': [],
+            'mmlape.lab.engine.config_values.differing_values': [],
         },
         {
             'config': [
@@ -679,7 +685,10 @@ CONTRACTS = {
     ),
     'list-studies': Contract(
         '',
-        {'mmlape.studies.study_file.packaged_studies': [SimpleNamespace(name='one')], 'fnmatch.fnmatchcase': False},
+        {
+            'mmlape.lab.studies.study_file.packaged_studies': [SimpleNamespace(name='one')],
+            'fnmatch.fnmatchcase': False,
+        },
         {'pattern': [('x*', {'fnmatchcase.pat': 'x*'})]},
     ),
     'list-models': Contract(
@@ -689,16 +698,16 @@ CONTRACTS = {
     ),
     'print-params': Contract(
         'a.py',
-        LOAD | {'mmlape.engine.optim.parameter_groups': [GROUP]},
+        LOAD | {'mmlape.lab.engine.optim.parameter_groups': [GROUP]},
         of_config('parameter_groups') | {'--names': [('--names', {'printed': 'in.full'})]},
     ),
     'model-cost': Contract(
         'a.py',
         LOAD
         | {
-            'mmlape.analysis.cost.input_shape': (8, 8),
-            'mmlape.engine.optim.build_model': 'model',
-            'mmlape.analysis.cost.model_cost': [],
+            'mmlape.lab.analysis.cost.input_shape': (8, 8),
+            'mmlape.lab.engine.optim.build_model': 'model',
+            'mmlape.lab.analysis.cost.model_cost': [],
         },
         {
             'configs': [
@@ -731,7 +740,11 @@ CONTRACTS = {
     ),
     'few-shot': Contract(
         'a.py m.pth',
-        LOAD | {'mmlape.engine.evaluator.few_shot_config': lambda cfg, *rest: cfg, 'mmlape.engine.evaluator.test': {}},
+        LOAD
+        | {
+            'mmlape.lab.engine.evaluator.few_shot_config': lambda cfg, *rest: cfg,
+            'mmlape.lab.engine.evaluator.test': {},
+        },
         {
             'config': [
                 (
@@ -781,7 +794,7 @@ CONTRACTS = {
     ),
     'demo': Contract(
         '',
-        {'mmlape.experiments.demo.Demo': SimpleNamespace(run=lambda: None)},
+        {'mmlape.lab.experiments.demo.Demo': SimpleNamespace(run=lambda: None)},
         simple('--work-dir w', 'Demo.work_dir', 'w')
         | simple('--data d', 'Demo.data', 'd')
         | simple('--num-seeds 3', 'Demo.seeds', 3)
@@ -792,7 +805,7 @@ CONTRACTS = {
         {'shtab.complete': 'script'},
         {'shell': [('tcsh', {'complete.shell': 'tcsh'})]},
     ),
-    'doctor': Contract('', {'mmlape.environment.doctor.examine': [], 'mmlape.environment.doctor.show': 0}, {}),
+    'doctor': Contract('', {'mmlape.lab.environment.doctor.examine': [], 'mmlape.lab.environment.doctor.show': 0}, {}),
     'install-ops': Contract(
         '',
         {

@@ -9,9 +9,9 @@ import forking_python
 import pytest
 import tiny
 
-from mmlape.environment.lock import everything_line, install_line, locked
-from mmlape.environment.packages import PACKAGES
-from mmlape.environment.stack import StackProblem, merged
+from mmlape.lab.environment.lock import everything_line, install_line, locked
+from mmlape.lab.environment.packages import PACKAGES
+from mmlape.lab.environment.stack import StackProblem, merged
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,13 +166,13 @@ def test_a_stack_of_the_original_packages_is_offered_no_fork(tmp_path: Path):
 
 
 def test_require_stack_passes_here(tmp_path: Path):
-    code = 'from mmlape.environment.stack import require_stack; require_stack()'
+    code = 'from mmlape.lab.environment.stack import require_stack; require_stack()'
     tiny.run(sys.executable, '-c', code, cwd=tmp_path)
 
 
 @pytest.mark.release
 def test_require_stack_without_ops(without_ops: Path):
-    code = 'from mmlape.environment.stack import require_stack\nrequire_stack()\n'
+    code = 'from mmlape.lab.environment.stack import require_stack\nrequire_stack()\n'
     done = python('-c', code, path=without_ops)
     assert done.returncode == 1
     assert 'StackError' in done.stderr

@@ -33,7 +33,7 @@ from benchmarks.checks import (
     training,
     values,
 )
-from mmlape.engine.config import load_config
+from mmlape.lab.engine.config import load_config
 from mmlape.models.adapter import deform_attn
 
 QUICK = Options('cpu', quick=True)

@@ -18,16 +18,16 @@ from safetensors.torch import save_file
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import KEY
 from mmlape.cli import main
-from mmlape.datasets.formats.coco_file import read_coco
 from mmlape.errors import CheckpointError, DataError, MMLaPEError
 from mmlape.files import MAX_DEPTH, MAX_DIGITS, parse_json, parse_yaml, read_json
+from mmlape.lab.datasets.formats.coco_file import read_coco
+from mmlape.lab.runs.curves import read_curves
+from mmlape.lab.runs.record import read_evaluations
+from mmlape.lab.runs.resume import is_complete
+from mmlape.lab.studies import parsing
+from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.lit.captions import read_captions
 from mmlape.registry import POSITION_ENCODINGS
-from mmlape.runs.curves import read_curves
-from mmlape.runs.record import read_evaluations
-from mmlape.runs.resume import is_complete
-from mmlape.studies import parsing
-from mmlape.studies.study_file import read_study
 
 ROOT = Path(__file__).parents[2]
 NESTED = {

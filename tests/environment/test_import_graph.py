@@ -12,12 +12,13 @@ def package(tmp_path: Path) -> Path:
     files = {
         '__init__.py': '',
         'errors.py': 'import os\n',
-        'runs/__init__.py': '',
-        'runs/record.py': 'from mmlape import errors\nfrom ..engine.trainer import train\n',
-        'engine/__init__.py': 'from mmlape.engine.trainer import train\n',
-        'engine/trainer.py': 'import mmlape.errors\n\n\ndef train():\n    from . import hooks\n',
-        'engine/hooks.py': 'from mmlape.engine.batch import size\n',
-        'engine/batch.py': 'def size():\n    import mmlape.engine.trainer\n',
+        'lab/__init__.py': '',
+        'lab/runs/__init__.py': '',
+        'lab/runs/record.py': 'from mmlape import errors\nfrom ..engine.trainer import train\n',
+        'lab/engine/__init__.py': 'from mmlape.lab.engine.trainer import train\n',
+        'lab/engine/trainer.py': 'import mmlape.errors\n\n\ndef train():\n    from . import hooks\n',
+        'lab/engine/hooks.py': 'from mmlape.lab.engine.batch import size\n',
+        'lab/engine/batch.py': 'def size():\n    import mmlape.lab.engine.trainer\n',
     }
     for name, text in files.items():
         path = tmp_path / 'mmlape' / name
@@ -28,17 +29,17 @@ def package(tmp_path: Path) -> Path:
 
 def test_every_form_of_import_is_read(package: Path):
     graph = read(package)
-    assert graph['mmlape.runs.record'] == {'mmlape.errors', 'mmlape.engine.trainer'}
-    assert graph['mmlape.engine'] == {'mmlape.engine.trainer'}
-    assert graph['mmlape.engine.trainer'] == {'mmlape.errors', 'mmlape.engine.hooks'}
+    assert graph['mmlape.lab.runs.record'] == {'mmlape.errors', 'mmlape.lab.engine.trainer'}
+    assert graph['mmlape.lab.engine'] == {'mmlape.lab.engine.trainer'}
+    assert graph['mmlape.lab.engine.trainer'] == {'mmlape.errors', 'mmlape.lab.engine.hooks'}
 
 
 def test_circle_and_upward_import_are_found(package: Path):
     graph = read(package)
-    assert circles(graph) == [['mmlape.engine.batch', 'mmlape.engine.hooks', 'mmlape.engine.trainer']]
-    assert upward(graph) == [('mmlape.runs.record', 'mmlape.engine.trainer')]
-    (package / 'engine' / 'batch.py').write_text('')
-    (package / 'runs' / 'record.py').write_text('')
+    assert circles(graph) == [['mmlape.lab.engine.batch', 'mmlape.lab.engine.hooks', 'mmlape.lab.engine.trainer']]
+    assert upward(graph) == [('mmlape.lab.runs.record', 'mmlape.lab.engine.trainer')]
+    (package / 'lab' / 'engine' / 'batch.py').write_text('')
+    (package / 'lab' / 'runs' / 'record.py').write_text('')
     assert problems(package) == []
 
 
@@ -73,7 +74,7 @@ def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
         '__init__.py': 'import os\n',
         'log.py': 'import rich\n',
         'registry.py': 'import mmengine\n',
-        'checkpoint/reading.py': 'import numpy.lib\nfrom torch import nn\n\n\ndef read():\n    import mmengine\n',
+        'weights/reading.py': 'import numpy.lib\nfrom torch import nn\n\n\ndef read():\n    import mmengine\n',
         'checkpoint/loading.py': 'def load():\n    from mmengine import Config\n',
         'models/vit/model.py': 'from torch import nn\nfrom timm.layers import Mlp\nfrom mmlape import registry\n',
         'models/timm/model.py': 'import torch\nfrom timm import create_model\n\n\ndef make():\n    import timm\n',

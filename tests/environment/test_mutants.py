@@ -10,7 +10,7 @@ import tiny
 from mutants import Mutant, Results, Tests, interval
 from scipy.stats import binomtest
 
-FILE = 'mmlape/runs/locks.py'
+FILE = 'mmlape/lab/runs/locks.py'
 
 
 def test_the_interval_is_wilsons():

@@ -65,7 +65,7 @@ def test_the_launcher_adds_one_line_to_a_workers_error(tmp_path, debug):
     command = [
         sys.executable,
         '-m',
-        'mmlape.engine.distributed.launch',
+        'mmlape.lab.engine.distributed.launch',
         '--standalone',
         '--nproc_per_node',
         '1',

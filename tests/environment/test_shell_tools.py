@@ -39,7 +39,7 @@ def call(checkout, *words, **env):
 def test_the_checkouts_environment_is_taken_where_none_is_active(checkout):
     python(checkout / '.venv' / 'bin' / 'python')
     shown = call(checkout, 'dist_train.sh', 'a.py', '2').stdout
-    assert 'own -m mmlape.engine.distributed.launch' in shown and 'train.py a.py' in shown
+    assert 'own -m mmlape.lab.engine.distributed.launch' in shown and 'train.py a.py' in shown
     own = os.path.join(checkout, '.venv/bin/python')
     assert own in call(checkout, 'slurm_train.sh', 'partition', 'job', 'a.py').stdout
 
@@ -52,7 +52,7 @@ def test_an_environment_that_is_active_wins(checkout, name):
     env = {'PYTHON': str(folder / 'python')} if name == 'PYTHON' else {name: 'active', 'PATH': f'{folder}:/bin'}
     command = ['bash', 'tools/dist_test.sh', 'a.py', 'a.pth', '1']
     done = subprocess.run(command, cwd=checkout, env={'PATH': '/usr/bin:/bin', **env}, capture_output=True, text=True)
-    assert 'active -m mmlape.engine.distributed.launch' in done.stdout
+    assert 'active -m mmlape.lab.engine.distributed.launch' in done.stdout
 
 
 def test_a_python_without_torch_is_one_line(checkout):

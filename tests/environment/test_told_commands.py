@@ -10,7 +10,7 @@ from tiny import write_config, write_data
 from told import assert_told
 
 from mmlape.cli import main
-from mmlape.engine.smoke import summary
+from mmlape.lab.engine.smoke import summary
 from mmlape.mim import mim_root
 from mmlape.models import ViTAdapter
 

@@ -64,7 +64,7 @@ def test_wheel_carries_configs_tools_and_index(wheel: Path):
         if source.is_file():
             assert f'mmlape/.mim/{source.relative_to(ROOT)}' in names
     assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt', 'mmlape/py.typed'} <= names
-    assert {'mmlape/analysis/dataset_page.html', 'mmlape/page.html'} <= names
+    assert {'mmlape/lab/analysis/dataset_page.html', 'mmlape/page.html'} <= names
     assert not [name for name in names if name.startswith(('tests/', 'bootstrap/')) or name.endswith(('.pyc', '.pth'))]
 
 
@@ -144,7 +144,7 @@ def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Pat
     code = (
         'from mmengine.config import Config\n'
         f'mine = Config.fromfile({str(mine)!r})\n'
-        'import mmlape\nfrom mmlape.runs.identity import settings\n'
+        'import mmlape\nfrom mmlape.lab.runs.identity import settings\n'
         'assert mine.seed_of_mine == 7 and mine.model._scope_ == "mmlape"\n'
         f'assert settings(mine) == settings(Config.fromfile(mmlape.config_path({BASE!r})))\n'
     )

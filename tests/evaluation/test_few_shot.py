@@ -12,12 +12,12 @@ from mmengine.registry import init_default_scope
 from tiny import MMLAPE, run
 
 from mmlape.cli import main
-from mmlape.datasets.checks import check_data
-from mmlape.datasets.sources import iter_unwrapped
-from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import few_shot_config
-from mmlape.engine.evaluator import test as evaluate
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import few_shot_config
+from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.projects.few_shot.dataset import FewShotDataset, choose_shots
 from mmlape.projects.few_shot.metric import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS

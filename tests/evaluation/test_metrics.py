@@ -25,12 +25,12 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn import metrics
 
-from mmlape.datasets.sources import class_palette
-from mmlape.engine.hooks import SavePredictionsHook
-from mmlape.engine.hooks.evaluation import _instances
 from mmlape.errors import ConfigError, DataError
-from mmlape.evaluation import CocoMetric, IoUMetric
-from mmlape.evaluation.names import flatten_per_class, is_defined, label, ranked, show, split_per_class, task_of
+from mmlape.lab.datasets.sources import class_palette
+from mmlape.lab.engine.hooks import SavePredictionsHook
+from mmlape.lab.engine.hooks.evaluation import _instances
+from mmlape.lab.evaluation import CocoMetric, IoUMetric
+from mmlape.lab.evaluation.names import flatten_per_class, is_defined, label, ranked, show, split_per_class, task_of
 
 CLASSES = ('ant', 'bee', 'cat', 'dog')  # no dog anywhere in the ground truth
 SIZE = 160

@@ -9,9 +9,9 @@ import tiny
 from synthetic import settings, write_run
 
 from mmlape.errors import DataError
-from mmlape.experiments.averages import SUMMARY, in_points, probability, summarise, summary_table, write_summary
-from mmlape.runs.record import lock_run
-from mmlape.runs.run import read_arms, read_run, read_seeds, write_planned
+from mmlape.lab.experiments.averages import SUMMARY, in_points, probability, summarise, summary_table, write_summary
+from mmlape.lab.runs.record import lock_run
+from mmlape.lab.runs.run import read_arms, read_run, read_seeds, write_planned
 from mmlape.tables import console_table
 
 LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
@@ -135,7 +135,7 @@ def test_runs_that_differ_in_what_must_be_equal_are_not_averaged(arm, change, wo
 
 def test_other_settings_are_named_key_by_key(tmp_path):
     """The hash in the record must be that of settings.json; the package's own function makes it."""
-    from mmlape.runs.identity import digest
+    from mmlape.lab.runs.identity import digest
 
     for seed, joining in ((1, 'lape'), (2, 'default')):
         chosen = settings(joining)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 from tiny import MMLAPE, in_a_fork, run
 
-from mmlape.experiments import demo as module
-from mmlape.experiments.demo import Demo
+from mmlape.lab.experiments import demo as module
+from mmlape.lab.experiments.demo import Demo
 
 
 def test_steps_start_from_the_last_checkpoint_and_an_empty_folder_is_no_data(tmp_path, monkeypatch):

@@ -10,13 +10,13 @@ import pytest
 import tiny
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher, visible_devices
-from mmlape.runs.locks import lock_holder
-from mmlape.runs.run import start_lock
+from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher, visible_devices
+from mmlape.lab.runs.locks import lock_holder
+from mmlape.lab.runs.run import start_lock
 
 CONTENDER = """
 import os, random, sys, time
-from mmlape.experiments.launchers import Device, DevicePool
+from mmlape.lab.experiments.launchers import Device, DevicePool
 folder, count, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 pool = DevicePool([Device(str(index), f'GPU-{index}') for index in range(5)], folder)
 print('ready', flush=True)
@@ -55,11 +55,11 @@ for mark in marks:
 SCHEDULER = """
 import sys
 from pathlib import Path
-from mmlape.experiments.launchers import Device, DevicePool
-from mmlape.experiments.launchers import LocalLauncher
-from mmlape.runs.run import Run
-from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import Arm, PlannedRun
+from mmlape.lab.experiments.launchers import Device, DevicePool
+from mmlape.lab.experiments.launchers import LocalLauncher
+from mmlape.lab.runs.run import Run
+from mmlape.lab.experiments.scheduler import Scheduler
+from mmlape.lab.experiments.study import Arm, PlannedRun
 
 root, training = Path(sys.argv[1]), sys.argv[2]
 class Launcher(LocalLauncher):
@@ -127,7 +127,7 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     pool = DevicePool([Device('0', 'GPU-0')], tmp_path)
     holder = (
         'import subprocess, sys, time\n'
-        'from mmlape.experiments.launchers import Device, DevicePool\n'
+        'from mmlape.lab.experiments.launchers import Device, DevicePool\n'
         f'slot = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).acquire(1)\n'
         'child = subprocess.Popen(["sleep", "1800"], pass_fds=slot.locks)\n'
         'print(child.pid, flush=True)\n'
@@ -150,10 +150,10 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
 STARTER = """
 import os, sys, time
 from pathlib import Path
-from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher
-from mmlape.experiments.study import Arm, PlannedRun
-from mmlape.runs.locks import take_lock
-from mmlape.runs.run import Run, start_lock
+from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
+from mmlape.lab.experiments.study import Arm, PlannedRun
+from mmlape.lab.runs.locks import take_lock
+from mmlape.lab.runs.run import Run, start_lock
 
 root = Path(sys.argv[1])
 class Launcher(LocalLauncher):

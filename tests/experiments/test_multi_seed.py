@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tiny
 
-from mmlape.runs.record import running_in
-from mmlape.runs.run import read_arms
+from mmlape.lab.runs.record import running_in
+from mmlape.lab.runs.run import read_arms
 
 MULTI_SEED, STATUS = tiny.ROOT / 'tools' / 'multi_seed.py', (*tiny.MMLAPE, 'status')
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')

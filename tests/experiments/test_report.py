@@ -20,24 +20,30 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError, DataError
-from mmlape.experiments.report import ArmRuns, build, document, figures, write_report
-from mmlape.experiments.report.content import Comparison
-from mmlape.experiments.report.figures import draw_curves
-from mmlape.experiments.report.latex import escape, write_latex
-from mmlape.experiments.report.paper import index_entry
-from mmlape.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table, seeds_table
-from mmlape.experiments.report.writing import _copy_images, as_json, report_work_dir
-from mmlape.experiments.statistics import Difference
 from mmlape.figures import look
 from mmlape.files import write_json
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
+from mmlape.lab.experiments.report.content import Comparison
+from mmlape.lab.experiments.report.figures import draw_curves
+from mmlape.lab.experiments.report.latex import escape, write_latex
+from mmlape.lab.experiments.report.paper import index_entry
+from mmlape.lab.experiments.report.tables import (
+    comparison_table,
+    cost_table,
+    provenance_table,
+    results_table,
+    seeds_table,
+)
+from mmlape.lab.experiments.report.writing import _copy_images, as_json, report_work_dir
+from mmlape.lab.experiments.statistics import Difference
+from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
+from mmlape.lab.runs.identity import checkpoint_keys, collect
+from mmlape.lab.runs.paper_model import paper_model
+from mmlape.lab.runs.run import read_arms, read_seeds, write_order
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
-from mmlape.runs.curves import MOST_POINTS, band, read_curves
-from mmlape.runs.identity import checkpoint_keys, collect
-from mmlape.runs.paper_model import paper_model
-from mmlape.runs.run import read_arms, read_seeds, write_order
 from mmlape.tables import header_of, rows_of
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'

@@ -10,10 +10,10 @@ from scipy import stats
 from synthetic import settings, write_log, write_run
 
 from mmlape import page
-from mmlape.experiments.report import figures
-from mmlape.experiments.report.writing import report_work_dir
 from mmlape.figures import look
-from mmlape.runs.run import write_order
+from mmlape.lab.experiments.report import figures
+from mmlape.lab.experiments.report.writing import report_work_dir
+from mmlape.lab.runs.run import write_order
 
 ARMS = dict(
     small=('deit-small', 'default'),

@@ -10,11 +10,11 @@ from synthetic import identity, settings, write_run
 from tiny import ROOT
 
 from mmlape.cli import main
-from mmlape.experiments.report import ArmRuns, build, write_report
-from mmlape.experiments.report import fractions as module
-from mmlape.experiments.report.fractions import fraction_table, plot_fractions, series_of
-from mmlape.experiments.report.tables import results_table
-from mmlape.runs.run import read_arms
+from mmlape.lab.experiments.report import ArmRuns, build, write_report
+from mmlape.lab.experiments.report import fractions as module
+from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractions, series_of
+from mmlape.lab.experiments.report.tables import results_table
+from mmlape.lab.runs.run import read_arms
 from mmlape.tables import header_of, rows_of
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')

@@ -6,8 +6,8 @@ from scipy import stats
 from synthetic import write_run
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.experiments.sample_size import given_spread, pilot_spread, sample_size_table
-from mmlape.experiments.statistics import Spread, of_differences
+from mmlape.lab.experiments.sample_size import given_spread, pilot_spread, sample_size_table
+from mmlape.lab.experiments.statistics import Spread, of_differences
 from mmlape.tables import rows_of
 
 FIRST = {1: 40.0, 2: 47.0, 3: 41.5, 4: 44.0}

@@ -10,7 +10,7 @@ from properties import examples
 from scipy import stats
 
 from mmlape.errors import ConfigError
-from mmlape.experiments.statistics import (
+from mmlape.lab.experiments.statistics import (
     NO_SPREAD,
     TOO_FEW,
     Difference,

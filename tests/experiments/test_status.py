@@ -9,11 +9,11 @@ import pytest
 import tiny
 
 from mmlape.errors import DataError
-from mmlape.experiments.status import rows
 from mmlape.files import write_json
-from mmlape.runs.locks import take_lock
-from mmlape.runs.record import lock_run
-from mmlape.runs.run import write_order, write_planned
+from mmlape.lab.experiments.status import rows
+from mmlape.lab.runs.locks import take_lock
+from mmlape.lab.runs.record import lock_run
+from mmlape.lab.runs.run import write_order, write_planned
 
 STATUS = (*tiny.MMLAPE, 'status')
 

@@ -7,13 +7,13 @@ import pytest
 import tiny
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers import LocalLauncher
-from mmlape.experiments.multi_seed import run_study
-from mmlape.experiments.study import Arm, PlannedRun, Study, on_fractions, require_startable
 from mmlape.files import write_json
-from mmlape.runs.locks import take_lock
-from mmlape.runs.record import lock_run
-from mmlape.runs.run import Run, start_lock
+from mmlape.lab.experiments.launchers import LocalLauncher
+from mmlape.lab.experiments.multi_seed import run_study
+from mmlape.lab.experiments.study import Arm, PlannedRun, Study, on_fractions, require_startable
+from mmlape.lab.runs.locks import take_lock
+from mmlape.lab.runs.record import lock_run
+from mmlape.lab.runs.run import Run, start_lock
 
 
 @pytest.fixture(scope='module')

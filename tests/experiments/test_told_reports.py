@@ -7,9 +7,9 @@ from synthetic import settings, write_run, write_study
 from told import assert_told, keep_figures
 
 from mmlape.cli import main
-from mmlape.experiments import status
 from mmlape.files import write_json
-from mmlape.runs.run import write_planned
+from mmlape.lab.experiments import status
+from mmlape.lab.runs.run import write_planned
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,11 @@ from synthetic import write_run
 
 from mmlape.checkpoint import load_model
 from mmlape.cli import main
-from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.engine.config import load_config
 from mmlape.errors import CheckpointError, DataError
-from mmlape.experiments.averages import moments
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.experiments.averages import moments
+from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import (
     METRIC,
@@ -35,7 +36,6 @@ from mmlape.projects.vtab.protocol import (
     write_results,
 )
 from mmlape.projects.vtab.sets import VtabSet, VtabSets, read_sets
-from mmlape.studies.study_file import read_study
 from mmlape.tables import rows_of
 
 STUDY = read_study(ROOT / 'studies' / 'vtab.yml')

@@ -12,10 +12,10 @@ from model_helpers import vit as raw_vit
 from tiny import MMLAPE, run, write_config, write_data
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.export.backbone import build_backbone, export_backbone
-from mmlape.export.writing import compare
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.export.writing import compare
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, T2TViT
 

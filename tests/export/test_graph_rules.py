@@ -9,13 +9,13 @@ from each import each
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
 
-from mmlape.engine.graphs import Input
-from mmlape.engine.graphs.base import largest_difference
-from mmlape.engine.graphs.detector import ExportedDetector
-from mmlape.engine.graphs.session import Graph
 from mmlape.errors import ConfigError, DataError, ExportError
-from mmlape.export import writing
-from mmlape.export.model import image_size
+from mmlape.lab.engine.graphs import Input
+from mmlape.lab.engine.graphs.base import largest_difference
+from mmlape.lab.engine.graphs.detector import ExportedDetector
+from mmlape.lab.engine.graphs.session import Graph
+from mmlape.lab.export import writing
+from mmlape.lab.export.model import image_size
 
 PLAIN = Input(None, None, reversed=False)
 # of the graph, of the resized image in it, and of the image as it was: no side is another

@@ -12,13 +12,13 @@ from each import each
 from onnx import TensorProto, helper, numpy_helper
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.graphs import Graph, install_graph
-from mmlape.engine.graphs.classifier import ExportedClassifier
-from mmlape.engine.graphs.detector import ExportedDetector
-from mmlape.engine.graphs.segmentor import ExportedSegmentor
-from mmlape.engine.optim import build_model
 from mmlape.errors import CheckpointError
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.graphs import Graph, install_graph
+from mmlape.lab.engine.graphs.classifier import ExportedClassifier
+from mmlape.lab.engine.graphs.detector import ExportedDetector
+from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
+from mmlape.lab.engine.optim import build_model
 
 CONFIG = ROOT / 'configs' / 'classification' / 'digits' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
 SIZE = (64, 64)

@@ -18,18 +18,18 @@ from mmengine.config import Config
 from PIL import Image
 from properties import examples
 
-from mmlape.analysis.inference import init_model, predict
-from mmlape.analysis.prediction import load
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.graphs import Graph, Input, exported_class, install_graph
-from mmlape.engine.graphs.detector import paste
-from mmlape.engine.graphs.operators import best_boxes, translations
-from mmlape.engine.graphs.segmentor import ExportedSegmentor
-from mmlape.engine.optim import build_model
 from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError, MMLaPEError
-from mmlape.export.model import export, image_size
+from mmlape.lab.analysis.inference import init_model, predict
+from mmlape.lab.analysis.prediction import load
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import test as evaluate
+from mmlape.lab.engine.graphs import Graph, Input, exported_class, install_graph
+from mmlape.lab.engine.graphs.detector import paste
+from mmlape.lab.engine.graphs.operators import best_boxes, translations
+from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.export.model import export, image_size
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
 SIDE = 64

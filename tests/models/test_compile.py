@@ -12,8 +12,8 @@ from model_helpers import ARCH, cvt, randomise
 from model_helpers import vit as smaller_vit
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from mmlape.engine.hooks import CompileBackboneHook
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.hooks import CompileBackboneHook
 from mmlape.models import SwinTransformer, ViTAdapter
 from mmlape.models.swin.layers import apart_in
 from mmlape.projects import CeiT, T2TViT

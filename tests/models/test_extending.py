@@ -11,9 +11,9 @@ import tiny
 import torch
 from checkpoint_helpers import run_file
 
+from mmlape.lab.runs.paper_model import paper_model
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.registry import JOININGS, MODELS, POSITION_ENCODINGS
-from mmlape.runs.paper_model import paper_model
 
 MODULES = ('my_positions', 'my_joining', 'my_backbone')
 ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)

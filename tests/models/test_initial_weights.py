@@ -14,7 +14,7 @@ from mmengine.config import Config
 from model_helpers import is_normal, is_uniform
 from torch import nn
 
-from mmlape.engine.config import load_config
+from mmlape.lab.engine.config import load_config
 from mmlape.models.names import resolve_arch
 from mmlape.projects.compact.model import ARCHS as COMPACT
 

@@ -13,7 +13,6 @@ from irpe_buckets import main as draw_buckets
 from model_helpers import meta_device
 from torch import nn
 
-from mmlape.analysis.bias_maps import bias_terms
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
@@ -21,6 +20,7 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.irpe import Buckets, ImageRPE
+from mmlape.pe_figures.bias_maps import bias_terms
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 RECORDED = sorted(name for name in load('irpe') if name.startswith('buckets/'))

@@ -9,8 +9,8 @@ from mmengine.optim import build_optim_wrapper
 from model_helpers import meta_device, randomise
 from torch import nn
 
-from mmlape.engine.hooks.gradient_norm import parameter_parts
 from mmlape.errors import ConfigError, DataError
+from mmlape.lab.engine.hooks.gradient_norm import parameter_parts
 from mmlape.models import TimmViTAdapter, ViTAdapter
 from mmlape.models.adapter.layers import Extractor
 

@@ -10,11 +10,11 @@ from timm.models import deit, eva, model_entrypoint, vision_transformer
 from timm.optim import param_groups_layer_decay
 
 import mmlape
-from mmlape.analysis.position import correlation_maps
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer
 from mmlape.models.param_groups import layer_depths
 from mmlape.models.position.base import position_parameters
+from mmlape.pe_figures.position import correlation_maps
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 SIZES = (*TINY, 'img_size', 'patch_size', 'mlp_ratio', 'weight_init', 'ref_feat_shape', 'num_kv_heads')

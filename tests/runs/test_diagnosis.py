@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mmlape.files import write_json
-from mmlape.runs.diagnosis import diagnose, last_part, log_tail, record_diagnosis
-from mmlape.runs.run import read_run
+from mmlape.lab.runs.diagnosis import diagnose, last_part, log_tail, record_diagnosis
+from mmlape.lab.runs.run import read_run
 
 CASES = [
     (-9, [], False, 'interrupted', 'killed by SIGKILL'),

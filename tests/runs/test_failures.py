@@ -17,14 +17,14 @@ import torch
 import trouble
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.optim import build_model
 from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
-from mmlape.runs.failure_types import failure_type_of
-from mmlape.runs.failures import _cause, record_failure
-from mmlape.runs.record import NOTES, RESERVE, RunRecord
-from mmlape.runs.signals import ECHO, Interrupted, StopRequest
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import build_model
+from mmlape.lab.runs.failure_types import failure_type_of
+from mmlape.lab.runs.failures import _cause, record_failure
+from mmlape.lab.runs.record import NOTES, RESERVE, RunRecord
+from mmlape.lab.runs.signals import ECHO, Interrupted, StopRequest
 
 TOOLS = tiny.ROOT / 'tools'
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=2')

@@ -14,16 +14,16 @@ from rich.console import Console
 
 from mmlape.cli import main
 from mmlape.errors import DataError, MMLaPEError
-from mmlape.experiments import status
-from mmlape.experiments.report import arms, content, tables, writing
-from mmlape.experiments.report.document import setting_lines
 from mmlape.files import read_json
-from mmlape.runs import record as record_module
-from mmlape.runs.curves import read_curves
-from mmlape.runs.fields import RUN, Each, Fields
-from mmlape.runs.record import HISTORY, RECORD, RunRecord, read_evaluations
-from mmlape.runs.resume import acquire
-from mmlape.runs.run import read_arms
+from mmlape.lab.experiments import status
+from mmlape.lab.experiments.report import arms, content, tables, writing
+from mmlape.lab.experiments.report.document import setting_lines
+from mmlape.lab.runs import record as record_module
+from mmlape.lab.runs.curves import read_curves
+from mmlape.lab.runs.fields import RUN, Each, Fields
+from mmlape.lab.runs.record import HISTORY, RECORD, RunRecord, read_evaluations
+from mmlape.lab.runs.resume import acquire
+from mmlape.lab.runs.run import read_arms
 
 VALUES = (
     None, True, 0, 1, -1, 7.5, -7.5, 10**30, 10**290, 1e300, float('nan'), float('inf'), '', 'text', '7', '\x1b[2J\n',

@@ -14,14 +14,14 @@ import torch
 from each import each
 
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.hooks import ReseedHook
-from mmlape.engine.keys import runner_keys
-from mmlape.engine.optim import build_model, set_amp
-from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
-from mmlape.runs import identity as identities
-from mmlape.runs.identity import (
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.hooks import ReseedHook
+from mmlape.lab.engine.keys import runner_keys
+from mmlape.lab.engine.optim import build_model, set_amp
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs import identity as identities
+from mmlape.lab.runs.identity import (
     COUNTED,
     IGNORED,
     checkpoint_keys,
@@ -34,7 +34,7 @@ from mmlape.runs.identity import (
     read_identity,
     settings,
 )
-from mmlape.runs.record import lock_run, running_in
+from mmlape.lab.runs.record import lock_run, running_in
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
@@ -309,7 +309,7 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path):
     """What a killed training leaves behind must not keep its work dir."""
     script = (
         'import os, sys, time\n'
-        'from mmlape.runs.record import lock_run\n'
+        'from mmlape.lab.runs.record import lock_run\n'
         f'lock_run({str(tmp_path)!r})\n'
         'if os.fork() == 0:\n'
         '    time.sleep(1800)\n'

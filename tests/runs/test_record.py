@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mmlape.runs import record
-from mmlape.runs.record import RunRecord, checkpoints, read_evaluations, read_record
+from mmlape.lab.runs import record
+from mmlape.lab.runs.record import RunRecord, checkpoints, read_evaluations, read_record
 
 SCORES = ((1, 5.0), (2, 9.0), (3, None), (4, 7.0))
 

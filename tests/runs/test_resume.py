@@ -9,7 +9,7 @@ import torch
 import trouble
 from mmengine.runner import Runner as MMRunner
 
-from mmlape.engine.seeding import Batches, SkippingBatchSampler, seeded_dataloader
+from mmlape.lab.engine.seeding import Batches, SkippingBatchSampler, seeded_dataloader
 
 TOOLS = tiny.ROOT / 'tools'
 # half of the images, the subset of which must be that of the uninterrupted run, too
@@ -47,7 +47,7 @@ MINI = 'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
 @pytest.fixture(scope='module')
 def configs(tmp_path_factory):
     """A segmentor on an endless stream, and a detector on epochs of batches by aspect ratio."""
-    from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+    from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 
     folder = tmp_path_factory.mktemp('tiny')
     data = folder / 'mini'

@@ -17,22 +17,22 @@ from synthetic import STACK, identity, settings, write_run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.cli import main
-from mmlape.engine.config import load_config
-from mmlape.engine.hooks import RunRecordHook
-from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, TrainingError
-from mmlape.experiments.averages import moments
-from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher
-from mmlape.experiments.multi_seed import average_arms
-from mmlape.experiments.report.arms import ArmRuns, average
-from mmlape.experiments.slurm import SlurmJob, SlurmLauncher
-from mmlape.experiments.study import Arm, PlannedRun
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.hooks import RunRecordHook
+from mmlape.lab.engine.trainer import train
+from mmlape.lab.experiments.averages import moments
+from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
+from mmlape.lab.experiments.multi_seed import average_arms
+from mmlape.lab.experiments.report.arms import ArmRuns, average
+from mmlape.lab.experiments.slurm import SlurmJob, SlurmLauncher
+from mmlape.lab.experiments.study import Arm, PlannedRun
+from mmlape.lab.runs import locks
+from mmlape.lab.runs.record import RunRecord, lock_run, running_in
+from mmlape.lab.runs.resume import acquire
+from mmlape.lab.runs.run import Run, read_seeds
 from mmlape.projects.vtab.protocol import SetResult
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
-from mmlape.runs import locks
-from mmlape.runs.record import RunRecord, lock_run, running_in
-from mmlape.runs.resume import acquire
-from mmlape.runs.run import Run, read_seeds
 
 CHANGES = """
 custom_hooks += [
@@ -131,7 +131,7 @@ def test_a_resumed_run_begins_with_the_validation_that_is_missing(tmp_path, done
 
 def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
     clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
-    monkeypatch.setattr('mmlape.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr('mmlape.lab.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
     runner = _at(tmp_path, 5)
     runner.val_loop = None
     hook.before_train(runner)

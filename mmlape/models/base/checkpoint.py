@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint import gate
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.load_report import summary_of_resized
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
@@ -34,6 +33,7 @@ from mmlape.models.grid import Grid, square_grid
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.models.names import parameters
 from mmlape.models.position import has_norms_in, joinings
+from mmlape.weights import gate
 
 UNTOLD = (
     'type',

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from mmengine.dataset import BaseDataset
 
-from mmlape.datasets.formats import FORMATS
-from mmlape.datasets.formats.base import DataIssue, DataSource
 from mmlape.errors import DataError
+from mmlape.lab.datasets.formats import FORMATS
+from mmlape.lab.datasets.formats.base import DataIssue, DataSource
 from mmlape.registry import DATASETS
 
 HINT = (

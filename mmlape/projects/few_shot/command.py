@@ -3,7 +3,7 @@ several seeds, and print its accuracy on the test set of a config. Nothing is tr
 
 import argparse
 
-from mmlape.engine.options import add_config, add_launcher, add_trust, positive
+from mmlape.lab.engine.options import add_config, add_launcher, add_trust, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.engine.config import load_config
-    from mmlape.engine.evaluator import few_shot_config, test
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.evaluator import few_shot_config, test
 
     cfg = load_config(args.config, args.cfg_options)
     data = load_config(args.data) if args.data else None

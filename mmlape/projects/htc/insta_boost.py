@@ -5,8 +5,8 @@ Its package is no part of the stack.
 
 from mmcv.transforms import BaseTransform
 
-from mmlape.environment.packages import importable
 from mmlape.errors import ConfigError
+from mmlape.lab.environment.packages import importable
 from mmlape.registry import TRANSFORMS
 
 

@@ -11,12 +11,12 @@ from mmengine.dist import barrier, broadcast_object_list, is_main_process
 from mmengine.hooks import Hook
 from torch import Tensor
 
-from mmlape.engine.distributed.sharding import full_tensor
 from mmlape.errors import ConfigError
 from mmlape.files import atomic_path, file_version
+from mmlape.lab.engine.distributed.sharding import full_tensor
+from mmlape.lab.runs.identity import precision
 from mmlape.projects.lit.shards import PREFIX, split_name
 from mmlape.registry import HOOKS
-from mmlape.runs.identity import precision
 
 FIXED = (
     'LoadImageFromFile',

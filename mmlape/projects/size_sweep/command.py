@@ -6,7 +6,7 @@ evaluated again."""
 
 import argparse
 
-from mmlape.engine.options import add_cfg_options, add_trust
+from mmlape.lab.engine.options import add_cfg_options, add_trust
 
 SCALES = (0.75, 1.0, 1.5, 2.0, 4.0)
 

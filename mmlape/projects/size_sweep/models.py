@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from mmengine.config import Config
 
-from mmlape.analysis.backbones import files_of_run
-from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.formats.base import shorten
-from mmlape.engine.config import config_name, load_config
-from mmlape.engine.stored_config import config_of_run
 from mmlape.errors import CheckpointError, ConfigError, DataError
-from mmlape.runs.run import Run, read_arms
-from mmlape.studies.study_file import is_study, read_study
+from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.formats.base import shorten
+from mmlape.lab.engine.config import config_name, load_config
+from mmlape.lab.engine.stored_config import config_of_run
+from mmlape.lab.runs.run import Run, read_arms
+from mmlape.lab.studies.study_file import is_study, read_study
+from mmlape.pe_figures.backbones import files_of_run
 
 
 class Trained(NamedTuple):

@@ -24,20 +24,20 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from mmengine.config import Config
 
 import mmlape
-from mmlape.checkpoint import read_checkpoint, state_dict_of
-from mmlape.checkpoint.gate import limited
-from mmlape.datasets.mini.make import MARKER, make_mini_data, read_options
-from mmlape.datasets.retarget import reroot
-from mmlape.datasets.sources import iter_unwrapped
-from mmlape.engine.evaluator import test
 from mmlape.errors import ConfigError, DataError, MMLaPEError
-from mmlape.evaluation.names import is_defined, label, points, ranked
-from mmlape.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.files import atomic_path, file_version, parse_json, write_json
+from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
+from mmlape.lab.datasets.retarget import reroot
+from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.engine.evaluator import test
+from mmlape.lab.evaluation.names import is_defined, label, points, ranked
+from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.lab.runs.failure_types import failure_type_of
 from mmlape.projects.size_sweep.models import Trained
-from mmlape.runs.failure_types import failure_type_of
 from mmlape.tables import text_table
+from mmlape.weights.gate import limited
+from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 SIZED = ('scale', 'crop_size')  # of transforms
 WINDOW = ('crop_size', 'stride')  # of test_cfg

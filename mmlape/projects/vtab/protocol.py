@@ -1,7 +1,7 @@
 """VTAB-1k: a pretrained model fine-tuned on 19 small sets (arXiv:1910.04867), as the Dual PatchNorm paper does it.
 
 Every learning rate is trained with every seed; the rate of the best mean validation accuracy is
-tested. The runs are a study (`mmlape.experiments.study`), so the scheduler starts, watches and
+tested. The runs are a study (`mmlape.lab.experiments.study`), so the scheduler starts, watches and
 resumes them. A test accuracy is kept beside its run, with the hash of the list of images; nothing
 is tested twice.
 """
@@ -17,20 +17,20 @@ import pandas as pd
 from mmengine.config import Config
 
 from mmlape.console import console
-from mmlape.datasets.sources import read_lines
-from mmlape.engine.evaluator import test
-from mmlape.engine.optim import check_precision, quiet_logger
 from mmlape.errors import DataError
-from mmlape.experiments.averages import DASH, interval, mean_std_n, moments, number, summarise
-from mmlape.experiments.launchers import Launcher, LocalLauncher
-from mmlape.experiments.multi_seed import plan_table
-from mmlape.experiments.scheduler import Progress, Scheduler
-from mmlape.experiments.statistics import INTERVAL
-from mmlape.experiments.study import Arm, PlannedRun, Study
 from mmlape.files import atomic_path, parse_json, write_json
+from mmlape.lab.datasets.sources import read_lines
+from mmlape.lab.engine.evaluator import test
+from mmlape.lab.engine.optim import check_precision, quiet_logger
+from mmlape.lab.experiments.averages import DASH, interval, mean_std_n, moments, number, summarise
+from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
+from mmlape.lab.experiments.multi_seed import plan_table
+from mmlape.lab.experiments.scheduler import Progress, Scheduler
+from mmlape.lab.experiments.statistics import INTERVAL
+from mmlape.lab.experiments.study import Arm, PlannedRun, Study
+from mmlape.lab.runs.record import checkpoints
+from mmlape.lab.runs.run import Run, read_seeds
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
-from mmlape.runs.record import checkpoints
-from mmlape.runs.run import Run, read_seeds
 from mmlape.tables import markdown_table, text_table, write_csv
 
 METRIC = 'accuracy/top1'

@@ -1,0 +1,120 @@
+"""Images to predict on as pixels: files, arrays and images of Pillow, with the values that a file has in training."""
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import mmcv
+import numpy as np
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from mmlape.errors import DataError
+from mmlape.lab.datasets.transforms import LoadImageFromFile
+
+SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm')
+"""By which images are found in a folder."""
+ImageLike: TypeAlias = str | Path | np.ndarray | Image.Image
+"""An image file, an array (H, W, 3), RGB, or (H, W), grey, or an image of Pillow."""
+
+OF_TIFF = ('YCbCr', 'LAB')
+"""Modes of Pillow that only TIFF keeps."""
+
+
+def files_of(folder: str | Path) -> list[Path]:
+    """Return the images in a folder and those below it, sorted, without hidden ones; DataError if there are none."""
+    folder = Path(folder)
+    found = sorted(
+        path
+        for path in folder.rglob('*')
+        if path.suffix.lower() in SUFFIXES
+        and not any(part.startswith('.') for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )
+    if not found:
+        raise DataError(
+            f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}'
+        )
+    return found
+
+
+def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:
+    """Yield one image after the other: the files of folders, the images of lists and stacks."""
+    if isinstance(images, str | Path):
+        yield from files_of(images) if os.path.isdir(images) else [images]
+    elif isinstance(images, Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4):
+        yield images
+    elif isinstance(images, Tensor):
+        raise DataError(
+            'a tensor is no image: give an array of uint8, (H, W, 3), such as '
+            'tensor.permute(1, 2, 0).numpy()'
+        )
+    elif isinstance(images, Iterable) and not isinstance(images, bytes | dict):
+        for image in images:
+            yield from find_images(image)
+    else:
+        raise DataError(
+            f'an image is a path, an array or an image of Pillow, not {type(images).__name__}'
+        )
+
+
+def to_array(image: ImageLike) -> np.ndarray:
+    """Return an image as (H, W, 3), RGB, uint8, turned as its camera's orientation says; DataError if it is none.
+
+    A file has the values that OpenCV reads, as in training. Arrays and images of Pillow have those
+    of a file of them: of 16 bits the upper eight, without transparency.
+    """
+    if isinstance(image, str | Path):
+        return LoadImageFromFile()(dict(img_path=str(image)))['img'][..., ::-1]
+    if isinstance(image, Image.Image):
+        return _of_pillow(image)
+    return _of_array(image)
+
+
+def _of_pillow(image: Image.Image) -> np.ndarray:
+    try:
+        turned = ImageOps.exif_transpose(image)
+        if image.mode in OF_TIFF or (image.mode in ('RGBA', 'CMYK') and image.format == 'TIFF'):
+            file = io.BytesIO()
+            turned.save(file, 'TIFF')
+            return mmcv.imfrombytes(file.getvalue(), channel_order='rgb')
+        is_deep = image.mode == 'F' or image.mode.startswith('I')  # 16 or 32 bits
+        values = np.asarray(turned if is_deep or image.mode == 'CMYK' else turned.convert('RGB'))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f'an image of Pillow cannot be read: {error}') from error
+    if image.mode == 'CMYK':  # of a JPEG file: OpenCV rounds down
+        inks = 255 - values.astype(np.int32)
+        colours, black = inks[..., :3], inks[..., 3:]
+        return (black - ((255 - colours) * black >> 8)).astype(np.uint8)
+    if image.mode == 'I' and values.size and values.min() >= 0 and values.max() < 2**16:
+        values = values.astype(np.uint16)
+    return _of_array(values)
+
+
+def _of_array(image: np.ndarray) -> np.ndarray:
+    values = image
+    if image.dtype == bool:
+        values = image.astype(np.uint8) * 255
+    elif image.dtype.kind == 'u' and image.dtype.itemsize == 2:
+        values = (image >> 8).astype(np.uint8)
+    if values.ndim == 2:
+        values = values[..., None]
+    if values.dtype != np.uint8 or values.ndim != 3 or values.shape[2] not in (1, 2, 3, 4):
+        fix = ''
+        if image.ndim == 3 and image.shape[0] in (1, 3):
+            fix = '; its channels come first: give array.transpose(1, 2, 0)'
+        elif image.dtype.kind == 'f':
+            fix = '; of 0 to 1 give (255 * array).round().astype(np.uint8)'
+        elif image.dtype.kind in 'iu' and image.dtype != np.uint8:
+            fix = '; of 0 to 255 give array.astype(np.uint8), of 16 bits array.astype(np.uint16)'
+        raise DataError(
+            'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not '
+            f'{image.dtype} and {image.shape}{fix}'
+        )
+    if not values.size:
+        raise DataError(f'an image of {values.shape[0]} x {values.shape[1]} has no pixels')
+    if values.shape[2] < 3:  # grey, or grey and transparency
+        return np.repeat(values[..., :1], 3, axis=2)
+    return values[..., :3]

@@ -1,0 +1,367 @@
+"""Inference: build a config's trained model, and run it on an image file."""
+
+import copy
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import cv2
+import mmcv
+import numpy as np
+import torch
+from mmcv.transforms import Compose
+from mmengine import Config
+from mmengine.dataset import pseudo_collate
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import DATASETS, init_default_scope
+from mmengine.structures import BaseDataElement
+from PIL import Image
+from torch import nn
+
+from mmlape.checkpoint import load_model
+from mmlape.errors import ConfigError, DataError
+from mmlape.lab.analysis.drawing import check_image_path, draw_sample, image_suffixes, write_image
+from mmlape.lab.analysis.images import to_array
+from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
+from mmlape.lab.datasets.images import open_image
+from mmlape.lab.datasets.sources import iter_heads, patch_size, set_num_classes
+from mmlape.lab.engine.config import apply_options, load_config, parse_options
+from mmlape.lab.engine.evaluator import TASKS
+from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
+from mmlape.lab.engine.optim import build_model
+from mmlape.registry import TRANSFORMS
+from mmlape.weights.reading import read_checkpoint
+
+
+def init_model(
+    config: str | Path | Config,
+    checkpoint: str | Path | None,
+    device: str | None = None,
+    cfg_options: list[str] | dict | None = None,
+) -> nn.Module:
+    """Build a config's model for inference, with attributes ``cfg``, ``task``, ``classes`` and others.
+
+    Args:
+        config: A config, or its file. The checkpoint's class names, if it has any, replace the
+            config's.
+        checkpoint: Weights, or a graph of the model (FILE.onnx); None for an untrained model.
+        device: Such as 'cpu'; None for a GPU if there is one.
+        cfg_options: Overrides of the config.
+
+    Raises:
+        ConfigError: The config is of no known task, or there is no such device.
+        CheckpointError: The weights cannot be read, or are not this model's.
+    """
+    if isinstance(config, Config):
+        cfg = copy.deepcopy(config)
+        apply_options(cfg, parse_options(cfg_options))
+    else:
+        cfg = load_config(str(config), cfg_options)
+    scope = cfg.get('default_scope')
+    if scope not in TASKS:
+        raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
+    device, names = _device(device), None
+    graph = (
+        Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
+    )
+    if checkpoint is not None:
+        names = _adopt_classes(cfg, graph.classes if graph else _classes_in(checkpoint))
+    model = revert_sync_batchnorm(build_model(cfg))
+    if graph:
+        install_graph(model, graph, cfg, None)
+    elif checkpoint is None:
+        model.init_weights()
+    else:
+        load_model(model, str(checkpoint))
+    model.cfg, model.task, model.classes = cfg, TASKS[scope], names or _class_names(cfg)
+    # an image to predict on has no annotations to load
+    steps = cfg.test_dataloader.dataset.pipeline
+    model.annotation_steps = [step for step in steps if step['type'].endswith('Annotations')]
+    cfg.test_pipeline = [step for step in steps if step not in model.annotation_steps]
+    cfg.test_dataloader.dataset.pipeline = cfg.test_pipeline
+    model.preparation = Preparation(cfg)
+    return model.to(device).eval()
+
+
+class Preparation:
+    """The pipeline of a config's test, for image files and for arrays.
+
+    Args:
+        cfg: Its ``test_pipeline`` loads no annotations.
+    """
+
+    def __init__(self, cfg: Config) -> None:
+        steps = copy.deepcopy(cfg.test_pipeline)
+        init_default_scope(cfg.default_scope)
+        self.loads = bool(steps) and steps[0]['type'].rpartition('.')[2] == 'LoadImageFromFile'
+        first = steps[0] if self.loads else {}
+        self.dtype = np.float32 if first.get('to_float32') else np.uint8
+        preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+        channels = len(preprocessor.get('mean') or range(3))
+        self.grey = channels == 1 or str(first.get('color_type', '')).startswith('gr')
+        self.rest = Compose(steps[1:] if self.loads else steps)
+        self.smallest = patch_size(cfg) if self.loads else 1
+        load = dict(first, type='mmlape.LoadImageFromFile', smallest=self.smallest)
+        self.load = TRANSFORMS.build(load) if self.loads else None
+
+    def of_file(self, path: str | Path) -> dict:
+        """Return the model's input of an image file; DataError if it cannot be read."""
+        if self.load is None:
+            return self.of_array(to_array(path))
+        return self._prepared(self.load(dict(img_path=str(path), img_id=0)))
+
+    def of_array(self, image: np.ndarray) -> dict:
+        """Return the model's input of an image, (H, W, 3), RGB, uint8."""
+        if self.grey:
+            image = np.asarray(Image.fromarray(image).convert('L'))
+        elif self.loads:
+            image = image[..., ::-1]  # as MMCV loads files; datasets that are arrays have RGB
+        size = image.shape[:2]
+        if min(size) < self.smallest:
+            raise DataError(
+                f'an image of {size[1]} x {size[0]} pixels is smaller than one '
+                f'{self.smallest} x {self.smallest} patch: enlarge it'
+            )
+        image = np.ascontiguousarray(image, self.dtype)
+        return self._prepared(
+            dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0)
+        )
+
+    def _prepared(self, loaded: dict) -> dict:
+        height, width = loaded['ori_shape']
+        try:
+            return self.rest(loaded)
+        except (cv2.error, ValueError) as error:  # such as a side that becomes 0 pixels
+            reason = str(error).strip().splitlines()[-1]
+            raise DataError(
+                f'{loaded["img_path"] or "an image"} of {width} x {height} pixels does not fit the '
+                f'test pipeline ({reason}): crop or enlarge it'
+            ) from error
+
+
+def predict_batch(
+    model: nn.Module,
+    inputs: Sequence[dict],
+    logits: bool = True,
+) -> list[BaseDataElement]:
+    """Run a model of `init_model` on the inputs that its ``preparation`` has made.
+
+    Args:
+        model: It has the attributes that `init_model` sets.
+        inputs: One for each image.
+        logits: Whether to keep those of a segmentor, classes x height x width floats.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter('ignore')
+        samples = model.test_step(pseudo_collate(list(inputs)))
+    for sample in samples:
+        if 'seg_logits' in sample and not logits:
+            del sample.seg_logits
+    return [sample.cpu() for sample in samples]
+
+
+def predict(model: nn.Module, image: str | Path) -> BaseDataElement:
+    """Run a model of `init_model` on an image file."""
+    return predict_batch(model, [model.preparation.of_file(image)])[0]
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split('\n')[0]
+        raise ConfigError(
+            f'device {name!r} cannot be used on this machine ({reason}): try --device cpu'
+        ) from error
+    return device
+
+
+def _classes_in(checkpoint: str | Path) -> list[str] | None:
+    """Return the class names of a checkpoint, if it has any."""
+    meta = read_checkpoint(str(checkpoint)).get('meta')
+    return (meta.get('dataset_meta') or {}).get('classes') if isinstance(meta, dict) else None
+
+
+def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None:
+    """Return class names of weights, if they have any.
+
+    Set the heads' numbers of outputs to theirs.
+    """
+    if not names:
+        return None
+    for head in iter_heads(cfg):
+        set_num_classes(*head, len(names))
+    return list(names)
+
+
+def _class_names(cfg: Config) -> list[str]:
+    """Return the class names of a config's test set, without reading its files."""
+    dataset_cfg = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
+    names = DATASETS.build(dataset_cfg).metainfo.get('classes')
+    if names is None:
+        raise ConfigError(
+            'the test dataset has no class names: set metainfo=dict(classes=...) in its config'
+        )
+    return list(names)
+
+
+def predict_and_draw(
+    image: str | Path,
+    config: str | Path | Config,
+    checkpoint: str | Path,
+    out: str | Path,
+    score_thr: float = 0.3,
+    device: str | None = None,
+    cfg_options: list[str] | dict | None = None,
+) -> list[dict]:
+    """Draw a model's prediction on an image file, and write the drawing in the format of its suffix.
+
+    Objects with a score below ``score_thr`` are not drawn; for the other arguments see
+    `init_model`.
+
+    Returns:
+        The rows of `list_prediction`.
+
+    Raises:
+        DataError: The image is missing or broken, or ``out`` cannot be written.
+    """
+    (rows,) = predict_and_draw_each(
+        [(image, out)], config, checkpoint, score_thr, device, cfg_options
+    )
+    return rows
+
+
+def predict_and_draw_each(
+    files: Sequence[tuple[str | Path, str | Path]],
+    config: str | Path | Config,
+    checkpoint: str | Path,
+    score_thr: float = 0.3,
+    device: str | None = None,
+    cfg_options: list[str] | dict | None = None,
+) -> Iterator[list[dict]]:
+    """Draw a model's predictions as `predict_and_draw` does, on the first of each pair of files, into the second.
+
+    Yields:
+        The rows of `list_prediction`.
+
+    Raises:
+        DataError: As there; before a model is built.
+    """
+    for image, out in files:
+        if not Path(image).exists():
+            raise DataError(f'Image {image} does not exist')
+        open_image(str(image))
+        if Path(image).resolve() == Path(out).resolve():
+            raise DataError(f'{out} is the image itself: give another file or folder for drawings')
+        check_image_path(out)
+    model = init_model(config, checkpoint, device, cfg_options)
+    for image, out in files:
+        yield _drawn(model, image, out, score_thr)
+
+
+def files_to_draw(image: str | Path, out: str | Path) -> list[tuple[Path, Path]]:
+    """Return an image with the file of its drawing, or each image of a folder with a file of that name in ``out``.
+
+    A single image, too, goes into ``out`` if that is a folder.
+
+    Raises:
+        DataError: A folder holds no images, or ``out`` is the file of one.
+    """
+    image, out = Path(image), Path(out)
+    if not image.is_dir():
+        return [(image, out / image.name if out.is_dir() else out)]
+    found = sorted(path for path in image.iterdir() if path.suffix.lower() in image_suffixes())
+    if not found:
+        raise DataError(f'{image}: no images in this folder; their names end with .png, .jpg, ...')
+    if out.suffix.lower() in image_suffixes() and not out.is_dir():
+        raise DataError(f'{image} is a folder of images: give a folder for the drawings, not {out}')
+    return [(path, out / path.name) for path in found]
+
+
+def _drawn(model: nn.Module, image: str | Path, out: str | Path, score_thr: float) -> list[dict]:
+    prediction = predict(model, image)
+    drawing = draw_sample(
+        mmcv.imread(str(image), channel_order='rgb'),
+        prediction,
+        model.classes,
+        score_thr,
+        ('pred',),
+    )
+    write_image(drawing, out)
+    return list_prediction(prediction, model.classes, score_thr)
+
+
+def list_prediction(
+    prediction: BaseDataElement,
+    classes: Sequence[str],
+    score_thr: float = 0.3,
+) -> list[dict]:
+    """List a prediction's objects or classes, the most certain or largest first.
+
+    Returns:
+        ``class``, ``score`` and ``box`` (x1, y1, x2, y2) of each object; or ``class`` and ``share``
+        of the pixels; or ``class`` and ``score`` of the five most likely classes.
+    """
+    if 'pred_instances' in prediction:
+        objects = prediction.pred_instances
+        rows = zip(objects.labels.tolist(), objects.scores.tolist(), objects.bboxes.tolist())
+        listed = []
+        for label, score, box in rows:
+            if score >= score_thr:
+                listed.append({'class': classes[label], 'score': score, 'box': box})
+        return sorted(listed, key=lambda row: -row['score'])
+    if 'pred_sem_seg' in prediction:
+        labels, counts = prediction.pred_sem_seg.data.unique(return_counts=True)
+        shares = (counts / counts.sum()).tolist()
+        listed = [
+            {'class': classes[k], 'share': share} for k, share in zip(labels.tolist(), shares)
+        ]
+        return sorted(listed, key=lambda row: -row['share'])
+    scores, labels = prediction.pred_score.topk(min(5, len(classes)))
+    return [
+        {'class': classes[k], 'score': score} for k, score in zip(labels.tolist(), scores.tolist())
+    ]
+
+
+def compare_on_dataset(
+    model: nn.Module, indices: Iterable[int], out_dir: str | Path, score_thr: float = 0.3
+) -> list[Path]:
+    """Draw predictions on images of the test set beside their ground truth.
+
+    Return the drawings' paths.
+
+    Args:
+        model: A detector or segmenter from `init_model`.
+        indices: Of images in the test set.
+        out_dir: The folder of the drawings, named like their images.
+        score_thr: Predicted objects with a lower score are not drawn.
+
+    Raises:
+        ConfigError: The model is a classifier, or its test set has no annotations.
+    """
+    if model.task == 'classification' or not model.annotation_steps:
+        raise ConfigError(
+            'no ground truth to draw: use a detector or segmenter with LoadAnnotations'
+        )
+    init_default_scope(model.cfg.default_scope)
+    dataset_cfg = copy.deepcopy(model.cfg.test_dataloader.dataset)
+    pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
+    dataset_cfg.pipeline = [
+        dict(type='mmlape.LoadImageFromFile'),
+        *model.annotation_steps,
+        dict(type=pack),
+    ]
+    dataset = DATASETS.build(dataset_cfg)
+    paths = []
+    for index in indices:
+        sample = dataset[index]
+        truth, image = sample['data_samples'], sample['inputs'].numpy()[::-1].transpose(1, 2, 0)
+        predicted = 'pred_instances' if model.task == 'detection' else 'pred_sem_seg'
+        (prediction,) = predict_batch(model, [model.preparation.of_array(image)])
+        truth.set_field(prediction.get(predicted), predicted)
+        paths.append(Path(out_dir) / f'{Path(truth.img_path).stem}.png')
+        write_image(draw_sample(image, truth, model.classes, score_thr), paths[-1])
+    return paths

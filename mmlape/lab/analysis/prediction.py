@@ -1,0 +1,329 @@
+"""A trained model in Python: images in, arrays and names of classes out.
+
+`load` finds the config and the checkpoint of a run; `Model.predict` takes files, folders, arrays
+and Pillow's images.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine import Config
+from mmengine.structures import BaseDataElement
+from torch import nn
+
+from mmlape.errors import CheckpointError, ConfigError, DataError, listed
+from mmlape.lab.analysis.drawing import draw_sample
+from mmlape.lab.analysis.images import ImageLike, find_images, to_array
+from mmlape.lab.analysis.inference import init_model, predict_batch
+from mmlape.lab.engine.graphs import SUFFIX
+from mmlape.lab.engine.stored_config import config_of_checkpoint, config_of_run
+from mmlape.lab.runs.record import RECORD, checkpoints, read_record
+from mmlape.weights.gate import building
+from mmlape.weights.reading import read_checkpoint, state_dict_of
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction(ABC):
+    """What a model predicts on an image."""
+
+    path: Path | None  # the image file; None for an image in memory
+    size: tuple[int, int]  # height and width of the image in pixels
+    classes: tuple[str, ...]  # the name of each label
+    sample: BaseDataElement  # the same as OpenMMLab's data sample
+    image: ImageLike  # as it was given
+
+    @classmethod
+    def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> 'Prediction':
+        """Build the prediction from a model's output."""
+        height, width = sample.ori_shape[:2]
+        return cls(
+            path=Path(image) if isinstance(image, str | Path) else None,
+            size=(int(height), int(width)),
+            classes=tuple(classes),
+            sample=sample,
+            image=image,
+            **cls.arrays(sample),
+        )
+
+    @staticmethod
+    @abstractmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return the fields that a task adds."""
+
+    def draw(self, score_thr: float = 0.3) -> np.ndarray:
+        """Draw the prediction on its image, enlarged to a legible size.
+
+        Return (H, W, 3), RGB, uint8.
+
+        Args:
+            score_thr: Objects with a lower score are left out.
+        """
+        return draw_sample(to_array(self.image), self.sample, self.classes, score_thr, ('pred',))
+
+
+@dataclass(frozen=True, eq=False)
+class Detection(Prediction):
+    """Objects in an image, the most certain first."""
+
+    boxes: np.ndarray  # (N, 4), float32: left, top, right and bottom in pixels
+    scores: np.ndarray  # (N,), float32, in [0, 1]
+    labels: np.ndarray  # (N,), int64, places in ``classes``
+    masks: np.ndarray | None  # (N, H, W), bool; None if the model predicts boxes only
+
+    @staticmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return boxes, scores, labels and masks."""
+        if 'pred_instances' not in sample:
+            raise ConfigError(
+                'the model predicts no objects: a panoptic model needs '
+                'model.test_cfg.instance_on=True'
+            )
+        found = sample.pred_instances
+        order = np.argsort(-found.scores.numpy(), kind='stable')
+        return dict(
+            boxes=np.asarray(found.bboxes)[order],
+            scores=np.asarray(found.scores)[order],
+            labels=np.asarray(found.labels)[order],
+            masks=np.asarray(found.masks)[order] if 'masks' in found else None,
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The class of each object."""
+        return [self.classes[label] for label in self.labels]
+
+    def above(self, score: float) -> 'Detection':
+        """Return the objects with at least this score."""
+        kept = self.scores >= score
+        masks = None if self.masks is None else self.masks[kept]
+        return replace(
+            self,
+            boxes=self.boxes[kept],
+            scores=self.scores[kept],
+            labels=self.labels[kept],
+            masks=masks,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentation(Prediction):
+    """The class of each pixel of an image."""
+
+    labels: np.ndarray  # (H, W), int64, places in ``classes``
+
+    @staticmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return the labels."""
+        return dict(labels=sample.pred_sem_seg.data[0].numpy())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the pixels of each class that occurs, the largest first."""
+        labels, counts = np.unique(self.labels, return_counts=True)
+        pairs = sorted(zip(labels, counts / counts.sum()), key=lambda pair: -pair[1])
+        return {self.classes[label]: float(share) for label, share in pairs}
+
+    def mask(self, name: str) -> np.ndarray:
+        """Return the pixels of a class, (H, W), bool; ConfigError if there is no such class."""
+        if name not in self.classes:
+            raise ConfigError(f'no class {name!r}; there are: {listed(self.classes, 20)}')
+        return self.labels == self.classes.index(name)
+
+
+@dataclass(frozen=True, eq=False)
+class Classification(Prediction):
+    """The class of an image."""
+
+    scores: np.ndarray  # (K,), float32, of each class
+
+    @staticmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return the scores."""
+        return dict(scores=sample.pred_score.numpy())
+
+    @property
+    def label(self) -> int:
+        """The place in ``classes`` of the most likely class."""
+        return int(self.scores.argmax())
+
+    @property
+    def name(self) -> str:
+        """The name of the most likely class."""
+        return self.classes[self.label]
+
+    @property
+    def score(self) -> float:
+        """The score of the most likely class."""
+        return float(self.scores.max())
+
+    def top(self, count: int = 5) -> list[tuple[str, float]]:
+        """Return the names and scores of the most likely classes."""
+        order = np.argsort(-self.scores, kind='stable')[:count]
+        return [(self.classes[label], float(self.scores[label])) for label in order]
+
+
+RESULTS: dict[str, type[Prediction]] = dict(
+    detection=Detection, segmentation=Segmentation, classification=Classification
+)
+
+
+class Model:
+    """A trained model with its names of classes and its preparation of images.
+
+    Args:
+        module: Of :func:`mmlape.lab.analysis.inference.init_model`.
+        checkpoint: The file of its weights.
+    """
+
+    def __init__(self, module: nn.Module, checkpoint: Path | None = None) -> None:
+        self.module = module
+        self.checkpoint = checkpoint
+        self.task: str = module.task
+        self.classes: tuple[str, ...] = tuple(module.classes)
+        self._prepare = module.preparation
+
+    def __repr__(self) -> str:
+        """Return task, number of classes and file."""
+        return f'Model({self.task}, {len(self.classes)} classes, {self.checkpoint})'
+
+    def predict(self, images: ImageLike | Iterable[ImageLike], batch_size: int = 1) -> list[Any]:
+        """Predict on images.
+
+        Args:
+            images: A file, a folder (with all folders below it), an array, an image of Pillow, or
+                several of these. Arrays are RGB or grey, (H, W, 3) or (H, W), uint8.
+            batch_size: How many images the model gets at once. Only images of one size after the
+                preparation share a batch, so nothing is padded for a neighbour's sake.
+
+        Returns:
+            A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image,
+            in their order.
+
+        Raises:
+            DataError: An image cannot be read; the message names it.
+        """
+        return list(self.predict_each(images, batch_size))
+
+    def predict_each(
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        batch_size: int = 1,
+        skipped: list[tuple[ImageLike, str]] | None = None,
+    ) -> Iterator[Any]:
+        """Predict as `predict` does, and yield one result after the other.
+
+        So there may be more images than fit into memory.
+
+        Args:
+            images: See `predict`.
+            batch_size: See `predict`.
+            skipped: Receives each image that cannot be read or is too small, and why, instead of an
+                error.
+        """
+        if batch_size < 1:
+            raise ConfigError(f'batch_size={batch_size} is no number of images: give at least 1')
+        stream = iter(find_images(images))
+        while chunk := list(islice(stream, batch_size)):
+            prepared = [pair for image in chunk if (pair := self._prepared(image, skipped))]
+            for _, alike in groupby(prepared, key=lambda pair: _shape(pair[1])):
+                yield from self._run(list(alike), skipped)
+
+    def _prepared(self, image: ImageLike, skipped: list | None) -> tuple[ImageLike, dict] | None:
+        try:
+            if isinstance(image, str | Path):
+                return image, self._prepare.of_file(image)
+            return image, self._prepare.of_array(to_array(image))
+        except DataError as error:
+            if skipped is None:
+                raise
+            skipped.append((image, str(error)))
+            return None
+
+    def _run(
+        self,
+        pairs: list[tuple[ImageLike, dict]],
+        skipped: list | None,
+    ) -> Iterator[Prediction]:
+        """Run the model on inputs of one size."""
+        try:
+            samples = predict_batch(self.module, [inputs for _, inputs in pairs], logits=False)
+        except DataError as error:  # smaller than a patch once it is resized
+            if skipped is None:
+                names = [str(image) for image, _ in pairs if isinstance(image, str | Path)]
+                raise DataError(f'{listed(names)}: {error}' if names else str(error)) from error
+            skipped += [(image, str(error)) for image, _ in pairs]
+            return
+        for (image, _), sample in zip(pairs, samples):
+            yield RESULTS[self.task].of(sample, image, self.classes)
+
+
+def _shape(inputs: dict) -> tuple[int, ...]:
+    return tuple(inputs['inputs'].shape)
+
+
+def load(
+    run: str | Path | Config,
+    checkpoint: str | Path | None = None,
+    *,
+    device: str | None = None,
+    cfg_options: list[str] | dict | None = None,
+) -> Model:
+    """Load a trained model for :meth:`Model.predict`.
+
+    Args:
+        run: The folder of a run; or a checkpoint of one, which holds its config; or a config, by
+            file, name or value.
+        checkpoint: The weights. Of a run, by default those of the best validation, else the newest.
+        device: Such as 'cpu' or 'cuda:1'; by default a GPU if there is one.
+        cfg_options: Changes of the config, as ``--cfg-options``.
+
+    Raises:
+        ConfigError: The folder is no run, or the config cannot be used.
+        CheckpointError: There are no weights, or they are not this model's.
+    """
+    weights: str | Path
+    if isinstance(run, str | Path) and Path(run).is_dir():
+        cfg, weights = config_of_run(_config_of(Path(run))), checkpoint or _weights_of(Path(run))
+    elif isinstance(run, str | Path) and Path(run).suffix == '.pth' and checkpoint is None:
+        cfg, weights = config_of_checkpoint(run), run
+    elif checkpoint is not None:
+        return Model(init_model(run, checkpoint, device, cfg_options), Path(checkpoint))
+    else:
+        name = run.filename if isinstance(run, Config) else run
+        raise ConfigError(f'{name} is no folder of a run: give a checkpoint with the config')
+    is_graph = Path(weights).suffix == SUFFIX
+    tensors = {} if is_graph else state_dict_of(read_checkpoint(weights, mmap=True), weights)
+    with building(run, tensors):
+        return Model(init_model(cfg, weights, device, cfg_options), Path(weights))
+
+
+def _config_of(folder: Path) -> Path:
+    """Return the config that a run has dumped into its folder."""
+    record = read_record(folder)
+    if record is None:
+        found = [*folder.glob(f'*/{RECORD}'), *folder.glob(f'*/*/{RECORD}')]
+        below = sorted(str(path.parent) for path in found)
+        hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
+        raise ConfigError(f'{folder} is no folder of a run{hint}')
+    named = folder / f'{Path(record.get("config") or "config").stem or "config"}.py'
+    if not named.is_file():
+        raise ConfigError(
+            f'{named} does not exist: give the config and the checkpoint instead of the folder'
+        )
+    return named
+
+
+def _weights_of(folder: Path) -> Path:
+    """Return the best checkpoint of a run, else the newest."""
+    best = sorted(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
+    found = best[-1:] or checkpoints(folder)
+    if not found:
+        raise CheckpointError(
+            f'{folder} has no checkpoint yet: train further, or give one of another run'
+        )
+    return found[0]

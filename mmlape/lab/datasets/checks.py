@@ -1,0 +1,383 @@
+"""The checks of a config's data against the files on disk.
+
+The quick one comes before a model is built: one clear message instead of a crash later. It covers
+paths, class names, every record of an annotation file, and a sample of the images. What is left
+shows while training, in the transforms that `mmlape.lab.datasets.transforms.guard_loading` puts in. The
+full one covers every image and annotation, and collects all issues for tables and JSON.
+"""
+
+import hashlib
+import logging
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from mmengine import Config
+from mmengine.logging import print_log
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+from mmlape.console import console
+from mmlape.errors import DataError
+from mmlape.files import write_json
+from mmlape.lab.datasets.formats import distinct, iter_sources
+from mmlape.lab.datasets.formats.base import (
+    ERROR,
+    WARNING,
+    DataIssue,
+    DataSource,
+    DataSummary,
+    ImageEntry,
+    ImageFacts,
+    IssueGroup,
+    IssueLog,
+    shorten,
+)
+from mmlape.lab.datasets.sources import SPLITS, iter_heads, patch_size, reads_head, spread
+from mmlape.quiet import printable
+
+SAMPLE = 32  # images that the quick check opens
+CHUNK = 16  # images submitted to each thread at a time
+EXAMPLES_SHOWN = 3  # in the table; JSON has a few more
+RAREST_SHOWN = 3
+
+
+def check_data(
+    cfg: Config, splits: Sequence[str] = SPLITS, sources: Iterable[DataSource] | None = None
+) -> list[DataSummary]:
+    """Check the datasets, heads and evaluators of a config's splits against the files on disk.
+
+    Return and log a summary of each dataset. Datasets of unknown format and on remote storage are
+    skipped.
+
+    Raises:
+        DataError: The first error, of a path, a class, a label id or an image, how to fix it, and
+            how many more there are.
+    """
+    summaries, log, smallest = [], IssueLog(), patch_size(cfg)
+    known = iter_sources(cfg, splits) if sources is None else sources
+    for source in distinct(source for source in known if source.split in splits):
+        log.add(source.split, _issues(source, smallest))
+        if log.errors:
+            raise DataError(_summed_up(log.errors))
+        summaries.append(source.summary)
+        print_log(str(source.summary), logger='current')
+        check_heads(cfg, source)
+    for split in splits:
+        check_evaluator(cfg.get(f'{split}_evaluator'), split)
+    for group in log:
+        print_log(f'{group.split} data: {group}', logger='current', level=logging.WARNING)
+    return summaries
+
+
+def _summed_up(errors: list[IssueGroup]) -> str:
+    """Return the message of the first error, and how many more there are."""
+    first, kinds = errors[0], len(errors) - 1
+    more = f' (and {first.count - 1} more)' if len(first.examples) > 1 else ''
+    others = f' {kinds} more kind{"s" * (kinds > 1)} of error: see mmlape check-data.'
+    return first.examples[0] + more + others * bool(kinds)
+
+
+def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
+    """Check the structure and a sample of the images."""
+    yield from source.structure_issues(complete=False)
+    for entry in spread(source.entries, SAMPLE):
+        facts = source.check_image(entry, smallest)
+        yield from facts.issues
+        source.count(facts)
+    yield from source.nothing_to_learn()
+
+
+def check_heads(cfg: Config, source: DataSource) -> None:
+    """Raise DataError if a head has another number of outputs than the data has classes, or one to choose from."""
+    if not reads_head(cfg.get(f'{source.split}_evaluator'), cfg.get('default_scope')):
+        return
+    expected = len(source.classes) if source.classes else source.summary.num_classes
+    for metric, options in source.metrics:
+        most = np.max(options.get('topk', 1)) if metric and metric.__name__ == 'Accuracy' else 1
+        if expected and most > expected:
+            raise DataError(
+                f'{source.split}_evaluator (Accuracy) has topk={options["topk"]}, but the '
+                f'{source.split} data has {expected} classes: set topk=1.'
+            )
+    for name, head, key in iter_heads(cfg):
+        if expected and head[key] != expected:
+            raise DataError(
+                f'{name} is {head[key]}, but the {source.split} data in '
+                f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, '
+                f'or pass --cfg-options data_root={source.root.rstrip("/")}, which sets it '
+                'everywhere.'
+            )
+        largest = max(source.summary.seen, default=0)
+        if not expected and largest >= head[key]:  # a list of labels, and no names of classes
+            raise DataError(
+                f'{name} is {head[key]}, but the {source.split} data in {source.ann_file} has the '
+                f'label {largest}: set {name} and metainfo=dict(classes=...) of the dataset.'
+            )
+        if head[key] == 1 and _chooses(cfg, name, head):
+            raise DataError(
+                f'{name} is 1, the only class of the {source.split} data in '
+                f'{source.root or source.image_dir}, and the loss of a choice between one class is '
+                '0: name a second class, such as that of the rest of the images.'
+            )
+
+
+def _chooses(cfg: Config, name: str, head: dict) -> bool:
+    """Return whether a head's loss is that of a softmax over its classes, without another for the background."""
+    if cfg.get('default_scope') not in ('mmseg', 'mmpretrain') or name.startswith('data_prepro'):
+        return False
+    losses = head.get('loss_decode') or head.get('loss') or {}
+    parts = losses if isinstance(losses, (list, tuple)) else [losses]
+    return 'loss_cls' not in head and not any(part.get('use_sigmoid') for part in parts)
+
+
+def check_evaluator(evaluator: dict | list | None, split: str) -> None:
+    """Raise DataError if an annotation file of a split's evaluators does not exist."""
+    for part in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:
+        path = (part or {}).get('ann_file')
+        if isinstance(path, str) and '://' not in path and not os.path.isfile(path):
+            raise DataError(
+                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of '
+                f'the {split} dataset; --cfg-options data_root=DIR moves both.'
+            )
+
+
+def file_digest(path: str) -> bytes | None:
+    """Hash a file; None if it cannot be read."""
+    try:
+        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).digest()
+    except OSError:
+        return None
+
+
+class Duplicates:
+    """Collects the hashes of files, and finds those that occur more than once."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, list[tuple[str, ImageEntry]]] = defaultdict(list)
+        self._counts: Counter[str] = Counter()
+
+    def add(self, split: str, entry: ImageEntry, digest: bytes | None) -> None:
+        """Add the image of a split by the hash of its file."""
+        if digest is not None:
+            self._entries[digest].append((split, entry))
+            self._counts[split] += 1
+
+    def issues(self, complete: bool) -> Iterator[tuple[str, DataIssue]]:
+        """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
+
+        Once all images were added, ``complete``, a split that is completely trained on is an error.
+        """
+        shared: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for entries in self._entries.values():
+            first = dict(reversed(entries))
+            for split, entry in entries:
+                if split != 'train' and 'train' in first:
+                    shared[split].append((entry.path, first['train'].path))
+                same = first[split]
+                is_label = isinstance(entry.annotation, int)
+                if entry is not same and is_label and entry.annotation != same.annotation:
+                    message = f'{entry.path} is {same.path}, of another class.'
+                    yield split, DataIssue(WARNING, 'one image, two classes', message)
+                elif entry is not same:
+                    yield (
+                        split,
+                        DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'),
+                    )
+        for split, pairs in shared.items():
+            everything = complete and len(pairs) == self._counts[split]
+            for path, other in pairs:
+                message = f'{path} is {other} of the train data.'
+                if everything:
+                    start = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing'
+                    message = f'{start}: {message}'
+                yield (
+                    split,
+                    DataIssue(
+                        ERROR if everything else WARNING, f'image in train and {split}', message
+                    ),
+                )
+
+
+@dataclass
+class FullReport:
+    """The result of the full check."""
+
+    issues: IssueLog = field(default_factory=IssueLog)  # what is wrong
+    summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
+    # how many images were opened, for each dataset
+    checked: list[int] = field(default_factory=list)
+    interrupted: bool = False  # whether it ended before everything was checked
+    seconds: float = 0.0  # its duration
+
+
+def full_check(
+    cfg: Config, splits: Sequence[str], sample: int | None = None, workers: int | None = None
+) -> FullReport:
+    """Check all files of a config's datasets, and its heads and evaluators, with a progress bar.
+
+    Args:
+        cfg: A config.
+        splits: Which of 'train', 'val', 'test' to check.
+        sample: How many images of each dataset to open; all by default.
+        workers: Threads that decode; one for each core by default.
+
+    Returns:
+        All issues; after Ctrl-C, those up to then.
+    """
+    report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
+    workers, smallest, stderr = (
+        workers or os.cpu_count() or 1,
+        patch_size(cfg),
+        console(stderr=True),
+    )
+    try:
+        for source in distinct(iter_sources(cfg, splits)):
+            split, description = source.split, escape(f'{source.split}: {source.summary.path}')
+            report.summaries.append(source.summary)
+            report.checked.append(0)
+            report.issues.add(split, source.structure_issues(complete=True))
+            report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
+            entries = source.entries if sample is None else spread(source.entries, sample)
+            images = _check_images(source, entries, smallest, workers)
+            shown = track(
+                images, description, len(entries), console=stderr, disable=not stderr.is_terminal
+            )
+            for entry, facts, digest in shown:
+                report.issues.add(split, facts.issues)
+                source.count(facts)
+                duplicates.add(split, entry, digest)
+                report.checked[-1] += 1
+            report.issues.add(split, source.nothing_to_learn())
+            if sample is None:
+                report.issues.add(split, _unseen_classes(source))
+        for split in splits:
+            report.issues.add(
+                split,
+                _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split),
+            )
+    except KeyboardInterrupt:
+        report.interrupted = True
+    for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
+        report.issues.add(split, [issue])
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def _check_images(
+    source: DataSource, entries: Sequence[ImageEntry], smallest: int, workers: int
+) -> Iterator[tuple[ImageEntry, ImageFacts, bytes | None]]:
+    """Yield each entry with its facts and the hash of its file, in order, decoded by threads."""
+
+    def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes | None]:
+        try:
+            facts = source.check_image(entry, smallest)
+        except Exception as error:  # whatever a decoder raises is an issue of this image alone
+            message = f'{entry.path} cannot be checked: {error!r}.'
+            facts = ImageFacts([DataIssue(ERROR, 'unreadable image', message)])
+        return entry, facts, file_digest(entry.path)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(entries), CHUNK * workers):
+            yield from pool.map(check_one, entries[start : start + CHUNK * workers])
+
+
+def _issues_of(check: Callable[..., None], topic: str, *args) -> Iterator[DataIssue]:
+    """Run a check that raises `DataError`."""
+    try:
+        check(*args)
+    except DataError as error:
+        yield DataIssue(ERROR, topic, str(error))
+
+
+def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
+    unseen = source.unseen()
+    if unseen and source.summary.labels:
+        effect = (
+            'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
+        )
+        classes = f'{len(unseen)} of {source.summary.num_classes} classes'
+        message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
+        yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))
+
+
+def print_report(report: FullReport) -> None:
+    """Print the contents of the datasets, and their issues."""
+    out = console()
+    table = Table('data', 'path', 'rarest classes')
+    for head in ('images', 'checked', 'classes seen'):
+        table.add_column(head, justify='right')
+    for summary, checked in zip(report.summaries, report.checked):
+        images = '-' if summary.images is None else f'{summary.images:,}'
+        seen = f'{len(summary.seen)} of {summary.num_classes}'
+        facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
+        counts = sorted(
+            (count, label)
+            for label, count in summary.labels.items()
+            if label < len(summary.classes)
+        )
+        rarest = '\n'.join(
+            f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN]
+        )
+        table.add_row(
+            summary.split,
+            escape(printable(summary.path + facts)),
+            escape(printable(rarest)),
+            images,
+            f'{checked:,}',
+            seen,
+        )
+    nothing = 'no data on this machine of a known format: nothing was checked'
+    out.print(table if report.summaries else nothing)
+    if len(report.issues):
+        table = Table('', 'data', 'issue', 'count', 'examples', show_lines=True)
+        for group in report.issues:
+            colour = 'red' if group.severity == ERROR else 'yellow'
+            examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
+            table.add_row(
+                f'[{colour}]{group.severity}[/]',
+                group.split,
+                group.topic,
+                f'{group.count:,}',
+                examples,
+            )
+        out.print(table)
+    errors = len(report.issues.errors)
+    counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
+    topics = ', '.join(f'{count} kind{"s" * (count != 1)} of {what}' for count, what in counts)
+    interrupted = 'interrupted after ' if report.interrupted else ''
+    out.print(f'{interrupted}{sum(report.checked):,} images in {report.seconds:.0f} s: {topics}')
+
+
+def write_report(report: FullReport, config: str, path: str | Path) -> None:
+    """Write everything as JSON."""
+    data = []
+    for summary, checked in zip(report.summaries, report.checked):
+        row = {name: getattr(summary, name) for name in ('split', 'path', 'images', 'num_classes')}
+        classes = {name: summary.labels[label] for label, name in enumerate(summary.classes)}
+        data.append({**row, 'checked': checked, 'classes': classes, **summary.facts})
+    content = dict(
+        config=config,
+        interrupted=report.interrupted,
+        seconds=round(report.seconds, 1),
+        errors=len(report.issues.errors),
+        data=data,
+        issues=[_issue_row(group) for group in report.issues],
+    )
+    write_json(path, content)
+
+
+def _issue_row(group: IssueGroup) -> dict:
+    return dict(
+        split=group.split,
+        severity=group.severity,
+        kind=group.topic,
+        count=group.count,
+        examples=group.examples,
+    )

@@ -1,0 +1,447 @@
+"""A dataset of a config: the paths and classes that it reads, and the check of what is there.
+
+`check_structure` comes first, then the images one by one. Both yield issues and never stop at one:
+the quick check raises the first error, the full check collects all.
+"""
+
+import os
+import shlex
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmengine.logging import print_log
+
+from mmlape.errors import DataError
+from mmlape.lab.datasets.folders import other_form
+from mmlape.lab.datasets.images import (
+    EITHER,
+    STORED,
+    WITHOUT_TAG,
+    Annotated,
+    ImageLoader,
+    LoadedImage,
+    largest_of_16_bits,
+    require_size,
+)
+from mmlape.lab.datasets.sources import class_palette, default_argument, read_listed
+
+ERROR, WARNING = 'error', 'warning'
+UNLABELLED = 'pixels without a label'
+MAX_EXAMPLES = 5
+MAX_NAMES = 8
+QUICKLY_FOUND = 100_000  # so many files of a list are looked up in about a second
+
+
+def below_here(path: str) -> str:
+    """Say which folder a relative path starts from; '' for an absolute one."""
+    return '' if os.path.isabs(path) else f' below {os.getcwd()}'
+
+
+@dataclass(frozen=True)
+class DataIssue:
+    """Something wrong with a dataset."""
+
+    severity: str  # `ERROR` for what ends or spoils a run, `WARNING` for what a person should know
+    topic: str  # a few words that similar issues share
+    message: str  # one sentence that names the file
+    count: int = 1  # how many things it is about
+
+
+@dataclass
+class IssueGroup:
+    """All issues of one kind in one split, with the messages of the first few."""
+
+    split: str
+    severity: str
+    topic: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        others = (
+            f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        )
+        return f'{self.topic}: {self.examples[0]}{others}'
+
+
+class IssueLog:
+    """Groups of issues in the order of their first issue, errors first."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str, str], IssueGroup] = {}
+
+    def add(self, split: str, issues: Iterable[DataIssue]) -> None:
+        """Add issues of a split to their groups."""
+        for issue in issues:
+            key = split, issue.severity, issue.topic
+            group = self._groups.setdefault(key, IssueGroup(*key))
+            group.count += issue.count
+            if len(group.examples) < MAX_EXAMPLES:
+                group.examples.append(issue.message)
+
+    def __iter__(self) -> Iterator[IssueGroup]:
+        return iter(sorted(self._groups.values(), key=lambda group: group.severity != ERROR))
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @property
+    def errors(self) -> list[IssueGroup]:
+        """The groups that would end or spoil a run."""
+        return [group for group in self if group.severity == ERROR]
+
+
+@dataclass
+class DataSummary:
+    """The contents of a dataset."""
+
+    split: str
+    path: str
+    images: int | None  # the number of images; None where they were not counted
+    num_classes: int
+    # the labels that occur: in all annotations, or in the sample where ``sampled`` is set
+    seen: set[int] = field(default_factory=set)
+    sampled: bool = True
+    classes: tuple[str, ...] = ()
+    # how often each label occurs: in instances, pixels, or images
+    labels: Counter = field(default_factory=Counter)
+    facts: Counter = field(default_factory=Counter)  # further counts, by what they count
+    # of pixels without a label: how often each id occurs, as the files have it
+    unlabelled: Counter = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        images = '' if self.images is None else f'{self.images} images, '
+        where = ' in the sample' if self.sampled else ''
+        share, without = '', self.facts[UNLABELLED]
+        if without:
+            pixels = without + sum(self.labels.values())
+            share = f', {without / pixels:.0%} of the pixels without a label'
+        return (
+            f'{self.split} data {self.path}: {images}{len(self.seen)} of {self.num_classes} '
+            f'classes seen{share}{where}'
+        )
+
+
+@dataclass(frozen=True)
+class ImageEntry:
+    """An image to check."""
+
+    path: str  # the image's file
+    # what the dataset has for it: a COCO record, the path of a label map, a label, or None
+    annotation: Any = None
+
+
+@dataclass
+class ImageFacts:
+    """The issues of an image, and how often each label occurs in its label map."""
+
+    issues: list[DataIssue] = field(default_factory=list)
+    labels: Counter = field(default_factory=Counter)
+    # how often each id of the file occurs that is no label
+    unlabelled: Counter = field(default_factory=Counter)
+
+
+class DataSource:
+    """One dataset of a config, with its paths resolved.
+
+    A subclass describes a format and checks it. A format overrides the class attributes and
+    `check_structure` and, where its files need it, `check_annotation`, `read_classes`,
+    `set_classes` and `guarded_transforms`. The two checks may raise `DataError` where nothing
+    further can be checked.
+
+    Args:
+        split: 'train', 'val' or 'test'.
+        cfg: The dataset's own part of the config, to be read or changed.
+        dataset_class: The class that ``cfg`` builds.
+    """
+
+    instructions = 'Put the data where the config expects it'  # how to obtain data of this format
+    mini_folder = ''  # of the mini data of this format; '' for none
+    # with which `make-mini-data` draws what the config trains on, its key of this name; '' for none
+    mini_data_options = ''
+    # of its split, each with its class; a dataset that is trained on has none
+    metrics: Sequence[tuple[type | None, dict]] = ()
+    pack_transform = ''  # packs a sample of this format
+    is_part = False  # whether its split has other datasets, too
+    absent_class = ''  # the fix for a class that one split does not have
+    classes_optional = False  # whether data of this format may lack a list of its classes
+    # of the dataset, by which data laid out otherwise can be read
+    layout_keys: tuple[str, ...] = ()
+    # whether the dataset class skips annotations of classes that the config does not name
+    selects_classes = False
+
+    def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
+        self.split, self.cfg, self.dataset_class = split, cfg, dataset_class
+        # this and the other paths are '' for none
+        self.root = os.path.expanduser(cfg.get('data_root') or '')
+        prefix = cfg.get('data_prefix') or {}
+        if not isinstance(prefix, dict):
+            prefix = dict(img_path=prefix)
+        labels = prefix.get('seg_map_path')
+        self.image_dir = os.path.join(self.root, prefix.get('img') or prefix.get('img_path') or '')
+        self.label_dir = os.path.join(self.root, labels) if labels else ''
+        self.ann_file = os.path.join(self.root, cfg['ann_file']) if cfg.get('ann_file') else ''
+        given = (cfg.get('metainfo') or {}).get('classes')
+        classes = given or self.class_metainfo
+        if isinstance(classes, str):  # MMEngine takes a path to a list too
+            classes = read_listed(classes) if os.path.isfile(classes) else [classes]
+        # in label order; None where only the data has them
+        self.classes = tuple(classes) if classes else None
+        self.explicit = bool(given)  # the config, not the class, names the classes
+        classes = self.classes or ()
+        self.summary = DataSummary(
+            split, self.ann_file or self.image_dir, None, len(classes), classes=classes
+        )
+        self.entries: list[ImageEntry] = []  # the images that exist, found by `check_structure`
+
+    @property
+    def class_metainfo(self) -> tuple[str, ...]:
+        """The class names that the dataset class defines; () for none."""
+        return tuple(getattr(self.dataset_class, 'METAINFO', {}).get('classes') or ())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its paths are on this machine's file system."""
+        return not any('://' in path for path in (self.root, self.ann_file, self.image_dir))
+
+    def option(self, name: str) -> Any:
+        """Return an argument's value: the config's, or the default of the nearest class that has one."""
+        return self.cfg[name] if name in self.cfg else default_argument(self.dataset_class, name)
+
+    def has_transform(self, **options: Any) -> bool:
+        """Return whether a transform of its pipeline is given all these options."""
+        pipeline = self.cfg.get('pipeline') or ()
+        return any(
+            all(step.get(key) == value for key, value in options.items()) for step in pipeline
+        )
+
+    def read_classes(self) -> tuple[str, ...] | None:
+        """Read the class names from the data; None where it is missing or lists none."""
+        return None
+
+    def check_unlisted_classes(self) -> None:
+        """Check that data which lists no classes may be taken to have the config's.
+
+        A format may refuse or warn.
+        """
+
+    def set_classes(self, classes: tuple[str, ...]) -> None:
+        """Write class names and colours into ``cfg``."""
+        palette = class_palette(len(classes))
+        self.cfg['metainfo'] = {
+            **(self.cfg.get('metainfo') or {}),
+            'classes': classes,
+            'palette': palette,
+        }
+
+    def guarded_transforms(self) -> dict[str, dict]:
+        """Return the options that replace transforms of these names by ones whose errors name the file."""
+        return {}
+
+    def hint(self) -> str:
+        """Explain how to get such data, and how to point a config at it."""
+        folder = self.mini_folder
+        if folder and os.path.isdir(nested := os.path.join(self.root, folder)):
+            return f'Did you mean --cfg-options data_root={nested}?'
+        if self.layout_keys and os.path.isdir(self.root) and os.listdir(self.root):
+            keys = ', '.join(f'{self.split}_dataloader.dataset.{key}' for key in self.layout_keys)
+            return (
+                f'If {self.root} has another layout, set {keys}, as paths below it, and the same '
+                'of the other splits and ann_file of their evaluators where they have one. '
+                f'{self._instructions()}'
+            )
+        return self._instructions()
+
+    def _instructions(self) -> str:
+        """Explain how to get such data."""
+        folder = self.mini_folder
+        parent, name = os.path.split(self.root.rstrip('/'))
+        elsewhere = 'if it is elsewhere, pass --cfg-options data_root=DIR.'
+        options = self.mini_data_options
+        if name == folder and (options or os.path.basename(parent).startswith('mini')):
+            words = ['mmlape make-mini-data', shlex.quote(parent or '.')]
+            words += [options] * bool(options) + ['--overwrite'] * os.path.isdir(parent)
+            return f'Generate it with "{" ".join(words)}"; {elsewhere}'
+        mini = (
+            ' For a first try, run "mmlape make-mini-data data/mini" and pass '
+            f'--cfg-options data_root=data/mini/{folder}.'
+        )
+        return f'{self.instructions}; {elsewhere}' + mini * bool(folder)
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check paths, class names and annotations, all or some.
+
+        Fill in ``entries`` and ``summary``.
+        """
+        yield from ()
+
+    def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
+        """Check an entry's annotation against its image of ``size`` (width, height).
+
+        May run in a thread.
+        """
+
+    def annotated(self, entry: ImageEntry) -> Annotated | None:
+        """Return what an entry's boxes or label map say of its image's pixels; None without any."""
+        return None
+
+    def structure_issues(self, complete: bool) -> Iterator[DataIssue]:
+        """Run `check_structure`, with its `DataError` as a last issue."""
+        try:
+            self._check_class_list()
+            self.check_indices()
+            yield from self.check_structure(complete)
+        except DataError as error:
+            yield DataIssue(ERROR, 'cannot be read', str(error))
+
+    def check_image(self, entry: ImageEntry, smallest: int) -> ImageFacts:
+        """Decode an image, with sides of ``smallest`` or more, and check its annotation.
+
+        May run in a thread.
+        """
+        facts = ImageFacts()
+        try:
+            image = ImageLoader.of(self.cfg.get('pipeline')).load(
+                entry.path, lambda: self.annotated(entry)
+            )
+        except DataError as error:
+            return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
+        try:
+            require_size(entry.path, *image.size, smallest)
+        except DataError as error:
+            facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
+        facts.issues += _orientation_issues(entry.path, image)
+        if (largest := largest_of_16_bits(entry.path)) is not None:
+            message = (
+                f'Image {entry.path} has 16 bits a channel and is loaded with 8: its largest '
+                f'value, {largest} of 65535, becomes {image.pixels.max()} of 255.'
+            )
+            facts.issues.append(DataIssue(WARNING, 'image of 16 bits', message))
+        self.check_annotation(entry, image.size, facts)
+        return facts
+
+    def count(self, facts: ImageFacts) -> None:
+        """Add the labels of an image to the summary."""
+        self.summary.labels.update(facts.labels)
+        self.summary.seen |= set(facts.labels)
+        if facts.unlabelled:
+            self.summary.facts[UNLABELLED] += facts.unlabelled.total()
+            self.summary.unlabelled.update(facts.unlabelled)
+
+    def unseen(self) -> list[str]:
+        """Return the classes of the config that occur nowhere."""
+        classes, labels = self.summary.classes, self.summary.labels
+        wanted = self.classes or classes
+        return [name for label, name in enumerate(classes) if name in wanted and not labels[label]]
+
+    def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
+        """Raise DataError unless a path of the config is '' or exists."""
+        if path and not exists(path):
+            folder, name = os.path.split(path.rstrip('/'))
+            near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+            raise DataError(
+                f'{what} {path} of the {self.split} data does not exist{below_here(path)}{near}. '
+                f'{self.hint()}'
+            )
+
+    def similar_classes(self, names: Sequence[str]) -> Iterator[DataIssue]:
+        """Warn of classes whose names differ in capitals or in their Unicode form only."""
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            plain = unicodedata.normalize('NFKC', name).casefold().strip()
+            groups.setdefault(plain, []).append(name)
+        for group in groups.values():
+            if len(group) > 1:
+                message = f'{shorten(map(repr, group))} are {len(group)} classes of the {self.split} data.'
+                yield DataIssue(WARNING, 'classes of almost one name', message)
+
+    def _check_class_list(self) -> None:
+        """Raise DataError if the classes of the config are a text that is not the path of a list."""
+        given = (self.cfg.get('metainfo') or {}).get('classes')
+        if isinstance(given, str) and '://' not in given and not os.path.isfile(given):
+            raise DataError(
+                f'metainfo.classes of the {self.split} dataset is the text {given!r}, and there is '
+                'no file of this name: OpenMMLab takes each letter for a class. Write a list of '
+                f'names, as in metainfo=dict(classes=[{given!r}]).'
+            )
+
+    def check_indices(self, count: int | None = None) -> None:
+        """Raise DataError unless ``indices`` leaves some of the dataset's images, of so many if that is known."""
+        indices = self.option('indices')
+        listed = indices if isinstance(indices, list | tuple) else [indices]
+        name = f'indices of the {self.split} dataset'
+        if indices is None:
+            return
+        if any(type(index) is not int for index in listed):
+            raise DataError(
+                f'{name} is {indices!r}: give a number of images, or a list of their numbers from 0.'
+            )
+        if not indices:
+            raise DataError(f'{name} is {indices!r}, so no image is left.')
+        if count is None or isinstance(indices, int):
+            return
+        if outside := [index for index in listed if not -count <= index < count]:
+            raise DataError(
+                f'{name} has {shorten(outside)}, but {self.ann_file or self.image_dir} has {count} '
+                'images to choose from.'
+            )
+
+    def nothing_to_learn(self) -> Iterator[DataIssue]:
+        """Yield an error if the images, beyond those that were checked, have nothing to learn or to evaluate."""
+        yield from ()
+
+    def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
+        """Compare the class names of the data with the config's, which may be a selection in some formats."""
+        if self.classes is None or tuple(names) == self.classes:
+            return
+        extra = [name for name in names if name not in self.classes]
+        missing = [name for name in self.classes if name not in names]
+        selection = self.selects_classes and self.explicit and not missing
+        if selection and [name for name in names if name in self.classes] == list(self.classes):
+            print_log(
+                f'{where}: not in the config, so not used: {shorten(extra)}', logger='current'
+            )
+            return
+        if extra or missing:
+            parts = [f'only in the data: {shorten(extra)}'] * bool(extra)
+            parts += [f'only in the config: {shorten(missing)}'] * bool(missing)
+            difference = '; '.join(parts)
+        else:
+            difference = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'
+        root = self.root.rstrip('/') or self.image_dir
+        absent = f' {self.absent_class}' * bool(missing and not extra)
+        yield DataIssue(
+            ERROR,
+            'class names differ',
+            f'{where} do not match the classes of the config ({difference}).{absent} Pass '
+            f'--cfg-options data_root={root} to take classes and num_classes from the data, or set '
+            f'metainfo=dict(classes=...) of the {self.split} dataset.',
+        )
+
+
+def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
+    """Warn of an image whose annotations are, or may be, of the stored pixels."""
+    if image.annotated == STORED:
+        message = (
+            f'Image {path} has the EXIF orientation {image.tag}, but its annotations are of the '
+            'stored pixels, so it is loaded without being turned; other programs turn it. To '
+            f'remove the tag: {WITHOUT_TAG}.'
+        )
+        yield DataIssue(WARNING, 'image annotated as stored', message)
+    elif image.annotated == EITHER:
+        message = (
+            f'Image {path} is turned by its EXIF orientation {image.tag} when it is loaded. If its '
+            'annotations are of the stored pixels, which have the same size, they are of other '
+            f'places, and scores are near 0. To remove the tag: {WITHOUT_TAG}.'
+        )
+        yield DataIssue(WARNING, 'image with an orientation', message)
+
+
+def shorten(names: Iterable) -> str:
+    """Join the first few names, and say how many more there are."""
+    names = [str(name) for name in names]
+    more = len(names) - MAX_NAMES
+    return ', '.join(names[:MAX_NAMES]) + (f' and {more} more' if more > 0 else '')

@@ -1,0 +1,355 @@
+"""ADE20K's format: images, and label maps of the same names."""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import numpy as np
+from mmengine.logging import print_log
+
+from mmlape.errors import DataError
+from mmlape.lab.datasets.folders import files_below, is_image, other_form
+from mmlape.lab.datasets.formats.base import (
+    ERROR,
+    WARNING,
+    DataIssue,
+    DataSource,
+    ImageEntry,
+    ImageFacts,
+    shorten,
+)
+from mmlape.lab.datasets.images import Annotated, step_of
+from mmlape.lab.datasets.label_maps import (
+    LabelIds,
+    annotated_by_map,
+    read_label_map,
+    require_image_size,
+)
+from mmlape.lab.datasets.sources import read_listed, read_names, require_unique
+
+
+class SegmentationSource(DataSource):
+    """ADE20K's format: images, and label maps of the same names.
+
+    `classes.txt` may list the classes.
+    """
+
+    instructions = (
+        'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so '
+        'that the data root holds images/{training,validation}/*.jpg and '
+        'annotations/{training,validation}/*.png'
+    )
+    mini_folder = 'ade'
+    pack_transform = 'PackSegInputs'
+    classes_optional = True
+    layout_keys = ('data_prefix.img_path', 'data_prefix.seg_map_path')
+    counted = 0  # images
+
+    @property
+    def class_list(self) -> str:
+        """The path where a list of the classes may be."""
+        return os.path.join(self.root, 'classes.txt')
+
+    def read_classes(self) -> tuple[str, ...] | None:
+        """Read `classes.txt` of the data root."""
+        return read_names(self.class_list) if os.path.isfile(self.class_list) else None
+
+    def check_unlisted_classes(self) -> None:
+        """Warn if the classes are those of a public dataset, which has no list.
+
+        Refuse any others.
+        """
+        names = f'{len(self.classes or ())} classes of the config, {shorten(self.classes or ())}'
+        fix = f'write your classes into {self.class_list}, a name a line in the order of the ids'
+        if self.class_metainfo:
+            message = f'{self.class_list} does not exist, so the data are taken to have the {names}; else {fix}.'
+            print_log(message, logger='current', level=logging.WARNING)
+        elif self.classes:
+            raise DataError(
+                f'{self.class_list} does not exist, and the data need not have the {names}: {fix}.'
+            )
+
+    def set_classes(self, classes: tuple[str, ...]) -> None:
+        """Write class names; a dataset class with names of its own, which takes no others, becomes BaseSegDataset."""
+        if self.class_metainfo:
+            options = {
+                name: self.option(name)
+                for name in ('img_suffix', 'seg_map_suffix', 'reduce_zero_label')
+            }
+            scope = str(self.cfg['type']).rpartition('.')[0]
+            self.cfg.update(options, type=f'{scope}.BaseSegDataset' if scope else 'BaseSegDataset')
+        super().set_classes(classes)
+
+    @property
+    def ids(self) -> LabelIds:
+        """The ids that its label maps may have: of all classes where a dataset selects some.
+
+        Raises:
+            DataError: There are more classes than ids.
+        """
+        ignore_index = self.option('ignore_index')
+        return LabelIds(
+            len(self.class_metainfo or self.classes or ()),
+            bool(self.option('reduce_zero_label')),
+            255 if ignore_index is None else ignore_index,
+        )
+
+    def guarded_transforms(self) -> dict[str, dict]:
+        """Check label ids while loading."""
+        ids = self.ids
+        guard = dict(
+            type='mmlape.LoadSegAnnotations',
+            num_classes=ids.num_classes or 255 - ids.first,
+            ignore_index=ids.ignore_index,
+        )
+        return {'LoadAnnotations': guard, 'mmseg.LoadAnnotations': guard}
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check paths, class names and pairs of files."""
+        self.require(self.root, 'Data root')
+        self.require(self.image_dir, 'Image directory')
+        self.require(self.label_dir, 'Label map directory')
+        known = self.class_metainfo
+        if known and not set(self.classes) <= set(known):
+            unknown = shorten([name for name in self.classes if name not in known])
+            raise DataError(
+                f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it '
+                'does not have: '
+                "use type='BaseSegDataset' with reduce_zero_label=True."
+            )
+        listed = self.read_classes()
+        if listed is not None:
+            yield from self.match_classes(listed, self.class_list)
+        if not self.classes:
+            raise DataError(
+                f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).'
+            )
+        # ids refer to all of them where a dataset selects some
+        self.summary.classes = known or self.classes
+        require_unique(self.summary.classes, 'metainfo=dict(classes=...)')
+        yield from self.similar_classes(self.summary.classes)
+        reduced = self.ids.reduce_zero_label
+        step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
+        if step.get('reduce_zero_label') not in (None, reduced):
+            raise DataError(
+                f'{self.split}_dataloader: LoadAnnotations has reduce_zero_label='
+                f'{step["reduce_zero_label"]}, the dataset {reduced}: give both the same.'
+            )
+        stems = yield from self._find_images()
+        self.summary.path, self.summary.images = self.image_dir, len(stems)
+        yield from self._pair_files(stems)
+        self.check_indices(len(stems))
+
+    def _find_images(self) -> Generator[DataIssue, None, list[str]]:
+        """Return the paths of the images without their suffix: those of a list, or of the folder."""
+        suffix = self.option('img_suffix')
+        if self.ann_file:
+            self.require(self.ann_file, 'List of images', os.path.isfile)
+            stems = [line.strip() for line in read_listed(self.ann_file)]
+            if not stems:
+                raise DataError(f'{self.ann_file} has no images.')
+            yield from self._check_list(stems, suffix)
+            return stems
+        files = sorted(files_below(self.image_dir))
+        stems = [file.removesuffix(suffix) for file in files if file.endswith(suffix)]
+        labels, label_suffix = self.label_dir, self.option('seg_map_suffix')
+        if os.path.normpath(labels or '/') == os.path.normpath(self.image_dir):
+            files = [file for file in files if not file.endswith(label_suffix)]
+        others = [file for file in files if is_image(file) and not file.endswith(suffix)]
+        if not stems:
+            found = f' ({shorten(others)}: set img_suffix to theirs)' * bool(others)
+            raise DataError(f'{self.image_dir} has no {suffix} images{found}. {self.hint()}')
+        known = set(stems)
+        meant = [
+            file
+            for file in others
+            if (stem := os.path.splitext(file)[0]) not in known
+            and labels
+            and os.path.isfile(os.path.join(labels, stem + label_suffix))
+        ]
+        if meant:
+            message = (
+                f'{len(meant)} images in {self.image_dir} have label maps, but no suffix '
+                f'{suffix}, so they would be left out: {shorten(meant)}. Rename them, or set '
+                f'img_suffix of the {self.split} dataset.'
+            )
+            yield DataIssue(ERROR, 'image of another suffix', message, len(meant))
+        elif others:
+            message = (
+                f'{len(others)} images in {self.image_dir} are left out, as they have no suffix '
+                f'{suffix}: {shorten(others)}.'
+            )
+            yield DataIssue(WARNING, 'image of another suffix', message, len(others))
+        return stems
+
+    def _check_list(self, stems: list[str], suffix: str) -> Iterator[DataIssue]:
+        """Check that the images of a list exist, and are there once."""
+        missing = [
+            stem
+            for stem in stems
+            if not os.path.isfile(os.path.join(self.image_dir, stem + suffix))
+        ]
+        if missing:
+            with_suffix = missing[0].endswith(suffix)
+            fix = f'Write the names without {suffix}.' if with_suffix else self.hint()
+            folder = os.path.dirname(os.path.join(self.image_dir, missing[0]))
+            near = os.listdir(folder) if os.path.isdir(folder) else []
+            near_by = other_form(os.path.basename(missing[0]) + suffix, near)
+            message = (
+                f'{len(missing)} of the {len(stems)} images of {self.ann_file} do not exist, the '
+                f'first is {os.path.join(self.image_dir, missing[0] + suffix)}{near_by}. {fix}'
+            )
+            yield DataIssue(ERROR, 'image missing', message, len(missing))
+        twice = [stem for stem, count in Counter(stems).items() if count > 1]
+        if twice:
+            message = (
+                f'{self.ann_file} has {len(twice)} images more than once, which count so often: '
+                f'{shorten(twice)}.'
+            )
+            yield DataIssue(WARNING, 'image listed twice', message, len(twice))
+
+    def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
+        image_suffix, label_suffix = self.option('img_suffix'), self.option('seg_map_suffix')
+        files = list(files_below(self.label_dir)) if self.label_dir else []
+        present = {file.removesuffix(label_suffix) for file in files if file.endswith(label_suffix)}
+        missing = []
+        if self.label_dir:
+            missing = [
+                stem
+                for stem in stems
+                if stem not in present
+                and not (os.path.isabs(stem) and os.path.isfile(stem + label_suffix))
+            ]
+        if missing:
+            first = f'{missing[0]}{label_suffix}'
+            message = (
+                f'{len(missing)} of {len(stems)} images in {self.image_dir} have no label map in '
+                f'{self.label_dir}; the first is {first}{other_form(first, files)}. {self.hint()}'
+            )
+            yield DataIssue(ERROR, 'label map missing', message, len(missing))
+        unpaired = sorted(present - set(stems)) if not self.ann_file else []
+        if unpaired:
+            message = f'{len(unpaired)} label maps in {self.label_dir} have no image: {shorten(unpaired)}.'
+            yield DataIssue(WARNING, 'label map without image', message, len(unpaired))
+        without = set(missing)
+        self.entries = [
+            ImageEntry(
+                os.path.join(self.image_dir, stem + image_suffix),
+                os.path.join(self.label_dir, stem + label_suffix)
+                if self.label_dir and stem not in without
+                else None,
+            )
+            for stem in stems
+        ]
+
+    def count(self, facts: ImageFacts) -> None:
+        """Add the labels of an image to the summary."""
+        super().count(facts)
+        self.counted += 1
+
+    def nothing_to_learn(self) -> Iterator[DataIssue]:
+        """Warn of ids that seem shifted; yield an error if no class can be learnt or evaluated.
+
+        Where those that were checked have none, the other label maps are read until there is one.
+        """
+        maps = [entry.annotation for entry in self.entries if entry.annotation]
+        if not maps:
+            return
+        for path in maps if self.counted < len(self.entries) else ():
+            if self._has_classes():
+                break
+            try:
+                facts = ImageFacts()
+                self._count_labels(read_label_map(path, **self._map_options()), facts)
+            except DataError:  # the full check and the run name it
+                continue
+            self.summary.seen |= set(facts.labels)
+            self.summary.unlabelled.update(facts.unlabelled)
+        seen, names = self.summary.seen, self.summary.classes
+        if not self._has_classes():
+            if seen or self.summary.unlabelled:  # else all are outside the classes, which is told
+                yield DataIssue(ERROR, 'nothing to learn', self._nothing_message())
+            return
+        zeros = self.ids.reduce_zero_label and 0 in self.summary.unlabelled
+        if zeros and seen == {*range(len(names) - 1)}:
+            message = (
+                f'The label maps in {self.label_dir} have ids from 0 to {len(names) - 1}, for '
+                f'{len(names)} classes. By reduce_zero_label=True, 0 is no label and {names[0]} '
+                f'is 1: if 0 is {names[0]}, all classes are taken for others; add 1 to all ids, or '
+                'set reduce_zero_label=False.'
+            )
+            yield DataIssue(WARNING, 'ids from 0', message)
+
+    def _has_classes(self) -> bool:
+        """Return whether there is something to tell apart, or, in validation, to be evaluated."""
+        known, wanted = self.summary.classes, set(self.classes or ())
+        seen = {label for label in self.summary.seen if known[label] in wanted}
+        is_mask = seen == {0} and not self.ids.reduce_zero_label and self.summary.unlabelled[255]
+        learns = self.split == 'train' and not self.is_part
+        return len(seen) >= (min(2, len(wanted)) if learns or is_mask else 1)
+
+    def _nothing_message(self) -> str:
+        ids, summary = self.ids, self.summary
+        found = {label + ids.first for label in summary.seen} | {*summary.unlabelled}
+        start = (
+            f'No pixel of the label maps in {self.label_dir} has a class'
+            if not summary.seen
+            else f'All labelled pixels of the label maps in {self.label_dir} are of one class, '
+            f'{summary.classes[min(summary.seen)]}'
+        )
+        fix = 'Correct the label maps, or the classes and reduce_zero_label of the dataset.'
+        if 255 in found and found <= {0, 255}:
+            second, unlabelled = ids.first + 1, ' and '.join(map(str, ids.ignored))
+            fix = (
+                f'{unlabelled} {"are" if len(ids.ignored) > 1 else "is"} no label: write '
+                f'{ids.first} for 0 and {second} for 255, and name both classes.'
+            )
+        shown = ', '.join(map(str, sorted(found)))
+        return f'{start}, so there is nothing to learn (the ids are {shown}). {fix}'
+
+    def _map_options(self) -> dict[str, Any]:
+        """Return how the pipeline reads label maps."""
+        step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
+        return dict(
+            backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args')
+        )
+
+    def annotated(self, entry: ImageEntry) -> Annotated | None:
+        """Return the size of a label map, and its own tag."""
+        return annotated_by_map(entry.annotation, **self._map_options())
+
+    def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
+        """Check the size and the ids of a label map, and count its pixels."""
+        path, ids = entry.annotation, self.ids
+        if path is None:
+            return
+        try:
+            labels = read_label_map(path, **self._map_options())
+        except DataError as error:
+            facts.issues.append(DataIssue(ERROR, 'unreadable label map', str(error)))
+            return
+        try:
+            require_image_size(path, labels, size)
+        except DataError as error:
+            facts.issues.append(DataIssue(ERROR, 'label map of another size', str(error)))
+        unknown = self._count_labels(labels, facts)
+        if unknown:
+            message = ids.unknown_message(path, unknown)
+            facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
+        elif not facts.labels:
+            message = f'Label map {path} has no labelled pixel.'
+            facts.issues.append(DataIssue(WARNING, 'image without labels', message))
+
+    def _count_labels(self, labels: np.ndarray, facts: ImageFacts) -> list[int]:
+        """Count the pixels of each class, and those without one; return the ids of no class."""
+        ids, unknown = self.ids, []
+        for label, count in zip(*(part.tolist() for part in np.unique(labels, return_counts=True))):
+            if label in ids.ignored:
+                facts.unlabelled[label] = count
+            elif label in ids:
+                facts.labels[label - ids.first] = count
+            else:
+                unknown.append(label)
+        return unknown

@@ -1,0 +1,392 @@
+"""Generates the mini data: small datasets of real handwriting in the formats of COCO, ADE20K and ImageNet.
+
+They are written into a directory beside the target that replaces it when complete, so a killed
+process leaves no incomplete dataset. `mini_data.json` in the target lists every file, which makes a
+later overwrite safe.
+"""
+
+import json
+import math
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.progress import track
+
+import mmlape
+from mmlape.errors import DataError
+from mmlape.files import naming, parse_json
+from mmlape.lab.datasets.mini import scenes
+from mmlape.lab.datasets.mini.objects import ObjectOptions
+from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
+from mmlape.lab.datasets.mini.writers import (
+    AdeWriter,
+    CocoWriter,
+    SceneOptions,
+    Thing,
+    draw_labels,
+    encode_image,
+)
+
+ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
+MARKER = 'mini_data.json'
+BORDER = 1 / 40  # width of the unlabelled border around a digit, in shorter sides of the scene
+CREDITS = {
+    'digits': 'Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, as in scikit-learn',
+    **scenes.CREDITS,
+}
+TRAIN_CROPS_PER_VAL_CROP = 5
+VTAB_SETS = ('digits', 'textures', 'counts')
+
+
+@dataclass(frozen=True)
+class MiniOptions(SceneOptions):
+    """Options of the mini data."""
+
+    digits: int = (
+        6000  # number of training crops of a single digit, 0 or 10 and more; a fifth for validation
+    )
+    crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
+    per_scene: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
+    digit_size: tuple[int, int] = (
+        96,
+        104,
+    )  # smallest and largest side, in pixels, of a digit's tile
+    # (H, W) of the scenes whose cells, borders and backgrounds, and whose number of digits by area,
+    # scenes of another size have; None for those of this size
+    drawn_for: tuple[int, int] | None = None
+    # number of training images of each set of the mini VTAB; a quarter as many are for validation,
+    # half as many for testing
+    vtab: int = 0
+
+    credits: ClassVar = CREDITS
+
+    def rules(self) -> list[tuple[str, bool, str]]:
+        """See `SceneOptions.rules`."""
+        fewest, most = self.per_scene
+        smallest, largest = self.digit_size
+        fits = min(map(scenes.smallest_fit, self.size, self.grid))
+        least = len(DIGIT_NAMES)  # one of each class
+        return [
+            *super().rules(),
+            ('digits', self.digits == 0 or self.digits >= least, f'must be 0, or {least} and more'),
+            ('vtab', self.vtab >= 0, 'must not be negative'),
+            ('crop', self.crop >= 16, 'must be at least 16'),
+            ('per_scene', 1 <= fewest <= most, 'must be MIN MAX with 1 <= MIN <= MAX'),
+            ('digit_size', 12 <= smallest <= largest, 'must be MIN MAX with 12 <= MIN <= MAX'),
+            ('digit_size', largest <= min(self.size), f'must fit into a scene of {self.size}'),
+            (
+                'digit_size',
+                smallest <= fits,
+                f'must be MIN MAX with a MIN of at most {fits}, so that digits find room',
+            ),
+            (
+                'drawn_for',
+                self.drawn_for is None or largest <= min(self.drawn_for),
+                f'must be a size into which a digit of {largest} fits',
+            ),
+        ]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the cells of a scene."""
+        height, width = map(self._cells, self.size, self.reference)
+        return height, width
+
+    @property
+    def scene_digits(self) -> tuple[int, int]:
+        """Fewest and most digits of a scene: as many a cell as in scenes of ``drawn_for``."""
+        rows, columns = (self._cells(side, side) for side in self.reference)
+        share = math.prod(self.grid) / (rows * columns)
+        fewest, most = (max(1, round(number * share)) for number in self.per_scene)
+        return fewest, most
+
+    @property
+    def reference(self) -> tuple[int, int]:
+        """(H, W) of the scenes whose cells, borders and backgrounds these have."""
+        return self.drawn_for or self.size
+
+    def _cells(self, side: int, own: int) -> int:
+        """Return how many cells lie along a side if they are those of a side ``own``."""
+        largest = max(1, self.digit_size[1])  # also before they are checked
+        return max(1, side * scenes.cells_along(own, largest) // max(1, own))
+
+    def on_canvas(self, scale: float, **changes: Any) -> 'MiniOptions':
+        """See `SceneOptions.on_canvas`."""
+        return super().on_canvas(scale, digits=0, vtab=0, drawn_for=self.reference, **changes)
+
+    def write(self, root: Path) -> list[dict]:
+        """See `SceneOptions.write`: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`."""
+        return _write_scenes(root, self) + _write_digits(root, self) + _write_vtab(root, self)
+
+
+def make_mini_data(
+    root: str | Path, options: SceneOptions | None = None, overwrite: bool = False
+) -> list[dict]:
+    """Generate the mini data below ``root``: digits, or what else the options are of.
+
+    The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for
+    each format and split: format, split, path, images, objects.
+
+    Raises:
+        DataError: The target has other content, or cannot be written.
+    """
+    options = options or MiniOptions()
+    root = Path(root)
+    _require_target(root, overwrite)
+    target = root.resolve()  # a link stays
+    if Path.cwd().is_relative_to(target):
+        raise DataError(
+            f'{root} holds the current directory, and is replaced: call it from elsewhere'
+        )
+    with naming(root), _staging_directory(target) as partial:
+        rows = options.write(partial)
+        marker = dict(
+            made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)
+        )
+        files = sorted(
+            path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file()
+        )
+        marker.update(credits=options.credits, files=[MARKER, *files])
+        (partial / MARKER).write_text(json.dumps(marker, indent=1))
+        _publish(partial, target, overwrite)
+    return [{**row, 'path': str(root / row['path'])} for row in rows]
+
+
+def read_options(root: str | Path) -> SceneOptions:
+    """Return the options with which `make_mini_data` made the data below ``root``.
+
+    Raises:
+        DataError: It records none that this version knows.
+    """
+    file = Path(root) / MARKER
+    if not file.is_file():
+        raise DataError(
+            f'{root} has no {MARKER}, so it is no mini data whose scenes can be drawn again'
+        )
+    try:
+        given = parse_json(file.read_text())['options']
+        kind: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
+        values: dict[str, Any] = {
+            key: tuple(one) if isinstance(one, list) else one for key, one in given.items()
+        }
+        return kind(**values)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f'{file} does not say how the data was made ({error}): make it again with --overwrite'
+        ) from error
+
+
+def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
+    rows = []
+    border = max(1, round(BORDER * min(options.reference)))
+    fewest, most = options.scene_digits
+    categories = [(name, 'digit') for name in DIGIT_NAMES]
+    for split, count in (('train', options.train), ('val', options.val)):
+        rng = options.generator(f'{split} scenes')
+        scans = scenes.Scans(split, rng).sample()
+        backgrounds = scenes.Backgrounds(rng, drawn_for=options.drawn_for)
+        description = 'Scanned digits on photographs, made by mmlape'
+        coco = CocoWriter(root / 'coco', split, options.masks, categories, description)
+        ade = AdeWriter(root / 'ade', split, ADE_CLASSES)
+        for _ in track(range(count), f'{split} scenes'):
+            digits = int(rng.integers(fewest, most + 1))
+            scene = scenes.compose(
+                scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid
+            )
+            jpeg = encode_image(scene.image, '.jpg')
+            things = [
+                Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits
+            ]
+            behind = PHOTOGRAPHS[scene.photograph]
+            coco.add(jpeg, options.size, things, scenes.describe(scene), photograph=behind)
+            ade.add(jpeg, draw_labels(options.size, things, ADE_CLASSES.index(behind), border))
+        coco.close()
+        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text(
+            '\n'.join(scenes.VOCABULARY) + '\n'
+        )
+        total = len(coco.annotations)
+        rows.append(
+            dict(
+                format='COCO',
+                split=split,
+                path=coco.folder.relative_to(root),
+                images=count,
+                objects=total,
+            )
+        )
+        rows.append(
+            dict(
+                format='ADE20K',
+                split=split,
+                path=ade.images.relative_to(root),
+                images=count,
+                objects=total,
+            )
+        )
+    return rows
+
+
+def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
+    """Write single-digit crops.
+
+    Digit and background have the share of the crop that they have of a scene's cell.
+    """
+    if not options.digits:
+        return []
+    rows = []
+    cells = scenes.cells_along(min(options.size), options.digit_size[1])
+    zoom = options.crop * cells / min(options.size)
+    least, most = (max(1, round(side * zoom)) for side in options.digit_size)
+    least = min(least, scenes.smallest_fit(options.crop, scenes.cells_along(options.crop, most)))
+    for split in scenes.SPLITS:
+        count = options.digits
+        if split != 'train':
+            count = max(len(DIGIT_NAMES), options.digits // TRAIN_CROPS_PER_VAL_CROP)
+        rng = options.generator(f'{split} digits')
+        scans = scenes.Scans(split, rng).sample()
+        backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        size = (options.crop, options.crop)
+        folder = root / 'digits' / split
+        for name in scenes.DIGIT_NAMES:
+            (folder / name).mkdir(parents=True)
+        for number in track(range(count), f'{split} digits'):
+            scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
+            digit = scene.digits[0]
+            file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
+            file.write_bytes(encode_image(scene.image, '.png'))
+        rows.append(
+            dict(
+                format='ImageNet',
+                split=split,
+                path=folder.relative_to(root),
+                images=count,
+                objects=count,
+            )
+        )
+    return rows
+
+
+def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
+    """Write three sets with VTAB's lists.
+
+    Their labels are the digit, the photograph behind it, and the number of digits.
+    """
+    rows, crop = [], (options.crop, options.crop)
+    splits = {'train800': ('train', 1), 'val200': ('train', 4), 'test': ('val', 2)}
+    for name in VTAB_SETS if options.vtab else ():
+        folder, lines = root / 'vtab' / name, {}
+        largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
+        for split, (scans_of, divisor) in splits.items():
+            rng = options.generator(f'{split} vtab {name}')
+            scans = scenes.Scans(scans_of, rng).sample()
+            backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
+            (folder / 'images' / split).mkdir(parents=True)
+            lines[split] = []
+            for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
+                objects = int(rng.integers(1, 5)) if name == 'counts' else 1
+                sides = (largest - 2, largest)
+                scene = scenes.compose(scans, backgrounds, crop, objects, sides, rng)
+                labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
+                path = f'images/{split}/{number:05d}.png'
+                (folder / path).write_bytes(encode_image(scene.image, '.png'))
+                lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
+            total = len(lines[split])
+            rows.append(
+                dict(
+                    format='VTAB',
+                    split=split,
+                    path=folder.relative_to(root),
+                    images=total,
+                    objects=total,
+                )
+            )
+        lines['train800val200'] = lines['train800'] + lines['val200']
+        for split, content in lines.items():
+            (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')
+    return rows
+
+
+def _require_target(root: Path, overwrite: bool) -> None:
+    """Require an empty target; with ``overwrite``, one with mini data alone."""
+    if root.exists() and not root.is_dir():
+        raise DataError(f'{root} is a file; mini data needs a directory.')
+    if not root.exists() or not any(root.iterdir()):
+        return
+    if not overwrite:
+        raise DataError(
+            f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.'
+        )
+    marker = root / MARKER
+    if not marker.is_file():
+        raise DataError(
+            f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace '
+            'it.'
+        )
+    try:
+        own = set(parse_json(marker.read_text())['files'])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f'{marker} cannot be read ({error!r}). Remove {root} yourself.') from error
+    for path in sorted(root.rglob('*')):
+        name = path.relative_to(root).as_posix()
+        if (path.is_symlink() or not path.is_dir()) and name not in own:
+            raise DataError(
+                f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it '
+                'elsewhere.'
+            )
+
+
+@contextmanager
+def _staging_directory(root: Path) -> Iterator[Path]:
+    """Yield a new directory beside the target.
+
+    Remove it afterwards, and first those of killed processes.
+    """
+    prefix = f'.{root.name}.partial-{platform.node()}-'
+    parent = root.parent
+    partial = parent / f'{prefix}{os.getpid()}'
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for leftover in parent.glob(f'{prefix}*'):
+            if not _is_running(leftover.name.removeprefix(prefix)):
+                shutil.rmtree(leftover, ignore_errors=True)
+        partial.mkdir()
+    except OSError as error:
+        raise DataError(
+            f'Cannot write to {parent}: {error.strerror}. Choose another directory.'
+        ) from error
+    try:
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        with suppress(PermissionError):  # of another user's process
+            os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    return True
+
+
+def _publish(partial: Path, root: Path, overwrite: bool) -> None:
+    """Move the complete directory to its place, and then remove an earlier one."""
+    if not root.is_dir():
+        partial.rename(root)
+        return
+    _require_target(root, overwrite)
+    earlier = partial.with_name(f'{partial.name}-earlier')
+    try:
+        root.rename(earlier)
+    except OSError as error:  # a volume that is mounted there
+        raise DataError(
+            f'{root} cannot be replaced: {error.strerror}. Name a new folder in it.'
+        ) from error
+    partial.rename(root)
+    shutil.rmtree(earlier)

@@ -1,0 +1,144 @@
+"""Re-root the data of a config, and take the classes from the data there."""
+
+import copy
+import os
+from typing import Any
+
+from mmengine import Config
+from mmengine.logging import print_log
+
+from mmlape.errors import ConfigError, DataError
+from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.formats.base import DataSource, below_here
+from mmlape.lab.datasets.sources import SPLITS, iter_heads, reads_head, set_num_classes
+
+_READERS = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
+
+
+def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
+    """Re-root the data of ``cfg``, in place, and set its classes and every head's number of classes from the data.
+
+    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then
+    starts with the new root. Class names are those of `DataSource.read_classes`; where the data
+    lists none, the config's classes stay. Heads are all dicts of ``cfg.model`` with ``num_classes``
+    or, without stuff classes, ``num_things_classes``, except those below ``rpn_head``,
+    ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
+
+    Raises:
+        ConfigError: No path of the config starts with its ``data_root``, or a head of other classes
+            weights each one differently.
+        DataError: The directory or its annotations are missing or unreadable, or two splits have
+            different classes.
+    """
+    old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
+    if not old:
+        raise ConfigError(
+            f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be '
+            'moved.'
+        )
+    if not os.path.isdir(new):
+        source = next(iter_sources(cfg), None)
+        raise DataError(
+            f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}'
+        )
+    visited: set[int] = set()
+    moved = sum(reroot(cfg.get(key), old, new, visited) for key in _READERS)
+    reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
+    if not moved:
+        raise ConfigError(
+            f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.'
+        )
+    cfg.data_root = new
+    changes = [f'data root: {old} -> {new}', *_take_classes(cfg)]
+    for change in changes:
+        print_log(change, logger='current')
+    return changes
+
+
+def has_data_below(cfg: Config, root: str) -> bool:
+    """Return whether a path of a data loader or an evaluator starts with a root."""
+    parts = {key: copy.deepcopy(cfg.get(key)) for key in _READERS}
+    root = root.rstrip('/')
+    return bool(root and reroot(parts, root, root, set()))
+
+
+def reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
+    """Replace the root in every string below ``node``, in place, in shared parts once.
+
+    Return how many.
+    """
+    if not isinstance(node, (dict, list)) or id(node) in visited:
+        return 0
+    visited.add(id(node))
+    moved = 0
+    for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
+        if isinstance(value, str) and (value.rstrip('/') == old or value.startswith(f'{old}/')):
+            node[key] = new.rstrip('/') + value[len(old) :] if value != old else new
+            moved += 1
+        else:
+            moved += reroot(value, old, new, visited)
+    return moved
+
+
+def _take_classes(cfg: Config) -> list[str]:
+    sources = list(iter_sources(cfg))
+    scope = cfg.get('default_scope')
+    bound = {split: reads_head(cfg.get(f'{split}_evaluator'), scope) for split in SPLITS}
+    changes, classes = _agree([source for source in sources if bound[source.split]])
+    others, _ = _agree([source for source in sources if not bound[source.split]])
+    changes += others
+    if not classes:
+        return changes
+    for name, head, key in iter_heads(cfg):
+        if head[key] != len(classes):
+            changes.append(f'{name}: {head[key]} -> {len(classes)}')
+            set_num_classes(name, head, key, len(classes))
+    return [*changes, *_limit_top_k(cfg, len(classes))]
+
+
+def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
+    """Give datasets the classes that are found in their data.
+
+    Return the changes and the classes, () for none.
+    """
+    listed = [(source, classes) for source in sources if (classes := source.read_classes())]
+    if not listed:
+        missing = next((source for source in sources if not source.classes_optional), None)
+        if missing is not None and not missing.classes:
+            raise DataError(f'No classes found for {missing.root}. {missing.hint()}')
+        for source in sources:
+            source.check_unlisted_classes()
+        return [], ()
+    first, classes = listed[0]
+    for source, names in listed:
+        if names != classes:
+            difference = sorted(set(names) ^ set(classes)) or 'their order'
+            where = f'{first.split} and {source.split} data in {source.root}'
+            fix = f' {source.absent_class}' * bool(source.absent_class)
+            raise DataError(f'{where} have different classes: {difference}.{fix}')
+    others = [source for source in sources if source.classes != classes]
+    for source in others:
+        source.set_classes(classes)
+    if not others:
+        return [], classes
+    splits = ', '.join(dict.fromkeys(source.split for source in others))
+    return [f'{splits} data: {len(classes)} classes, {", ".join(classes)}'], classes
+
+
+def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
+    """Remove top-k accuracies with k above the number of classes, on which the metric would fail.
+
+    Keep top-1.
+    """
+    changes = []
+    for key in (f'{split}_evaluator' for split in SPLITS):
+        evaluators = cfg.get(key) or []
+        for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
+            topk = (
+                evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
+            )
+            ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
+            if max(ks, default=0) > num_classes:
+                evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)
+                changes.append(f'{key}.topk: {ks} -> {evaluator["topk"]}')
+    return changes

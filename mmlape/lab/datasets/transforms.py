@@ -1,0 +1,167 @@
+"""Loading transforms whose errors name the file, also from a data loader's worker process."""
+
+from collections.abc import Sequence
+
+import mmcv
+import numpy as np
+from mmcv.transforms import BaseTransform
+from mmengine import Config
+from mmengine.structures import BaseDataElement
+
+from mmlape.errors import DataError
+from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.formats.base import DataSource
+from mmlape.lab.datasets.images import (
+    Annotated,
+    ImageLoader,
+    require_annotated_size,
+    require_size,
+)
+from mmlape.lab.datasets.label_maps import (
+    LabelIds,
+    annotated_by_map,
+    read_label_map,
+    require_image_size,
+)
+from mmlape.lab.datasets.sources import patch_size
+from mmlape.registry import TRANSFORMS
+
+__all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
+
+
+def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> None:
+    """Replace the loading transforms of ``cfg``, in place, by those of this module.
+
+    This is for the config that the runner gets. Config files keep the plain names, which other
+    tools look for.
+    """
+    load_image = dict(type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
+    for source in iter_sources(cfg) if sources is None else sources:
+        guarded = {'LoadImageFromFile': load_image, 'mmlape.LoadImageFromFile': load_image}
+        guarded |= source.guarded_transforms()
+        for step in source.cfg.get('pipeline') or ():
+            step.update(guarded.get(step.get('type'), {}))
+
+
+class BrokenSampleError(DataError):
+    """One file of a dataset cannot be used.
+
+    PyTorch re-raises a worker's exception with the worker's traceback in its message. This class
+    keeps the part after it, which names the file.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.rpartition(f'{type(self).__name__}: ')[2].strip())
+
+
+@TRANSFORMS.register_module()
+class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
+    """MMCV's transform of this name.
+
+    A missing, empty, truncated or too small image, and one of another size than its annotations
+    say, is an error that names it. An image is turned by its EXIF tag, as MMCV's is, unless its
+    annotations are of the stored pixels: see `mmlape.lab.datasets.images`.
+
+    Args:
+        *args: As MMCV's.
+        smallest: A side below this is an error; use the model's patch size.
+        **kwargs: As MMCV's.
+    """
+
+    def __init__(self, *args, smallest: int = 1, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.smallest = smallest
+        backend_args = self.backend_args or self.file_client_args
+        self.loader = ImageLoader(self.color_type, self.imdecode_backend, backend_args)
+
+    def transform(self, results: dict) -> dict | None:
+        """Load an image; raise BrokenSampleError if it cannot be trained on."""
+        path = str(results['img_path'])
+        try:
+            image = self.loader.load(path, lambda: _annotated(results))
+            require_size(path, *image.size, self.smallest)
+            if (known := _recorded(results)) is not None:
+                require_annotated_size(path, image.size, known.size, 'its annotation file')
+        except DataError as error:
+            if self.ignore_empty:
+                return None
+            raise BrokenSampleError(str(error)) from error
+        results['img'] = image.pixels.astype(np.float32) if self.to_float32 else image.pixels
+        results['img_shape'] = results['ori_shape'] = image.pixels.shape[:2]
+        return results
+
+
+def _recorded(results: dict) -> Annotated | None:
+    """Return the size of an image with boxes, as its annotation file has it."""
+    if not {'instances', 'width', 'height'} <= results.keys():
+        return None
+    return Annotated((results['width'], results['height']))
+
+
+def _annotated(results: dict) -> Annotated | None:
+    """Return what boxes or a label map say of a sample's image."""
+    return _recorded(results) or annotated_by_map(results.get('seg_map_path'))
+
+
+def load_again(sample: BaseDataElement) -> np.ndarray:
+    """Return the image of a sample, (H, W, 3), RGB, turned as it was when it was loaded."""
+    height, width = sample.ori_shape[:2]
+    image = ImageLoader().load(
+        sample.img_path,
+        lambda: annotated_by_map(sample.get('seg_map_path')) or Annotated((width, height)),
+    )
+    return image.pixels[..., ::-1]
+
+
+@TRANSFORMS.register_module()
+class LoadSegAnnotations(BaseTransform):
+    """MMSegmentation's `LoadAnnotations`, which takes ids modulo 256.
+
+    A label map that is broken, of another size than its image, or has an id outside the classes is
+    an error. Such an id would end training with a failed assertion in a CUDA kernel.
+
+    Args:
+        num_classes: So many ids are valid, from 0, or from 1 with ``reduce_zero_label``.
+        ignore_index: A further valid id, beside 255, which `reduce_zero_label` gives.
+        reduce_zero_label: As MMSegmentation's; None for the dataset's.
+        imdecode_backend: As MMSegmentation's.
+        backend_args: As MMSegmentation's.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        ignore_index: int = 255,
+        reduce_zero_label: bool | None = None,
+        imdecode_backend: str = 'pillow',
+        backend_args: dict | None = None,
+    ) -> None:
+        self.num_classes = num_classes
+        self.ignore_index = ignore_index
+        self.reduce_zero_label = reduce_zero_label
+        self.imdecode_backend = imdecode_backend
+        self.backend_args = backend_args
+
+    def transform(self, results: dict) -> dict:
+        """Load a label map; raise BrokenSampleError if it cannot be trained on."""
+        path, reduced = str(results['seg_map_path']), self.reduce_zero_label
+        if reduced is None:
+            reduced = bool(results['reduce_zero_label'])
+        ids = LabelIds(self.num_classes, reduced, self.ignore_index)
+        try:
+            stored = read_label_map(path, self.imdecode_backend, self.backend_args)
+            if 'ori_shape' in results:
+                require_image_size(path, stored, results['ori_shape'][:2][::-1])
+            ids.require(path, stored)
+        except DataError as error:
+            raise BrokenSampleError(str(error)) from error
+        labels = stored.astype(np.uint8)  # those that are left are at most 255
+        if reduced:
+            labels = np.where((labels == 0) | (labels == 255), np.uint8(255), labels - np.uint8(1))
+        if results.get('label_map') is not None:
+            old = labels.copy()
+            for label, new in results['label_map'].items():
+                labels[old == label] = new
+        results['gt_seg_map'] = labels
+        results['seg_fields'].append('gt_seg_map')
+        return results

@@ -1,0 +1,280 @@
+"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root."""
+
+import ast
+import contextlib
+import copy
+import functools
+import logging
+import os
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mmengine
+from mmengine.config import Config, DictAction
+
+from mmlape.errors import ConfigError
+from mmlape.lab.datasets.fraction import data_fraction
+from mmlape.lab.engine.keys import SIZES, check_keys, check_override
+from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.mim import resolve_path
+
+# for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15
+# s: once is enough
+mmengine.config.utils.load = functools.cache(mmengine.config.utils.load)
+
+
+def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None = None) -> Config:
+    """Read a configuration and apply overrides to it.
+
+    Args:
+        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with
+            the package; or an arm of a study, ``FILE.yml:ARM``.
+        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every
+            dataset and sets the classes found there; it is always applied first, so that other
+            overrides win.
+
+    Raises:
+        ConfigError: The file is missing (the message lists similar names) or broken (it names file
+            and line), or an override names an unknown key or type (it lists similar ones), or
+            ``data_fraction`` is none.
+        DataError: ``data_root`` is not a directory, or holds no readable classes.
+    """
+    cfg = _read_arm(path) if is_study(path) else _read(resolve_path(path))
+    check_keys(cfg)
+    options = parse_options(cfg_options)
+    apply_options(cfg, options)
+    if options:  # their values may be types, or have keys of their own
+        check_keys(cfg, '--cfg-options')
+    data_fraction(cfg)  # raises if it is none
+    return cfg
+
+
+def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-options') -> None:
+    """Apply overrides by dotted keys to a configuration, in place, ``data_root`` first.
+
+    Raises:
+        ConfigError: A key is unknown, or its value does not fit there.
+        DataError: See `load_config`.
+    """
+    options = dict(options)
+    data_root = options.pop('data_root', None)
+    if data_root is not None:
+        from mmlape.lab.datasets.retarget import retarget_data
+
+        retarget_data(cfg, str(data_root))
+    # sizes last: they may be changed once all places that had their values are
+    for key, value in sorted(options.items(), key=lambda option: option[0] in SIZES):
+        check_override(cfg, key, source)
+        try:
+            cfg.merge_from_dict({key: value})
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ConfigError(
+                f'{source} {key}={value}: {error.args[0] if error.args else error}'
+            ) from error
+
+
+def config_name(cfg: Config) -> str:
+    """Return the name of a configuration's file without folder and suffix."""
+    return Path(cfg.filename).stem if cfg.filename else 'config'
+
+
+def _read(file: Path) -> Config:
+    _check_bases(file)
+    try:
+        cfg = Config.fromfile(file)
+    except SyntaxError as error:
+        raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
+    except Exception as error:
+        raise ConfigError(
+            f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}'
+        ) from error
+    _move_data(cfg, file)
+    return cfg
+
+
+def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
+    """Check that the bases of a configuration are there and not based on it; MMEngine would follow them for ever."""
+    chain = (*above, file.resolve())
+    for base in bases_of(file):
+        if not base.is_file():
+            raise ConfigError(f'{file}: _base_ names {base}, which does not exist')
+        if base.resolve() in chain:
+            circle = [*chain[chain.index(base.resolve()) :], base.resolve()]
+            raise ConfigError(
+                f'{file}: _base_ leads back to itself: {" -> ".join(path.name for path in circle)}'
+            )
+        _check_bases(base, chain)
+
+
+def bases_of(file: Path) -> list[Path]:
+    """Return the files that a configuration written in Python names as its bases.
+
+    Those of packages (``mmdet::...``) are left out, and those whose names are computed.
+    """
+    named = assigned_values(file).get('_base_', ())
+    return [
+        file.parent / name
+        for name in ([named] if isinstance(named, str) else named)
+        if '::' not in name and '{{' not in name
+    ]
+
+
+def assigned_values(file: Path) -> dict[str, Any]:
+    """Return what a configuration written in Python assigns to variables as literals; nothing if it does not parse."""
+    try:
+        tree = ast.parse(file.read_text(encoding='utf-8') if file.suffix == '.py' else '')
+    except (SyntaxError, UnicodeDecodeError):
+        return {}
+    values = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError):
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+    return values
+
+
+def _move_data(cfg: Config, file: Path) -> None:
+    """Let a ``data_root`` that a file sets do what it does on the command line.
+
+    The paths of its bases, which were built when these were read, are below another root.
+    """
+    new = cfg.get('data_root')
+    others = [root for root in dict.fromkeys(_data_roots(file)) if root != new]
+    if not others or not isinstance(new, str):
+        return
+    from mmlape.lab.datasets.retarget import has_data_below, retarget_data
+
+    for old in others:
+        if has_data_below(cfg, old):
+            cfg.data_root = old
+            retarget_data(cfg, new)
+
+
+def _data_roots(file: Path) -> Iterator[str]:
+    """Yield what a configuration and its bases assign to ``data_root``."""
+    root = assigned_values(file).get('data_root')
+    if isinstance(root, str):
+        yield root
+    for base in Config._get_base_files(str(file)) if file.suffix == '.py' else ():
+        yield from _data_roots(Path(Config._get_cfg_path(base, str(file))[0]))
+
+
+def _read_arm(path: str | Path) -> Config:
+    """Read the base of an arm and apply its overrides.
+
+    The file is named as the arm's own config would be.
+    """
+    study, arm = read_arm(path)
+    try:
+        with _environment(arm.variables):
+            base = _read(resolve_path(arm.base))
+    except ConfigError as error:
+        raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
+    apply_options(
+        base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:'
+    )
+    return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, from which MMEngine takes the values of ``{{$NAME:default}}``, for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    logging.disable(logging.INFO)  # of a line for each variable
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _syntax_place(file: Path, error: SyntaxError) -> str:
+    """Return file and line of the error, which MMEngine leaves out.
+
+    It may be in a base configuration.
+    """
+    try:
+        ast.parse(file.read_text(encoding='utf-8'))
+    except SyntaxError as own:
+        line = (own.text or '').strip()
+        return f'{file}:{own.lineno}: {own.msg}' + (f": '{line}'" if line else '')
+    places = (_syntax_place(base, error) for base in bases_of(file))
+    return next((place for place in places if place != str(error)), str(error))
+
+
+def _place(error: Exception) -> str:
+    """Return ``FILE:LINE: `` if a configuration's own code raised the error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    inside = Path(mmengine.__file__).parent in Path(frame.filename).parents
+    return (
+        '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
+    )
+
+
+def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
+    """Parse ``key=value`` strings: Python literals, ``a,b`` lists, or else the text itself.
+
+    Spaces between words stay, as in a path.
+    """
+    if options is None or isinstance(options, dict):
+        return dict(options or {})
+    parsed = {}
+    for option in options:
+        key, equals, text = option.partition('=')
+        if not equals or not key.strip():
+            raise ConfigError(f"--cfg-options takes key=value pairs, got '{option}'")
+        parsed[key.strip()] = _value(option, text)
+    return parsed
+
+
+def _value(option: str, text: str) -> Any:
+    try:
+        return ast.literal_eval(_DictCalls().visit(ast.parse(text.strip(), mode='eval')))
+    except (ValueError, SyntaxError):
+        pass
+    if text.lower() in ('true', 'false'):
+        return text.lower() == 'true'
+    if ',' not in text and not text.lstrip().startswith(('[', '(')):
+        return text
+    try:
+        return _with_spaces(DictAction._parse_iterable(_marked(text)))
+    except (AssertionError, RecursionError) as error:
+        reason = error if isinstance(error, AssertionError) else 'not a Python literal'
+        raise ConfigError(f"--cfg-options '{option}': {reason}") from error
+
+
+_SPACE = '\0'
+"""For a space between words while MMEngine parses a list, where it leaves out all spaces."""
+
+
+def _marked(text: str) -> str:
+    between = r'(?<=[^\s,(\[]) +(?=[^\s,)\]])'
+    return re.sub(between, lambda spaces: _SPACE * len(spaces[0]), text)
+
+
+def _with_spaces(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_spaces, value))
+    return value.replace(_SPACE, ' ') if isinstance(value, str) else value
+
+
+class _DictCalls(ast.NodeTransformer):
+    """Replaces ``dict(key=value)``, as configurations have it, by a literal."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        has_names_only = not node.args and all(entry.arg for entry in node.keywords)
+        if getattr(node.func, 'id', '') != 'dict' or not has_names_only:
+            return node
+        return ast.Dict(
+            [ast.Constant(entry.arg) for entry in node.keywords],
+            [entry.value for entry in node.keywords],
+        )

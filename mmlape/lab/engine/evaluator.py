@@ -1,0 +1,279 @@
+"""Testing as a library function: what ``mmlape test`` calls."""
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.dist import get_world_size, is_main_process
+from mmengine.logging import print_log
+from mmengine.registry import MODELS
+from rich.markup import escape
+
+import mmlape
+from mmlape.checkpoint.loading import load_model
+from mmlape.console import console
+from mmlape.errors import ConfigError, TrainingError
+from mmlape.files import read_json, write_json
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.engine import hooks
+from mmlape.lab.engine.distributed.processes import (
+    init_processes,
+    on_every_process,
+    on_main_process,
+)
+from mmlape.lab.engine.distributed.sharding import distribution, set_model_wrapper
+from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
+from mmlape.lab.engine.hooks.run import finite
+from mmlape.lab.engine.optim import InitialModel
+from mmlape.lab.engine.plan import default_work_dir, require_keys
+from mmlape.lab.engine.runner import Runner
+from mmlape.lab.engine.tta import RATIOS, augment
+from mmlape.lab.runs.record import RECORD, check_writable
+from mmlape.quiet import printable
+from mmlape.tables import console_table, text_table
+from mmlape.weights.reading import read_checkpoint, state_dict_of
+
+TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
+TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
+NOT_TESTED = (
+    'train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr', 'val_dataloader', 'val_cfg',
+    'val_evaluator',
+)  # fmt: skip
+DATASET = 'mmlape.FewShotDataset'
+
+
+def test(
+    cfg: Config,
+    checkpoint: str | Path,
+    work_dir: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    save_pred: str | Path | bool | None = None,
+    page: str | Path | bool | None = None,
+    launcher: str = 'none',
+    show: bool = True,
+    name: str = 'metrics.json',
+    tta: Sequence[float] | None = None,
+) -> dict:
+    """Evaluate a checkpoint on the test set of a configuration, write ``metrics.json`` and print a table.
+
+    Args:
+        cfg: Left as it is.
+        checkpoint: Weights of the full model; every tensor must match. Or a graph of it, as `mmlape
+            export-onnx` writes it, which runs in onnxruntime on the CPU.
+        work_dir: For logs and results; by default the folder of the run that the checkpoint is in,
+            or ``work_dirs/<name of the configuration>``.
+        out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another
+            checkpoint's.
+        save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
+        page: A file for the page of the test; True for ``.html`` beside the metrics.
+        launcher: See :func:`mmlape.lab.engine.trainer.train`.
+        show: Whether to print the table.
+        name: The name of the file by default.
+        tta: Ratios of sizes for test-time augmentation; () for those of :mod:`mmlape.lab.engine.tta`,
+            None for no augmentation.
+
+    Returns:
+        The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and
+        ``per_class`` (``{measure: {class: value}}``). mIoU and the like are in percent, AP in [0,
+        1]; None where undefined. ``tta`` has the ratios, or 'tta_pipeline' where that of the
+        configuration was used; None without augmentation.
+
+    Raises:
+        ConfigError, DataError, CheckpointError, TrainingError: An input or an output path is
+        unusable.
+    """
+    require_keys(cfg, TEST_KEYS, 'tested')
+    cfg = copy.deepcopy(cfg)
+    merging = None if tta is None else augment(cfg, tta)
+    init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
+    work_dir = default_work_dir(cfg, work_dir or _folder_of_run(checkpoint))
+    file = Path(out or work_dir / name).absolute()
+    predictions = None
+    if save_pred:
+        predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
+    sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
+    graph = on_every_process(lambda: _graph(cfg, checkpoint))
+    weights = None if graph else on_every_process(lambda: _weights(checkpoint))
+    initial = on_every_process(lambda: InitialModel.build(cfg, 0))
+    on_main_process(
+        lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint)
+    )
+    cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
+    hooks.install(cfg, 'PerClassHook')
+    if predictions:
+        cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
+    if sheet:
+        about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
+        cfg.custom_hooks.append(
+            dict(type='mmlape.TestPageHook', out=str(sheet), title=f'Test: {about}')
+        )
+    set_model_wrapper(cfg, distribution(cfg))
+    parts = copy.deepcopy(cfg)
+    for key in NOT_TESTED:
+        parts[key] = None
+    runner = Runner.from_cfg(parts, initial)
+    if graph:
+        install_graph(
+            runner.bare_model,
+            graph,
+            cfg,
+            runner.test_loop.dataloader.dataset.metainfo.get('classes'),
+        )
+    else:
+        load_model(runner.bare_model, str(checkpoint), content=weights)
+    if merging:
+        runner.model = MODELS.build(dict(merging, module=runner.bare_model))
+    ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
+    result = dict(_result(cfg, checkpoint, runner, runner.test()), tta=ratios if merging else None)
+    if is_main_process():
+        write_json(file, result)
+    if is_main_process() and show:
+        print_metrics(result)
+        places = (f'metrics are in {file}', f'predictions in {predictions}', f'the page in {sheet}')
+        known = (True, predictions, sheet)
+        print_log(', '.join(place for place, given in zip(places, known) if given), 'current')
+    return result
+
+
+def _folder_of_run(checkpoint: str | Path) -> Path | None:
+    """Return the folder of a checkpoint if a run has written it."""
+    folder = Path(checkpoint).absolute().parent
+    return folder if (folder / RECORD).is_file() else None
+
+
+def _graph(cfg: Config, checkpoint: str | Path) -> Graph | None:
+    """Open a checkpoint that is an ONNX graph; return None for others."""
+    if Path(checkpoint).suffix != SUFFIX:
+        return None
+    if cfg.test_dataloader.dataset.get('type') == DATASET:
+        raise ConfigError(
+            f'{checkpoint}: few-shot needs the features of a backbone: give its checkpoint'
+        )
+    return Graph(checkpoint)
+
+
+def _weights(checkpoint: str | Path) -> dict:
+    """Read the weights and what is recorded with them, without the optimiser's state."""
+    content = read_checkpoint(checkpoint)
+    return dict(state_dict=state_dict_of(content, checkpoint), meta=content.get('meta'))
+
+
+def _check_inputs(
+    cfg: Config,
+    work_dir: Path,
+    out: Path,
+    predictions: Path | None,
+    sheet: Path | None,
+    checkpoint: str | Path | None,
+) -> None:
+    """Check what can be checked before the model is built.
+
+    An existing ``out`` must be of ``checkpoint``, if given.
+    """
+    if out.is_dir():
+        raise TrainingError(
+            f'cannot write the metrics to {out}, which is a directory: give a file with --out'
+        )
+    other = (read_json(out) or {}).get('checkpoint') if checkpoint else None
+    if other and Path(other).resolve() != Path(checkpoint).resolve():
+        named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
+        raise TrainingError(
+            f'{out} has the metrics of {other}: give --out {named}, another --work-dir, or --out '
+            f'{out} to replace them'
+        )
+    check_data(cfg, ('test',))
+    check_writable(work_dir)
+    check_writable(out.parent, '--out')
+    if predictions:
+        check_writable(predictions, '--save-pred')
+    if sheet:
+        if sheet.is_dir():
+            raise TrainingError(
+                f'cannot write the page to {sheet}, which is a directory: give a file with --page'
+            )
+        check_writable(sheet.parent, '--page')
+
+
+def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:
+    values = next(hook.values for hook in runner.hooks if isinstance(hook, hooks.PerClassHook))
+    dataset = runner.test_loop.dataloader.dataset
+    return dict(
+        config=str(cfg.filename) if cfg.filename else None,
+        checkpoint=str(checkpoint),
+        task=TASKS.get(cfg.get('default_scope'), cfg.get('default_scope')),
+        mmlape=mmlape.__version__,
+        images=getattr(dataset, 'num_evaluated', len(dataset)),
+        world_size=get_world_size(),
+        metrics=finite(metrics),
+        per_class={measure: finite(row) for measure, row in values.items()},
+    )
+
+
+def print_metrics(result: dict) -> None:
+    """Print the overall metrics, then one row per class."""
+    terminal, per_class = console(), result['per_class']
+    terminal.print(
+        escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
+    )
+    rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
+    terminal.print(console_table(text_table(('metric', 'value'), rows)))
+    if per_class:
+        names = dict.fromkeys(name for row in per_class.values() for name in row)
+        rows = [
+            (str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names
+        ]
+        terminal.print(console_table(text_table(('class', *per_class), rows)))
+
+
+def _shown(value: float | None) -> str:
+    return '-' if value is None else f'{value:.4g}'
+
+
+def few_shot_config(
+    cfg: Config,
+    shots: Sequence[int],
+    seeds: int,
+    l2: float,
+    data: Config | None = None,
+) -> Config:
+    """Return a copy of a configuration whose test measures few-shot accuracy.
+
+    Args:
+        cfg: Of the model.
+        shots: Numbers of images of a class.
+        seeds: How many choices of images there are.
+        l2: Strength of the regularisation.
+        data: The configuration whose data are used: shots of its training images, all images of its
+            test set, both with the pipeline of its test; ``cfg`` by default. A test set that is
+            few-shot already stays.
+
+    Raises:
+        ConfigError: The data have no training or test set, or several training sets.
+    """
+    data = cfg if data is None else data
+    require_keys(data, ('train_dataloader', 'test_dataloader'), 'evaluated with few shots')
+    loader = copy.deepcopy(data.test_dataloader)
+    if loader['dataset']['type'] == DATASET:
+        datasets = loader['dataset']['datasets']
+    else:
+        support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
+        if len(support) > 1:
+            raise ConfigError(
+                f'few-shot: {data.filename} has {len(support)} training sets, but shots come from '
+                'one'
+            )
+        queries = loader['dataset']
+        shots_of = dict(support[0], pipeline=queries.get('pipeline', []))
+        datasets = [shots_of, queries]
+    loader['dataset'] = dict(type=DATASET, datasets=datasets, shots=list(shots), seeds=seeds)
+    cfg = copy.deepcopy(cfg)
+    cfg.test_dataloader, cfg.test_cfg = loader, dict()
+    cfg.test_evaluator = dict(type='mmlape.FewShotMetric', l2=l2)
+    hooks = cfg.get('custom_hooks') or []
+    cfg.custom_hooks = [
+        hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')
+    ]
+    return cfg

@@ -1,0 +1,324 @@
+"""Detectors with two stages as graphs.
+
+Boxes, scores, labels and masks of a fixed number of objects. Every shape depends on the image's
+size alone. Where a model has fewer boxes, the rest are empty ones: zeros of score -1, whose regions
+are pooled from no sample at all.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from mmcv.ops import RoIAlign
+from mmdet.models.dense_heads import RPNHead
+from mmdet.models.detectors import TwoStageDetector
+from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.models.roi_heads.mask_heads import FCNMaskHead
+from mmdet.models.roi_heads.mask_heads.fcn_mask_head import _do_paste_mask
+from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
+from mmdet.structures import DetDataSample
+from mmdet.structures.bbox import bbox2roi
+from mmengine.structures import InstanceData
+from torch import Tensor, nn
+from torchvision.ops import roi_align
+
+from mmlape.errors import ExportError
+from mmlape.lab.engine.graphs.base import ExportedModel
+from mmlape.lab.engine.graphs.input import Input
+from mmlape.lab.engine.graphs.operators import best_boxes, largest
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
+from mmlape.models.grid import Grid
+
+
+class ExportedDetector(ExportedModel):
+    """Mask R-CNN or Faster R-CNN of MMDetection, with suppression of overlapping boxes.
+
+    The outputs of N = ``test_cfg.rcnn.max_per_img`` objects, by falling score, are ``boxes`` (N,
+    4), left, top, right, bottom in pixels of the image, ``scores`` (N,), ``labels`` (N,), int64,
+    and of a model with masks ``masks`` (N, 28, 28): how likely the object covers a place of its
+    box.
+    """
+
+    task = 'detection'
+
+    def __init__(self, model: nn.Module, given: Input) -> None:
+        super().__init__(model, given)
+        masks = ('masks',) if model.roi_head.with_mask else ()
+        self.outputs = ('boxes', 'scores', 'labels', *masks)
+
+    @staticmethod
+    def fits(model: nn.Module) -> bool:
+        """Return whether it is a detector with two stages."""
+        return isinstance(model, TwoStageDetector)
+
+    @staticmethod
+    def check(model: nn.Module) -> None:
+        """Check that each part is one whose steps are written here."""
+        name, roi_head = type(model).__name__, model.roi_head
+        parts = [
+            ('rpn_head', getattr(model, 'rpn_head', None), RPNHead),
+            ('roi_head', roi_head, StandardRoIHead),
+        ]
+        if type(roi_head) is StandardRoIHead:
+            parts.append(
+                ('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor)
+            )
+            if roi_head.with_mask:
+                parts.append(
+                    ('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor)
+                )
+                parts.append(('roi_head.mask_head', roi_head.mask_head, FCNMaskHead))
+        for key, part, known in parts:
+            if type(part) is not known:
+                raise ExportError(
+                    f'{name} cannot be exported: its {key} is {type(part).__name__}, and the graph '
+                    f'knows {known.__name__}; --backbone exports the backbone'
+                )
+        layers = [*roi_head.bbox_roi_extractor.roi_layers]
+        if roi_head.with_mask:
+            layers += roi_head.mask_roi_extractor.roi_layers
+        if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
+            raise ExportError(
+                f'{name} cannot be exported: its regions are not pooled by RoIAlign with '
+                'pool_mode=avg'
+            )
+        if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
+            raise ExportError(
+                f'{name} cannot be exported: its roi_head has a shared head or activations of its '
+                'own'
+            )
+        for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
+            other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
+            if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
+                raise ExportError(
+                    f'{name} cannot be exported: test_cfg.{key}.nms={dict(nms)}, and the graph '
+                    'knows '
+                    "dict(type='nms', iou_threshold=...)"
+                )
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return boxes, scores, labels and masks."""
+        size = tuple(image.shape[2:])
+        maps = self.model.extract_feat(self.given.normalise(image))
+        proposals, certain = self._proposals(maps, size)
+        boxes, scores, labels = self._objects(maps, proposals, certain > 0, size)
+        found = (boxes, scores, labels)
+        return (*found, self._masks(maps, boxes, labels)) if 'masks' in self.outputs else found
+
+    def _proposals(self, maps: Sequence[Tensor], size: Grid) -> tuple[Tensor, Tensor]:
+        """Return boxes (P, 4) and their scores (P,)."""
+        head = self.model.rpn_head
+        cfg = head.test_cfg
+        scores, deltas = head(maps)
+        anchors = head.prior_generator.grid_priors(
+            [level.shape[-2:] for level in scores], dtype=scores[0].dtype, device=scores[0].device
+        )
+        levels = [self._level(*level, size) for level in zip(scores, deltas, anchors)]
+        most = max(len(boxes) for boxes, _ in levels)
+        boxes = torch.stack(
+            [nn.functional.pad(boxes, (0, 0, 0, most - len(boxes))) for boxes, _ in levels]
+        )
+        certain = torch.stack(
+            [nn.functional.pad(row, (0, most - len(row)), value=-1.0) for _, row in levels]
+        )
+        place, best = best_boxes(
+            boxes, certain, cfg.nms.iou_threshold, 0.0, cfg.max_per_img, by_place=False
+        )
+        return boxes.flatten(0, 1)[place] * (best > 0)[:, None], best
+
+    def _level(
+        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Grid
+    ) -> tuple[Tensor, Tensor]:
+        """Return the boxes of the best anchors of a level, (n, 4), and their scores (n,), -1 for a box too small."""
+        head = self.model.rpn_head
+        rows = scores[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
+        certain = rows.sigmoid()[:, 0] if head.use_sigmoid_cls else rows.softmax(-1)[:, 0]
+        shifts = deltas[0].permute(1, 2, 0).reshape(-1, 4)
+        if 0 < head.test_cfg.nms_pre < len(certain):
+            certain, place = largest(certain, head.test_cfg.nms_pre)
+            shifts, anchors = shifts[place], anchors[place]
+        boxes = head.bbox_coder.decode(anchors, shifts, max_shape=size)
+        least = head.test_cfg.get('min_bbox_size', -1)
+        if least >= 0:
+            sides = boxes[:, 2:] - boxes[:, :2]
+            certain = torch.where((sides > least).all(-1), certain, -1.0)
+        return boxes, certain
+
+    def _objects(
+        self, maps: Sequence[Tensor], proposals: Tensor, used: Tensor, size: Grid
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return boxes (N, 4), scores (N,) and labels (N,)."""
+        roi_head = self.model.roi_head
+        head, cfg = roi_head.bbox_head, roi_head.test_cfg
+        logits, deltas = head(pool(roi_head.bbox_roi_extractor, maps, proposals))
+        scores = torch.where(used[:, None], logits.softmax(-1)[:, :-1], -1.0).t()  # (classes, P)
+        each = 1 if head.reg_class_agnostic else head.num_classes
+        starts = proposals.repeat_interleave(each, dim=0)
+        boxes = head.bbox_coder.decode(starts, deltas.reshape(-1, 4), max_shape=size)
+        boxes = boxes.view(-1, each, 4).transpose(0, 1).expand(len(scores), -1, -1).contiguous()
+        place, best = best_boxes(
+            boxes,
+            scores.contiguous(),
+            cfg.nms.iou_threshold,
+            cfg.score_thr,
+            cfg.max_per_img,
+            by_place=True,
+        )
+        found = best > 0
+        boxes = boxes.flatten(0, 1)[place] * found[:, None]
+        return boxes, best, torch.where(found, place // len(proposals), 0)
+
+    def _masks(self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
+        """Return the mask of each object in its box, (N, 28, 28)."""
+        roi_head = self.model.roi_head
+        logits = roi_head.mask_head(pool(roi_head.mask_roi_extractor, maps, boxes))
+        return _of_classes(logits, labels).sigmoid()
+
+    def predicted(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return MMDetection's objects, behind them an empty one if there is room for more."""
+        inputs, size = self.given.normalise(image), tuple(image.shape[2:])
+        meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
+        sample = DetDataSample(metainfo=meta)
+        (sample,) = self.model.predict(inputs, [sample], rescale=False)
+        objects, roi_head = sample.pred_instances, self.model.roi_head
+        found = [objects.bboxes, objects.scores, objects.labels]
+        if roi_head.with_mask:
+            maps, regions = self.model.extract_feat(inputs), bbox2roi([objects.bboxes])
+            logits = roi_head._mask_forward(maps, regions)['mask_preds']
+            found.append(_of_classes(logits, objects.labels).sigmoid())
+        if len(objects) < roi_head.test_cfg.max_per_img:
+            empty = [value.new_zeros(1, *value.shape[1:]) for value in found]
+            empty[1] -= 1
+            found = [torch.cat(parts) for parts in zip(found, empty)]
+        return tuple(found)
+
+    def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+        """Compare each object with the nearest one of its class; objects of nearly equal score may change places.
+
+        An object that the others lack is as far away as its score lies above the lowest one that they would have.
+        """
+        return max(max(apart, default=0.0) for apart in self._apart(ours, theirs))
+
+    def difference_of_predicted(
+        self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> float:
+        """Compare as `difference` does, all objects but one and a twentieth.
+
+        Where two boxes overlap as much as `iou_threshold` up to rounding, another one is
+        suppressed: MMDetection shifts the boxes of each class by thousands of pixels first.
+        """
+        kept = [sorted(apart)[: -1 - len(apart) // 20] for apart in self._apart(predicted, outputs)]
+        return max(max(apart, default=0.0) for apart in kept)
+
+    def _apart(
+        self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
+    ) -> tuple[list[float], list[float]]:
+        least = self.model.roi_head.test_cfg.score_thr
+        return _unmatched(ours, theirs, least), _unmatched(theirs, ours, least)
+
+    @staticmethod
+    def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
+        """Return the outputs of as many objects as the graph has boxes."""
+        count = next(iter(graph.shape('boxes')), None)
+        found = dict(
+            boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,))
+        )
+        return found | (
+            dict(masks=(FLOAT, (count, None, None))) if model.roi_head.with_mask else {}
+        )
+
+    @staticmethod
+    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+        """Replace ``predict``; masks are pasted as MMDetection pastes them."""
+        threshold = (model.roi_head.test_cfg or {}).get('mask_thr_binary', 0.5)
+
+        def predict(inputs: Tensor, samples: list, rescale: bool = True) -> list:
+            results = []
+            for image, sample in zip(inputs, samples):
+                boxes, scores, labels, *masks = graph.of_image(image, given)
+                found = scores > 0
+                boxes, scores, labels = boxes[found], scores[found], labels[found]
+                height, width = sample.img_shape[:2]
+                boxes = boxes.minimum(boxes.new_tensor((width, height, width, height)))
+                shape = (height, width)
+                if rescale:
+                    boxes = boxes / boxes.new_tensor(sample.scale_factor).repeat(2)
+                    shape = tuple(sample.ori_shape[:2])
+                result = InstanceData(bboxes=boxes, scores=scores, labels=labels)
+                if masks:
+                    result.masks = paste(masks[0][found], boxes, shape, threshold)
+                results.append(result)
+            return model.add_pred_to_datasample(samples, results)
+
+        model.predict = predict
+
+
+EXPORTED = ExportedDetector
+
+
+def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
+    """Pool regions, (n, 4), as the extractor does.
+
+    On every level, empty boxes in place of those of other levels.
+    """
+    maps = maps[: extractor.num_inputs]
+    regions = nn.functional.pad(boxes, (1, 0))
+    level = extractor.map_roi_levels(regions, len(maps))
+    total = None
+    for number, (layer, features) in enumerate(zip(extractor.roi_layers, maps)):
+        own = level == number
+        part = roi_align(
+            features, regions * own[:, None], layer.output_size, layer.spatial_scale, layer.sampling_ratio,
+            layer.aligned,
+        ) * own[:, None, None, None]  # fmt: skip
+        total = part if total is None else total + part
+    return total
+
+
+def paste(masks: Tensor, boxes: Tensor, size: Grid, threshold: float) -> Tensor:
+    """Return the mask of each object on the image, (N, H, W), bool.
+
+    Args:
+        masks: In their boxes, (N, h, w).
+        boxes: (N, 4), in pixels of the image.
+        size: Height and width of the image.
+        threshold: Pixels with at least this value are the object's.
+    """
+    whole = torch.zeros(len(masks), *size, dtype=torch.bool, device=masks.device)
+    for place in range(len(masks)):
+        one = slice(place, place + 1)
+        values, where = _do_paste_mask(masks[one, None], boxes[one], *size, skip_empty=True)
+        whole[(one, *where)] = values >= threshold
+    return whole
+
+
+def _unmatched(
+    ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], least: float
+) -> list[float]:
+    """Return how far each of our objects is from theirs; boxes in shares of the longest side."""
+    boxes, scores, labels, *masks = ours
+    other_boxes, other_scores, other_labels, *other_masks = theirs
+    if not all(np.isfinite(values).all() for values in (*ours, *theirs)):
+        return [np.inf] * (2 + 2 * len(scores) + 2 * len(other_scores))  # too many to be left out
+    side = max(boxes.max(initial=1), 1)
+    # -1 where there is room for more
+    lowest = max(float(min(other_scores, default=-1)), least)
+    unmatched = []
+    for place in np.flatnonzero(scores > 0):
+        apart = [float(scores[place]) - lowest]
+        for other in np.flatnonzero((other_labels == labels[place]) & (other_scores > 0)):
+            parts = [
+                (boxes[place] / side, other_boxes[other] / side),
+                (scores[place], other_scores[other]),
+            ]
+            parts += [(mine[place], their[other]) for mine, their in zip(masks, other_masks)]
+            apart.append(max(float(np.abs(one - two).max()) for one, two in parts))
+        unmatched.append(min(apart))
+    return unmatched
+
+
+def _of_classes(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mask of each object's class, (N, 28, 28), of (N, classes or 1, 28, 28)."""
+    chosen = labels if logits.shape[1] > 1 else torch.zeros_like(labels)
+    places = chosen[:, None, None, None].expand(-1, 1, *logits.shape[2:])
+    return logits.gather(1, places)[:, 0]

@@ -1,0 +1,219 @@
+"""An ONNX graph of a complete model, run by onnxruntime on the CPU.
+
+A file may be a stranger's: what `export-onnx` does not write, such as a loop, is refused.
+"""
+
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmlape.errors import CheckpointError, DataError, MissingCheckpointError, StackError
+from mmlape.lab.engine.graphs.input import Input
+from mmlape.models.grid import Grid
+
+SUFFIX = '.onnx'
+PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
+OWN = ('', 'ai.onnx')
+FLOAT, INTEGER = 'tensor(float)', 'tensor(int64)'
+
+
+def require_onnx(*names: str) -> None:
+    """Raise StackError if one of these packages is missing."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise StackError(f'ONNX graphs need {", ".join(missing)}: pip install {" ".join(missing)}')
+
+
+class Graph:
+    """A graph in a file.
+
+    Args:
+        path: Written by ``mmlape export-onnx``.
+
+    Attributes:
+        notes: The metadata of the file.
+        outputs: Names of the outputs.
+        size: Height and width of the image.
+
+    Raises:
+        CheckpointError: The file is missing, or is no such graph.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        require_onnx('onnx', 'onnxruntime')
+        import onnx
+        import onnxruntime
+
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise MissingCheckpointError(f'{path} does not exist')
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            foreign = next(_foreign(onnx.load(path, load_external_data=False)), None)
+        except Exception as error:
+            raise self._unreadable(error) from error
+        if foreign:
+            raise self._refuse(f'has {foreign}')
+        try:
+            session = onnxruntime.InferenceSession(
+                str(path), options, providers=['CPUExecutionProvider']
+            )
+        except Exception as error:  # onnxruntime has types of its own for each fault
+            raise self._unreadable(error) from error
+        self._session = session
+        self.notes: dict[str, str] = session.get_modelmeta().custom_metadata_map
+        self._declared = {one.name: (one.type, one.shape) for one in session.get_outputs()}
+        self.outputs = tuple(self._declared)
+        inputs = session.get_inputs()
+        if len(inputs) != 1:
+            raise self._refuse(f'takes {len(inputs)} inputs, not one image')
+        (self._input,) = inputs
+        shape = self._input.shape
+        if self._input.type != FLOAT or len(shape) != 4 or not _are_sizes(shape) or shape[0] != 1:
+            raise self._refuse(f'takes {self._input.type} {shape}, not one image of one size')
+        self.channels: int = shape[1]
+        self.size: Grid = tuple(shape[2:])
+
+    def _unreadable(self, error: Exception) -> CheckpointError:
+        reason = _reason(error)
+        return CheckpointError(f'{self.path} is no graph that onnxruntime can run: {reason}')
+
+    def _refuse(self, what: str) -> CheckpointError:
+        return CheckpointError(f'{self.path} {what}: give a graph of export-onnx')
+
+    def shape(self, name: str) -> list:
+        """Return the shape of an output as the graph declares it; [] if there is no such output."""
+        return self._declared.get(name, ('', []))[1]
+
+    def require(self, channels: int, outputs: Mapping[str, tuple[str, tuple]]) -> None:
+        """Check what the graph declares.
+
+        Args:
+            channels: Of the image.
+            outputs: The type and the shape of each; None is a size that the graph chooses.
+
+        Raises:
+            CheckpointError: It is something else.
+        """
+        if self.channels != channels:
+            raise self._refuse(f'takes images of {self.channels} channels, not {channels}')
+        if self.outputs != tuple(outputs):
+            names = ', '.join(self.outputs)
+            raise self._refuse(f'returns {names}, not {", ".join(outputs)}')
+        for name, (kind, shape) in outputs.items():
+            found_kind, found = self._declared[name]
+            fits = len(found) == len(shape) and _are_sizes(found)
+            if (
+                kind != found_kind
+                or not fits
+                or any(b not in (None, a) for a, b in zip(found, shape))
+            ):
+                wanted = ['any' if size is None else size for size in shape]
+                raise self._refuse(f'returns {name} as {found_kind} {found}, not {kind} {wanted}')
+
+    @property
+    def task(self) -> str | None:
+        """The task of a complete model; None for a backbone."""
+        return self.notes.get('task')
+
+    @property
+    def classes(self) -> list[str]:
+        """The name of each class."""
+        try:
+            found = json.loads(self.notes.get('classes', '[]'))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise self._refuse('has no list of names as classes in its metadata')
+        return found
+
+    def run(self, image: Tensor) -> list[np.ndarray]:
+        """Return the outputs for one image, (1, C, H, W), whatever they are.
+
+        Raises:
+            CheckpointError: It cannot be run.
+        """
+        try:
+            return self._session.run(None, {self._input.name: image.numpy()})
+        except Exception as error:
+            raise CheckpointError(f'{self.path} cannot be run: {_reason(error)}') from error
+
+    def __call__(self, image: Tensor) -> list[Tensor]:
+        """Return the outputs as `run` does.
+
+        Raises:
+            CheckpointError: As there; or they are not what the graph declares, not finite, or no
+                classes.
+        """
+        found = self.run(image)
+        for (name, (_, shape)), value in zip(self._declared.items(), found):
+            if list(value.shape) != shape:
+                raise self._refuse(f'returns {name} of {list(value.shape)}, and declares {shape}')
+            if value.dtype.kind == 'f' and not np.isfinite(value).all():
+                raise CheckpointError(f'{self.path}: {name} has values that are NaN or infinite')
+            most = len(self.classes)
+            if self.task == 'segmentation':  # one class has the labels 0 and 1
+                most = max(most, 2)
+            if name == 'labels' and value.size and not 0 <= value.min() <= value.max() < most:
+                raise self._refuse(
+                    f'returns labels {value.min()} to {value.max()} of {most} classes'
+                )
+        return [torch.from_numpy(value) for value in found]
+
+    def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
+        """Return each output for a batch of a network's inputs, as `of_image` does for one."""
+        return [
+            torch.cat(parts) for parts in zip(*(self.of_image(image, given) for image in inputs))
+        ]
+
+    def of_image(self, inputs: Tensor, given: Input) -> list[Tensor]:
+        """Return the outputs for a network's input, (C, h, w), which is padded to the size of the graph.
+
+        Raises:
+            DataError: It is larger.
+        """
+        height, width = inputs.shape[1:]
+        right, below = self.size[1] - width, self.size[0] - height
+        if min(right, below) < 0:
+            raise DataError(
+                f'{self.path} takes images of {self.size[0]} x {self.size[1]}, and the test '
+                f'pipeline gives one of {height} x {width}: export with --size {height} {width}, '
+                'or test with a smaller scale'
+            )
+        padded = F.pad(inputs[None], (0, right, 0, below)).float()
+        return [value.to(inputs.device) for value in self(given.restore(padded).cpu().contiguous())]
+
+
+def _foreign(model: Any) -> Iterator[str]:
+    """Yield what a graph of `export-onnx` does not have: it could run for ever, or read other files."""
+    from onnx import AttributeProto, TensorProto
+
+    yield from (
+        f'operators of {entry.domain}' for entry in model.opset_import if entry.domain not in OWN
+    )
+    yield from (f'a function, {function.name}' for function in model.functions)
+    for node in model.graph.node:
+        if any(one.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for one in node.attribute):
+            yield f'a graph inside, of {node.op_type}'
+        if node.domain not in OWN:
+            yield f'an operator of {node.domain}, {node.op_type}'
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield f'values in another file, {tensor.name}'
+
+
+def _are_sizes(shape: list) -> bool:
+    return all(isinstance(size, int) and size > 0 for size in shape)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,62 @@
+"""Hooks of this package.
+
+One that only observes, seeds or stops has ``changes_results = False``: it is no part of a run's
+identity (see :func:`mmlape.lab.runs.identity.settings`).
+"""
+
+from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
+from mmlape.lab.engine.hooks.evaluation import (
+    PerClassHook,
+    SavePredictionsHook,
+    SecondEvaluationHook,
+)
+from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
+from mmlape.lab.engine.hooks.progress import ProgressHook
+from mmlape.lab.engine.hooks.run import (
+    AccumulationHook,
+    BannerHook,
+    CompileBackboneHook,
+    NaNGuardHook,
+    ReseedHook,
+    RunRecordHook,
+    cause_of_stop,
+)
+from mmlape.pe_figures.balance_hook import PEBalanceHook
+
+ALWAYS = (
+    'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ProgressHook',
+    'ReseedHook', 'RunRecordHook', 'StopHook',
+)  # fmt: skip
+
+__all__ = [
+    'AccumulationHook',
+    'BannerHook',
+    'CheckpointHook',
+    'CompileBackboneHook',
+    'GradientNormHook',
+    'KeptEMAHook',
+    'NaNGuardHook',
+    'PEBalanceHook',
+    'PerClassHook',
+    'ProgressHook',
+    'ReseedHook',
+    'RunRecordHook',
+    'SavePredictionsHook',
+    'SecondEvaluationHook',
+    'StopHook',
+    'cause_of_stop',
+    'install',
+]
+
+
+def install(cfg: dict, *names: str) -> None:
+    """Add hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it yet."""
+    hooks = list(cfg.get('custom_hooks') or [])
+    present = {str(hook.get('type')).rpartition('.')[2] for hook in hooks}
+    hooks += [dict(type=f'mmlape.{name}') for name in names if name not in present]
+    cfg['custom_hooks'] = hooks
+    default = cfg.setdefault('default_hooks', {})
+    checkpoint = default.get('checkpoint') or dict(type='CheckpointHook', interval=1)
+    if str(checkpoint['type']).rpartition('.')[2] == 'CheckpointHook':
+        checkpoint['type'] = 'mmlape.CheckpointHook'
+    default['checkpoint'] = checkpoint

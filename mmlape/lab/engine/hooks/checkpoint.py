@@ -1,0 +1,224 @@
+"""Hooks that save: every checkpoint can be resumed, none is lost to the next, and a signal leaves one."""
+
+import os
+import shutil
+
+from mmengine.dist import barrier, is_main_process
+from mmengine.hooks import CheckpointHook as _CheckpointHook
+from mmengine.hooks import EMAHook, Hook
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.runner import EpochBasedTrainLoop
+
+from mmlape.console import file_size
+from mmlape.errors import DiskSpaceError
+from mmlape.lab.engine.distributed.processes import any_process, on_main_process
+from mmlape.lab.engine.effects import require_measured
+from mmlape.registry import HOOKS
+
+
+@HOOKS.register_module()
+class CheckpointHook(_CheckpointHook):
+    """Save, then delete the old checkpoint; refuse weights that are not finite.
+
+    A checkpoint holds no gradients. One that is due between two accumulated iterations is saved
+    after the step of the optimiser that they lead to.
+    """
+
+    changes_results = False
+    deferred = False
+    saved = 0  # the iteration of the last checkpoint
+
+    def before_train(self, runner) -> None:
+        """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""
+        super().before_train(runner)
+        on_main_process(lambda: self._require_space(runner))
+
+    def _require_space(self, runner) -> None:
+        free, size, count = (
+            shutil.disk_usage(self.out_dir).free,
+            checkpoint_bytes(runner),
+            self._to_come(runner),
+        )
+        if free < size * count:
+            raise DiskSpaceError(
+                f'{self.out_dir} has {file_size(free)} left, but {count} checkpoints of '
+                f'{file_size(size)} are to come: {self._advice()}'
+            )
+
+    def _advice(self) -> str:
+        fewer = 'keep fewer by --cfg-options default_hooks.checkpoint.max_keep_ckpts=1'
+        fewer = '' if self.max_keep_ckpts == 1 else f', or {fewer}'
+        return f'free some space, or give another --work-dir{fewer}'
+
+    def _to_come(self, runner) -> int:
+        """Return how many more checkpoints there will be at a time, one that replaces another included."""
+        done, end = (
+            (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
+        )
+        steps = range(max(done + 1, self.save_begin), end + 1)
+        due = [
+            self.interval > 0 and (step - self.save_begin) % self.interval == 0 for step in steps
+        ]
+        count = sum(due) + bool(self.save_last and due and not due[-1])
+        if self.max_keep_ckpts > 0:
+            count = min(count, self.max_keep_ckpts + 1 - len(self.keep_ckpt_ids))
+        return count + (len(self.key_indicators) if self.save_best and due else 0)
+
+    def after_train_iter(self, runner, *args, **kwargs) -> None:
+        """Save if a checkpoint is due or was deferred until now."""
+        super().after_train_iter(runner, *args, **kwargs)
+        if self.deferred and at_step(runner.optim_wrapper):
+            self._save_checkpoint(runner)
+
+    def save_now(self, runner, epoch: int, done: int) -> None:
+        """Save when no checkpoint is due, unless that was done.
+
+        ``epoch`` and ``done`` iterations are complete.
+        """
+        if self.saved == done:
+            return
+        step: int | str
+        if not self.by_epoch:
+            step = done
+        elif done % len(runner.train_dataloader):
+            step = f'{epoch}_iter_{done}'
+        else:
+            step = epoch
+        self._save_checkpoint_with_step(runner, step, dict(epoch=epoch, iter=done))
+
+    def _save_best_checkpoint(self, runner, metrics: dict) -> None:
+        for metric in self.key_indicators if self.save_best else ():
+            if metric != 'auto':
+                require_measured('default_hooks.checkpoint.save_best', metric, metrics)
+        super()._save_best_checkpoint(runner, metrics)
+
+    def _save_checkpoint_with_step(self, runner, step: int | str, meta: dict) -> None:
+        self.deferred = not self.by_epoch and not at_step(runner.optim_wrapper)
+        if self.deferred:
+            return
+        runner.check_finite()
+        self.saved = meta['iter']
+        limit, stale = self.max_keep_ckpts, []
+        if limit > 0 and (not self.keep_ckpt_ids or self.keep_ckpt_ids[-1] != step):
+            kept = [*self.keep_ckpt_ids, step]
+            stale, kept = kept[:-limit], kept[-limit:]
+            self.keep_ckpt_ids.clear()
+            self.keep_ckpt_ids.extend(kept)
+            runner.message_hub.update_info('keep_ckpt_ids', kept)
+        self.max_keep_ckpts = -1
+        try:
+            super()._save_checkpoint_with_step(runner, step, meta)
+        finally:
+            self.max_keep_ckpts = limit
+            if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(step))):
+                # also if what is written behind it fails
+                runner.record.fields['iter'] = meta['iter']
+        if is_main_process():
+            for old in stale:
+                path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
+                if os.path.isfile(path):
+                    os.remove(path)
+
+
+def at_step(optim_wrapper: OptimWrapper) -> bool:
+    """Return whether no gradients are accumulated; several optimisers are not followed."""
+    return isinstance(optim_wrapper, OptimWrapperDict) or optim_wrapper.should_update()
+
+
+def checkpoint_bytes(runner) -> int:
+    """Return about how large a checkpoint is: weights, their average if there is one, and the optimiser's state."""
+    size = sum(
+        value.numel() * value.element_size() for value in runner.bare_model.state_dict().values()
+    )
+    size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)
+    wrapper = runner.optim_wrapper
+    for part in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
+        defaults = part.optimizer.defaults
+        has_momentum = bool(defaults.get('momentum'))
+        copies = len(defaults['betas']) if 'betas' in defaults else has_momentum
+        size += sum(
+            copies * value.numel() * value.element_size()
+            for group in part.optimizer.param_groups
+            for value in group['params']
+            if value.requires_grad
+        )
+    return size
+
+
+@HOOKS.register_module()
+class StopHook(Hook):
+    """Save and end after the step of the optimiser in which SIGTERM or SIGINT came to any process.
+
+    While the weights are those of a checkpoint, in an evaluation above all, the signal ends a
+    process at once.
+    """
+
+    changes_results = False
+    priority = 'LOWEST'
+
+    def before_run(self, runner) -> None:
+        """Find the hook that saves; a run with another one than this package's is not saved."""
+        self.saving = next(
+            (hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None
+        )
+
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        """Let the signal wait for the end of the step."""
+        runner.stop.waits = self.saving is not None
+
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
+        """Stop if a process was sent the signal.
+
+        After the last iteration of an epoch, when that has ended.
+        """
+        by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        if not (by_epoch and (runner.iter + 1) % len(runner.train_dataloader) == 0):
+            self._stop(runner, runner.epoch, runner.iter + 1)
+
+    def after_train_epoch(self, runner) -> None:
+        """Stop if a process was sent the signal."""
+        if isinstance(runner.train_loop, EpochBasedTrainLoop):
+            self._stop(runner, runner.epoch + 1, runner.iter)
+
+    def _stop(self, runner, epoch: int, done: int) -> None:
+        if self.saving is None or not at_step(runner.optim_wrapper):
+            return
+        if any_process(runner.stop.received, next(runner.model.parameters()).device):
+            self.saving.save_now(runner, epoch, done)
+            runner.record.update(iter=done)
+            barrier()  # a process that is gone ends the others, which may still write
+            raise runner.stop.error()
+        runner.stop.waits = self.saving.saved != done
+
+    def after_train(self, runner) -> None:
+        """Let the signal act at once again."""
+        runner.stop.waits = False
+
+
+@HOOKS.register_module()
+class KeptEMAHook(EMAHook):
+    """MMEngine's ``EMAHook`` for recipes that evaluate the plain weights, such as CeiT's.
+
+    Checkpoints have the plain weights as the model's, and the average under ``state_dict_ema``,
+    timm's name.
+    """
+
+    before_val_epoch, after_val_epoch = Hook.before_val_epoch, Hook.after_val_epoch
+    before_test_epoch, after_test_epoch = Hook.before_test_epoch, Hook.after_test_epoch
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Add the average."""
+        checkpoint['state_dict_ema'] = self.ema_model.state_dict()
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Resume the average; otherwise it begins as the weights that are loaded."""
+        if runner._resume and 'state_dict_ema' in checkpoint:
+            self.ema_model.load_state_dict(checkpoint['state_dict_ema'])
+        else:
+            super().after_load_checkpoint(runner, checkpoint)

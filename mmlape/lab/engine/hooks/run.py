@@ -1,0 +1,339 @@
+"""Hooks of every training run: seeds, steps, its log and record, and an end before a broken iteration is saved."""
+
+import logging
+import math
+import time
+from typing import Any
+
+from mmengine.dist import all_gather_object
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+
+from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.lab.engine.distributed.processes import any_process
+from mmlape.lab.engine.effects import require_measured
+from mmlape.lab.engine.hooks.evaluation import PerClassHook
+from mmlape.lab.engine.optim import quiet_logger
+from mmlape.lab.engine.plan import RunPlan
+from mmlape.lab.engine.seeding import derive_seed, seed_everything
+from mmlape.lab.runs.record import checkpoints, cost
+from mmlape.registry import HOOKS
+
+# keeps these keys apart from those of the samples, which have three parts as well
+_MODEL_STREAM = 1
+
+
+@HOOKS.register_module()
+class ReseedHook(Hook):
+    """Reseed every generator before each training iteration.
+
+    Processes differ, unless the configuration has ``randomness.diff_rank_seed=False``.
+    """
+
+    changes_results = False
+    priority = 'HIGHEST'
+
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        """Reseed after the batch is loaded, before the forward pass."""
+        rank = runner.rank if runner.diff_rank_seed else 0
+        seed_everything(derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM))
+
+
+@HOOKS.register_module()
+class AccumulationHook(Hook):
+    """Let the last step of an epoch average over the iterations that are left.
+
+    So an epoch has the steps that larger batches would give it, and a checkpoint after it needs no
+    gradients.
+    """
+
+    changes_results = False
+    priority = 'HIGHEST'
+
+    def before_run(self, runner) -> None:
+        """Have the optimiser's wrapper count iterations of an epoch where MMEngine gives it those of the run."""
+        loop, wrapper = runner.train_loop, runner.optim_wrapper
+        if isinstance(loop, EpochBasedTrainLoop):
+            length, count = len(loop.dataloader), wrapper.initialize_count_status
+
+            def count_in_epoch(model, done: int, total: int) -> None:
+                count(model, done % length, length)
+
+            wrapper.initialize_count_status = count_in_epoch
+
+    def before_train_epoch(self, runner) -> None:
+        """Start the count; of an epoch that is resumed in its middle, there."""
+        if isinstance(runner.train_loop, EpochBasedTrainLoop):
+            # a warning about batch norms comes once, at the start of the run
+            with quiet_logger(logging.ERROR):
+                runner.optim_wrapper.initialize_count_status(
+                    runner.model, runner.iter, runner.max_iters
+                )
+
+
+@HOOKS.register_module()
+class CompileBackboneHook(Hook):
+    """Apply the configuration's ``compile_backbone``: True, or options of ``torch.compile``.
+
+    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The
+    module is compiled in place, so no name in a checkpoint changes. Shapes are dynamic by default:
+    the first two or three image sizes compile, the others reuse that.
+    """
+
+    changes_results = False
+
+    def before_run(self, runner) -> None:
+        """Mark the backbone, which its first forward pass compiles, or raise ConfigError."""
+        options = runner.cfg.get('compile_backbone')
+        if options is None or options is False:
+            return
+        options = {} if options is True else options
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        if not isinstance(options, dict):
+            raise ConfigError(
+                f'compile_backbone={options!r}: give True, or a dict of options of torch.compile'
+            )
+        if not hasattr(model, 'backbone'):
+            raise ConfigError(f'compile_backbone: {type(model).__name__} has no backbone')
+        model.backbone.compile(**{'dynamic': True, **options})
+        runner.logger.info('the backbone is compiled in its first iterations, which take minutes')
+
+
+def banner(plan: RunPlan) -> tuple[str, str | None]:
+    """Return the line about batch and policy, and a warning if results will differ from the recipe's."""
+    total = plan.batch.total
+    line = f'{plan.batch} (batch policy: {plan.batch_policy}); '
+    base = (plan.cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    lr = (plan.cfg.optim_wrapper.get('optimizer') or {}).get('lr')
+    if not base:
+        return f'{line}the recipe does not say which batch its learning rate ({lr}) is for', None
+    line += f"the recipe's learning rate ({lr}) is for {base}"
+    if plan.batch_policy == 'auto-scale-lr':
+        return f'{line} and is multiplied by {total / base:g}', None
+    if plan.batch_policy == 'allow-batch-mismatch':
+        return line, (
+            f'{total} images a step instead of {base}, with the learning rate for {base} '
+            '(--allow-batch-mismatch): '
+            "results will differ from the recipe's"
+        )
+    return line, None
+
+
+@HOOKS.register_module()
+class BannerHook(Hook):
+    """Log the banner, the seed and the work dir."""
+
+    changes_results = False
+    priority = 'LOWEST'
+
+    def before_train(self, runner) -> None:
+        """Log when everything is built, before the first batch."""
+        line, warning = banner(runner.plan)
+        runner.logger.info(f'{line}; seed {runner.seed}; {runner.work_dir}')
+        if warning:
+            runner.logger.log(logging.WARNING, warning)
+
+
+@HOOKS.register_module()
+class NaNGuardHook(Hook):
+    """Raise NotFiniteError before anything is saved or logged from the broken iteration."""
+
+    changes_results = False
+    priority = 'HIGHEST'
+
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
+        """Check the summed loss, which is finite only if every part is."""
+        loss = (outputs or {}).get('loss')
+        if loss is None or not any_process(
+            not math.isfinite(float(outputs['loss'].detach())), loss.device
+        ):
+            return
+        gathered = all_gather_object(
+            {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
+        )
+        bad = []
+        for rank, losses in enumerate(gathered):
+            where = f' (process {rank})' if len(gathered) > 1 else ''
+            bad += [
+                f'{key} = {value}{where}'
+                for key, value in losses.items()
+                if not math.isfinite(value)
+            ]
+        kept = checkpoints(runner.work_dir)
+        last = (
+            f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
+        )
+        raise NotFiniteError(
+            f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
+            'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
+        )
+
+
+@HOOKS.register_module()
+class RunRecordHook(Hook):
+    """Write metrics, and progress every few ``seconds``, through ``runner.record``."""
+
+    changes_results = False
+    priority = 'LOWEST'
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self.seconds = seconds
+        self.updated = -math.inf
+        self.earlier: dict = {}  # costs of earlier parts of the run
+        self.times = [0.0, 0]  # seconds of iterations, and how many
+        # of the last iteration; None if something else came after it
+        self.iteration_end: float | None = None
+
+    def before_train(self, runner) -> None:
+        """Record the start, and evaluate resumed weights if the run was killed before that was done."""
+        self.started, self.first = time.monotonic(), runner.iter
+        runner.record.iteration = runner.iter + 1
+        self.earlier = runner.record.fields.get('cost') or {}
+        self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
+        runner.record.update(**self._progress(runner))
+        self._restore_stops(runner)
+        is_due = runner.iter and self._evaluation_is_due(runner)
+        if is_due and not runner.record.has_evaluated(runner.iter):
+            runner.logger.info(
+                f'the evaluation at iteration {runner.iter} is missing: evaluating now'
+            )
+            runner.val_loop.run()
+
+    @staticmethod
+    def _restore_stops(runner) -> None:
+        """Let MMEngine's hook see the evaluations before the checkpoint, which does not hold its count.
+
+        A run that was killed after a hook had stopped it stays stopped.
+        """
+        if runner.record.fields.get('stopped'):
+            runner.train_loop.stop_training = True
+        for hook in runner.hooks:
+            if not isinstance(hook, EarlyStoppingHook):
+                continue
+            for evaluation in runner.record.evaluations:
+                if hook.monitor not in evaluation['metrics']:
+                    continue
+                value = evaluation['metrics'][hook.monitor]
+                if hook._check_stop_condition(math.nan if value is None else value)[0]:
+                    runner.train_loop.stop_training = True
+                    runner.note_stop(hook)
+
+    def _evaluation_is_due(self, runner) -> bool:
+        if runner.val_loop is None:
+            return False
+        loop = runner.train_loop
+        loop._decide_current_val_interval()
+        by_iter = isinstance(loop, IterBasedTrainLoop)
+        now, end = (loop.iter, loop.max_iters) if by_iter else (loop.epoch, loop.max_epochs)
+        if not by_iter and loop.iter % len(loop.dataloader):
+            return False  # in the middle of an epoch
+        return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
+
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
+        """Record the progress every few seconds, and at the end."""
+        now, done = time.monotonic(), runner.iter + 1
+        runner.record.iteration = done + 1
+        if self.iteration_end is not None:
+            self.times = [self.times[0] + now - self.iteration_end, self.times[1] + 1]
+        self.iteration_end = now
+        if now - self.updated < self.seconds and done < runner.max_iters:
+            return
+        self.updated = now
+        pace = (now - self.started) / max(done - self.first, 1)
+        eta = round(pace * (runner.max_iters - done))
+        loss = float(outputs['loss'].detach()) if outputs and 'loss' in outputs else None
+        runner.record.update(**self._progress(runner, done), loss=loss, eta=eta, cost=self._cost())
+
+    def _cost(self) -> dict:
+        seconds, count = self.times
+        elapsed = time.monotonic() - self.started
+        seconds_per_iter = seconds / count if count else None
+        return cost(elapsed, seconds_per_iter, self.parameters, self.earlier)
+
+    def before_val(self, runner) -> None:
+        """Leave the evaluation out of the time of an iteration."""
+        self.iteration_end = None
+
+    def after_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Leave the checkpoint out of the time of an iteration."""
+        self.iteration_end = None
+
+    def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
+        """Record the metrics of an evaluation during training."""
+        scalars = finite(metrics or {})
+        if not scalars:
+            return
+        for hook in runner.hooks:
+            if isinstance(hook, EarlyStoppingHook):
+                require_measured(f'monitor of {type(hook).__name__}', hook.monitor, scalars)
+        key, greater = self._criterion(runner, scalars)
+        classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
+        classes = {name: finite(row) for name, row in classes.items()}
+        by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
+        epoch = {} if by_iter else dict(epoch=runner.epoch)
+        runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
+
+    @staticmethod
+    def _criterion(runner, metrics: dict) -> tuple[str, bool]:
+        """Return the metric that chooses the best checkpoint, and whether more of it is better."""
+        for hook in runner.hooks:
+            if isinstance(hook, CheckpointHook) and hook.save_best:
+                return hook.key_indicators[0], hook.rules[0] != 'less'
+        return next(iter(metrics)), True
+
+    def _progress(self, runner, done: int | None = None) -> dict:
+        by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
+        epochs = {} if by_iter else dict(epoch=runner.epoch, max_epochs=runner.max_epochs)
+        done = runner.iter if done is None else done
+        return dict(iter=done, max_iters=runner.max_iters, **epochs)
+
+    def after_train(self, runner) -> None:
+        """Record that all iterations are done, or which hook has ended training before."""
+        ending: dict[str, Any] = dict(stopped=None)
+        stopped = runner.record.fields.get('stopped')
+        if stopped and runner.iter < runner.max_iters:
+            cause = f': {stopped["cause"]}' if stopped['cause'] else ''
+            reason = f'stopped by {stopped["hook"]} at {runner.iter} of {runner.max_iters}{cause}'
+            ending = dict(reason=reason, stopped=dict(stopped, iter=runner.iter))
+            runner.logger.info(reason)
+        runner.record.update(**self._progress(runner), **ending, eta=0, cost=self._cost())
+
+
+def cause_of_stop(hook: Hook) -> str:
+    """Return why a hook has ended training: its ``stop_reason``, or what MMEngine's own found; '' if unknown."""
+    if not isinstance(hook, EarlyStoppingHook):
+        return str(getattr(hook, 'stop_reason', ''))
+    if hook.wait_count >= hook.patience:
+        return f'{hook.monitor} did not improve for {hook.patience} validations'
+    threshold = hook.stopping_threshold
+    if threshold is not None and hook.rule_map[hook.rule](hook.best_score, threshold):
+        return f'{hook.monitor} reached {threshold:g}'
+    return f'{hook.monitor} is not finite'
+
+
+def finite(values: dict[str, Any]) -> dict[str, float | None]:
+    """Return the numbers among the values, NumPy's and torch's too, as JSON can hold them.
+
+    None instead of NaN.
+    """
+    plain = {key: _unwrapped(value) for key, value in values.items()}
+    numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
+    return {key: float(value) if math.isfinite(value) else None for key, value in numbers.items()}
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return the Python object of an array or a tensor with one element."""
+    return value.item() if hasattr(value, 'item') and math.prod(value.shape) == 1 else value

@@ -1,0 +1,499 @@
+"""MMEngine's runner with checkpoints that survive a kill, safe reading of them, and resumable randomness."""
+
+import atexit
+import contextlib
+import copy
+import functools
+import gc
+import itertools
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import master_only
+from mmengine.evaluator import Evaluator
+from mmengine.hooks import Hook, logger_hook
+from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from mmengine.runner import Runner as _Runner
+from mmengine.runner.base_loop import BaseLoop
+from mmengine.visualization import Visualizer
+from torch import nn
+from torch.utils.data import DataLoader
+
+from mmlape.checkpoint import load_model
+from mmlape.checkpoint.loading import warn_of_normalisation
+from mmlape.checkpoint.metadata import KEY, metadata_of
+from mmlape.determinism import prefer_deterministic_kernels
+from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
+from mmlape.files import atomic_path
+from mmlape.lab.datasets.fraction import data_fraction, with_fraction
+from mmlape.lab.datasets.transforms import guard_loading
+from mmlape.lab.engine import hooks
+from mmlape.lab.engine.building import building
+from mmlape.lab.engine.distributed.sharding import (
+    ShardedModel,
+    full_states,
+    full_tensor,
+    set_model_wrapper,
+)
+from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
+from mmlape.lab.engine.plan import RunPlan
+from mmlape.lab.engine.seeding import Batches, seeded_dataloader, set_random_states
+from mmlape.lab.engine.shared_memory import require_shared_memory
+from mmlape.lab.engine.widths import explained_widths
+from mmlape.lab.runs.record import RunRecord
+from mmlape.lab.runs.resume import RunStart, read_resumable
+from mmlape.lab.runs.signals import StopRequest, init_worker
+from mmlape.weights.reading import guard_mmengine
+
+BATCH_TIME = 1800
+"""Seconds after which a batch that the processes of a data loader do not deliver is an error."""
+
+_NUMBERS = itertools.count(1)
+
+
+def _write_metrics_once() -> None:
+    """Let process 0 alone write the metrics of a test: MMEngine's hook lets all write one file at the same time."""
+    if not hasattr(logger_hook.dump, '__wrapped__'):
+        logger_hook.dump = master_only(logger_hook.dump)
+
+
+class FormattedOnce(Config):
+    """A configuration that keeps its text.
+
+    Formatting takes up to a second, and every checkpoint holds the text.
+    """
+
+    @classmethod
+    def of(cls, cfg: Config) -> 'FormattedOnce':
+        """Take over a configuration."""
+        taken = cls.__new__(cls)
+        taken.__setstate__(cfg.__getstate__())
+        return taken
+
+    @property
+    def pretty_text(self) -> str:
+        """The configuration as Python, formatted again once a value has changed."""
+        content, text = self.__dict__.get('_formatted', (None, ''))
+        if content != repr(self._cfg_dict):
+            content, text = repr(self._cfg_dict), super().pretty_text
+            self.__dict__['_formatted'] = content, text
+        return text
+
+
+class Runner(_Runner):
+    """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
+
+    The trainer sets ``record`` and ``stop``, which the hooks of training use. ``initial`` is
+    the model, if it is built already.
+    """
+
+    plan: RunPlan
+    record: RunRecord
+    stop: StopRequest
+    diff_rank_seed: bool
+
+    def __init__(self, *args, cfg: Config, initial: InitialModel | None = None, **kwargs) -> None:
+        self.initial = initial
+        # work dir and checkpoints get the plain transforms, which the inferencers of the MM
+        # packages look for
+        stored = copy.deepcopy(cfg)
+        guard_loading(cfg)  # the data loaders among the other arguments are parts of it
+        super().__init__(*args, cfg=stored, **kwargs)
+
+    @classmethod
+    def of_run(
+        cls,
+        plan: RunPlan,
+        start: RunStart,
+        initial: InitialModel,
+        launcher: str,
+        deterministic: bool | None,
+    ) -> 'Runner':
+        """Build the runner that trains a run.
+
+        Complete the plan's configuration with what every run has.
+        """
+        cfg = plan.cfg
+        cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
+        cfg.resume = start.checkpoint is not None
+        if start.checkpoint:
+            cfg.load_from = start.checkpoint
+        hooks.install(cfg, *hooks.ALWAYS)
+        set_model_wrapper(cfg, plan.distributed)
+        cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity['seed'])
+        if deterministic is not None:
+            cfg.randomness.deterministic = deterministic
+        runner = cls.from_cfg(cfg, initial)
+        runner.plan = plan
+        return runner
+
+    @classmethod
+    def from_cfg(cls, cfg: Config, initial: InitialModel | None = None) -> 'Runner':
+        """Build a runner with a state of its own.
+
+        MMEngine shares it between runs started in the same second.
+        """
+        guard_mmengine()
+        _write_metrics_once()
+        cfg = FormattedOnce.of(copy.deepcopy(cfg))
+        cfg.experiment_name = (
+            f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
+        )
+        return _Runner.from_cfg.__func__(functools.partial(cls, initial=initial), cfg)
+
+    def build_model(self, model: nn.Module | dict) -> nn.Module:
+        """Build the model; one that is built already leaves random numbers as if it was built here."""
+        if self.initial is None:
+            return super().build_model(model)
+        set_random_states(self.initial.states)
+        return self.initial.model
+
+    def set_randomness(
+        self,
+        seed: int | None,
+        diff_rank_seed: bool | None = None,
+        deterministic: bool | None = None,
+    ) -> None:
+        """Seed every process alike, because samplers need that, and prefer deterministic kernels if asked to.
+
+        ``diff_rank_seed`` is for :class:`mmlape.lab.engine.hooks.ReseedHook`; None stands for True.
+        """
+        super().set_randomness(seed)
+        self.diff_rank_seed, self._deterministic = diff_rank_seed is not False, bool(deterministic)
+        if deterministic:
+            prefer_deterministic_kernels()
+
+    @staticmethod
+    def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:
+        """Build a data loader whose workers leave signals to this process.
+
+        Samplers have one seed on every process.
+        """
+        if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
+            # which torch refuses without any
+            only_of_workers = ('persistent_workers', 'prefetch_factor', 'timeout')
+            dataloader = {
+                key: value for key, value in dataloader.items() if key not in only_of_workers
+            }
+        built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
+        built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
+        if built.num_workers and not built.timeout:
+            built.timeout = BATCH_TIME  # else torch waits for ever for a process that is stopped
+        return built
+
+    def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the loop on samples that are seeded by their position (see :mod:`mmlape.lab.engine.seeding`)."""
+        if not isinstance(loop, BaseLoop):
+            loader, fraction = self._train_dataloader, data_fraction(self.cfg)
+            if fraction is not None:
+                dataset = with_fraction(
+                    loader['dataset'], fraction, self.seed, self.plan.batch.total
+                )
+                loader = type(loader)(loader, dataset=dataset)
+            self._train_dataloader = seeded_dataloader(loader)
+        built = self._build_loop('train', super().build_train_loop, loop)
+        if isinstance(built, IterBasedTrainLoop) and hasattr(
+            built.dataloader.batch_sampler, 'skip'
+        ):
+            built.dataloader_iterator = Batches(built.dataloader)
+        return built
+
+    def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the loop of evaluations while training."""
+        return self._build_loop('val', super().build_val_loop, loop)
+
+    def build_test_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the loop of a test."""
+        return self._build_loop('test', super().build_test_loop, loop)
+
+    def _build_loop(self, split: str, build: Callable, loop: BaseLoop | dict) -> BaseLoop:
+        """Build data loader and evaluator of a split, then its loop, which would build them without naming the key."""
+        if not isinstance(loop, BaseLoop):
+            for part, build_part in (
+                ('dataloader', functools.partial(self.build_dataloader, seed=self.seed)),
+                ('evaluator', self.build_evaluator),
+            ):
+                given = vars(self).get(f'_{split}_{part}')
+                if isinstance(given, dict | list):
+                    with building(self.cfg, f'{split}_{part}'):
+                        setattr(self, f'_{split}_{part}', build_part(given))
+            loader = vars(self)[f'_{split}_dataloader']
+            if isinstance(loader, DataLoader) and not len(loader):
+                raise ConfigError(
+                    f'{self.cfg.filename}: {split}_dataloader has no batch: its '
+                    f'{len(loader.dataset)} images do not fill one of '
+                    f'{split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
+                )
+            if isinstance(loader, DataLoader):
+                require_shared_memory(loader, f'{split}_dataloader')
+        with building(self.cfg, f'{split}_cfg'):
+            return build(loop)
+
+    def build_param_scheduler(self, scheduler: dict | list) -> list | dict:
+        """Build the schedulers."""
+        with building(self.cfg, 'param_scheduler'):
+            return super().build_param_scheduler(scheduler)
+
+    def register_hooks(
+        self,
+        default_hooks: dict | None = None,
+        custom_hooks: list | None = None,
+    ) -> None:
+        """Build the hooks."""
+        with building(self.cfg, 'default_hooks'):
+            self.register_default_hooks(default_hooks)
+        with building(self.cfg, 'custom_hooks'):
+            self.register_custom_hooks(custom_hooks or [])
+
+        if self._train_dataloader is None:
+            self._hooks = [hook for hook in self._hooks if not _is_of_training(hook)]
+
+    def call_hook(self, fn_name: str, **kwargs) -> None:
+        """Call all hooks, as MMEngine does; note which one ends training."""
+        for hook in self._hooks:
+            if not hasattr(hook, fn_name):
+                continue
+            try:
+                getattr(hook, fn_name)(self, **kwargs)
+            except TypeError as error:
+                raise TypeError(f'{error} in {hook}') from None
+            stops = getattr(self._train_loop, 'stop_training', False) and self.iter < self.max_iters
+            if stops and not self.record.fields['stopped']:
+                self.note_stop(hook, in_iteration=fn_name == 'after_train_iter')
+
+    def note_stop(self, hook: Hook, in_iteration: bool = False) -> None:
+        """Record that a hook ends training now, also for a run that is killed before it has ended."""
+        stopped = dict(hook=type(hook).__name__, cause=hooks.cause_of_stop(hook))
+        self.record.update(stopped=dict(stopped, iter=self.iter + in_iteration))
+
+    def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
+        """Build a visualiser of this run's own: one of the same name would log into an earlier run's folder."""
+        if isinstance(visualizer, dict):
+            visualizer = type(visualizer)(visualizer, name=self._experiment_name)
+        with building(self.cfg, 'visualizer'):
+            return super().build_visualizer(visualizer)
+
+    def resume(self, *args, **kwargs) -> None:
+        """Resume from a checkpoint, also from one in the middle of an epoch."""
+        super().resume(*args, **kwargs)
+        loop = self.train_loop
+        if isinstance(loop, EpochBasedTrainLoop) and loop.iter % len(loop.dataloader):
+            loop.dataloader.batch_sampler.skip(loop.iter)
+
+    def build_evaluator(self, evaluator: dict | list | Evaluator) -> Evaluator:
+        """Build an evaluator that gathers results under the work dir instead of the current directory.
+
+        A metric that reads more of the model than its predictions is attached to it.
+        """
+        built = super().build_evaluator(evaluator)
+        for metric in built.metrics:
+            if hasattr(metric, 'attach'):
+                metric.attach(self.bare_model)
+            if getattr(metric, 'collect_dir', '') is None and metric.collect_device == 'cpu':
+                metric.collect_dir = os.path.join(self.work_dir, '.gather')
+        return built
+
+    def build_optim_wrapper(self, optim_wrapper: OptimWrapper | dict) -> OptimWrapper:
+        """Build the optimiser and log one line per group, not three per parameter."""
+        if isinstance(optim_wrapper, OptimWrapper):
+            return optim_wrapper
+        with quiet_logger(), building(self.cfg, 'optim_wrapper'):
+            built = super().build_optim_wrapper(optim_wrapper)
+        for group in group_parameters(self.bare_model, built):
+            self.logger.info(f'optimiser group: {group}')
+        return built
+
+    def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict | None = None) -> None:
+        """Multiply learning rates by total batch / ``base_batch_size``.
+
+        The total includes accumulation.
+        """
+        if not auto_scale_lr or not auto_scale_lr.get('enable', False):
+            return
+        ratio = self.plan.batch.total / auto_scale_lr['base_batch_size']
+        self.logger.info(f'learning rates are multiplied by {ratio:g} (--auto-scale-lr)')
+        wrappers = [optim_wrapper]
+        if isinstance(optim_wrapper, OptimWrapperDict):
+            wrappers = list(optim_wrapper.values())
+        for wrapper in wrappers:
+            for group in wrapper.optimizer.param_groups:
+                group['lr'] *= ratio
+
+    @property
+    def bare_model(self) -> nn.Module:
+        """The model without the wrapper of distributed training."""
+        return self.model.module if is_model_wrapper(self.model) else self.model
+
+    def load_checkpoint(self, filename: str, map_location='cpu', **kwargs) -> dict:
+        """Load a checkpoint to resume from.
+
+        No object in it is unpickled and no configuration in it is run.
+
+        Raises:
+            CheckpointError: The file is unreadable, is no training checkpoint, or belongs to
+                another model.
+        """
+        checkpoint = read_resumable(filename, map_location)
+        checkpoint['meta'].pop('config', None)
+        self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
+        load_model(self.bare_model, filename, content=checkpoint)
+        self._has_loaded = True
+        return checkpoint
+
+    def _init_model_weights(self) -> None:
+        super()._init_model_weights()
+        warn_of_normalisation(self.bare_model)
+
+    def load_or_resume(self) -> None:
+        """Resume from ``load_from``, or load its weights.
+
+        All of them, unless ``load_strict=False``; a PE is resized. Tensors whose names begin as
+        ``load_fresh`` says keep their initial values. A model that is trained in shards is sharded
+        then.
+        """
+        if not self._has_loaded and self._load_from is not None:
+            if self._resume:
+                try:
+                    self.resume(self._load_from)
+                except MMLaPEError:
+                    raise
+                # of another optimiser or schedule
+                except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                    reason = ' '.join(f'{type(error).__name__}: {error}'.split())
+                    message = (
+                        f'{self._load_from} cannot be resumed with this configuration: {reason}'
+                    )
+                    raise CheckpointError(message) from error
+            else:
+                options = dict(
+                    strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ())
+                )
+                load_model(self.bare_model, self._load_from, resize=True, **options)
+            self._has_loaded = True
+        if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
+            self.model.shard(self.optim_wrapper)
+
+    def train(self) -> nn.Module:
+        """Train; see :func:`plain_worker_errors`."""
+        if not gc.isenabled():  # the start-up ends here: what is in use is not searched again
+            gc.enable()
+            gc.collect()
+            gc.freeze()
+            atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
+        with plain_worker_errors(), explained_widths(self.bare_model, self.cfg):
+            try:
+                model = super().train()
+            except BaseException:
+                kill_workers()
+                raise
+        end_workers(self._train_loop, self._val_loop)
+        return model
+
+    def test(self) -> dict:
+        """Test; see :func:`plain_worker_errors`."""
+        with plain_worker_errors():
+            try:
+                metrics = super().test()
+            except BaseException:
+                kill_workers()
+                raise
+        end_workers(self._test_loop)
+        return metrics
+
+    def dump_config(self) -> None:
+        """Write the configuration to the work dir; a test leaves the training run's there alone."""
+        if self._train_dataloader is not None:
+            super().dump_config()
+
+    def save_checkpoint(self, *args, save_optimizer: bool = True, **kwargs) -> None:
+        """Write a checkpoint atomically on rank 0; a collective call if the model is sharded."""
+        with full_states(self.model, self.optim_wrapper if save_optimizer else None):
+            self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
+
+    @master_only
+    def _save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        *args,
+        meta: dict | None = None,
+        **kwargs,
+    ) -> None:
+        kwargs['meta'] = {**(meta or {}), KEY: metadata_of(self.bare_model).plain()}
+        with atomic_path(Path(out_dir) / filename) as partial:
+            super().save_checkpoint(out_dir, partial.name, *args, **kwargs)
+            with open(partial, 'rb') as file:
+                os.fsync(file.fileno())  # a power cut after the move must not leave an empty file
+
+    def check_finite(self) -> None:
+        """Raise NotFiniteError if a weight is NaN or infinite, naming the first one."""
+        for name, parameter in self.bare_model.named_parameters():
+            if not torch.isfinite(full_tensor(parameter)).all():
+                raise NotFiniteError(
+                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint '
+                    'is written from it'
+                )
+
+
+def _is_of_training(hook: Hook) -> bool:
+    """Return whether a hook acts in training or validations, and in no test."""
+    stages = hook.get_triggered_stages()
+    acts_in = {
+        split: any(f'_{split}' in stage for stage in stages) for split in ('train', 'val', 'test')
+    }
+    return (acts_in['train'] or acts_in['val']) and not acts_in['test']
+
+
+def end_workers(*loops: BaseLoop | dict | None) -> None:
+    """End the workers of the data loaders of loops that are done.
+
+    A runner is freed by Python's search for cycles, which closes the queues to the workers before
+    the data loader can tell them to end. So torch waits five seconds for them and kills them.
+    """
+    for loop in loops:
+        for name in ('dataloader', 'dataloader_iterator'):
+            holder = getattr(loop, name, None)
+            iterator = getattr(holder, '_iterator', None)
+            if hasattr(iterator, '_shutdown_workers'):
+                iterator._shutdown_workers()
+                holder._iterator = None
+
+
+def kill_workers() -> None:
+    """Kill the workers of data loaders after a failure: one that is stopped would be waited for at the end.
+
+    They are the daemons of this process.
+    """
+    workers = [child for child in multiprocessing.active_children() if child.daemon]
+    if not workers:
+        return
+    # torch's handler would raise an error for each that is killed
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main else None
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join()
+    if before is not None:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@contextlib.contextmanager
+def plain_worker_errors() -> Iterator[None]:
+    """Remove the traceback of a data loader's worker from the message of an error that needs none."""
+    try:
+        yield
+    except MMLaPEError as error:
+        text = re.search(rf'\n\S*\b{type(error).__name__}: (.*)', str(error), re.DOTALL)
+        if text is None:
+            raise
+        raise type(error)(text[1].strip()) from error

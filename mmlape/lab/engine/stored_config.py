@@ -1,0 +1,71 @@
+"""Configs that nobody has named: those in checkpoints and in the folders of runs, read without running them.
+
+A checkpoint or a folder may be a stranger's. What evaluation needs is taken of its config, and
+passes the gate; the rest, such as hooks, imports and paths of logs, is left out. After
+``trust_checkpoints`` such a config is used, and run, as one that the user has named.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from mmlape.errors import ConfigError
+from mmlape.lab.engine.config import apply_options, load_config, parse_options
+from mmlape.weights import gate
+from mmlape.weights.plain_config import read_plain
+from mmlape.weights.reading import is_trusted, read_checkpoint
+
+PARTS = {
+    'model': ('MODELS', 'TASK_UTILS'),
+    'data_preprocessor': ('MODELS',),
+    'test_dataloader': ('DATASETS', 'TRANSFORMS', 'DATA_SAMPLERS', 'FUNCTIONS'),
+    'test_cfg': ('LOOPS',),
+    'test_evaluator': ('METRICS', 'EVALUATOR'),
+}
+"""The keys that are taken, with MMEngine's registries that hold the types below them."""
+
+
+def config_of_run(file: str | Path, cfg_options: Sequence[str] | None = None) -> Config:
+    """Return the config that a run has written into its folder, with the user's changes.
+
+    Raises:
+        CheckpointError: It is more than plain values, or `mmlape.weights.gate` refuses it.
+        ConfigError: A change is unusable.
+    """
+    if is_trusted():
+        return load_config(file, list(cfg_options or ()))
+    cfg = Config(_taken(read_plain(Path(file).read_bytes(), file), file), filename=str(file))
+    apply_options(cfg, parse_options(list(cfg_options or ())))
+    return cfg
+
+
+def config_of_checkpoint(path: str | Path) -> Config:
+    """Return the config that MMEngine stores in a checkpoint as text.
+
+    Raises:
+        ConfigError: There is none.
+        CheckpointError: See `config_of_run`; or the file cannot be read.
+    """
+    meta = read_checkpoint(str(path)).get('meta')
+    text = meta.get('cfg') if isinstance(meta, Mapping) else None
+    if not isinstance(text, str):
+        raise ConfigError(
+            f'{path} holds no config: give the config first and this file as checkpoint'
+        )
+    if is_trusted():
+        return Config.fromstring(text, '.py')
+    return Config(_taken(read_plain(text, path), path))
+
+
+def _taken(values: Mapping[str, Any], where: str | Path) -> dict[str, Any]:
+    """Return the parts that evaluation needs."""
+    scope = values.get('default_scope', 'mmengine')
+    taken: dict[str, Any] = {'default_scope': scope}
+    for key, registries in PARTS.items():
+        if isinstance(values.get(key), Mapping | list | tuple):
+            is_data = registries[0] in ('DATASETS', 'METRICS')
+            part = {key: values[key]}
+            taken |= gate.admit(part, where, registries, scope, paths=is_data)
+    return taken

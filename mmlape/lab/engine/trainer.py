@@ -1,0 +1,148 @@
+"""Training as a library function: what ``mmlape train`` calls."""
+
+import contextlib
+import copy
+import os
+import time
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import get_world_size, is_distributed, is_main_process
+from mmengine.logging import print_log
+
+import mmlape
+from mmlape.errors import MissingCheckpointError
+from mmlape.files import write_json
+from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.engine.distributed.processes import (
+    init_processes,
+    on_every_process,
+    on_main_process,
+)
+from mmlape.lab.engine.optim import InitialModel, check_precision
+from mmlape.lab.engine.plan import RunPlan, plan_run
+from mmlape.lab.engine.runner import Runner
+from mmlape.lab.runs.curves import plot_run
+from mmlape.lab.runs.failures import record_failure
+from mmlape.lab.runs.identity import SETTINGS, checkpoint_keys, is_missing
+from mmlape.lab.runs.record import RunRecord, describe_machine, read_record
+from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
+
+
+def train(
+    cfg: Config,
+    work_dir: str | Path | None = None,
+    *,
+    resume: bool | str = False,
+    amp: str | None = None,
+    seed: int | None = None,
+    deterministic: bool | None = None,
+    launcher: str = 'none',
+    batch: str | None = None,
+    allow_different_software: bool = False,
+    share: float = 1,
+) -> dict:
+    """Train the model of a configuration.
+
+    Args:
+        cfg: Left as it is.
+        work_dir: For checkpoints, logs and ``run.json``; by default the configuration's own
+            ``work_dir``, else ``work_dirs/<name of the configuration>``.
+        resume: True resumes from the newest complete checkpoint in ``work_dir``, or starts if there
+            is none; a path resumes from that checkpoint. It must be a checkpoint of the same run.
+        amp: 'bf16' or 'fp16' for mixed precision.
+        seed: Seed of all randomness; by default random, and recorded. A resumed run keeps its own.
+        deterministic: Prefer deterministic kernels; by default as the configuration's
+            ``randomness`` says.
+        launcher: 'none', 'pytorch' (torchrun) or 'slurm'.
+        batch: What to do if the total batch is not the recipe's: 'auto-scale-lr', 'accumulate' or
+            'allow-batch-mismatch' (see :func:`mmlape.lab.engine.plan.apply_batch_policy`).
+        allow_different_software: Resume a run even if code or stack have changed since it was
+            started.
+        share: Of the schedule, see :func:`mmlape.lab.engine.schedule.shorten`.
+
+    Returns:
+        The record of the run, as in ``run.json``.
+
+    Raises:
+        ConfigError: The configuration cannot be trained like this; nothing has been written.
+        TrainingError: The work dir belongs to another run; nothing has been written.
+        DataError, CheckpointError, TrainingError: Later; ``run.json`` then holds the reason.
+    """
+    cfg = copy.deepcopy(cfg)
+    init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
+    on_every_process(lambda: check_precision(amp))
+    plan = on_every_process(
+        lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share)
+    )
+    seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
+    initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
+    start = on_main_process(
+        lambda: acquire(
+            plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed
+        )
+    )
+    if start.finished:
+        done = read_record(plan.work_dir) or {}
+        why = f' ({done["reason"]})' if done.get('reason') else ''
+        print_log(f'{plan.work_dir} holds a finished run{why}: nothing to do', 'current')
+        return done
+    with contextlib.ExitStack() as stack:
+        if is_main_process():
+            stack.callback(os.close, start.lock)
+        record = _record(plan, start)
+        with record_failure(record) as stop:
+            record.begin()
+            on_main_process(lambda: _check_inputs(plan, start))
+            # on the CPU, vanishing gradients otherwise cost ten times the time
+            torch.set_flush_denormal(True)
+            stack.callback(torch.set_flush_denormal, False)
+            runner = Runner.of_run(plan, start, initial, launcher, deterministic)
+            runner.record, runner.stop = record, stop
+            # folders of logs, oldest first
+            record.fields['parts'] = [*record.fields['parts'], runner.timestamp]
+            runner.train()
+        record.finish()
+        if is_main_process():
+            with contextlib.suppress(OSError):  # a full disk costs the figure, not the run
+                plot_run(plan.work_dir)
+    return record.fields
+
+
+def _record(plan: RunPlan, start: RunStart) -> RunRecord:
+    """Return the record of the run, with what an earlier part of it has found out."""
+    identity = {key: value for key, value in start.identity.items() if key != 'settings'}
+    previous = start.previous or {}
+    stopped = previous.get('stopped')
+    fields = dict(
+        config=str(plan.cfg.filename) if plan.cfg.filename else None,
+        mmlape=mmlape.__version__,
+        seed=identity['seed'],
+        **vars(plan.batch),
+        total_batch=plan.batch.total,
+        distributed=plan.distributed if is_distributed() else None,
+        identity=identity,
+        software_changes=[*(previous.get('software_changes') or []), *start.software_changes],
+        **describe_machine(),
+        started=time.strftime('%Y-%m-%dT%H:%M:%S'),
+        iter=start.iteration,
+        max_iters=plan.cfg.train_cfg.get('max_iters'),
+        last=None,
+        best=None,
+        stopped=stopped if stopped and stopped['iter'] <= start.iteration else None,
+        cost=previous.get('cost'),
+        parts=previous.get('parts') or [],
+    )
+    record = RunRecord(plan.work_dir, fields, write=is_main_process())
+    record.rewind(start.previous, start.evaluations, start.iteration)
+    return record
+
+
+def _check_inputs(plan: RunPlan, start: RunStart) -> None:
+    """Write ``settings.json``; check the data, and that the checkpoints to start from are there."""
+    write_json(plan.work_dir / SETTINGS, start.identity['settings'])
+    check_data(plan.cfg, ('train', 'val'), plan.sources)
+    for key, path in checkpoint_keys(plan.cfg):
+        if is_missing(path) and not (start.checkpoint and key == 'load_from'):
+            raise MissingCheckpointError(f'{key}={path}: there is no such file')

@@ -1,0 +1,114 @@
+"""Mean IoU and accuracy of segmentation at full precision, overall and class by class."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.logging import print_log
+from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
+
+from mmlape.errors import DataError
+from mmlape.lab.evaluation.label_maps import save_label_map
+from mmlape.lab.evaluation.names import flatten_per_class
+from mmlape.registry import METRICS
+
+
+@METRICS.register_module()
+class IoUMetric(MMSegIoUMetric):
+    """MMSegmentation's IoU metric, counted in integers, unrounded, with the values of each class.
+
+    MMSegmentation sums pixels in float32, exact up to 16.7 million only; here the sums are int64.
+    Keys are MMSegmentation's (``aAcc``, ``mIoU``, ``mAcc``, ...), in percent, and
+    ``per_class/IoU/<class>``, ``per_class/Acc/<class>``. A class that is neither in the ground
+    truth nor predicted has an IoU of NaN and is left out of the mean; the accuracy of a class
+    without ground truth is NaN.
+
+    Args:
+        *args: As in MMSegmentation.
+        per_class: Whether to return the values of single classes too.
+        **kwargs: As in MMSegmentation.
+
+    Raises:
+        DataError: A label map has a label outside the classes (the message names it), or nothing
+            was evaluated.
+    """
+
+    def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.per_class = per_class
+
+    def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
+        """Count the pixels of a batch; write the predicted maps if ``output_dir`` is set."""
+        num_classes = len(self.dataset_meta['classes'])
+        for sample in data_samples:
+            predicted = sample['pred_sem_seg']['data'].squeeze()
+            if self.output_dir is not None:
+                path = Path(self.output_dir, f'{Path(sample["img_path"]).stem}.png')
+                save_label_map(path, predicted, num_classes, bool(sample.get('reduce_zero_label')))
+            if self.format_only:
+                continue
+            try:
+                label = sample['gt_sem_seg']['data'].squeeze().to(predicted)
+                areas = self.intersect_and_union(predicted, label, num_classes, self.ignore_index)
+                self.results.append(areas)
+            except DataError as error:
+                raise DataError(
+                    f'{sample.get("seg_map_path") or sample.get("img_path") or "an image"}: {error}'
+                ) from error
+
+    @staticmethod
+    def intersect_and_union(
+        pred_label: torch.Tensor, label: torch.Tensor, num_classes: int, ignore_index: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Count the pixels of each class in one image.
+
+        Args:
+            pred_label: (H, W), predicted labels.
+            label: (H, W), true labels.
+            num_classes: Number of classes K.
+            ignore_index: The label of pixels that are left out.
+
+        Returns:
+            Pixels in both maps, in either, in the prediction, in the ground truth; each (K,) int64,
+            on the CPU.
+
+        Raises:
+            DataError: A label is outside 0 .. K-1 and not ``ignore_index``.
+        """
+        valid = label != ignore_index
+        truth, predicted = label[valid].long().cpu(), pred_label[valid].long().cpu()
+        outside = truth[(truth < 0) | (truth >= num_classes)].unique().tolist()
+        if outside:
+            raise DataError(
+                f'labels {outside[:10]} in the ground truth, but the {num_classes} classes are '
+                f'0..{num_classes - 1} and {ignore_index} is ignored: check num_classes, the class '
+                'list and reduce_zero_label'
+            )
+        intersection, of_prediction, of_truth = (
+            torch.bincount(values, minlength=num_classes)[:num_classes]
+            for values in (truth[truth == predicted], predicted, truth)
+        )
+        return intersection, of_prediction + of_truth - intersection, of_prediction, of_truth
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Compute the values by key over all images, from the counts of `intersect_and_union` for each."""
+        if self.format_only:
+            print_log(f'predictions are in {self.output_dir}', 'current')
+            return {}
+        if not results:
+            raise DataError('nothing to evaluate: no image was processed')
+        totals = (torch.stack(counts).sum(dim=0).double() for counts in zip(*results))
+        measures = self.total_area_to_metrics(*totals, self.metrics, self.nan_to_num, self.beta)
+        values = {'aAcc': float(measures.pop('aAcc')) * 100}
+        for measure, row in measures.items():
+            # NaN, without NumPy's warning, where every pixel is ignored
+            values[f'm{measure}'] = (
+                float(np.nanmean(row)) * 100 if np.isfinite(row).any() else float('nan')
+            )
+        names = self.dataset_meta['classes']
+        single = {
+            measure: dict(zip(names, (row * 100).tolist(), strict=True))
+            for measure, row in measures.items()
+        }
+        return values | flatten_per_class(single) if self.per_class else values

@@ -1,0 +1,190 @@
+"""Arms trained over seeds and averaged: what `mmlape multi-seed` does."""
+
+import functools
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from mmlape.console import clock, console, file_size
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.optim import check_precision
+from mmlape.lab.experiments.averages import DASH, SUMMARY, summary_table, write_summary
+from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
+from mmlape.lab.experiments.report.paper import paper_figures
+from mmlape.lab.experiments.scheduler import Scheduler
+from mmlape.lab.experiments.study import (
+    Arm,
+    PlannedRun,
+    Study,
+    processes_of,
+    require_startable,
+    run_arguments,
+    train_options,
+)
+from mmlape.lab.runs.run import read_seeds, seed_folder
+from mmlape.lab.studies.study_file import is_study, read_arm
+from mmlape.mim import mim_root
+from mmlape.quiet import say
+from mmlape.tables import console_table, text_table
+
+
+def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True) -> int:
+    """Train what is not finished in a study, and average every arm; without ``wait`` only start it.
+
+    Returns:
+        1 if a run is refused in a dry run, or does not count in the averages; else 0.
+    """
+    if isinstance(launcher, LocalLauncher):
+        check_precision(study.options.amp)
+    plan = study.plan()
+    for warning in study.warnings():
+        print(f'warning: {warning}', flush=True)
+    if dry_run:
+        console().print(plan_table(plan, launcher))
+        for line in (*_missing_files(plan), *_estimate(plan), *launcher.preview(plan)):
+            say(line)
+        return 1 if any(planned.action == 'refuse' for planned in plan) else 0
+    to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
+    study.check_checkpoints([arm for arm in study.arms if arm in to_train])
+    print(launcher.describe(), flush=True)
+    require_startable(plan)
+    study.write_plan()
+    Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
+    if not wait:
+        return 0
+    return average_arms(
+        study.arms, study.work_dir, study.seeds, study.options.allow_different_software
+    )
+
+
+def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
+    """Yield each file that runs start from and that is not there, with the number of these runs."""
+    for path, count in Counter(path for planned in plan for path in planned.missing).items():
+        yield f'missing: {path}, from which {count} run{"s" * (count > 1)} would start'
+
+
+def _estimate(plan: Sequence[PlannedRun]) -> Iterator[str]:
+    """Yield what the runs that are left will take, as the finished ones did; nothing while none is."""
+    left = [planned for planned in plan if planned.action in ('start', 'resume')]
+    finished = [planned for planned in plan if planned.run.cost.get('train_seconds')]
+    finished = [planned for planned in finished if planned.run.finished]
+    if not left or not finished:
+        return
+    seconds, size = 0.0, 0.0
+    for planned in left:
+        alike = [one for one in finished if one.arm == planned.arm] or finished
+        seconds += sum(one.run.cost['train_seconds'] for one in alike) / len(alike)
+        size += sum(_size_of_checkpoints(one.folder) for one in alike) / len(alike)
+    yield (
+        f'{len(left)} run{"s" * (len(left) > 1)} left: about {clock(seconds)} one after the other, and '
+        f'{file_size(size)} of checkpoints, if they are as the {len(finished)} finished'
+    )
+
+
+def _size_of_checkpoints(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob('*.pth'))
+
+
+def show_arms(
+    arms: Sequence[Arm],
+    work_dir: str | Path,
+    seeds: Sequence[int],
+    extra: Sequence[str],
+    processes: int = 1,
+) -> None:
+    """Print what the arms of studies are, and the command that trains each arm with its first seed alone.
+
+    Nothing needs to be there for it: neither weights nor data nor a batch that fits.
+    """
+    if any(is_study(arm.config) for arm in arms):
+        console().print(arms_table(arms))
+    for arm in arms:
+        args = run_arguments(arm, seed_folder(Path(work_dir) / arm.name, seeds[0]), seeds[0], extra)
+        print(f'{arm.name}: {shlex.join(_command(arm, args, processes))}')
+
+
+def _command(arm: Arm, args: Sequence[str], processes: int) -> list[str]:
+    """Return the command that trains a run: in as many processes as the recipe has, if none are given."""
+    options = train_options(args[1:])
+    if processes == 1 and options.batch is None:
+        processes = processes_of(load_config(arm.config, list(arm.cfg_options)))
+    if processes == 1:
+        return ['mmlape', 'train', *args]
+    tool = (mim_root() / 'tools' / 'dist_train.sh').resolve()
+    if tool.is_relative_to(Path.cwd()):
+        tool = tool.relative_to(Path.cwd())
+    return ['bash', str(tool), args[0], str(processes), *args[1:]]
+
+
+def arms_table(arms: Sequence[Arm]) -> Table:
+    """Build the table of what the arms of studies change, with the paper's figures."""
+    rows = []
+    for arm in arms:
+        base, changes, figure = arm.config, list(arm.cfg_options), ''
+        if is_study(arm.config):
+            study, planned = read_arm(arm.config)
+            base = Path(planned.base).stem
+            changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
+            printed = [
+                f'{value} {metric}' for metric, value in paper_figures(study, planned).items()
+            ]
+            if printed:
+                printed[0] = f'{printed[0]}, {study.paper}, {study.table}'.rstrip(', ')
+            if planned.relative_to:
+                printed[0] += f', relative to {planned.relative_to}'
+            figure = '\n'.join(printed)
+        rows.append((arm.name, base, '\n'.join(changes), figure or DASH))
+    return console_table(text_table(('arm', 'base', 'overrides', "paper's figure"), rows, 4))
+
+
+def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
+    """Build the table of what would be done."""
+    rows = []
+    for planned in plan:
+        job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
+        action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
+        rows.append((planned.arm.name, planned.run.seed, planned.run.state, action, reason))
+    table = text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5)
+    return console_table(table, launcher.describe())
+
+
+def average_arms(
+    arms: Sequence[Arm],
+    work_dir: str | Path,
+    seeds: Sequence[int] | None,
+    allow_software: bool = False,
+) -> int:
+    """Average every arm below a work dir over its seeds (None: all in its folder).
+
+    Print and write the results.
+
+    Returns:
+        1 if a run does not count, else 0.
+    """
+    complete = [_average_arm(arm, Path(work_dir) / arm.name, seeds, allow_software) for arm in arms]
+    if len(arms) > 1:
+        print(f'compare the arms: mmlape report {shlex.quote(str(work_dir))}')
+    return 0 if all(complete) else 1
+
+
+def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_software: bool) -> bool:
+    """Average one arm; return whether all its runs count."""
+    runs = read_seeds(folder, seeds)
+    if not any(run.finished for run in runs):
+        print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
+        return False
+    summary = write_summary(folder, runs, arm.config, allow_software)
+    title = f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'
+    console().print(console_table(summary_table(summary), title))
+    for seed, outcome in summary['unfinished'].items():
+        say(f'not counted: seed {seed}, {outcome}')
+    finished = [run.seed for run in read_seeds(folder) if run.finished]
+    others = [seed for seed in finished if seed not in summary['seeds']]
+    if others:
+        print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
+    print(f'wrote {folder / SUMMARY}')
+    return not summary['unfinished']

@@ -1,0 +1,140 @@
+"""The arms of a report, averaged: every value in points."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+
+from mmlape.lab.evaluation.names import TASK_METRICS, is_defined, points, task_of
+from mmlape.lab.experiments.averages import in_points, summarise
+from mmlape.lab.experiments.report.paper import IndexEntry, index_entry
+from mmlape.lab.runs.paper_model import PaperModel, recorded_model
+from mmlape.lab.runs.run import Run
+from mmlape.lab.studies.study import StudyArm, StudyFile
+from mmlape.lab.studies.study_file import find_arm
+
+
+@dataclass(frozen=True)
+class ArmRuns:
+    """The runs of an arm, and how to compare them."""
+
+    name: str  # in tables, and in the legend of curves
+    runs: Sequence[Run]  # from `runs.read_seeds` or `runs.read_arms`
+    # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
+    task: str | None = None
+    metrics: Sequence[str] | None = None  # which to compare; default: the task's
+    # the same metrics before training, as the metric returned them, where they were measured
+    untrained: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def config(self) -> str:
+        """The config of its averaged runs, or its name."""
+        first = next((run for run in self.runs if run.counts), None)
+        return str(first.record.get('config') or self.name) if first else self.name
+
+    @property
+    def study(self) -> tuple[StudyFile, StudyArm] | None:
+        """The study that it is an arm of, and what that says about it; None if it is of none."""
+        return find_arm(self.config)
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """An arm, averaged; every value is in points."""
+
+    arm: ArmRuns
+    task: str | None  # None if unknown
+    metrics: tuple[str, ...]  # those to compare
+    summary: dict  # as `averages.summarise` returns it, in points
+    model: PaperModel  # the paper's name of its model
+    # the entry of its config in the metafiles; None if there is none, or if its model is another
+    # one
+    known: IndexEntry | None
+    title: str = ''  # what its study calls it; empty if that is its name, or it is of none
+
+    @property
+    def name(self) -> str:
+        """The name of the arm."""
+        return self.arm.name
+
+    @property
+    def counted(self) -> list[Run]:
+        """The runs that are averaged."""
+        return [run for run in self.arm.runs if run.counts]
+
+    @property
+    def first(self) -> Run | None:
+        """The first run that is averaged; None if none counts."""
+        return next(iter(self.counted), None)
+
+    @property
+    def identity(self) -> dict:
+        """The identity that its averaged runs share; empty if they have none."""
+        return next((run.identity for run in self.counted if run.identity), {})
+
+    @property
+    def fraction(self) -> Fraction:
+        """The share of the training images that its runs were trained on."""
+        return Fraction(self._data_fraction.get('share', 1))
+
+    @property
+    def fraction_seed(self) -> int | str | None:
+        """What decided which images those are; None if they are all."""
+        return self._data_fraction.get('seed')
+
+    @property
+    def _data_fraction(self) -> dict:
+        return (self.identity.get('settings') or {}).get('data_fraction') or {}
+
+    def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
+        """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
+        if name is None:
+            rows = self.summary[which]['metrics']
+        else:
+            rows = self.summary[which]['per_class'].get(metric, {})
+        entry = rows.get(metric if name is None else name)
+        return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
+
+    @property
+    def parameters(self) -> int | None:
+        """The number of parameters: as a run counted them, else from the metafile."""
+        counted = next(
+            (run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None
+        )
+        return counted or (self.known.parameters if self.known else None)
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """The GPU hours of all runs, including those that do not count."""
+        known = [
+            run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None
+        ]
+        return sum(known) if known else None
+
+    def mean_cost(self, key: str) -> float | None:
+        """Return the mean of a cost over the averaged runs; None if none recorded it."""
+        recorded = [run.cost[key] for run in self.counted if run.cost.get(key) is not None]
+        return sum(recorded) / len(recorded) if recorded else None
+
+    def untrained(self, metric: str) -> float | None:
+        """Return the value of a metric before training; None if it was not measured."""
+        value = self.arm.untrained.get(metric)
+        return points(metric, value) if is_defined(metric, value) else None
+
+
+def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
+    """Average an arm; DataError if its runs are not repeats of each other."""
+    summary = in_points(summarise(arm.runs, allow_software))
+    measured = [*summary['last']['metrics'], *summary['best']['metrics']]
+    task = arm.task or task_of(measured)
+    metrics = (TASK_METRICS.get(task) or measured[:1]) if arm.metrics is None else arm.metrics
+    metrics = [name for name in metrics if name in measured] if measured else metrics
+    first = next((run for run in arm.runs if run.counts), None)
+    config = arm.config
+    known = index_entry(config, first.cost.get('parameters') if first else None)
+    model = recorded_model(Path(config).stem, first.identity if first else None)
+    planned = arm.study[1].title if arm.study else arm.name
+    result = ArmResult(
+        arm, task, tuple(metrics), summary, model, known, '' if planned == arm.name else planned
+    )
+    return replace(result, known=known and known.at_fraction(result.fraction))

@@ -1,0 +1,266 @@
+"""A report as a document: its sections, written as one HTML page that needs nothing else, and as Markdown."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from mmlape.files import write_text
+from mmlape.lab.evaluation.names import label
+from mmlape.lab.experiments.averages import EVALUATIONS
+from mmlape.lab.experiments.report import tables
+from mmlape.lab.experiments.report.arms import ArmResult
+from mmlape.lab.experiments.report.content import Report
+from mmlape.lab.experiments.report.figures import (
+    draw_curves,
+    has_intervals,
+    plot_classes,
+    plot_differences,
+)
+from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractions
+from mmlape.lab.experiments.report.paper import Quotation
+from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.lab.runs.identity import named_differences
+from mmlape.page import Part, write_page
+from mmlape.tables import markdown_table, markdown_text
+
+RESULTS = (
+    'Last is the evaluation after the last iteration; best is the best evaluation of each run, '
+    'picked on the images that it is measured on, so its mean is optimistic. The two are never '
+    'mixed. The deviation is the '
+    "sample standard deviation over seeds, n in brackets; the interval is Student's t, "
+    f'{CONFIDENCE:.0%}, of the '
+    f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in '
+    'percent.'
+)
+FRACTIONS = (
+    'Of the last evaluation. A fraction is of the training images; the validation images are all '
+    'the same. A smaller fraction is a part of a larger one, and the same for all seeds and arms '
+    'unless data_fraction_seed '
+    "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
+)
+CURVES = 'Mean over the averaged runs; the band is one sample standard deviation to either side.'
+CLASSES = (
+    "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are "
+    "three seeds. Holm's correction is over the classes of one table."
+)
+SEEDS = (
+    'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level '
+    '(two-sided t-test). The unpaired test takes the deviation pooled over the two arms, as if it '
+    'were equal; the paired one that of the differences over common seeds. In brackets its '
+    'chi-square interval, and the seeds for either end: few seeds know their own spread badly.'
+)
+COST = (
+    'Memory and times are means over the averaged runs, as they recorded them. GPU hours are the '
+    'sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as '
+    'published; the command mmlape model-cost counts those of any config.'
+)
+_CROP = (
+    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 "
+    "for T2T-ViT, as in its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's "
+    'figure with both.'
+)
+
+
+def tests(report: Report, which: str) -> str:
+    """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
+    family = report.comparisons_at(which)
+    tested, pairs = (
+        sum(getattr(pair, test).p is not None for pair in family) for test in ('welch', 'paired')
+    )
+    return (
+        "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test "
+        "those in common; choose one of them before you read the results. Holm's correction is "
+        'over the comparisons of this table that '
+        f'have a p: {tested} of {len(family)} by Welch, {pairs} by pairs, each test a family of '
+        f'its own. Fewer than {LEAST} seeds in an arm, or values without any spread, give neither '
+        'interval nor p.'
+    )
+
+
+def paper(report: Report) -> list[str]:
+    """Return the sources of the papers' figures, and which arms were not trained as published."""
+    results = [result for result in report.results if result.known and result.known.quotations]
+    quotations = [quotation for result in results for quotation in result.known.quotations]
+    if not quotations:
+        return []
+    lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
+    lines += [
+        f'{note}.'
+        for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)
+    ]
+    if any(quotation.dataset == 'ImageNet-1K' for quotation in quotations):
+        lines.append(_CROP)
+    return lines + [line for result in results for line in _not_as_published(result)]
+
+
+def sources(quotations: Iterable[Quotation]) -> list[str]:
+    """Return each source once, such as 'LaPE (ICCV 2023) on COCO, mean of five seeds'."""
+    return list(
+        dict.fromkeys(
+            f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations
+        )
+    )
+
+
+def _runs(runs: str) -> str:
+    return runs if runs.startswith('mean') else f'number of runs {runs}'
+
+
+def _not_as_published(result: ArmResult) -> Iterator[str]:
+    """Yield the length and the batch of an arm where they are not its recipe's."""
+    record = result.first.record if result.first else {}
+    unit, length = result.known.length or (None, None)
+    trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
+    apart = [
+        f'{mine} {what} instead of {theirs}'
+        for mine, theirs, what in (
+            (trained, length, (unit or '').lower()),
+            (record.get('total_batch'), result.known.batch, 'images a batch'),
+        )
+        if mine is not None and theirs is not None and mine != theirs
+    ]
+    if apart:
+        yield f'{result.name} was not trained as published: {", ".join(apart)}.'
+
+
+def stacks(report: Report) -> list[str]:
+    """Return the versions that the arms ran with, a line for each set of versions."""
+    arms: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.identity.get('stack'):
+            versions = ', '.join(
+                f'{name} {version}' for name, version in result.identity['stack'].items()
+            )
+            arms.setdefault(versions, []).append(result.name)
+    return [
+        f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions
+        for versions, names in arms.items()
+    ]
+
+
+def setting_lines(report: Report) -> list[str]:
+    """Return the settings in which each arm differs from its baseline, a line for each pair."""
+    lines = []
+    for arm, other in report.pairs:
+        settings = [result.identity.get('settings') for result in (other, arm)]
+        if all(settings):
+            named = [line.replace(' -> ', ' → ') for line in named_differences(*settings)]
+            lines.append(f'{other.name} → {arm.name}: {"; ".join(named) or "the same settings"}')
+    return lines
+
+
+OPEN = ('Results', 'Differences', 'Curves', 'Images')
+"""Sections that the page shows, without their details unless these are open."""
+
+
+def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
+    """Draw the figures into a folder.
+
+    Return the parts of each section by its title, which the first one lacks.
+    """
+    parts = {
+        '': [
+            Part('text', report.introduction),
+            Part('warnings', report.excluded, 'Not counted'),
+            Part('warnings', report.warnings, 'Warnings'),
+        ],
+        'Results': list(_results(report, folder)),
+        'Differences': list(_differences(report, folder)),
+        'Curves': list(_curves(report, folder)),
+        'Classes': list(_classes(report, folder)),
+        'Images': [
+            _details(caption, *(Part('figure', str(file), file.stem) for file in files), open=True)
+            for caption, files in report.images.items()
+        ],
+        'Cost': [Part('table', tables.cost_table(report)), Part('text', COST)],
+        'Provenance': [
+            Part('table', tables.provenance_table(report)),
+            Part('list', [*stacks(report), *setting_lines(report)]),
+        ],
+        'All metrics': [
+            _details(result.name, Part('table', tables.metrics_table(result)))
+            for result in report.results
+        ],
+    }
+    kept = {title: _not_empty(content) for title, content in parts.items()}
+    return {title: content for title, content in kept.items() if content or not title}
+
+
+def _not_empty(parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if len(part.content)]
+
+
+def _details(caption: str, *parts: Part, open: bool = False) -> Part:
+    return Part('details', _not_empty(parts), caption, open)
+
+
+def _results(report: Report, folder: Path) -> Iterator[Part]:
+    yield Part('table', tables.results_table(report), 'Results')
+    yield Part('text', report.baseline_line)
+    notes = [*report.notes, *paper(report)]
+    yield _details('How to read these values', Part('text', RESULTS), Part('list', notes))
+    for caption, file in plot_fractions(report, folder).items():
+        yield Part('figure', str(file), caption)
+    if len(fractions := fraction_table(report)):
+        yield _details(
+            'Fractions of the training images', Part('table', fractions), Part('text', FRACTIONS)
+        )
+
+
+def _differences(report: Report, folder: Path) -> Iterator[Part]:
+    if figure := plot_differences(report, folder / 'differences.svg'):
+        known = ' with their intervals' if has_intervals(report.comparisons_at('last')) else ''
+        yield Part('figure', str(figure), f'Differences{known}, last evaluation')
+    for which in EVALUATIONS:
+        if len(table := tables.comparison_table(report, which)):
+            about = Part('text', tests(report, which))
+            yield _details(f'{which.capitalize()} evaluation', Part('table', table), about)
+    if len(seeds := tables.seeds_table(report)):
+        yield _details('Seeds needed', Part('table', seeds), Part('text', SEEDS))
+
+
+def _curves(report: Report, folder: Path) -> Iterator[Part]:
+    for number, (caption, file) in enumerate(draw_curves(report, folder).items()):
+        figure = Part('figure', str(file), caption)
+        yield from (_details(caption, figure),) if number else (Part('text', CURVES), figure)
+
+
+def _classes(report: Report, folder: Path) -> Iterator[Part]:
+    for number, (title, metric, group) in enumerate(tables.grouped_classes(report)):
+        caption = f'{title}, {label(metric)}'
+        file = plot_classes(group, title, folder / f'classes-{number}.svg')
+        about = (Part('table', tables.class_table(group)), Part('text', CLASSES))
+        yield _details(
+            f'{caption}: {len(group)} classes', Part('figure', str(file), caption), *about
+        )
+
+
+def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
+    """Write a report as a page."""
+    return write_page(report.title, parts, OPEN, path)
+
+
+def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
+    """Write a report as Markdown; links to figures are relative, so its folder can be moved."""
+    blocks = [f'# {markdown_text(report.title)}']
+    for title, content in parts.items():
+        blocks += [f'## {title}'] if title else []
+        blocks += [_markdown(part, path.parent) for part in content]
+    write_text(path, '\n\n'.join(blocks) + '\n')
+    return path
+
+
+def _markdown(part: Part, folder: Path) -> str:
+    if part.element == 'details':
+        inner = (_markdown(one, folder) for one in part.content)
+        return '\n\n'.join([f'### {markdown_text(part.caption)}', *inner])
+    if part.element == 'text':
+        return markdown_text(part.content)
+    if part.element == 'table':
+        return markdown_table(part.content)
+    if part.element == 'figure':
+        link = quote(os.path.relpath(part.content, folder).replace(os.sep, '/'))
+        return f'**{markdown_text(part.caption)}**\n\n![{markdown_text(part.caption)}]({link})'
+    lines = '\n'.join(f'- {markdown_text(line)}' for line in part.content)
+    return f'**{markdown_text(part.caption)}**\n\n{lines}' if part.caption else lines

@@ -1,0 +1,270 @@
+"""The tables of a report, the same for Markdown, HTML and the terminal.
+
+Averages, tests, seeds, cost, provenance.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import pandas as pd
+from rich.table import Table as ConsoleTable
+
+from mmlape import tables
+from mmlape.console import clock
+from mmlape.lab.evaluation.names import label
+from mmlape.lab.experiments.averages import (
+    DASH,
+    EVALUATIONS,
+    interval,
+    mean_std_n,
+    number,
+    probability,
+)
+from mmlape.lab.experiments.report.arms import ArmResult
+from mmlape.lab.experiments.report.content import Comparison, Report
+from mmlape.lab.experiments.statistics import (
+    INTERVAL,
+    MOST,
+    NO_SPREAD,
+    Spread,
+    of_differences,
+    pooled,
+    seeds_needed,
+)
+from mmlape.lab.runs.run import Run
+from mmlape.tables import text_table
+
+DIFFERENCES = (0.5, 1.0, 2.0)
+"""Points that the table of seeds asks about."""
+_AVERAGES = tuple(
+    f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL)
+)
+_TESTS = (
+    'difference',
+    f"Welch's {INTERVAL}",
+    'p',
+    "Holm's p",
+    'paired difference (seeds)',
+    f'paired {INTERVAL}',
+    'paired p',
+    "paired Holm's p",
+)
+
+
+def paper_figure(result: ArmResult, metric: str) -> str:
+    """Return the paper's result for an arm's config, as the paper prints it."""
+    return result.known.results.get(metric, DASH) if result.known else DASH
+
+
+def results_table(report: Report) -> pd.DataFrame:
+    """Build the table of all arms, baselines marked, with untrained values and the paper's results where known."""
+    rows = []
+    for result in report.results:
+        seeds = _seeds(result.summary['seeds']) or 'none counts'
+        model = f'{result.model.name}, {result.model.method}' if result.model.named else DASH
+        name = result.name + ', baseline' * (result.name in report.baselines)
+        for metric in result.metrics or (DASH,):
+            head = (
+                name,
+                result.title or DASH,
+                model,
+                label(metric),
+                seeds,
+                number(result.untrained(metric)),
+            )
+            rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
+    columns = (
+        'arm',
+        'title',
+        'model',
+        'metric',
+        'seeds',
+        'untrained',
+        *_AVERAGES,
+        "paper's figure",
+    )
+    table = text_table(columns, rows, 5)
+    empty = [name for name in ('untrained', "paper's figure") if (table[name] == DASH).all()]
+    table = table.drop(columns=empty)
+    empty = [
+        name for name in ('title', 'model') if set(table.index.get_level_values(name)) <= {DASH}
+    ]
+    return table.droplevel(empty)
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Return '121 to 125', or, of seeds with gaps, '1, 3'."""
+    if len(seeds) > 2 and sorted(seeds) == list(range(min(seeds), max(seeds) + 1)):
+        return f'{min(seeds)} to {max(seeds)}'
+    return ', '.join(map(str, seeds))
+
+
+def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
+    """Return the cells of a metric: mean, deviation, n and interval of last, and of best."""
+    entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
+    return tuple(cell for entry in entries for cell in (mean_std_n(entry), interval(entry)))
+
+
+def metrics_table(result: ArmResult) -> pd.DataFrame:
+    """Build the table of every metric of an arm."""
+    known = dict.fromkeys(
+        name for which in EVALUATIONS for name in result.summary[which]['metrics']
+    )
+    return text_table(
+        ('metric', *_AVERAGES), [(label(name), *_averages(result, name)) for name in known]
+    )
+
+
+def comparison_table(report: Report, which: str) -> pd.DataFrame:
+    """Build the table of the comparisons at 'last' or at 'best'."""
+    rows = []
+    for compared in report.comparisons_at(which):
+        title = report.title_of(compared.arm, compared.baseline)
+        rows.append((title, label(compared.metric), *_tested(compared)))
+    return text_table(('arm − baseline', 'metric', *_TESTS), rows, 2)
+
+
+def class_table(classes: Sequence[Comparison]) -> pd.DataFrame:
+    """Build the table of the classes of a pair of arms and a metric."""
+    return text_table(
+        ('class', *_TESTS), [(str(compared.name), *_tested(compared)) for compared in classes]
+    )
+
+
+def _tested(compared: Comparison) -> tuple[str, ...]:
+    """Return the cells of a comparison: Welch's test, then the paired one."""
+    cells = []
+    for seeds, difference in (
+        ('', compared.welch),
+        (f' ({compared.paired.n[0]})', compared.paired),
+    ):
+        cells += [number(difference.mean, '+.2f') + seeds, interval(difference, '+.2f')]
+        cells += [probability(difference.p), probability(difference.holm)]
+    return tuple(cells)
+
+
+def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
+    """Return title, metric and classes of each comparison of classes."""
+    groups = groupby(
+        report.classes, lambda compared: (compared.arm, compared.baseline, compared.metric)
+    )
+    return [
+        (report.title_of(arm, baseline), metric, list(group))
+        for (arm, baseline, metric), group in groups
+    ]
+
+
+def seeds_table(report: Report) -> pd.DataFrame:
+    """Build the table of the seeds that differences need in either test, from the spread of the compared arms."""
+    rows = []
+    for compared in report.comparisons_at('last'):
+        arms = [
+            report.result(name).values('last', compared.metric)
+            for name in (compared.arm, compared.baseline)
+        ]
+        head = (report.title_of(compared.arm, compared.baseline), label(compared.metric))
+        spreads = (
+            ('unpaired', compared.welch, pooled([list(values.values()) for values in arms])),
+            ('paired', compared.paired, of_differences(*arms)),
+        )
+        for test, difference, spread in spreads:
+            if spread is not None and difference.note != NO_SPREAD and spread.std:
+                rows.append((*head, test, *_needed(spread, test == 'paired')))
+    heads = [f'to find {difference:g} points' for difference in DIFFERENCES]
+    return text_table(('arm − baseline', 'metric', 'test', f'std ({INTERVAL})', *heads), rows, 3)
+
+
+def _needed(spread: Spread, paired: bool) -> Iterator[str]:
+    """Yield the deviation, and '12 (5 to 90)' a difference: for the estimate, and for the ends of its interval."""
+    low, high = spread.interval()
+    yield f'{number(spread.std)} ({number(low)} to {number(high)})'
+    for difference in DIFFERENCES:
+        seeds = [
+            seeds_needed(difference, std, paired=paired) or f'> {MOST}'
+            for std in (spread.std, low, high)
+        ]
+        yield '{} ({} to {})'.format(*seeds)
+
+
+def cost_table(report: Report) -> pd.DataFrame:
+    """Build the table of every arm's cost."""
+    rows = []
+    for result in report.results:
+        count, known, seconds = result.parameters, result.known, result.mean_cost('train_seconds')
+        flops = DASH
+        if known and known.flops:
+            flops = f'{known.flops / 1e9:.2f} ({" x ".join(map(str, known.size))})'
+        rows.append((
+            result.name,
+            number(count and count / 1e6, '.3f'),
+            flops,
+            number(result.mean_cost('peak_memory_mib'), ',.0f'),
+            number(result.mean_cost('seconds_per_iter'), '.3f'),
+            DASH if seconds is None else clock(seconds),
+            number(result.gpu_hours),
+        ))  # fmt: skip
+    runs = [run for result in report.results for run in result.counted]
+    measured = ' or '.join(
+        dict.fromkeys(run.cost['memory_kind'] for run in runs if run.cost.get('memory_kind'))
+    )
+    memory = f'peak memory (MiB{", " + measured if measured else ""})'
+    columns = (
+        'arm',
+        'parameters (M)',
+        'GFLOPs (one image)',
+        memory,
+        's / iteration',
+        'a run (h:mm:ss)',
+    )
+    return text_table((*columns, 'GPU hours, all runs'), rows)
+
+
+def provenance_table(report: Report) -> pd.DataFrame:
+    """Build the table of what each arm was trained from, with and on."""
+    rows = []
+    for result in report.results:
+        identity, record = result.identity, result.first.record if result.first else {}
+        code, checkpoint = identity.get('code') or {}, identity.get('checkpoint') or {}
+        config = str(record.get('config') or '').rpartition('/')[2].removesuffix('.py')
+        commit = f'(commit {code["commit"][:9]})' if code.get('commit') else ''
+        rows.append((
+            result.name,
+            f'{config} {_short(identity.get("settings_sha256"))}'.strip(),
+            _seeds(result.summary['seeds']) or DASH,
+            _batch(record),
+            identity.get('batch_policy') or DASH,
+            (identity.get('amp') or 'fp32') if identity else DASH,
+            f'{checkpoint["name"]} {_short(checkpoint.get("sha256"))}'.strip() if checkpoint else DASH,
+            ' '.join(filter(None, (code.get('version'), _short(code.get('source')), commit))) or DASH,
+            _recorded(result.counted, 'host'),
+            _recorded(result.counted, 'device'),
+        ))  # fmt: skip
+    columns = (
+        'arm', 'config', 'seeds', 'total batch', 'batch policy', 'precision', 'starts from',
+        'mmlape', 'host', 'device',
+    )  # fmt: skip
+    return text_table(columns, rows, len(columns))
+
+
+def _batch(record: dict) -> str:
+    if record.get('total_batch') is None:
+        return DASH
+    keys = ('world_size', 'images_per_process', 'accumulation')
+    factors = ' x '.join(str(record[key]) for key in keys if record.get(key) is not None)
+    return f'{factors} = {record["total_batch"]}' if factors else str(record['total_batch'])
+
+
+def _short(digest: str | None) -> str:
+    return (digest or '')[:10]
+
+
+def _recorded(runs: Sequence[Run], key: str) -> str:
+    values = dict.fromkeys(str(run.record[key]) for run in runs if run.record.get(key))
+    return ', '.join(values) or DASH
+
+
+def console_table(report: Report) -> ConsoleTable:
+    """Build the table of results for the terminal, without its long columns."""
+    table = results_table(report).drop(columns=f'best: {INTERVAL}')
+    table = table.droplevel([name for name in ('title', 'model') if name in table.index.names])
+    return tables.console_table(table, report.title, sections=True)

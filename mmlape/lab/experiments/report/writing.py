@@ -1,0 +1,219 @@
+"""A report written in all its formats."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mmlape.errors import ConfigError, DataError
+from mmlape.files import write_json
+from mmlape.lab.experiments.averages import EVALUATIONS
+from mmlape.lab.experiments.report.arms import ArmResult, ArmRuns
+from mmlape.lab.experiments.report.content import Report, build
+from mmlape.lab.experiments.report.document import sections, write_html, write_markdown
+from mmlape.lab.experiments.report.latex import write_latex
+from mmlape.lab.experiments.statistics import CONFIDENCE
+from mmlape.lab.runs.run import read_arms
+from mmlape.tables import write_csv
+
+
+def write_report(report: Report, folder: str | Path) -> list[Path]:
+    """Write a report in all its formats into a folder; return the files, the page first.
+
+    Raises:
+        DataError: The folder cannot be written to.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = sections(report, folder)
+        return [
+            write_html(report, parts, folder / 'index.html'),
+            write_markdown(report, parts, folder / 'report.md'),
+            *write_latex(report, folder),
+            *write_data(report, folder),
+        ]
+    except OSError as error:
+        raise DataError(f'cannot write the report into {folder}: {error}') from error
+
+
+_MOMENTS = ('mean', 'std', 'n', 'low', 'high', 'note')
+_TESTED = ('mean', 'low', 'high', 'p', 'holm', 'note')
+_COMPARED = ('arm', 'baseline', 'which', 'metric', 'class', 'test', 'n_arm', 'n_baseline', *_TESTED)
+
+
+def write_data(report: Report, folder: Path) -> list[Path]:
+    """Write ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``.
+
+    All values are in points.
+    """
+    values, estimates = [], []
+    for result in report.results:
+        for which, metric, name, entry in _entries(result):
+            steps = result.summary[which]['steps']
+            for seed, value in entry['values'].items():
+                values.append((result.name, seed, which, steps[seed], metric, name, value))
+            estimates.append((result.name, which, metric, name, *(entry[key] for key in _MOMENTS)))
+    files = [folder / 'report.json']
+    write_json(files[0], as_json(report))
+    for name, rows, columns in (
+        ('values', values, ('arm', 'seed', 'which', 'step', 'metric', 'class', 'value')),
+        ('estimates', estimates, ('arm', 'which', 'metric', 'class', *_MOMENTS)),
+        ('comparisons', _comparisons(report), _COMPARED),
+    ):
+        files.append(folder / f'{name}.csv')
+        write_csv(files[-1], columns, rows)
+    return files
+
+
+def as_json(report: Report) -> dict:
+    """Return the report as nested dicts; values are in points."""
+    return {
+        'title': report.title,
+        'unit': 'points (AP times 100, percent)',
+        'confidence': CONFIDENCE,
+        'arms': {result.name: _arm(result) for result in report.results},
+        'comparisons': [dict(zip(_COMPARED, row)) for row in _comparisons(report)],
+        'not_counted': report.excluded,
+        'warnings': report.warnings,
+    }
+
+
+def _arm(result: ArmResult) -> dict:
+    return {
+        'title': result.title,
+        'task': result.task,
+        'metrics': list(result.metrics),
+        'data_fraction': float(result.fraction),
+        'model': vars(result.model),
+        'paper': result.known.results if result.known else {},
+        'untrained': {metric: result.untrained(metric) for metric in result.arm.untrained},
+        **result.summary,
+        'cost': {
+            'parameters': result.parameters,
+            'flops': result.known.flops if result.known else None,
+            'flops_of_size': list(result.known.size) if result.known else None,
+            'gpu_hours': result.gpu_hours,
+            'runs': {str(run.seed): run.cost for run in result.arm.runs},
+        },
+        'identity': {key: value for key, value in result.identity.items() if key != 'settings'},
+    }
+
+
+def _entries(result: ArmResult) -> Iterator[tuple[str, str, str | None, dict]]:
+    """Yield 'last' or 'best', metric, class (None for the metric itself) and the average."""
+    for which in EVALUATIONS:
+        summary = result.summary[which]
+        for metric, entry in summary['metrics'].items():
+            yield which, metric, None, entry
+        for metric, rows in summary['per_class'].items():
+            for name, entry in rows.items():
+                yield which, metric, name, entry
+
+
+def _comparisons(report: Report) -> Iterator[tuple]:
+    for pair in (*report.comparisons, *report.classes):
+        for test in ('welch', 'paired'):
+            difference = getattr(pair, test)
+            where = (pair.arm, pair.baseline, pair.which, pair.metric, pair.name)
+            yield *where, test, *difference.n, *(getattr(difference, key) for key in _TESTED)
+
+
+IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.svg', '.webp', '.gif')
+
+
+def report_work_dir(
+    work_dir: str | Path,
+    out: str | Path | None = None,
+    title: str | None = None,
+    names: Sequence[str] | None = None,
+    baseline: str | None = None,
+    metrics: Sequence[str] | None = None,
+    images: str | Path | None = None,
+    allow_software: bool = False,
+) -> tuple[Report, list[Path]]:
+    """Average and compare the arms below a work dir, and write the report.
+
+    Return it, and its files. ``names`` are those of the arms, in this order (default: all),
+    ``metrics`` those to compare (default: the tasks'), ``images`` is a folder of images to show,
+    captioned by its sub-folders; see `build` for the others.
+
+    Raises:
+        DataError: No run has finished, runs of an arm are not repeats of each other, or files
+            cannot be written.
+        ConfigError: An arm or a metric does not exist.
+    """
+    arms = [ArmRuns(name, runs) for name, runs in read_arms(work_dir, names).items()]
+    if not any(run.counts for arm in arms for run in arm.runs):
+        states = '; '.join(
+            f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs
+        )
+        raise DataError(
+            f'no run in {work_dir} has finished, so there is nothing to report: {states}'
+        )
+    folder = Path(work_dir)
+    out = Path(out) if out else folder / 'report'
+    report = build(
+        _with_metrics(arms, metrics) if metrics else arms,
+        title or _study_title(arms) or folder.resolve().name,
+        baseline,
+        allow_software,
+        images=_copy_images(Path(images), out / 'images') if images else {},
+    )
+    return report, write_report(report, out)
+
+
+def _study_title(arms: Sequence[ArmRuns]) -> str | None:
+    """Return the title of the study that all arms are of; None if there is no such study."""
+    titles = {arm.study[0].title if arm.study else None for arm in arms}
+    return titles.pop() if len(titles) == 1 else None
+
+
+def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
+    """Choose the metrics to compare, as far as each arm has them."""
+    known = {
+        arm.name: {name for run in arm.runs if run.counts for name in run.last['metrics']}
+        for arm in arms
+    }
+    every = sorted(set().union(*known.values()))
+    unknown = [name for name in metrics if name not in every]
+    if unknown:
+        raise ConfigError(
+            f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}'
+        )
+    return [
+        replace(arm, metrics=tuple(name for name in metrics if name in known[arm.name]))
+        for arm in arms
+    ]
+
+
+def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
+    """Copy the images of a folder beside the report, so that this can be moved.
+
+    Return them by caption. Those of an earlier report are left out, unless the folder is in it.
+
+    Raises:
+        DataError: There are none, or one is a link to a file elsewhere, which a report must not
+            carry away.
+    """
+    copies, report = {}, out.parent.resolve()
+    within = folder.resolve().is_relative_to(report)
+    for file in sorted(folder.rglob('*')):
+        if file.suffix.lower() not in IMAGE_SUFFIXES or (
+            not within and file.resolve().is_relative_to(report)
+        ):
+            continue
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise DataError(
+                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, '
+                'or remove it'
+            )
+        place = file.relative_to(folder)
+        copy = out / place
+        if copy.resolve() != file.resolve():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        copies.setdefault(' / '.join(place.parts[:-1]) or 'Images', []).append(copy)
+    if not copies:
+        raise DataError(f'--images {folder}: no png, jpg, svg, webp or gif file there')
+    return copies

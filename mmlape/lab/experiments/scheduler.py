@@ -1,0 +1,285 @@
+"""Carries a plan out: starts what is not finished, waits for what others train.
+
+No failure stops the other runs.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from mmlape.console import clock
+from mmlape.lab.experiments.launchers import Job, Launcher
+from mmlape.lab.experiments.study import PlannedRun, require_startable
+from mmlape.lab.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
+from mmlape.lab.runs.record import ENDED, read_record
+from mmlape.lab.runs.run import Run, read_run
+from mmlape.quiet import printable
+
+
+@dataclass
+class Scheduler:
+    """Runs a plan."""
+
+    plan: Sequence[PlannedRun]  # from `Study.plan`; may join those of several studies
+    launcher: Launcher  # starts runs and follows them
+    log: Callable[[str], None] = print  # receives each line of progress
+    report_interval: float = 30.0  # seconds between two lines about the running jobs
+    poll_interval: float = 0.5  # seconds between two checks of the jobs
+    # called with each finished run, including those that were finished before
+    on_finished: Callable[[PlannedRun], None] = lambda planned: None
+    estimate: bool = True  # whether the lines say how much time is left
+    jobs: list[Job] = field(init=False, default_factory=list)
+    finished: list[PlannedRun] = field(init=False, default_factory=list)
+    failed: list[PlannedRun] = field(init=False, default_factory=list)
+    # seconds of each run that was trained here from its start
+    durations: list[float] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.waiting = [planned for planned in self.plan if planned.action in ('start', 'resume')]
+        self.watched = [planned for planned in self.plan if planned.action == 'watch']
+        self.last_report = time.monotonic()
+
+    def run(self, wait: bool = True) -> list[Run]:
+        """Carry the plan out; without ``wait`` only start the runs that there is a slot for.
+
+        Returns:
+            The state of the runs afterwards, in the order of the plan.
+
+        Raises:
+            TrainingError: A run is refused, and nothing was started; or a folder cannot be written
+                to.
+        """
+        require_startable(self.plan)
+        for planned in self.plan:
+            if planned.action == 'skip':
+                self._finish(planned, 'finished before, skipped')
+        for planned in self.watched:
+            self.log(f'{planned.label}: already running ({planned.reason}), waiting for it')
+        try:
+            self._adopt()
+            while True:
+                self._start()
+                if not wait or not (self.jobs or self.waiting or self.watched):
+                    break
+                time.sleep(self.poll_interval)
+                self._collect()
+                self._check_watched()
+                self._report()
+        finally:
+            if wait and self.jobs:
+                message = self.launcher.stop(self.jobs)
+                if message:
+                    self.log(message)
+            for job in self.jobs:
+                job.release()
+        return [read_run(planned.folder, planned.run.seed) for planned in self.plan]
+
+    def _adopt(self) -> None:
+        """Follow the jobs that an earlier call started, where the launcher can."""
+        for planned in [*self.waiting, *self.watched]:
+            job = self.launcher.adopt(planned)
+            if job:
+                (self.waiting if planned in self.waiting else self.watched).remove(planned)
+                self.jobs.append(job)
+                self.log(f'{planned.label}: {job.place}; {planned.log}')
+
+    def _start(self) -> None:
+        while self.waiting:
+            slot = self.launcher.reserve(len(self.jobs))
+            if slot is None:
+                return
+            planned = self.waiting.pop(0)
+            lock = planned.acquire()
+            if lock is None:  # another command was faster
+                slot.release()
+                self.watched.append(planned)
+                self.log(f'{planned.label}: just started by another command, waiting for it')
+                continue
+            if self._changed_meanwhile(planned):
+                slot.release()
+                os.close(lock)
+                continue
+            job = self.launcher.start(planned, lock, slot)
+            self.jobs.append(job)
+            started = 'started' if planned.action == 'start' else 'resumed'
+            reason = f' ({planned.reason})' if planned.reason else ''
+            place = f' {job.place}' if job.place else ''
+            more = f', {len(self.waiting)} waiting' if self.waiting else ''
+            self.log(f'{planned.label}: {started}{reason}{place}{more}; {planned.log}')
+
+    def _changed_meanwhile(self, planned: PlannedRun) -> bool:
+        """Return whether another process started or finished a run after the plan was made."""
+        run = read_run(planned.folder, planned.run.seed)
+        if run.finished:
+            self._finish(planned, 'finished elsewhere')
+        elif run.state == 'running':
+            self.watched.append(planned)
+        return run.state in ('running', 'finished')
+
+    def _finish(self, planned: PlannedRun, message: str) -> None:
+        self.finished.append(planned)
+        self.on_finished(planned)
+        self.log(f'{planned.label}: {message}')
+
+    def _collect(self) -> None:
+        """Handle the jobs that have ended."""
+        self.launcher.refresh(self.jobs)
+        for job in list(self.jobs):
+            status = job.poll()
+            if status is None:
+                continue
+            self.jobs.remove(job)
+            try:
+                self._end(job, status)
+            finally:
+                job.release()
+
+    def _end(self, job: Job, status: int | str) -> None:
+        planned, seconds = job.planned, time.monotonic() - job.started
+        run = read_run(planned.folder, planned.run.seed)
+        if run.state == 'running':  # it could not start: somebody trains there by hand
+            self.watched.append(planned)
+            self.log(f'{planned.label}: its work dir is in use, waiting for that')
+        elif run.finished:
+            if planned.action == 'start':
+                self.durations.append(seconds)
+            stop = f', {run.reason}' if run.reason else ''
+            self._finish(planned, f'finished after {clock(seconds)}{stop}{self._time_left()}')
+        elif job.can_continue(run):
+            self.waiting.append(_resumed(planned, run))
+            self.log(f'{planned.label}: {status}, continues in a new one')
+        else:
+            self._fail(job, run, status)
+
+    def _fail(self, job: Job, run: Run, status: int | str) -> None:
+        """Record the diagnosed failure of a run, and log it with the end of its output."""
+        planned = job.planned
+        self.failed.append(planned)
+        code = status if isinstance(status, int) else None
+        # a job's machine may be another one
+        out_of_memory = code is not None and oom_kills() > job.oom_kills
+        failure = job.failure or diagnose(code, last_part(planned.log), out_of_memory)
+        run = record_diagnosis(run, failure, planned.arm.config, planned.run.record)
+        end = status if code is None else f'exit status {code}'
+        ending = 'interrupted' if run.state == 'interrupted' else 'FAILED'
+        self.log(
+            f'{planned.label}: {ending} with {end}: {run.reason or failure["reason"]}\n'
+            f'  the end of {planned.log}:\n{log_tail(planned.log)}'
+        )
+
+    def _check_watched(self) -> None:
+        """Handle the runs that others have finished, failed or abandoned."""
+        for planned in list(self.watched):
+            if planned.holder():
+                continue
+            self.watched.remove(planned)
+            run = read_run(planned.folder, planned.run.seed)
+            if run.finished:
+                self._finish(planned, 'finished elsewhere')
+            elif run.state in ENDED:
+                self.failed.append(planned)
+                self.log(f'{planned.label}: {run.state} elsewhere: {run.reason}')
+            else:
+                self.waiting.append(_resumed(planned, run))
+                self.log(f'{planned.label}: abandoned elsewhere, continues here')
+
+    def _report(self) -> None:
+        """Log the progress of all runs at intervals."""
+        if time.monotonic() - self.last_report < self.report_interval:
+            return
+        self.last_report = time.monotonic()
+        running = [
+            _progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]
+        ]
+        counts = f'{len(self.finished)} of {len(self.plan)} finished, {len(running)} running'
+        counts += f', {len(self.waiting)} waiting' + (
+            f', {len(self.failed)} failed' if self.failed else ''
+        )
+        self.log(f'{counts}{self._time_left()}: {"; ".join(running)}' if running else counts)
+
+    def _time_left(self) -> str:
+        """Return the time left, once it can be estimated."""
+        left = [(read_record(job.planned.folder) or {}).get('eta') for job in self.jobs]
+        if not self.estimate or not (self.jobs or self.waiting) or None in left:
+            return ''
+        now = time.monotonic()
+        durations = self.durations or [
+            now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)
+        ]
+        if not durations:
+            return ''
+        total = sum(left) + len(self.waiting) * sum(durations) / len(durations)
+        longest = max([total / max(1, len(self.jobs)), *left])
+        return f', about {clock(longest)} left' if longest >= 1 else ''
+
+
+def _resumed(planned: PlannedRun, run: Run) -> PlannedRun:
+    """Return the same run, to be resumed."""
+    return replace(
+        planned, run=run, action='resume' if run.state != 'missing' else 'start', reason=''
+    )
+
+
+def _progress(planned: PlannedRun) -> str:
+    """Return a line such as 'lape, seed 121: 400 of 16000'."""
+    record = read_record(planned.folder) or {}
+    if record.get('state') != 'running' or not record.get('max_iters'):
+        return f'{planned.label}: {"ending" if record.get("state") == "finished" else "preparing"}'
+    return f'{planned.label}: {record.get("iter")} of {record["max_iters"]}'
+
+
+PRIOR = 60.0
+"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not
+jump."""
+
+
+@dataclass
+class Progress:
+    """The share of a plan that is done; logs lines with the time left.
+
+        left = (total - done) (passed + PRIOR) / (done + PRIOR)
+
+    The plan's costs are seconds on the machine that they were measured on; the last factor corrects
+    them, the more the more is done here.
+    """
+
+    total: float  # the sum of the costs
+    print: Callable[[str], None]  # receives each line
+    # returns the cost of what is done of the parts that run now
+    running: Callable[[], float] = lambda: 0.0
+    done: float = 0.0  # the cost of the parts that were finished here
+    started: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self.started
+
+    def finish(self, cost: float) -> None:
+        """Count a part as done."""
+        with self.lock:
+            self.done += cost
+
+    def skip(self, cost: float) -> None:
+        """Take a part that was done before out of the plan."""
+        with self.lock:
+            self.total -= cost
+
+    def left(self) -> float:
+        """Estimate the seconds left."""
+        done = min(self.done + self.running(), self.total)
+        return (self.total - done) * (self.seconds + PRIOR) / (done + PRIOR)
+
+    def log(self, text: str) -> None:
+        """Print a line with the time passed and the time left."""
+        with self.lock:
+            left = self.left()
+            self.print(
+                printable(
+                    f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] '
+                    f'{text}'
+                )
+            )

@@ -1,0 +1,163 @@
+"""The state of the runs below a work dir, read from the disk alone, whoever trains them."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from mmlape.console import clock, console
+from mmlape.files import read_json
+from mmlape.lab.evaluation.names import ranked, show
+from mmlape.lab.runs.locks import lock_holder
+from mmlape.lab.runs.record import running_in
+from mmlape.lab.runs.run import Run, job_file, read_arms, start_lock
+from mmlape.tables import console_table, text_table
+
+SILENT = 900
+"""Seconds without news of a running run, after which the table says so."""
+STYLES = {
+    'finished': 'green',
+    'running': 'cyan',
+    'starting': 'cyan',
+    'queued': 'yellow',
+    'failed': 'red',
+    'interrupted': 'yellow',
+    'broken': 'red',
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run."""
+
+    arm: str
+    seed: int | None
+    # 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be
+    # resumed), 'failed', 'interrupted' or 'finished'
+    state: str
+    iter: int | None = None
+    max_iters: int | None = None
+    # of all processes, without evaluations; of a run that has ended, its last part's
+    images_per_second: float | None = None
+    eta: int | None = None  # seconds left, while it runs
+    # name, value and iteration of the last evaluation's main metric
+    metric: tuple[str, float | None, int] | None = None
+    host: str | None = None  # the machine that trains it, or trained it
+    reason: str | None = None  # why it is not running, or how long it has been silent
+
+
+def rows(work_dir: str | Path) -> list[Row]:
+    """Return the runs of every arm below a work dir, or of the arm whose folder it is.
+
+    DataError if there are none.
+    """
+    return [_row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
+
+
+def _row(arm: str, run: Run) -> Row:
+    record, now = run.record, time.time()
+    silence = max(
+        0.0, now - (record.get('updated') or now)
+    )  # of a machine whose clock is ahead, too
+    reason, eta = run.reason or (record.get('failure') or {}).get('reason'), None
+    state, holder, job = run.state, running_in(run.folder), _slurm_job(run.folder)
+    starting = None if holder else lock_holder(start_lock(run.folder))
+    if state == 'running':
+        reason = f'no news for {clock(silence)}' if silence > SILENT else None
+        if record.get('eta') is not None:
+            eta = max(0, round(record['eta'] - silence))
+    elif (holder or starting) and state != 'finished':
+        state, reason = 'starting', None
+    elif job and run.state != 'finished':
+        state, reason = 'queued', f'job {job["job"]}: {job["state"]}'
+    elif state == 'broken':
+        reason = 'killed; `train --resume` or the next multi-seed resumes it'
+    host = (holder or starting or {}).get('host') or record.get('host')
+    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
+    metric = (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
+    done, end, speed = record.get('iter'), record.get('max_iters'), _images_per_second(run)
+    return Row(arm, run.seed, state, done, end, speed, eta, metric, host, reason)
+
+
+def _images_per_second(run: Run) -> float | None:
+    """Return the throughput of a run; None until it is known."""
+    images = [run.record.get(key) for key in ('world_size', 'images_per_process')]
+    seconds = run.cost.get('seconds_per_iter')
+    return images[0] * images[1] / seconds if seconds and all(images) else None
+
+
+def _slurm_job(folder: Path) -> dict | None:
+    """Return the Slurm job of a run, if it had not ended when its state was recorded last."""
+    job = read_json(job_file(folder))
+    return None if job is None or job.get('ended') else job
+
+
+def table(runs: Sequence[Row]) -> Table:
+    """Build the table of runs, with how many there are of each state."""
+    counts = Counter(run.state for run in runs)
+    rows = [
+        (
+            run.arm,
+            run.seed,
+            run.state,
+            ProgressBar(run.max_iters or 1, run.iter or 0, width=12),
+            '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}',
+            '' if run.images_per_second is None else f'{run.images_per_second:.1f}',
+            '' if run.eta is None else clock(run.eta),
+            f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else '',
+            run.host or '',
+            run.reason or '',
+        )
+        for run in runs
+    ]
+    columns = (
+        'arm',
+        'seed',
+        'state',
+        'progress',
+        'iteration',
+        'images/s',
+        'left',
+        'last metric',
+        'host',
+        'reason',
+    )
+    title = ', '.join(f'{count} {state}' for state, count in counts.items())
+    return console_table(
+        text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES
+    )
+
+
+def as_json(runs: Sequence[Row]) -> str:
+    """Return the runs as JSON: a list of objects with `Row`'s fields.
+
+    ``metric`` has name, value and step.
+    """
+    listed = [
+        dict(
+            asdict(run),
+            metric=run.metric and dict(zip(('name', 'value', 'step'), run.metric, strict=True)),
+        )
+        for run in runs
+    ]
+    return json.dumps(listed, indent=2, ensure_ascii=False)
+
+
+def watch(work_dir: str | Path, seconds: float) -> None:
+    """Refresh the table until Ctrl-C: in place in a terminal, one below the other elsewhere."""
+    if not sys.stdout.isatty():
+        while True:
+            print(time.strftime('%Y-%m-%d %H:%M:%S'))
+            console().print(table(rows(work_dir)))
+            time.sleep(seconds)
+    with Live(table(rows(work_dir)), console=console(), auto_refresh=False, screen=False) as live:
+        while True:
+            time.sleep(seconds)
+            live.update(table(rows(work_dir)), refresh=True)

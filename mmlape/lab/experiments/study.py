@@ -1,0 +1,448 @@
+"""A study: arms (configs) x seeds, each run in a folder of its own.
+
+What is left to do follows from the disk. <work dir>/<arm>/
+    seed_121/          a run; its run.json records what it is, and its progress
+    logs/seed_121.log  its output
+    summary.json       mean, standard deviation and n
+"""
+
+import argparse
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mmengine.config import Config
+
+from mmlape.checkpoint.provenance import DEIT, PRETRAIN, provenance
+from mmlape.errors import ConfigError, DataError, TrainingError, listed
+from mmlape.lab.datasets.fraction import label, parse_fraction
+from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.options import add_train_options
+from mmlape.lab.engine.plan import plan_run
+from mmlape.lab.engine.trackers import require_trackers
+from mmlape.lab.runs.identity import checkpoint_keys, differences, is_missing, software_differences
+from mmlape.lab.runs.locks import lock_holder, take_lock
+from mmlape.lab.runs.record import ENDED, checkpoints, running_in
+from mmlape.lab.runs.run import (
+    Run,
+    log_file,
+    read_run,
+    seed_folder,
+    start_lock,
+    write_order,
+    write_planned,
+)
+from mmlape.lab.studies.study_file import is_study, read_study
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One config of a comparison, with changes.
+
+    A file, ``mmlape::folder/name``, or a study's arm, ``FILE.yml:ARM``. Its name is that of its
+    folder, and of its rows in tables.
+    """
+
+    name: str
+    config: str
+    cfg_options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: str | Path, cfg_options: Sequence[str] = ()) -> 'Arm':
+        """Build an arm named after its config."""
+        name = re.split(r'/|::', str(config))[-1].removesuffix('.py')
+        return cls(name, str(config), tuple(cfg_options))
+
+    @classmethod
+    def parse(cls, values: Sequence[str], cfg_options: Sequence[str] = ()) -> 'Arm':
+        """Build an arm from the values of ``--arm``, NAME CONFIG [KEY=VALUE ...].
+
+        ConfigError for others.
+        """
+        if len(values) < 2 or any('=' not in value for value in values[2:]):
+            raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
+        return cls(values[0], values[1], (*cfg_options, *values[2:]))
+
+
+def read_arms(
+    paths: Sequence[str], cfg_options: Sequence[str] = (), named: Sequence[Sequence[str]] = ()
+) -> tuple[list[Arm], tuple[int, ...], str]:
+    """Return the arms of studies and configs, the studies' seeds, and the default work dir.
+
+    Args:
+        paths: Studies, arms of studies, and configs.
+        cfg_options: Changes of every arm.
+        named: Further arms, as `Arm.parse` takes each.
+
+    Raises:
+        ConfigError: A study is wrong, or two have different seeds.
+    """
+    arms, seeds, names = [], {}, set()
+    for path in paths:
+        if not is_study(path):
+            arms.append(Arm.of(path, cfg_options))
+            names.add('')
+            continue
+        study = read_study(path)
+        arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
+        seeds[study.seeds] = study.file
+        names.add(study.name)
+    for values in named:
+        arms.append(Arm.parse(values, cfg_options))
+        if is_study(arms[-1].config):
+            study = read_study(arms[-1].config)
+            seeds[study.seeds] = study.file
+    if len(seeds) > 1:
+        raise ConfigError(
+            f'--seeds: {" and ".join(seeds.values())} have different ones, so give them'
+        )
+    return (
+        arms,
+        next(iter(seeds), ()),
+        f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs',
+    )
+
+
+def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
+    """Return the arms whose names fit one of the patterns, as shells write them.
+
+    ConfigError if none fits one.
+    """
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(arm.name, pattern) for arm in arms):
+            raise ConfigError(
+                f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}"
+            )
+    return [
+        arm for arm in arms if any(fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns)
+    ]
+
+
+def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:
+    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'.
+
+    On all, it keeps its name. A fraction replaces one that the arm or its config has, that of all
+    images, too.
+    """
+    shares = [parse_fraction(text) for text in fractions]
+    return [
+        replace(
+            arm,
+            name=f'{arm.name}+{label(share)}' if share < 1 else arm.name,
+            cfg_options=(*arm.cfg_options, f'data_fraction={share}'),
+        )
+        for arm in arms
+        for share in shares
+    ]
+
+
+STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
+"""Options of training that a study sets itself."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study, and what is left to do."""
+
+    arm: Arm
+    # the arguments of ``mmlape train``, except ``--resume`` and the launcher
+    train_args: tuple[str, ...]
+    run: Run  # the state of its folder
+    # 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'
+    action: str
+    reason: str = ''  # what the state alone does not tell
+    missing: tuple[str, ...] = ()  # weights that it starts from and that are not there
+
+    @property
+    def folder(self) -> Path:
+        """Its work dir."""
+        return self.run.folder
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return f'{self.arm.name}, seed {self.run.seed}'
+
+    @property
+    def log(self) -> Path:
+        """The file of its output."""
+        return log_file(self.folder)
+
+    def acquire(self) -> int | None:
+        """Lock the run; return the descriptor of the lock, or None if another process holds it."""
+        lock = start_lock(self.folder)
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            return take_lock(lock)
+        except OSError as error:
+            raise TrainingError(
+                f'cannot write into {lock.parent} ({error.strerror}): give another --work-dir'
+            ) from error
+
+    def holder(self) -> dict | None:
+        """Return which process trains or starts it now; None if none does."""
+        return running_in(self.folder) or lock_holder(start_lock(self.folder))
+
+
+@dataclass
+class Study:
+    """Arms x seeds.
+
+    Raises:
+        ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has
+            options that ``mmlape train`` does not take or that the study sets itself, or whose
+            package is not installed.
+    """
+
+    arms: Sequence[Arm]  # with different names
+    seeds: Sequence[int]  # different numbers
+    work_dir: str | Path = 'work_dirs'  # holds a folder for each arm
+    processes: int = 1  # of one run, one per GPU; without GPUs they are CPU processes
+    extra: Sequence[str] = ()  # further options of ``mmlape train``, the same for all runs
+    configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
+    _identities: dict[str, dict] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require_different('--seeds', self.seeds)
+        _require_different(
+            'arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG'
+        )
+        for arm in self.arms:
+            if not re.fullmatch(r'[\w+][\w.+-]*', arm.name):
+                raise ConfigError(
+                    f"arm '{arm.name}': a name consists of letters, digits, '_', '-', '+' and '.'"
+                )
+        if self.processes < 1:
+            raise ConfigError(f'--processes {self.processes}: at least one')
+        self.options = train_options(self.extra)
+        _require_own(self.options)
+        require_trackers(self.options)
+        problems: dict[str, list[str]] = {}
+        for arm in self.arms:
+            try:
+                self._load(arm)
+            except (ConfigError, DataError) as error:
+                error_class = type(error)
+                problems.setdefault(str(error), []).append(arm.name)
+        if problems:
+            lines = [
+                f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}'
+                for line, names in problems.items()
+            ]
+            raise error_class('\n'.join(lines))
+
+    def _load(self, arm: Arm) -> None:
+        """Read a config and plan its run, as training does."""
+        cfg = load_config(arm.config, list(arm.cfg_options))
+        try:
+            options = self.options
+            plan = plan_run(
+                cfg, self.processes, amp=options.amp, batch=options.batch, share=options.shorten
+            )
+        except ConfigError as error:
+            count = processes_of(cfg)
+            hint = f'--processes {count} is for the batch of the recipe; ' if count > 1 else ''
+            hint = hint if self.processes == 1 else ''
+            raise ConfigError(f'{error}\n({hint}options of training go after a --)') from error
+        self.configs[arm.name], self._identities[arm.name] = cfg, plan.identity
+
+    def folder(self, arm: Arm) -> Path:
+        """Return the folder of an arm's runs."""
+        return Path(self.work_dir) / arm.name
+
+    def write_plan(self) -> None:
+        """Record seeds and order of the arms in the work dir, where `status` and `report` read them."""
+        for arm in self.arms:
+            write_planned(self.folder(arm), self.seeds)
+        write_order(self.work_dir, [arm.name for arm in self.arms])
+
+    def plan(self) -> list[PlannedRun]:
+        """Plan all runs, every arm's first seed before any arm's second.
+
+        Read the disk, change nothing.
+        """
+        plan = [self._planned(arm, seed) for seed in self.seeds for arm in self.arms]
+        unfinished = {planned.arm.name for planned in plan if planned.action != 'skip'}
+        return [
+            self._refuse_mixture(planned) if planned.arm.name in unfinished else planned
+            for planned in plan
+        ]
+
+    def _refuse_mixture(self, planned: PlannedRun) -> PlannedRun:
+        """Refuse a finished run if the arm's other runs would have other software.
+
+        They could not be averaged.
+        """
+        if planned.action != 'skip' or self.options.allow_different_software:
+            return planned
+        lines = software_differences(
+            planned.run.identity, self._identity(planned.arm, planned.run.seed)
+        )
+        if not lines:
+            return planned
+        return replace(planned, action='refuse', reason=_other_run(planned.folder, lines, True))
+
+    def _planned(self, arm: Arm, seed: int) -> PlannedRun:
+        """Plan one run."""
+        folder = seed_folder(self.folder(arm), seed)
+        train_args = run_arguments(arm, folder, seed, self.extra)
+        planned = PlannedRun(arm, train_args, Run(folder, seed, 'missing', arm=arm.name), 'refuse')
+        try:
+            planned = replace(planned, run=read_run(folder, seed))
+        except DataError as error:
+            return replace(planned, reason=str(error))
+        refusal = self._refusal(planned)
+        if refusal:
+            return replace(planned, reason=refusal)
+        holder = planned.holder()
+        if holder:
+            return replace(
+                planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}'
+            )
+        state = planned.run.state
+        action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
+        reasons = (
+            [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []
+        )
+        missing = () if action == 'skip' else tuple(path for _, path in self._missing(arm))
+        return replace(planned, action=action, reason='; '.join(reasons), missing=missing)
+
+    def _missing(self, arm: Arm) -> list[tuple[str, str]]:
+        """Return key and path of the weights that an arm starts from and that are not there."""
+        return [
+            (key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)
+        ]
+
+    def check_checkpoints(self, arms: Sequence[Arm]) -> None:
+        """Check that the weights which these arms start from exist.
+
+        ConfigError with arm, key and file if not.
+        """
+        for arm in arms:
+            for key, path in self._missing(arm):
+                raise ConfigError(
+                    f'arm {arm.name}: {key}={path}: there is no such file; give one by '
+                    f'--cfg-options {key}=FILE, or for this arm alone by --arm {arm.name} '
+                    f'{arm.config} {key}=FILE'
+                )
+
+    def warnings(self) -> list[str]:
+        """Return reasons to doubt a comparison of the arms.
+
+        Pretrained weights of different provenance. Unknown provenances are taken for the same; DeiT
+        published none with LaPE, so its files differ from all others.
+        """
+        starts = {}  # the file that a model starts from, a teacher's apart
+        for arm in self.arms:
+            paths = (
+                path
+                for key, path in checkpoint_keys(self.configs[arm.name])
+                if not key.endswith('teacher_checkpoint')
+            )
+            starts[arm.name] = next(paths, None)
+        provenances = {
+            name: provenance(path) if path else 'no weights' for name, path in starts.items()
+        }
+        known = set(filter(None, provenances.values()))
+        if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in provenances.values()):
+            return []
+        lines = (
+            f'{name} from {starts[name] or "no weights"}'
+            + (f' ({source})' if starts[name] and source else '')
+            for name, source in provenances.items()
+        )
+        return [
+            'the arms start from different pretrainings, which are compared, too: '
+            f'{"; ".join(lines)}. {PRETRAIN}'
+        ]
+
+    def _refusal(self, planned: PlannedRun) -> str:
+        """Return why a run's folder cannot hold this study's run; empty if it can."""
+        run, weights = planned.run, checkpoints(planned.folder)
+        if run.state == 'missing':
+            if not weights:
+                return ''
+            return f'{run.folder} holds {weights[0].name}, but no run.json that identifies the run'
+        if run.identity is None:
+            unused = run.state in ENDED and not weights
+            if unused:
+                return ''
+            return f'{run.folder} has no identity in its run.json (an older version started it)'
+        mine = self._identity(planned.arm, run.seed)
+        lines, software = (
+            differences(run.identity, mine, for_resume=True),
+            software_differences(run.identity, mine),
+        )
+        if run.finished and run.identity.get('world_size') != self.processes:
+            lines.append(f'world_size: {run.identity.get("world_size")} -> {self.processes}')
+        if run.finished or self.options.allow_different_software:
+            lines = [line for line in lines if line not in software]
+        return _other_run(run.folder, lines, set(lines) <= set(software)) if lines else ''
+
+    def _identity(self, arm: Arm, seed: int) -> dict:
+        """Return the identity of a run of this study."""
+        return dict(self._identities[arm.name], seed=seed)
+
+
+def run_arguments(arm: Arm, folder: Path, seed: int, extra: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments of ``mmlape train`` for a run, without ``--resume`` and the launcher."""
+    changes = ('--cfg-options', *arm.cfg_options) if arm.cfg_options else ()
+    return arm.config, '--work-dir', str(folder), '--seed', str(seed), *extra, *changes
+
+
+def processes_of(cfg: Config) -> int:
+    """Return how many processes have the total batch of a recipe; 1 if that is unknown or no multiple."""
+    total = (cfg.get('auto_scale_lr') or {}).get('base_batch_size') or 0
+    images = (cfg.get('train_dataloader') or {}).get('batch_size') or 0
+    images *= (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
+    return total // images if images and total % images == 0 else 1
+
+
+def require_startable(plan: Sequence[PlannedRun]) -> None:
+    """Check that no run is refused; TrainingError with the reason of every refused run."""
+    refused = [planned for planned in plan if planned.action == 'refuse']
+    if refused:
+        lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
+        raise TrainingError(
+            f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}'
+        )
+
+
+def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:
+    hint = ', or add -- --allow-different-software' if software else ''
+    return f'{folder} is another run ({listed(lines)}): give another --work-dir or move it{hint}'
+
+
+def _require_different(what: str, values: Sequence, hint: str = '') -> None:
+    twice = sorted(value for value, count in Counter(values).items() if count > 1)
+    if twice:
+        raise ConfigError(f'{what}: {", ".join(map(str, twice))} given twice{hint}')
+    if not values:
+        raise ConfigError(f'{what}: none given')
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise ConfigError(f'options after --: mmlape train: {message}')
+
+
+def train_options(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the options of ``mmlape train``."""
+    parser = _Parser(add_help=False)
+    add_train_options(parser)
+    return parser.parse_args(['config', *words])
+
+
+def _require_own(options: argparse.Namespace) -> None:
+    """Raise ConfigError if options after ``--`` are among those that a study sets itself."""
+    defaults = train_options(())
+    set_twice = [
+        f'--{name.replace("_", "-")}'
+        for name in STUDY_OPTIONS
+        if getattr(options, name) != getattr(defaults, name)
+    ]
+    if set_twice:
+        raise ConfigError(f'{", ".join(set_twice)} after --: the study sets it itself')

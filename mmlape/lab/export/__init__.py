@@ -1,0 +1,1 @@
+"""Export to ONNX, held to PyTorch's numbers: complete models, and backbones."""

@@ -1,0 +1,116 @@
+"""Export of a complete model to ONNX: `mmlape.lab.engine.graphs` says what its graph takes and returns."""
+
+import copy
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from torch import nn
+
+from mmlape.errors import ConfigError, ExportError
+from mmlape.export.backbone import build_backbone, export_backbone
+from mmlape.lab.analysis.inference import init_model
+from mmlape.lab.engine.graphs import Input, exported_class
+from mmlape.lab.export.writing import OPSET, TOLERANCE, export_graph
+from mmlape.models.grid import Grid
+
+
+def export(
+    cfg: Config,
+    checkpoint: str | None,
+    size: Grid,
+    out: str | Path,
+    *,
+    backbone: bool = False,
+    labels: bool = False,
+    opset: int = OPSET,
+    tolerance: float = TOLERANCE,
+) -> float:
+    """Write the graph of a configuration's model with the weights of a checkpoint, and compare it with PyTorch.
+
+    Args:
+        cfg: Of the model.
+        checkpoint: Its weights; None for the initial ones.
+        size: Height and width of the image.
+        out: The file.
+        backbone: Whether only the backbone is exported; see `export_backbone`.
+        labels: See `export_model`.
+        opset: Version of the operators.
+        tolerance: The largest difference.
+
+    Returns:
+        The largest difference that was found.
+    """
+    # names, as a graph is given to others
+    notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
+    if not backbone:
+        model = init_model(cfg, checkpoint, 'cpu')
+        return export_model(
+            model, model.cfg, model.classes, size, out, opset, tolerance, labels, notes
+        )
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
+    notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
+    return export_backbone(build_backbone(cfg, checkpoint), size, out, opset, tolerance, notes)
+
+
+def image_size(cfg: Config) -> Grid:
+    """Return the size of the images that a model sees.
+
+    Its sliding window, else the crop that it is trained on.
+
+    Raises:
+        ConfigError: The configuration has neither.
+    """
+    test_cfg = cfg.model.get('test_cfg') or {}
+    window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else None
+    size = window or cfg.get('crop_size') or cfg.get('img_size')
+    if size is None:
+        raise ConfigError(f'{cfg.filename} has no crop_size or img_size: give --size HEIGHT WIDTH')
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def export_model(
+    model: nn.Module,
+    cfg: Config,
+    classes: Sequence[str],
+    size: Grid,
+    out: str | Path,
+    opset: int = OPSET,
+    tolerance: float = TOLERANCE,
+    labels: bool = False,
+    notes: dict[str, str] | None = None,
+) -> float:
+    """Write the graph of a complete model, as `export_backbone` writes that of a backbone.
+
+    Args:
+        model: With its weights, of ``cfg``.
+        cfg: Its test pipeline says in which order images are loaded.
+        classes: The name of each class, for the metadata.
+        size: Height and width of the image.
+        out: The file.
+        opset: Version of the operators.
+        tolerance: The largest absolute difference; that of boxes is in shares of the longest side.
+        labels: Whether the graph of a segmentor ends in the class of each pixel.
+        notes: More metadata.
+
+    Raises:
+        ExportError: As there, and if no such model can be exported, or ``labels`` is for another
+            task.
+        StackError: If a package is missing.
+    """
+    exported = exported_class(model)
+    if labels and exported.task != 'segmentation':
+        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
+    model = revert_sync_batchnorm(copy.deepcopy(model)).cpu().float().eval()
+    given = Input.of(model, cfg)
+    graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
+    about = dict(
+        task=exported.task,
+        classes=json.dumps(list(classes)),
+        size=f'{size[0]} {size[1]}',
+        **given.notes(),
+    )
+    return export_graph(graph, size, out, opset, tolerance, dict(notes or {}, **about))

@@ -1,0 +1,144 @@
+"""Logged curves: loss and metrics over the iterations, one run's figure, mean and spread over seeds."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from mmlape.figures import save_figure, tidy
+from mmlape.files import parse_json
+from mmlape.lab.evaluation.names import RANKING, is_defined, label, points
+from mmlape.lab.runs.record import read_record
+
+FIGURE = 'curves.png'
+MOST_POINTS = 240
+"""Points of a drawn curve; more are averaged in groups, which also smooths the loss."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The logged curves of a run: ``loss`` and ``metrics[name]`` map iterations to values."""
+
+    loss: dict[int, float]
+    metrics: dict[str, dict[int, float]]
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve over ``n`` runs: iterations, mean and sample standard deviation, each (P,).
+
+    No deviation for one run.
+    """
+
+    steps: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray | None
+    n: int
+
+
+def read_scalars(file: Path) -> Iterator[dict]:
+    """Yield the rows of a ``scalars.json``, the log of MMEngine's visualiser."""
+    for line in file.read_text(encoding='utf-8').splitlines():
+        with contextlib.suppress(ValueError):  # the last line of a run that was killed
+            row = parse_json(line)
+            if isinstance(row, dict):
+                yield row
+
+
+def log_files(work_dir: str | Path) -> list[Path]:
+    """Return every ``*/vis_data/scalars.json`` of a work dir, oldest first.
+
+    Later ones replace what they repeat. The order is that of ``parts`` in ``run.json``; others come
+    before those, by their first iteration. Names, which are times, do not decide: a clock may have
+    been set back.
+    """
+    known = {
+        name: place for place, name in enumerate((read_record(work_dir) or {}).get('parts') or ())
+    }
+
+    def place(file: Path) -> tuple[int, int]:
+        first = next((row['iter'] for row in read_scalars(file) if 'iter' in row), 0)
+        return known.get(file.parts[-3], -1), first
+
+    return sorted(sorted(Path(work_dir).glob('*/vis_data/scalars.json')), key=place)
+
+
+def read_curves(work_dir: str | Path) -> Curves:
+    """Read all :func:`log_files` of a work dir."""
+    loss: dict[int, float] = {}
+    metrics: dict[str, dict[int, float]] = {}
+    iteration, by_epoch = 0, False  # a resumed run may start with an evaluation
+    for file in log_files(work_dir):
+        for row in read_scalars(file):
+            if 'loss' in row:
+                iteration, by_epoch = row['iter'], 'epoch' in row
+                loss[iteration] = row['loss']
+                continue
+            # A validation is logged at its iteration, or, in a run that counts epochs, at its
+            # epoch.
+            step = iteration if iteration and by_epoch else row.get('step', iteration)
+            for name, value in row.items():
+                numeric = name not in ('step', 'time', 'data_time') and isinstance(
+                    value, int | float
+                )
+                if numeric and is_defined(name, value):
+                    metrics.setdefault(name, {})[step] = value
+    return Curves(
+        dict(sorted(loss.items())),
+        {name: dict(sorted(values.items())) for name, values in metrics.items()},
+    )
+
+
+def loss_band(runs: Sequence[Curves]) -> Band | None:
+    """Return the loss over seeds; None if none was logged."""
+    return band([curves.loss for curves in runs])
+
+
+def metric_band(runs: Sequence[Curves], metric: str) -> Band | None:
+    """Return a metric over seeds, in points; None if none was logged."""
+    rows = [curves.metrics.get(metric, {}) for curves in runs]
+    return band([{step: points(metric, value) for step, value in row.items()} for row in rows])
+
+
+def band(rows: Sequence[dict[int, float]]) -> Band | None:
+    """Return mean and spread of curves at their common iterations; None if there are none."""
+    rows = [row for row in rows if row]
+    common = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
+    if not common:
+        return None
+    values = np.array([[row[step] for step in common] for row in rows], dtype=float)  # (runs, P)
+    groups = np.array_split(np.arange(len(common)), min(len(common), MOST_POINTS))
+    steps = np.array([np.mean(np.take(common, group)) for group in groups])
+    values = np.stack([values[:, group].mean(axis=1) for group in groups], axis=1)
+    std = values.std(axis=0, ddof=1) if len(rows) > 1 else None
+    return Band(steps, values.mean(axis=0), std, len(rows))
+
+
+def plot_run(work_dir: str | Path) -> Path | None:
+    """Draw a run's training loss and validation metrics into ``work_dir/curves.png``.
+
+    None if no loss was logged.
+    """
+    curves = read_curves(work_dir)
+    loss = loss_band([curves])
+    if loss is None:
+        return None
+    figure = Figure(figsize=(9.6, 3.6), layout='constrained')
+    left, right = figure.subplots(1, 2)
+    left.plot(loss.steps, loss.mean, lw=1.5)
+    left.set(xlabel='iteration', ylabel='training loss')
+    left.set_ylim(bottom=0)
+    known = [name for name in RANKING if name in curves.metrics]
+    for name in known:
+        band = metric_band([curves], name)
+        right.plot(band.steps, band.mean, 'o-', ms=4, lw=1.5, label=label(name))
+    right.set(xlabel='iteration', ylabel='validation, points')
+    if known:
+        right.legend(frameon=False)
+    tidy(left, right)
+    for axes in (left, right):
+        axes.set_xlim(left=0)
+    return save_figure(figure, Path(work_dir) / FIGURE)

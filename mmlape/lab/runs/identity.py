@@ -1,0 +1,341 @@
+"""The identity of a run: what must be equal before two runs are averaged, or one is resumed from another.
+
+``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it,
+so that a difference can be named key by key: of the part of the configuration that decides results,
+without what may differ by machine. docs/how-to/experiments.md lists what counts. Train batch,
+precision and the bytes of checkpoints are compared apart.
+"""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import mmlape
+from mmlape.files import read_json
+from mmlape.lab.datasets.fraction import data_fraction
+from mmlape.lab.environment.packages import PACKAGES, installed
+from mmlape.lab.runs.paper_model import paper_model
+from mmlape.lab.runs.record import read_record
+from mmlape.registry import HOOKS
+
+COUNTED = (
+    'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
+    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_fresh', 'load_strict', 'sync_bn',
+    'efficient_conv_bn_eval',
+)  # fmt: skip
+"""Keys at the top of a configuration that count."""
+IGNORED = {
+    'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'timeout', 'collect_device', 'collect_dir',
+    'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
+}  # fmt: skip
+"""Keys below them that do not count, wherever they are."""
+PREFIX_SCOPE = ('_scope_', 'mmlape')
+"""The key and value that MMEngine adds to what a base has that was read as ``mmlape::...``."""
+_PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
+
+
+def precision(cfg: dict) -> str | None:
+    """Return 'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
+    wrapper = cfg.get('optim_wrapper') or {}
+    if 'bfloat16' in str(wrapper.get('dtype')):
+        return 'bf16'
+    return _PRECISIONS.get(_class_name(wrapper))
+
+
+def settings(cfg: dict) -> dict:
+    """Return the part of a configuration that decides results, as JSON values."""
+    cfg = dict(cfg.items())
+    named = [
+        value
+        for key, value in leaves(cfg)
+        if key.split('.')[-1] == 'data_root' and isinstance(value, str)
+    ]
+    roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
+    kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
+    fraction = data_fraction(cfg)
+    if fraction:
+        kept['data_fraction'] = dict(share=str(fraction.share), seed=fraction.seed)
+    scale = cfg.get('auto_scale_lr') or {}
+    if scale.get('enable'):
+        kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
+    if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
+        kept['randomness'] = dict(diff_rank_seed=False)
+    hooks = cfg.get('custom_hooks') or []
+    custom_hooks = [
+        hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
+    ]
+    kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
+    kept.get('train_dataloader', {}).pop('batch_size', None)
+    wrapper = kept.get('optim_wrapper', {})
+    if _class_name(wrapper) in _PRECISIONS:
+        for key in ('type', 'dtype', 'loss_scale'):
+            wrapper.pop(key, None)
+    if wrapper.get('accumulative_counts') == 1:
+        del wrapper['accumulative_counts']
+    return kept
+
+
+def _class_name(cfg: dict) -> str:
+    given = cfg.get('type', 'OptimWrapper')
+    return getattr(given, '__name__', str(given)).rpartition('.')[2]
+
+
+def _plain(node: Any, roots: list[str]) -> Any:
+    """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
+    if isinstance(node, dict):
+        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it
+        # has no meaning
+        kept = {
+            key: child
+            for key, child in node.items()
+            if key not in IGNORED and (key, child) != PREFIX_SCOPE
+        }
+        return {str(key): _plain(child, roots) for key, child in kept.items()}
+    if isinstance(node, list | tuple):
+        return [_plain(child, roots) for child in node]
+    if isinstance(node, str):
+        root = next((root for root in roots if node == root or node.startswith(f'{root}/')), None)
+        return node if root is None else ('DATA' + node[len(root) :]).rstrip('/')
+    if node is None or isinstance(node, bool | int | float):
+        return node
+    if callable(node):
+        return f'{node.__module__}.{node.__qualname__}'
+    return str(node)
+
+
+def digest(content: Any) -> str:
+    """Return the SHA-256 of a value's JSON; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def named_differences(mine: dict, other: dict) -> list[str]:
+    """Return the differences of two results of :func:`settings`, such as 'train_cfg.max_iters 3 -> 4'."""
+    old, new = dict(leaves(mine)), dict(leaves(other))
+    keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key, ...) != new.get(key, ...)]
+    return [f'{key} {_shown(old.get(key, ...))} -> {_shown(new.get(key, ...))}' for key in keys]
+
+
+def _shown(value: Any) -> str:
+    text = 'nothing' if value is ... else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f'{text[:57]}...'
+
+
+def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and values of nested dicts, lists and tuples.
+
+    An empty one is a value.
+    """
+    if not isinstance(node, dict | list | tuple) or not node:
+        yield key, node
+        return
+    for name, child in node.items() if isinstance(node, dict) else enumerate(node):
+        yield from leaves(child, f'{key}.{name}' if key else str(name))
+
+
+SETTINGS = 'settings.json'
+_AFTERWARDS = (
+    'analysis',
+    'commands',
+    'figures.py',
+    'environment',
+    'experiments',
+    'export',
+    'cli.py',
+)
+"""Parts of this package that start runs or read their results."""
+_OTHERS = ('numpy', 'pycocotools', 'deformops')
+
+
+def collect(
+    cfg: dict,
+    seed: int | None,
+    world_size: int,
+    total_batch: int,
+    batch_policy: str,
+) -> dict:
+    """Return the identity of a run.
+
+    Args:
+        cfg: The configuration that is trained, before the trainer completes it.
+        seed: None if it is not known yet.
+        world_size: Number of processes.
+        total_batch: Images of one optimiser step.
+        batch_policy: 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'.
+
+    Returns:
+        ``settings_sha256``, ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
+        ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash
+        of the package's modules, ``commit``), ``stack``, ``paper`` (what the papers call the
+        model), and ``settings``, which a record does not keep.
+    """
+    checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
+    identity = dict(
+        settings_sha256=digest(content),
+        seed=seed,
+        world_size=world_size,
+        total_batch=total_batch,
+        amp=precision(cfg),
+        batch_policy=batch_policy,
+        checkpoint=joined_digest(checkpoints.values()),
+        loads=list(checkpoints),
+        code=dict(version=mmlape.__version__, source=source_digest(), commit=commit()),
+        stack=stack_versions(),
+        settings=content,
+    )
+    return dict(identity, paper=vars(paper_model('', identity)))
+
+
+def joined_digest(paths: Iterable[str]) -> dict | None:
+    """Return ``name`` and ``sha256`` of checkpoints, joined by ' + '; None if there are none.
+
+    The hash is None if a file is not here.
+    """
+    from mmlape.checkpoint.converting import sha256
+
+    files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
+    if not files:
+        return None
+    name = ' + '.join(file.name for file in files)
+    if not all(file.is_file() for file in files):
+        return dict(name=name, sha256=None)
+    return dict(name=name, sha256=' + '.join(map(sha256, files)))
+
+
+def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
+    """Yield the dotted key and the path of every checkpoint that a run starts from, ``load_from`` first."""
+    if cfg.get('load_from'):
+        yield 'load_from', cfg['load_from']
+    for key, value in leaves(cfg.get('model'), 'model'):
+        if key.split('.')[-1] in ('checkpoint', 'teacher_checkpoint') and isinstance(value, str):
+            yield key, value
+
+
+def is_missing(checkpoint: str) -> bool:
+    """Return whether a checkpoint is a path, not an address, and no file is there."""
+    return '://' not in checkpoint and not Path(checkpoint).expanduser().is_file()
+
+
+@cache
+def source_digest() -> str:
+    """Return the SHA-256 over names and bytes of those modules of this package that can change a result."""
+    root, total = Path(mmlape.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob('*.py')):
+        name = path.relative_to(root)
+        if name.parts[0] not in _AFTERWARDS and not name.parts[0].startswith('.'):
+            total.update(f'{name}\0'.encode() + path.read_bytes() + b'\0')
+    return total.hexdigest()
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit of the checkout that holds this package.
+
+    None if it is installed, or git is not.
+    """
+    root = Path(mmlape.__file__).resolve().parents[1]
+    command = ['git', '-C', str(root), 'rev-parse', '--show-toplevel', 'HEAD']
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    top_level, head = done.stdout.split('\n')[:2]
+    return head if Path(top_level).resolve() == root else None
+
+
+@cache
+def stack_versions() -> dict[str, str]:
+    """Return the installed versions of what computes.
+
+    Torch, the MM packages, timm, deformops, NumPy.
+    """
+    versions = {module: entry[1] for module in PACKAGES if (entry := installed(module))}
+    for name in _OTHERS:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def read_identity(work_dir: str | Path) -> dict | None:
+    """Return the identity in ``run.json``, or None.
+
+    It has the ``settings`` beside it if they can be read.
+    """
+    identity = (read_record(work_dir) or {}).get('identity')
+    if not isinstance(identity, dict):
+        return None
+    content = read_json(Path(work_dir) / SETTINGS)
+    if digest(content) != identity.get('settings_sha256'):
+        return identity
+    return dict(identity, settings=content)
+
+
+def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
+    """Return what keeps two runs apart, one line each, such as 'stack: torch 2.10 -> 2.11'.
+
+    Args:
+        mine: The identity of the existing run (``->`` points away from it). Where both have
+            ``settings``, differing configurations are named key by key.
+        other: The identity to compare it with.
+        for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the
+            number of processes may change. Otherwise they are averaged: seeds must differ.
+    """
+    lines = []
+    if mine.get('settings_sha256') != other.get('settings_sha256'):
+        named = []
+        if 'settings' in mine and 'settings' in other:
+            named = named_differences(mine['settings'], other['settings'])
+        lines += [f'config: {line}' for line in named] or ['config: other settings']
+    if for_resume and mine.get('seed') != other.get('seed'):
+        lines.append(f'seed: {mine.get("seed")} -> {other.get("seed")}')
+    if not for_resume and mine.get('seed') == other.get('seed'):
+        lines.append(f'seed: both have {mine.get("seed")}')
+    keys = ['total_batch', 'batch_policy', 'amp']
+    if not for_resume:
+        keys.append('world_size')
+    for key in keys:
+        if mine.get(key) != other.get(key):
+            lines.append(f'{key}: {mine.get(key)} -> {other.get(key)}')
+    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))
+    return lines + software_differences(mine, other)
+
+
+def software_differences(mine: dict, other: dict) -> list[str]:
+    """Return the part of :func:`differences` that is about ``code`` and ``stack``."""
+    lines = []
+    my_code, other_code = mine.get('code') or {}, other.get('code') or {}
+    has_other_version = my_code.get('version') != other_code.get('version')
+    if has_other_version or my_code.get('source') != other_code.get('source'):
+        what = 'other modules'
+        if has_other_version:
+            what = f'{my_code.get("version")} -> {other_code.get("version")}'
+        before, after = my_code.get('commit'), other_code.get('commit')
+        where = ''
+        if before and after and before != after:
+            where = f' (commit {before[:9]} -> {after[:9]})'
+        lines.append(f'code: mmlape {what}{where}')
+    my_stack, other_stack = mine.get('stack') or {}, other.get('stack') or {}
+    for name in dict.fromkeys([*my_stack, *other_stack]):
+        before, after = my_stack.get(name, 'none'), other_stack.get(name, 'none')
+        if before != after:
+            lines.append(f'stack: {name} {before} -> {after}')
+    return lines
+
+
+def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
+    """Compare weights by their bytes, or by file name where a file is not here."""
+    first, second = mine or {}, other or {}
+    key = 'sha256' if first.get('sha256') and second.get('sha256') else 'name'
+    if first.get(key) == second.get(key):
+        return []
+    shown = [
+        f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none'
+        for run in (first, second)
+    ]
+    return [f'checkpoint: {shown[0]} -> {shown[1]}']

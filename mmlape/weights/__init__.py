@@ -1,0 +1,1 @@
+"""Files of weights: fetched, read without running code of them, and admitted."""

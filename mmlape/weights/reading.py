@@ -1,0 +1,467 @@
+"""Read checkpoint files without running code from them.
+
+PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors
+and NumPy archives hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which
+can run any code in a file.
+"""
+
+import argparse
+import logging
+import math
+import os
+import pickle
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmlape.errors import CheckpointError, MissingCheckpointError
+from mmlape.files import parse_json
+from mmlape.log import log
+from mmlape.weights.download import local_path
+from mmlape.weights.wrapping import plain_names
+
+MAX_RATIO = 20
+FREE_BYTES = 64 * 2**20
+"""An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to
+``FREE_BYTES``."""
+
+MAX_TENSORS, MAX_NAME = 20_000, 300
+"""The largest models with public weights have some thousand tensors, and names of 100 characters."""
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_OTHERS = {
+    b'<': 'a web page',
+    b'version https://git-lfs': 'a pointer of Git LFS, without the file itself',
+}
+INDEX = '.index.json'
+"""The end of the name of what lists the parts of weights, as transformers and accelerate write it."""
+PACKED = ('.pth', '.pth.tar', '.pt')
+"""Ends of the names of checkpoints that authors put into an archive of its own."""
+WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
+"""Keys under which training code keeps the weights, in the order they are looked for."""
+AVERAGES = ('state_dict_ema', 'model_ema')
+"""Keys under which timm and DeiT keep the average of the weights."""
+
+
+def format_of(path: Path, trusted: bool = False) -> str:
+    """Recognise a file: 'torch', 'npz', 'safetensors', 'packed' (around one checkpoint), 'index' (a list of parts).
+
+    An archive may unpack to any size if it is ``trusted``.
+
+    Raises:
+        CheckpointError: If it is of another kind, or declares more than its size can hold.
+    """
+    with open(path, 'rb') as file:
+        head = file.read(32)
+    if head.startswith(b'PK\x03\x04'):
+        return _format_of_archive(path, trusted)
+    if path.name.endswith(INDEX) and head.lstrip()[:1] == b'{':
+        return 'index'
+    if head[8:9] == b'{':  # before pickles, as the length of a header may begin like one
+        header, size = int.from_bytes(head[:8], 'little'), path.stat().st_size
+        if header > size - 8:
+            raise CheckpointError(
+                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes '
+                f'in a file of {size}'
+            )
+        return 'safetensors'
+    if head[:1] == b'\x80' and head[1:2] <= b'\x05':  # PyTorch's format before version 1.6
+        return 'torch'
+    what = next(
+        (what for start, what in _OTHERS.items() if head.lstrip().startswith(start)),
+        f'{head[:12]!r}...',
+    )
+    raise CheckpointError(
+        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) '
+        'files are read'
+    )
+
+
+def _format_of_archive(path: Path, trusted: bool) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except zipfile.BadZipFile as error:
+        raise CheckpointError(
+            f'checkpoint {path}: cannot be read, truncated or damaged? ({error})'
+        ) from error
+    declared, size = sum(member.file_size for member in members), path.stat().st_size
+    if not trusted and declared > max(FREE_BYTES, MAX_RATIO * size):
+        raise CheckpointError(
+            f'checkpoint {path}: refused, its {size:,} bytes unpack to {declared:,}, more than '
+            f'{MAX_RATIO} times as many; ask its author for an uncompressed file, or, if you trust '
+            'it, pass --trust-checkpoint'
+        )
+    names = [member.filename for member in members]
+    if any(name.rpartition('/')[2] == 'data.pkl' for name in names):
+        return 'torch'
+    if any(name.endswith('.npy') for name in names):
+        return 'npz'
+    if len(_checkpoints_in(names)) == 1:
+        return 'packed'
+    raise CheckpointError(
+        f'checkpoint {path}: an archive without tensors, it holds '
+        f'{", ".join(names[:3]) or "nothing"}'
+    )
+
+
+def _checkpoints_in(names: list[str]) -> list[str]:
+    """Return the names of checkpoints among those of an archive's members."""
+    return [name for name in names if name.endswith(PACKED) and not name.startswith('__MACOSX/')]
+
+
+def _read_packed(path: Path, map_location: str) -> dict:
+    """Read the one checkpoint of an archive, unpacked into a temporary folder."""
+    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix='mmlape-') as folder:
+        (name,) = _checkpoints_in(archive.namelist())
+        inner = Path(folder) / 'checkpoint.pth'
+        try:
+            with archive.open(name) as source, open(inner, 'wb') as target:
+                shutil.copyfileobj(source, target)
+        # a wrong size or checksum, an unknown compression, a password ...
+        except Exception as error:
+            raise CheckpointError(
+                f'checkpoint {path}: {name} cannot be unpacked, truncated or damaged? ({error})'
+            ) from error
+        try:
+            if format_of(inner, _trusted) == 'packed':
+                raise CheckpointError(f'checkpoint {inner}: an archive in an archive; unpack it')
+            return read_checkpoint(inner, map_location)
+        except CheckpointError as error:
+            raise CheckpointError(str(error).replace(str(inner), f'{path} ({name})')) from error
+
+
+def _read_parts(path: Path, map_location: str, mmap: bool) -> dict:
+    """Read the parts of weights that an index beside them lists."""
+    try:
+        parts = parse_json(path.read_bytes())['weight_map'].values()
+        names = sorted({Path(part).name for part in parts})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f'checkpoint {path}: no list of the parts of weights') from error
+    content: dict = {}
+    for name in names:
+        if name.endswith(INDEX):
+            raise CheckpointError(f'checkpoint {path}: lists {name}, which is a list itself')
+        content |= read_checkpoint(path.with_name(name), map_location, mmap)
+    return content
+
+
+def read_npz(path: Path) -> dict[str, Tensor]:
+    """Read the arrays of a NumPy archive; two bytes without a type are bfloat16, as JAX saves it.
+
+    Raises:
+        ValueError: If an array declares more values than the archive has, or its values are no
+            numbers.
+    """
+    tensors = {}
+    with np.load(path, allow_pickle=False) as archive:
+        for member in archive.zip.infolist():
+            name, is_array, _ = member.filename.rpartition('.npy')
+            if not is_array:
+                continue
+            with archive.zip.open(member) as file:
+                shape, _, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(
+                    f'{name} declares {shape} values of {dtype} in {member.file_size} bytes'
+                )
+            array = np.asarray(archive[name])
+            if dtype.itemsize == 2 and dtype.kind == 'V':
+                tensors[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+            else:
+                tensors[name] = torch.from_numpy(array)
+    return tensors
+
+
+class LogHistory:
+    """Take the place of MMEngine's log histories, which its checkpoints hold, where it is not installed."""
+
+
+def _history_class() -> type:
+    try:
+        from mmengine.logging.history_buffer import HistoryBuffer
+    except ImportError:
+        return LogHistory
+    return HistoryBuffer
+
+
+def _history_method(owner: type, name: str):
+    """Stand in for ``getattr`` while unpickling.
+
+    MMEngine's log histories refer to their own statistics by it.
+    """
+    if owner is not _history_class() or name not in ('min', 'max', 'mean', 'current'):
+        raise pickle.UnpicklingError(f'getattr of {name} is not allowed')
+    return getattr(owner, name, None)
+
+
+TRUST_MEANING = (
+    'checkpoints are unpickled without restrictions: any code in them runs with your rights'
+)
+_trusted = False
+
+
+def trust_checkpoints() -> None:
+    """Unpickle without restrictions from now on, in this process.
+
+    Only for files whose authors you trust with it.
+    """
+    global _trusted
+    _trusted = True
+    log(f'--trust-checkpoint: {TRUST_MEANING}', logging.WARNING)
+
+
+def is_trusted() -> bool:
+    """Check whether `trust_checkpoints` was called."""
+    return _trusted
+
+
+def _safe_globals() -> list:
+    """Return the classes that are stored beside tensors.
+
+    Log histories, NumPy values, and DeiT's command line.
+    """
+    core = getattr(np, '_core', None) or np.core
+    dtypes = [
+        type(np.dtype(name))
+        for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')
+    ]
+    arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
+    history = (_history_class(), 'mmengine.logging.history_buffer.HistoryBuffer')
+    return [history, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
+
+
+ADDRESSES = (
+    'http://', 'https://', 'torchvision://', 'modelzoo://', 'open-mmlab://', 'openmmlab://', 'mmcls://', 'pavi://',
+    r'(\S+\:)?s3://', r'(\S+\:)?petrel://',
+)  # fmt: skip
+
+
+def guard_mmengine() -> None:
+    """Have MMEngine read files by the rules of this module too.
+
+    It initialises by itself what is not a backbone of this package (a head with a ``Pretrained``
+    init_cfg). It falls back to unrestricted unpickling for files, and never restricts it for
+    addresses. Nothing is done once ``trust_checkpoints`` was called.
+    """
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    if not _trusted:
+        CheckpointLoader.register_scheme(('', *ADDRESSES), load_from_file, force=True)
+
+
+def load_from_file(filename: str, map_location: str | None = None) -> dict:
+    """MMEngine's loader of files and addresses, made safe.
+
+    It shows the name without ``load_from_``.
+    """
+    return read_checkpoint(filename, map_location or 'cpu')
+
+
+def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bool = False) -> dict:
+    """Read a checkpoint file, whose kind is recognised by its content.
+
+    Args:
+        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``)
+            around one of PyTorch, a list of the parts of weights (``model.safetensors.index.json``)
+            beside them, or an http(s) address, which is downloaded.
+        map_location: The device of the tensors.
+        mmap: Whether the tensors of a PyTorch file stay there until they are used.
+
+    Returns:
+        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a
+        safetensors file's metadata under ``meta``.
+
+    Raises:
+        CheckpointError: If the file is missing, empty, truncated, of another kind, unpacks to far
+            more than its size, or needs code to be run.
+    """
+    path = local_path(path)
+    if path.is_dir():
+        raise CheckpointError(
+            f'checkpoint {path}: a folder; name the file in it{_weights_in(path)}'
+        )
+    if not path.is_file():
+        raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
+    if path.stat().st_size == 0:
+        raise CheckpointError(f'checkpoint {path}: the file is empty; copy or download it again')
+    file_format = format_of(path, _trusted)
+    if file_format == 'packed':
+        return _read_packed(path, map_location)
+    if file_format == 'index':
+        return _read_parts(path, map_location, mmap)
+    try:
+        if file_format == 'safetensors':
+            from safetensors import safe_open
+
+            with safe_open(path, framework='pt', device=map_location) as archive:
+                content = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118 (no mapping)
+                content |= {'meta': archive.metadata()} if archive.metadata() else {}
+        elif file_format == 'npz':
+            content = {name: value.to(map_location) for name, value in read_npz(path).items()}
+        else:
+            misnamed = path.suffix == '.safetensors'  # newer versions of torch would go by the name
+            with torch.serialization.safe_globals(_safe_globals()), path.open('rb') as file:
+                content = torch.load(
+                    file if misnamed else path,
+                    map_location=map_location,
+                    weights_only=not _trusted,
+                    mmap=mmap and not misnamed,
+                )
+    except pickle.UnpicklingError as error:
+        refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))
+        if refused is None:
+            raise CheckpointError(f'checkpoint {path}: not a PyTorch file, or truncated') from error
+        raise CheckpointError(
+            f'checkpoint {path}: refused, because reading it would run code '
+            f'({refused[refused.lastindex]}); ask its author for tensors only, or, if you trust '
+            'the file with this machine, pass --trust-checkpoint'
+        ) from error
+    except Exception as error:
+        reason = ' '.join(str(error).split())[:200]
+        raise CheckpointError(
+            f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})'
+        ) from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(
+            f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors'
+        )
+    return content if isinstance(content, dict) else dict(content)
+
+
+HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
+"""Names of weights in folders of transformers, timm and accelerate; with ``INDEX`` behind, those of parts."""
+
+
+def _weights_in(folder: Path) -> str:
+    """Say which file of a folder holds weights; '' if none has such a name."""
+    names = [name + end for name in HUB_FILES for end in ('', INDEX)]
+    return next((f': {folder / name}' for name in names if (folder / name).is_file()), '')
+
+
+def averages_only(content: Mapping) -> bool:
+    """Check whether a checkpoint holds averaged weights and no plain ones, as T2T-ViT's public files do."""
+    plain = any(isinstance(content.get(key), Mapping) for key in WRAPPERS)
+    return not plain and any(isinstance(content.get(key), Mapping) for key in AVERAGES)
+
+
+def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> None:
+    """Raise CheckpointError for tensors that are not dense, or hold far more values than the file has for them.
+
+    Also for more tensors, and longer names, than any model has: what follows looks at each many times.
+    """
+    longest = max(map(len, tensors))
+    if len(tensors) > MAX_TENSORS or longest > MAX_NAME:
+        raise CheckpointError(
+            f'checkpoint {path}: refused, it has {len(tensors):,} tensors with names of up to '
+            f'{longest:,} characters; models of {MAX_TENSORS:,} with {MAX_NAME} are read'
+        )
+    seen: set[int] = set()
+    stored = declared = 0
+    for name, value in tensors.items():
+        if value.layout is not torch.strided or value.is_quantized:
+            layout = 'quantized' if value.is_quantized else 'sparse'
+            raise CheckpointError(
+                f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read'
+            )
+        if value.is_meta:
+            raise CheckpointError(
+                f'checkpoint {path}: {name} is on the meta device, without values; load it there, or '
+                'build the model that it is of without torch.device("meta")'
+            )
+        storage, size = value.untyped_storage(), value.numel() * value.element_size()
+        stored += 0 if storage.data_ptr() in seen else storage.nbytes()
+        seen.add(storage.data_ptr())
+        declared += size
+        if declared > max(FREE_BYTES, MAX_RATIO * stored):
+            raise CheckpointError(
+                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats '
+                f'{storage.nbytes():,} bytes as {size:,}; ask its author for a file of contiguous '
+                'tensors'
+            )
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str:
+    """Say which of the tensors have NaN or infinite values; '' if none has."""
+    broken = [name for name, value in tensors.items() if not _is_finite(value)]
+    if not broken:
+        return ''
+    more = f', as {len(broken) - 1} more of its {len(tensors)} tensors' if len(broken) > 1 else ''
+    return f'{broken[0]} has values that are NaN or infinite{more}'
+
+
+def _is_finite(value: Tensor) -> bool:
+    if value.is_meta or not (value.is_floating_point() or value.is_complex()):
+        return True
+    value = value.float() if value.element_size() == 1 else value  # float8 has no isfinite
+    return bool(torch.isfinite(value).all())
+
+
+def require_finite(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> None:
+    """Raise CheckpointError if tensors have NaN or infinite values: the first is named."""
+    if broken := not_finite(tensors):
+        raise CheckpointError(
+            f'checkpoint {path}: {broken}; its training has diverged: use an earlier checkpoint'
+        )
+
+
+def weights_in(content: Mapping, path: str | os.PathLike) -> Mapping:
+    """Return what holds the weights in a checkpoint: what is under ``state_dict``, ``model`` ..., or the dict itself.
+
+    Averaged weights are taken where there are no others, and what is under another key if it is the only one with
+    tensors.
+
+    Raises:
+        CheckpointError: If there are no named tensors, or several models.
+    """
+    if averages_only(content):
+        content = content[next(key for key in AVERAGES if key in content)]
+    for wrapper in WRAPPERS:
+        if isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if _has_tensors(content):
+        return content
+    others = [
+        key for key, value in content.items() if isinstance(value, Mapping) and _has_tensors(value)
+    ]
+    if len(others) == 1:
+        return weights_in(content[others[0]], path)
+    if others:
+        raise CheckpointError(
+            f'checkpoint {path}: has tensors under {" and ".join(map(repr, others[:8]))}; give '
+            f'mmlape.load_weights one of them: mmlape.checkpoint.read_checkpoint(FILE)[{others[0]!r}]'
+        )
+    raise CheckpointError(
+        f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}'
+    )
+
+
+def _has_tensors(content: Mapping) -> bool:
+    return any(isinstance(value, Tensor) for value in content.values())
+
+
+def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
+    """Return the weights in a checkpoint, see ``weights_in``, under names without those of wrappers.
+
+    Raises:
+        CheckpointError: If there are no named tensors, or none of them has values.
+    """
+    stored = weights_in(content, path)
+    tensors = {str(key): value for key, value in stored.items() if isinstance(value, Tensor)}
+    _require_plain(tensors, path)
+    if all(value.numel() == 0 for value in tensors.values()):
+        raise CheckpointError(
+            f'checkpoint {path}: its tensors are empty, as where DeepSpeed or FSDP has sharded them; '
+            "write the complete weights (DeepSpeed's zero_to_fp32.py, accelerate merge-weights)"
+        )
+    return {name: tensors[own] for name, own in plain_names(tensors).items()}
