@@ -23,6 +23,7 @@ LAYERS = (
     ('checkpoint',),  # and the papers
     ('models',),
     ('pe_figures', 'export'),
+    ('extension',),
     ('commands',),
     ('projects',),
     ('cli', '__main__'),
@@ -33,6 +34,7 @@ LAYERS = (
 # the same inside a folder that is large enough to have an order of its own
 INSIDE = {
     'lab': (
+        ('extension',),
         ('studies', 'environment'),
         ('evaluation', 'datasets'),
         ('runs',),
