@@ -27,7 +27,7 @@ from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.keys import check_keys
-from mmlape.lab.experiments.study import read_arms
+from mmlape.lab.experiments.planning import read_arms
 from mmlape.lab.studies.study_file import is_study, read_study
 from mmlape.registry import MODELS
 

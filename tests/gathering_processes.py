@@ -11,7 +11,7 @@ import torch.distributed as dist
 from mmpretrain.structures import DataSample
 
 from mmlape.errors import ConfigError
-from mmlape.lab.analysis.test_page import TestPageHook
+from mmlape.lab.analysis.evaluation_page import EvaluationPageHook
 from mmlape.lab.engine.distributed.processes import any_process, init_processes, leave_processes, on_every_process
 from mmlape.lab.engine.hooks import SavePredictionsHook
 
@@ -40,7 +40,7 @@ def check_page(folder, rank):
     """The same: each image counts once, and arrays are drawn in their colours."""
     dataset = Images(['a', 'b', 'c'])
     runner = SimpleNamespace(test_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)), hooks=[])
-    hook = TestPageHook(str(folder / 'page.html'), 'Test')
+    hook = EvaluationPageHook(str(folder / 'page.html'), 'Test')
     red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(3, 1, 1).expand(3, 8, 8)
     for number in (0, 2) if rank == 0 else (1, 0):
         score = torch.tensor([0.25, 0.75 + number / 100])

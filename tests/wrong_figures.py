@@ -34,9 +34,9 @@ OF_COMPARISONS = (
 OF_VTAB = (
     'tests/experiments/test_vtab.py', 'tests/runs/test_run_rules.py::test_vtab_ends_with_1_if_a_set_has_no_result', '-k', QUICK,
 )  # fmt: skip
-OF_STUDIES = ('tests/studies/test_study_file.py', 'tests/experiments/test_study.py')
+OF_STUDIES = ('tests/studies/test_study_file.py', 'tests/experiments/test_planning.py')
 OF_LAUNCHERS = (
-    'tests/experiments/test_scheduler.py', 'tests/experiments/test_slurm_launcher.py', 'tests/experiments/test_study.py', 'tests/engine/test_progress.py',
+    'tests/experiments/test_scheduler.py', 'tests/experiments/test_slurm_launcher.py', 'tests/experiments/test_planning.py', 'tests/engine/test_progress.py',
     'tests/experiments/test_status.py', 'tests/experiments/test_launchers.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
 )  # fmt: skip
 OF_ENGINE = (
@@ -85,7 +85,7 @@ OWN_TESTS = {
     'mmlape/lab/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/lab/experiments/scheduler.py': OF_LAUNCHERS,
     'mmlape/lab/studies/': OF_STUDIES,
-    'mmlape/lab/experiments/study.py': ('tests/studies/test_study_file.py', *OF_LAUNCHERS),
+    'mmlape/lab/experiments/planning.py': ('tests/studies/test_study_file.py', *OF_LAUNCHERS),
     'mmlape/lab/experiments/status.py': OF_LAUNCHERS,
     'mmlape/lab/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/lab/engine/': OF_ENGINE,
@@ -153,7 +153,7 @@ OWN_TESTS = {
         'coco or label_map or skipped',
     ),
     'mmlape/lab/engine/smoke.py': ('tests/engine/test_smoke.py', '-k', 'estimate'),
-    'mmlape/lab/analysis/confusion.py': ('tests/analysis/test_test_page.py', '-k', 'counted or counts'),
+    'mmlape/lab/analysis/confusion.py': ('tests/analysis/test_evaluation_page.py', '-k', 'counted or counts'),
     'mmlape/lab/analysis/schedule.py': ('tests/analysis/test_schedule.py', '-k', 'every_step or epoch_is_as'),
     'mmlape/lab/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/lab/engine/distributed/processes.py': (
@@ -698,7 +698,7 @@ BY_FILE = {
         ('scheduler: abandoned elsewhere has failed', "            elif run.state in ENDED:\n                self.failed", "            elif run.state == 'broken':\n                self.failed"),
         ('scheduler: failed elsewhere starts again', "            elif run.state in ENDED:\n                self.failed.append(planned)\n                self.log(f'{planned.label}: {run.state} elsewhere: {run.reason}')\n", ''),
     ],
-    'mmlape/lab/experiments/study.py': [
+    'mmlape/lab/experiments/planning.py': [
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
          'for arm in self.arms for seed in self.seeds'),
         ('study: a finished run is resumed', "{'finished': 'skip', 'missing': 'start'}", "{'missing': 'start'}"),

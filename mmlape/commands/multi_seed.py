@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.errors import ConfigError
     from mmlape.lab.experiments.multi_seed import average_arms, run_study, show_arms
-    from mmlape.lab.experiments.study import Study, choose, on_fractions, read_arms
+    from mmlape.lab.experiments.planning import Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arms, seeds, work_dir = read_arms(args.config, args.cfg_options, args.arm)

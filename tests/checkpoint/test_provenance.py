@@ -12,8 +12,8 @@ from mmlape.checkpoint.converting import sha256
 from mmlape.checkpoint.provenance import DEIT, is_published, provenance
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
+from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import ArmRuns, build
-from mmlape.lab.experiments.study import Arm, Study
 from mmlape.lab.runs.run import read_seeds
 from mmlape.models import VisionTransformer
 

@@ -15,7 +15,7 @@ PAGES += sorted([*(ROOT / 'docs').rglob('*.md'), *(ROOT / 'configs').rglob('*.md
 def _checkout(monkeypatch):
     """The reader is in a checkout, and has the weights."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr('mmlape.lab.experiments.study.is_missing', lambda path: False)
+    monkeypatch.setattr('mmlape.lab.experiments.planning.is_missing', lambda path: False)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.lab.datasets.formats.base import IssueLog
 from mmlape.lab.engine.options import TRACKERS
-from mmlape.lab.experiments.study import Arm
+from mmlape.lab.experiments.planning import Arm
 from mmlape.tables import text_table
 
 
@@ -195,7 +195,7 @@ CONTRACTS = {
         'a.py b.py',
         LAUNCHERS
         | {
-            'mmlape.lab.experiments.study.Study': 'study',
+            'mmlape.lab.experiments.planning.Study': 'study',
             'mmlape.lab.experiments.multi_seed.run_study': 0,
             'mmlape.lab.experiments.multi_seed.average_arms': 0,
             'mmlape.lab.experiments.multi_seed.show_arms': None,

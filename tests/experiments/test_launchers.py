@@ -59,7 +59,7 @@ from mmlape.lab.experiments.launchers import Device, DevicePool
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.runs.run import Run
 from mmlape.lab.experiments.scheduler import Scheduler
-from mmlape.lab.experiments.study import Arm, PlannedRun
+from mmlape.lab.experiments.planning import Arm, PlannedRun
 
 root, training = Path(sys.argv[1]), sys.argv[2]
 class Launcher(LocalLauncher):
@@ -151,7 +151,7 @@ STARTER = """
 import os, sys, time
 from pathlib import Path
 from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
-from mmlape.lab.experiments.study import Arm, PlannedRun
+from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.run import Run, start_lock
 

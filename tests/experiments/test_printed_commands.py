@@ -11,7 +11,7 @@ from each import each
 from mmlape.cli import main
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.multi_seed import show_arms
-from mmlape.lab.experiments.study import processes_of, read_arms, train_options
+from mmlape.lab.experiments.planning import processes_of, read_arms, train_options
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import resolve_path
 

@@ -12,8 +12,8 @@ from synthetic import write_run
 from mmlape.files import read_json, write_json
 from mmlape.lab.experiments import scheduler as module
 from mmlape.lab.experiments.launchers import Device, DevicePool, Job, Launcher
+from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.experiments.scheduler import Scheduler
-from mmlape.lab.experiments.study import Arm, PlannedRun
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import Run

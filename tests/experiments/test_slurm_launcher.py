@@ -8,9 +8,9 @@ import pytest
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.lab.experiments.launchers import Slot
+from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.slurm import SlurmLauncher, job_name
-from mmlape.lab.experiments.study import Arm, PlannedRun
 from mmlape.lab.runs.run import Run, read_run
 
 # The queue is a file of 'number|state|name' lines; what has ended is in another, for sacct.

@@ -24,9 +24,9 @@ from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.averages import moments
 from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
 from mmlape.lab.experiments.multi_seed import average_arms
+from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.slurm import SlurmJob, SlurmLauncher
-from mmlape.lab.experiments.study import Arm, PlannedRun
 from mmlape.lab.runs import locks
 from mmlape.lab.runs.record import RunRecord, lock_run, running_in
 from mmlape.lab.runs.resume import acquire

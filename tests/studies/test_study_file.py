@@ -15,8 +15,8 @@ from mmlape.lab.engine import config as config_module
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.config_values import differing_values, value_sources
 from mmlape.lab.engine.pulled import _named_config, check_texts, shared_parts
+from mmlape.lab.experiments.planning import choose, read_arms
 from mmlape.lab.experiments.report.paper import METRICS, index_entry, paper_figures
-from mmlape.lab.experiments.study import choose, read_arms
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.studies.study_file import find_arm, is_study, read_arm, read_study
 from mmlape.models.position.joining import JOININGS, PE_NORMS

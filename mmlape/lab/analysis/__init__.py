@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_HOOKS = {'TestPageHook': 'test_page'}
+_HOOKS = {'EvaluationPageHook': 'evaluation_page'}
 """Hooks that configs name, by the module that has them."""
 
 __all__ = list(_HOOKS)

@@ -108,7 +108,7 @@ def test(
     if sheet:
         about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
         cfg.custom_hooks.append(
-            dict(type='mmlape.TestPageHook', out=str(sheet), title=f'Test: {about}')
+            dict(type='mmlape.EvaluationPageHook', out=str(sheet), title=f'Test: {about}')
         )
     set_model_wrapper(cfg, distribution(cfg))
     parts = copy.deepcopy(cfg)

@@ -38,9 +38,9 @@ from mmlape.lab.experiments.demo_steps import (
     shortened,
 )
 from mmlape.lab.experiments.launchers import LocalLauncher, visible_devices
+from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
 from mmlape.lab.experiments.report import ArmRuns, build, console_table, write_report
 from mmlape.lab.experiments.scheduler import Progress, Scheduler
-from mmlape.lab.experiments.study import Arm, PlannedRun, Study
 from mmlape.lab.runs.diagnosis import log_tail
 from mmlape.lab.runs.record import checkpoints, read_record
 from mmlape.lab.runs.run import read_seeds, seed_folder

@@ -14,9 +14,7 @@ from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import check_precision
 from mmlape.lab.experiments.averages import DASH, SUMMARY, summary_table, write_summary
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
-from mmlape.lab.experiments.report.paper import paper_figures
-from mmlape.lab.experiments.scheduler import Scheduler
-from mmlape.lab.experiments.study import (
+from mmlape.lab.experiments.planning import (
     Arm,
     PlannedRun,
     Study,
@@ -25,6 +23,8 @@ from mmlape.lab.experiments.study import (
     run_arguments,
     train_options,
 )
+from mmlape.lab.experiments.report.paper import paper_figures
+from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.runs.run import read_seeds, seed_folder
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import mim_root

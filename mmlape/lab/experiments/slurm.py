@@ -22,7 +22,7 @@ from pathlib import Path
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import atomic_path, write_json
 from mmlape.lab.experiments.launchers import Job, Launcher, Slot, import_path
-from mmlape.lab.experiments.study import PlannedRun
+from mmlape.lab.experiments.planning import PlannedRun
 from mmlape.lab.runs.diagnosis import SLURM_STATES
 from mmlape.lab.runs.record import read_record
 from mmlape.lab.runs.run import Run, job_file, job_script

@@ -1,7 +1,7 @@
 """VTAB-1k: a pretrained model fine-tuned on 19 small sets (arXiv:1910.04867), as the Dual PatchNorm paper does it.
 
 Every learning rate is trained with every seed; the rate of the best mean validation accuracy is
-tested. The runs are a study (`mmlape.lab.experiments.study`), so the scheduler starts, watches and
+tested. The runs are a study (`mmlape.lab.experiments.planning`), so the scheduler starts, watches and
 resumes them. A test accuracy is kept beside its run, with the hash of the list of images; nothing
 is tested twice.
 """
@@ -25,9 +25,9 @@ from mmlape.lab.engine.optim import check_precision, quiet_logger
 from mmlape.lab.experiments.averages import DASH, interval, mean_std_n, moments, number, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import plan_table
+from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
 from mmlape.lab.experiments.scheduler import Progress, Scheduler
 from mmlape.lab.experiments.statistics import INTERVAL
-from mmlape.lab.experiments.study import Arm, PlannedRun, Study
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import Run, read_seeds
 from mmlape.projects.vtab.sets import VtabSet, VtabSets

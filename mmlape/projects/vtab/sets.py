@@ -13,7 +13,7 @@ from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model, quiet_logger
-from mmlape.lab.experiments.study import Arm
+from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.studies.study_file import is_study, read_study
 from mmlape.weights.reading import read_checkpoint, state_dict_of
 

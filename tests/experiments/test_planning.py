@@ -10,7 +10,7 @@ from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
-from mmlape.lab.experiments.study import Arm, PlannedRun, Study, on_fractions, require_startable
+from mmlape.lab.experiments.planning import Arm, PlannedRun, Study, on_fractions, require_startable
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import Run, start_lock

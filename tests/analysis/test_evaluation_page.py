@@ -18,7 +18,7 @@ from tiny import CLASSES, write_config, write_data
 
 from mmlape.errors import ConfigError
 from mmlape.lab.analysis.confusion import SCORE, confusion_of
-from mmlape.lab.analysis.test_page import _input, class_table, confused_table
+from mmlape.lab.analysis.evaluation_page import _input, class_table, confused_table
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.engine.optim import InitialModel

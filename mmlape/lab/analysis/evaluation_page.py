@@ -33,7 +33,7 @@ _CONFUSED = 25
 
 
 @HOOKS.register_module()
-class TestPageHook(Hook):
+class EvaluationPageHook(Hook):
     """Write the page of a test.
 
     Args:
@@ -44,7 +44,6 @@ class TestPageHook(Hook):
 
     changes_results = False
     priority = 'LOW'
-    __test__ = False  # no class of tests
 
     def __init__(self, out: str, title: str, worst: int = WORST) -> None:
         self.out = Path(out)
