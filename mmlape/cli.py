@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from mmlape import __version__
-from mmlape.commands import COMMANDS, fill_parser, module_of
+from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
 from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
 from mmlape.mim import resolve_path
 from mmlape.quiet import debugging, launched, printable, quiet_stack, say_error
@@ -115,14 +115,15 @@ def _command(argv: Sequence[str]) -> int:
         return _unknown(name)
     try:
         parser = fill_parser(
-            argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__), name
+            argparse.ArgumentParser(f'mmlape {name}', description=COMMANDS[name].module.__doc__),
+            name,
         )
     except ImportError as error:
         return _stop(error)
     usage_error = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage_error):
-            args = parser.parse_args(argv[1:])
+            args = parse_arguments(parser, argv[1:])
     except SystemExit as stop:  # argparse has printed the help, or written the error
         if stop.code:
             say_error(usage_error.getvalue().rstrip())
@@ -153,7 +154,7 @@ def _drop_stdout() -> None:
 
 def _main(name: str, args: argparse.Namespace) -> int:
     """Run a sub-command."""
-    status = _run(module_of(name).run, args)
+    status = _run(COMMANDS[name].module.run, args)
     processes = sys.modules.get('mmlape.lab.engine.distributed.processes')
     if processes:
         processes.leave_processes(status)
@@ -257,12 +258,22 @@ def _unknown_import(error: Exception) -> str:
 
 
 def usage() -> str:
-    """Return the help: every sub-command with its one line."""
+    """Return the help: the sub-commands by group, each with its one line."""
     width = max(map(len, COMMANDS))
-    lines = [f'  {name.ljust(width)}  {text}' for name, text in COMMANDS.items()]
-    head = 'usage: mmlape COMMAND [OPTIONS]\n\nLaPE and Dual PatchNorm backbones for OpenMMLab.\n\ncommands:'
+    lines = [
+        'usage: mmlape COMMAND [OPTIONS]',
+        '',
+        'LaPE and Dual PatchNorm backbones for OpenMMLab.',
+    ]
+    for group in GROUPS:
+        lines += ['', f'{group}:']
+        lines += [
+            f'  {name.ljust(width)}  {command.text}'
+            for name, command in COMMANDS.items()
+            if command.group == group
+        ]
     tail = "\n'mmlape COMMAND --help' describes the options, 'mmlape --version' prints the version."
-    return '\n'.join([head, *lines, tail])
+    return '\n'.join([*lines, tail])
 
 
 def _unknown(name: str) -> int:

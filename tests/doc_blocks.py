@@ -24,7 +24,7 @@ import torch
 from mmengine.config import Config
 
 from mmlape.cli import main
-from mmlape.commands import COMMANDS, fill_parser
+from mmlape.commands import COMMANDS, fill_parser, parse_arguments
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.keys import check_keys
 from mmlape.lab.experiments.planning import read_arms
@@ -198,7 +198,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 def parse(name: str, words: list[str]) -> argparse.Namespace:
     """Return the arguments of a sub-command."""
     try:
-        return parser_of(name).parse_args(words)
+        return parse_arguments(parser_of(name), words)
     except SystemExit:
         raise AssertionError(f'mmlape {name} does not take {words}') from None
 

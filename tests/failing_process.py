@@ -6,6 +6,7 @@ import sys
 import time
 
 from mmlape import cli
+from mmlape.commands import Command
 from mmlape.errors import ConfigError
 
 KINDS = ('before', 'one', 'main', 'every', 'last', 'late', 'bug')
@@ -49,6 +50,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 if __name__ == '__main__':
-    cli.COMMANDS['fails'] = 'fail'
-    sys.modules['mmlape.commands.fails'] = sys.modules['__main__']
+    cli.COMMANDS['fails'] = Command('use', 'fail', '__main__')
     sys.exit(cli.main(['fails', *sys.argv[1:]]))

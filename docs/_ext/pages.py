@@ -24,7 +24,7 @@ from sphinx.errors import ExtensionError
 
 import mmlape
 from mmlape import registry
-from mmlape.commands import COMMANDS, fill_parser, module_of
+from mmlape.commands import COMMANDS, GROUPS, fill_parser
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
@@ -70,14 +70,16 @@ def link_pages(app: Sphinx, what: str, name: str, found: object, options: object
 
 
 def commands() -> str:
-    """Return a section for each sub-command: its usage, and every option."""
-    return '\n'.join(line for name in COMMANDS for line in _command(name))
-
-
-def _command(name: str) -> Iterator[str]:
-    parser = argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__)
-    fill_parser(parser, name)
-    yield from _parser(parser, '##')
+    """Return a section for each group of sub-commands: those at a glance, then the usage and every option of each."""
+    lines = []
+    for group in GROUPS:
+        below = {name: command for name, command in COMMANDS.items() if command.group == group}
+        lines.append(f'\n## {group}\n\n| command | what it does |\n| --- | --- |')
+        lines += [f'| [`{name}`](#mmlape-{name}) | {text(command.text)} |' for name, command in below.items()]
+        for name, command in below.items():
+            parser = argparse.ArgumentParser(f'mmlape {name}', description=command.module.__doc__)
+            lines += _parser(fill_parser(parser, name), '###')
+    return '\n'.join(lines)
 
 
 def _parser(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:

@@ -4,57 +4,93 @@ Heavy imports are inside ``run``.
 """
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-# name -> one line of help; the module is mmlape.commands.NAME, or of a folder of mmlape.projects
-COMMANDS = {
-    'train': 'train a config',
-    'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
-    'multi-seed': 'train a study or configs with several seeds, here or as Slurm jobs, and average',
-    'status': 'show the runs below a work dir: state, time left, last metric, host',
-    'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
-    'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
-    'predict': 'write what a trained model predicts on a folder of images: overlays, label maps, COCO JSON',
-    'image-demo': "draw a model's prediction on an image",
-    'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
-    'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
-    'check-data': "check every file and annotation of a config's data before training",
-    'make-mini-data': 'write the mini data: handwritten digits, or photographed objects, as COCO, ADE20K and ImageNet',
-    'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
-    'export-onnx': 'write a trained model, or its backbone, as an ONNX graph, checked against PyTorch',
-    'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
-    'list-studies': 'print the studies, with the data, processes and time that each needs',
-    'list-models': 'print the names of the models that mmlape.get_model builds',
-    'print-params': "print the parameter groups of a config's optimiser",
-    'model-cost': 'count parameters and FLOPs of a config, by part',
-    'demo': 'run the full pipeline on the mini data, in five minutes on two cores',
-    'completion': 'print the script with which a shell completes this command',
-    'doctor': 'check the installation, and print the command that fixes each problem',
-    'install-ops': "let MM's own tools do without a compiled mmcv",
+from mmlape.lab.engine.options import add_quiet
+
+GROUPS: dict[str, dict[str, str]] = {
+    'start': {
+        'demo': 'run the full pipeline on the mini data, in five minutes on two cores',
+        'doctor': 'check the installation, and print the command that fixes each problem',
+        'make-mini-data': 'write the mini data: handwritten digits, or photographed objects, as COCO, ADE20K and '
+        'ImageNet',
+        'install-ops': "let MM's own tools do without a compiled mmcv",
+        'completion': 'print the script with which a shell completes this command',
+    },
+    'train': {
+        'train': 'train a config',
+        'check-data': "check every file and annotation of a config's data before training",
+        'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
+        'print-params': "print the parameter groups of a config's optimiser",
+        'status': 'show the runs below a work dir: state, time left, last metric, host',
+    },
+    'compare': {
+        'multi-seed': 'train a study or configs with several seeds, here or as Slurm jobs, and average',
+        'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
+        'list-studies': 'print the studies, with the data, processes and time that each needs',
+        'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
+    },
+    'use': {
+        'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
+        'predict': 'write what a trained model predicts on a folder of images: overlays, label maps, COCO JSON',
+        'image-demo': "draw a model's prediction on an image",
+        'export-onnx': 'write a trained model, or its backbone, as an ONNX graph, checked against PyTorch',
+        'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
+    },
+    'papers': {
+        'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
+        'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
+        'model-cost': 'count parameters and FLOPs of a config, by part',
+        'list-models': 'print the names of the models that mmlape.get_model builds',
+    },
 }
-OF_PROJECTS: dict[str, tuple[str, str]] = import_module('mmlape.projects').COMMANDS
-COMMANDS |= {name: text for name, (_, text) in OF_PROJECTS.items()}
+"""The sub-commands by what they are for, each with its line of help; those of projects are for papers."""
 
 
-def module_of(name: str) -> ModuleType:
-    """Return the module of a sub-command."""
-    own = f'mmlape.commands.{name.replace("-", "_")}'
-    return import_module(OF_PROJECTS.get(name, (own, ''))[0])
+@dataclass(frozen=True)
+class Command:
+    """A sub-command."""
+
+    group: str
+    text: str  # its line of help
+    path: str  # of its module
+
+    @property
+    def module(self) -> ModuleType:
+        """Its module, imported."""
+        return import_module(self.path)
+
+
+COMMANDS = {
+    name: Command(group, text, f'mmlape.commands.{name.replace("-", "_")}')
+    for group, commands in GROUPS.items()
+    for name, text in commands.items()
+} | {
+    name: Command('papers', text, path)
+    for name, (path, text) in import_module('mmlape.projects').COMMANDS.items()
+}
 
 
 def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
     """Add the arguments of a sub-command, and what all take, to a parser, and return it."""
-    module_of(name).add_arguments(parser)
-    _add_quiet(parser, default=False)
+    COMMANDS[name].module.add_arguments(parser)
+    add_quiet(parser)
+    parser.set_defaults(quiet=False)
     return parser
 
 
-def _add_quiet(parser: argparse.ArgumentParser, default: object) -> None:
-    parser.add_argument(
-        '--quiet', action='store_true', default=default, help='print warnings and errors only'
-    )
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                _add_quiet(child, argparse.SUPPRESS)  # which would replace the parent's value
+def parse_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words behind a sub-command.
+
+    What follows ``--`` is ``extra``, of commands that pass it on to training; argparse has no such argument that is
+    also optional.
+    """
+    passes_on = parser.get_default('extra') is not None
+    end = words.index('--') if passes_on and '--' in words else len(words)
+    args = parser.parse_args(words[:end])
+    if passes_on:
+        args.extra = list(words[end + 1 :])
+    return args

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from mmlape.lab.engine.options import add_imports, add_trust, import_modules
+from mmlape.lab.engine.options import add_imports, add_more, add_quiet, add_trust, import_modules
 from mmlape.quiet import printable, say
 
 
@@ -55,13 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     average = add('average', 'average the weights (not the results) of checkpoints of one model')
     average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
-    for action in (inspect, convert, publish, push, pull, average):
-        add_trust(action)
-        add_imports(action)
     for action in (convert, push, pull, average):
         action.add_argument(
             '--overwrite', action='store_true', help='replace what is there already'
         )
+    for action in (inspect, convert, publish, push, pull, average):
+        add_quiet(action)
+        more = add_more(action)
+        add_imports(more)
+        add_trust(more)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ It knows the names of configs, such as `mmlape::segmentation/...`, and files. A 
 script."""
 
 import argparse
+from typing import NoReturn
 
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.mim import PREFIX, mim_root
@@ -50,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
     import shtab
 
     parser = complete_parser()
-    _complete_files(parser)
     names = ' '.join(_config_names())
     print(
         shtab.complete(
@@ -62,14 +62,40 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+class _Value(argparse.Action):
+    """The value of an option, which a shell completes: the name of a config, or a file."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        import shtab
+
+        super().__init__(*args, **kwargs)
+        if self.choices is None and self.type is None:
+            is_config = str(self.metavar).partition(' ')[0] in CONFIGS
+            configs = {'bash': '_mmlape_config_files', 'zsh': '_mmlape_config_files', 'tcsh': 'f'}
+            self.complete = configs if is_config else shtab.FILE
+
+    def __call__(self, *args, **kwargs) -> NoReturn:
+        raise NotImplementedError('completion describes command lines, and parses none')
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser, and those below it, whose values know how they are completed."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        for name in (None, 'store'):
+            self.register('action', name, _Value)
+
+
 def complete_parser() -> argparse.ArgumentParser:
     """Return one parser with every sub-command and its options."""
-    parser = argparse.ArgumentParser('mmlape')
+    parser = _Parser('mmlape')
     parser.add_argument('-V', '--version', action='store_true', help='print the version')
     commands = parser.add_subparsers()
-    for name, text in COMMANDS.items():
-        command = fill_parser(commands.add_parser(name, help=text), name)
-        command.description = text  # which zsh shows; the command's own is long
+    for name, command in COMMANDS.items():
+        # the description is what zsh shows; the command's own is long
+        below = commands.add_parser(name, help=command.text, description=command.text)
+        fill_parser(below, name)
     return parser
 
 
@@ -82,17 +108,3 @@ def _config_names() -> list[str]:
     )
     studies = (path.relative_to(root) for path in root.glob('studies/*.yml'))
     return sorted(f'{PREFIX}{path.as_posix()}' for path in (*configs, *studies))
-
-
-def _complete_files(parser: argparse.ArgumentParser) -> None:
-    """Have files completed wherever a text is expected, in sub-parsers too, and names of configs where one is."""
-    import shtab
-
-    configs = {'bash': '_mmlape_config_files', 'zsh': '_mmlape_config_files', 'tcsh': 'f'}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                _complete_files(child)
-        elif action.choices is None and action.type is None and action.nargs != 0:
-            is_config = str(action.metavar).partition(' ')[0] in CONFIGS
-            action.complete = configs if is_config else shtab.FILE  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@ segmentors, Mask R-CNN, Faster R-CNN and classifiers, or the backbone of any mod
 
 import argparse
 
-from mmlape.lab.engine.options import add_config, add_size, add_trust, height_width
+from mmlape.lab.engine.options import add_config, add_more, add_size, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,21 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='the maps or tokens of the backbone, of an image that is normalised',
     )
-    add(
+    more = add_more(parser)
+    more.add_argument(
         '--opset',
         type=int,
         default=18,
         metavar='N',
         help='version of the operators; default: %(default)s',
     )
-    add(
+    more.add_argument(
         '--tolerance',
         type=float,
         default=1e-4,
         metavar='T',
         help='largest absolute difference; default: %(default)g',
     )
-    add_trust(parser)
+    add_trust(more)
 
 
 def run(args: argparse.Namespace) -> int:

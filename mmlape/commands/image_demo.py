@@ -3,7 +3,7 @@ legend, or the class."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_config, add_trust
+from mmlape.lab.engine.options import add_config, add_more, add_trust
 from mmlape.quiet import say
 
 
@@ -18,15 +18,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='FILE',
         help='the image to write (.png, .jpg, ...), or a folder',
     )
-    add(
+    more = add_more(parser)
+    more.add_argument(
         '--score-thr',
         type=float,
         default=0.3,
         metavar='S',
         help='leave out objects below; default: %(default)s',
     )
-    add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
-    add_trust(parser)
+    more.add_argument('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
+    add_trust(more)
 
 
 def run(args: argparse.Namespace) -> int:

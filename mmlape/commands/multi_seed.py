@@ -6,7 +6,7 @@ arm."""
 import argparse
 from typing import TYPE_CHECKING
 
-from mmlape.lab.engine.options import seed
+from mmlape.lab.engine.options import Arguments, add_more, seed
 
 if TYPE_CHECKING:
     from mmlape.lab.experiments.launchers import Launcher
@@ -32,20 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these arms; 'rms*' are all whose names start so",
     )
     add(
-        '--arm',
-        nargs='+',
-        action='append',
-        default=[],
-        metavar=('NAME', 'CONFIG'),
-        help='NAME CONFIG [KEY=VALUE ...]: an arm with its own name and changes; may be repeated',
-    )
-    add(
-        '--fractions',
-        nargs='+',
-        metavar='F',
-        help='each arm on these fractions of its training images: 1/16 0.5 1',
-    )
-    add(
         '--seeds',
         type=seed,
         nargs='+',
@@ -65,17 +51,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='KEY=VALUE',
         help='changes of every arm',
     )
-    add_running(parser)
-    add(
+    more = add_running(parser)
+    more.add_argument(
+        '--arm',
+        nargs='+',
+        action='append',
+        default=[],
+        metavar=('NAME', 'CONFIG'),
+        help='NAME CONFIG [KEY=VALUE ...]: an arm with its own name and changes; may be repeated',
+    )
+    more.add_argument(
+        '--fractions',
+        nargs='+',
+        metavar='F',
+        help='each arm on these fractions of its training images: 1/16 0.5 1',
+    )
+    more.add_argument(
         '--aggregate-only',
         action='store_true',
         help='only average; without --seeds, all runs in the folders',
     )
 
 
-def add_running(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every command that trains several runs: how they are started, and those of training."""
+def add_running(parser: argparse.ArgumentParser) -> Arguments:
+    """Add the options of every command that trains several runs: how they are started, and those of training.
+
+    Return the group of rare options.
+    """
     parser.epilog = 'Options after -- go to `mmlape train`, such as: -- --amp bf16'
+    parser.set_defaults(extra=[])
     add = parser.add_argument
     add(
         '--processes',
@@ -85,12 +89,6 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         help='of one run, each on a GPU of its own if there are any; default: 1',
     )
     add('--slurm', action='store_true', help='submit Slurm jobs; default: run on this machine')
-    add(
-        '--parallel',
-        type=int,
-        metavar='N',
-        help='maximum of runs at a time; default: as many as fit',
-    )
     add('--dry-run', action='store_true', help='print the plan, and do nothing')
     slurm = parser.add_argument_group('with --slurm')
     slurm.add_argument(
@@ -108,20 +106,14 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         help='partition=..., time=...',
     )
     slurm.add_argument('--no-wait', action='store_true', help='submit and return')
-    _split_at_dashes(parser)
-
-
-def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
-    """Keep what follows ``--`` for training; argparse has no such argument that is also optional."""
-    parse = parser.parse_known_args
-
-    def parse_known_args(args, namespace=None):
-        end = args.index('--') if '--' in args else len(args)
-        namespace, unknown = parse(args[:end], namespace)
-        namespace.extra = args[end + 1 :]
-        return namespace, unknown
-
-    vars(parser)['parse_known_args'] = parse_known_args
+    more = add_more(parser)
+    more.add_argument(
+        '--parallel',
+        type=int,
+        metavar='N',
+        help='maximum of runs at a time; default: as many as fit',
+    )
+    return more
 
 
 def make_launcher(args: argparse.Namespace) -> 'Launcher':

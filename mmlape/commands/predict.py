@@ -3,7 +3,7 @@ detector, classes of a classifier. Images that cannot be read are listed at the 
 
 import argparse
 
-from mmlape.lab.engine.options import add_cfg_options, add_trust, positive
+from mmlape.lab.engine.options import add_cfg_options, add_more, add_trust, positive
 from mmlape.quiet import say
 
 
@@ -18,24 +18,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--out', required=True, metavar='DIR', help='the folder to write')
     add('--checkpoint', metavar='FILE', help="weights; default: the run's best, else its newest")
     add(
-        '--batch-size',
-        type=positive,
-        default=1,
-        metavar='N',
-        help='images at once; default: %(default)s',
-    )
-    add(
         '--score-thr',
         type=float,
         default=0.3,
         metavar='S',
         help='draw no objects below; default: %(default)s',
     )
-    add('--no-overlays', action='store_true', help='write no drawings')
-    add('--overwrite', action='store_true', help='replace the files in DIR')
-    add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
     add_cfg_options(parser)
-    add_trust(parser)
+    more = add_more(parser)
+    more.add_argument(
+        '--batch-size',
+        type=positive,
+        default=1,
+        metavar='N',
+        help='images at once; default: %(default)s',
+    )
+    more.add_argument('--no-overlays', action='store_true', help='write no drawings')
+    more.add_argument('--overwrite', action='store_true', help='replace the files in DIR')
+    more.add_argument('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
+    add_trust(more)
 
 
 def run(args: argparse.Namespace) -> int:

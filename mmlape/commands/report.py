@@ -4,6 +4,7 @@ provenance. Runs that do not count are listed, and make the status 1."""
 
 import argparse
 
+from mmlape.lab.engine.options import add_more
 from mmlape.quiet import say
 
 
@@ -32,9 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="such as mIoU coco/bbox_mAP; default: the papers' metrics",
     )
     add('--out', metavar='DIR', help='default: WORK_DIR/report')
-    add('--title', metavar='TEXT', help='default: the name of the work dir')
-    add('--images', metavar='DIR', help='images to show; sub-folders become captions')
-    add(
+    more = add_more(parser)
+    more.add_argument('--title', metavar='TEXT', help='default: the name of the work dir')
+    more.add_argument('--images', metavar='DIR', help='images to show; sub-folders become captions')
+    more.add_argument(
         '--allow-different-software',
         action='store_true',
         help="average runs of one arm even if this package's code or the stack changed between them",

@@ -3,10 +3,20 @@ t-test at the 5 % level. The spread comes from the finished runs below a work di
 
 import argparse
 
+from mmlape.lab.engine.options import add_more
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('work_dir', nargs='?', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or is one arm')
+    add(
+        '--difference',
+        type=float,
+        nargs='+',
+        required=True,
+        metavar='D',
+        help='in points, such as 0.4 0.8 1.4',
+    )
     add(
         '--std',
         type=float,
@@ -31,25 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: the task's, such as mIoU, coco/bbox_mAP, accuracy/top1",
     )
     add(
-        '--difference',
-        type=float,
-        nargs='+',
-        required=True,
-        metavar='D',
-        help='in points, such as 0.4 0.8 1.4',
+        '--paired',
+        action='store_true',
+        help='for the test on differences over common seeds: two arms, or their std',
     )
-    add(
+    more = add_more(parser)
+    more.add_argument(
         '--power',
         type=float,
         default=0.8,
         metavar='P',
         help='probability of finding it; default: %(default)s',
     )
-    add('--allow-different-software', action='store_true', help='as in `mmlape report`')
-    add(
-        '--paired',
-        action='store_true',
-        help='for the test on differences over common seeds: two arms, or their std',
+    more.add_argument(
+        '--allow-different-software', action='store_true', help='as in `mmlape report`'
     )
 
 

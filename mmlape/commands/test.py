@@ -3,7 +3,7 @@ checkpoint must belong to the model."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_config, add_launcher, add_trust
+from mmlape.lab.engine.options import add_config, add_launcher, add_more, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="test-time augmentation: images at these ratios of the config's size, as they are and flipped, or the "
         "config's tta_pipeline and tta_model; default: 0.5 to 1.75 in steps of 0.25",
     )
-    add_launcher(parser)
-    add_trust(parser)
+    more = add_more(parser)
+    add_launcher(more)
+    add_trust(more)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ stand side by side."""
 import argparse
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.options import add_cfg_options, add_size, add_trust, height_width
+from mmlape.lab.engine.options import add_cfg_options, add_more, add_size, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,39 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='counted from 0; default: all',
     )
     add_size(parser, 'an image in pixels; default: as the PE')
-    add(
-        '--token',
-        type=int,
-        nargs=2,
-        metavar=('ROW', 'COLUMN'),
-        help='the token of the single maps; default: centre',
-    )
-    add(
-        '--grid',
-        type=int,
-        nargs=2,
-        metavar=('ROWS', 'COLUMNS'),
-        help="of a checkpoint's PE, if it is not square",
-    )
-    add(
+    add_cfg_options(parser)
+    other = parser.add_argument_group('other figures')
+    other.add_argument(
         '--bias-maps',
         action='store_true',
         help='draw, instead of the rest, what encodings inside attention add to the logits of --cells',
     )
-    add(
+    other.add_argument(
         '--balance',
         action='store_true',
         help='measure on --images, instead of the rest, what layers and last norm do with the PE (MPVG, Figure 4)',
     )
-    add(
-        '--cells',
-        type=_cell,
-        nargs='+',
-        default=(),
-        metavar='ROW,COLUMN',
-        help='patches of --bias-maps, from 0; default: centre',
-    )
-    add(
+    other.add_argument(
         '--images',
         nargs='+',
         default=(),
@@ -72,13 +52,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="images of --bias-maps and --balance, normalised by ImageNet's mean and std; default of --bias-maps: "
         'one of a mean colour',
     )
-    add(
+    other.add_argument(
+        '--cells',
+        type=_cell,
+        nargs='+',
+        default=(),
+        metavar='ROW,COLUMN',
+        help='patches of --bias-maps, from 0; default: centre',
+    )
+    more = add_more(parser)
+    more.add_argument(
+        '--token',
+        type=int,
+        nargs=2,
+        metavar=('ROW', 'COLUMN'),
+        help='the token of the single maps; default: centre',
+    )
+    more.add_argument(
+        '--grid',
+        type=int,
+        nargs=2,
+        metavar=('ROWS', 'COLUMNS'),
+        help="of a checkpoint's PE, if it is not square",
+    )
+    more.add_argument(
         '--untrained',
         action='store_true',
         help='keep the initial weights of configs; load no checkpoints',
     )
-    add_trust(parser)
-    add_cfg_options(parser)
+    add_trust(more)
 
 
 def _cell(text: str) -> tuple[int, int]:

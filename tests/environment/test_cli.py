@@ -17,7 +17,7 @@ from mmengine.logging import MMLogger
 
 import mmlape
 from mmlape.cli import main
-from mmlape.commands import COMMANDS, fill_parser, module_of
+from mmlape.commands import COMMANDS, GROUPS, fill_parser
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 WRONG = (sys.executable, '-m', 'mmlape', 'print-params', 'mmlape::segmentation/no-such-config.py')
@@ -51,8 +51,10 @@ def test_a_reader_that_stops_is_no_error(words, unbuffered):
 def test_help_names_every_command():
     done = call('--help')
     assert done.returncode == 0
-    for name in COMMANDS:
-        assert f'\n  {name} ' in done.stdout
+    listed = re.findall(r'^(?:(\w+):|  ([a-z-]+) .*)$', done.stdout, re.M)
+    assert [group or name for group, name in listed] == [
+        word for group in GROUPS for word in (group, *(name for name in COMMANDS if COMMANDS[name].group == group))
+    ]
 
 
 def test_no_command_is_bad_usage(capsys):
@@ -74,8 +76,7 @@ def test_unknown_command_without_close_ones_lists_all(capsys):
 
 def test_every_command_has_a_module_and_help(capsys):
     for name in each(COMMANDS):
-        module = module_of(name)
-        assert callable(module.run)
+        assert callable(COMMANDS[name].module.run)
         assert main([name, '--help']) == 0
         assert f'usage: mmlape {name}' in capsys.readouterr().out
 

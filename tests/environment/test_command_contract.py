@@ -886,7 +886,7 @@ def options_of(parser, name):
             yield from options_of(child, f'{name} {word}')
     if not below:
         found = {action.option_strings[-1] if action.option_strings else action.dest for action in parser._actions}
-        yield name, (found - {'--help'}) | ({'--'} if 'parse_known_args' in vars(parser) else set())
+        yield name, (found - {'--help'}) | ({'--'} if parser.get_default('extra') is not None else set())
 
 
 KNOWN = {

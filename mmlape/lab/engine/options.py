@@ -3,7 +3,7 @@
 import argparse
 import importlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mmlape.errors import ConfigError
 
@@ -16,13 +16,25 @@ TRACKERS = {
 CONFIG_HELP = 'a config file, mmlape::folder/name, or an arm of a study: studies/FILE.yml:ARM'
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
+class Arguments(Protocol):
+    """A parser, or a group of its options."""
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        """Add an argument, as argparse takes it."""
+
+
+def add_more(parser: argparse.ArgumentParser) -> Arguments:
+    """Add the group of rare options, which help shows last."""
+    return parser.add_argument_group('more')
+
+
+def add_config(parser: Arguments) -> None:
     """Add CONFIG and the changes of it."""
     parser.add_argument('config', metavar='CONFIG', help=CONFIG_HELP)
     add_cfg_options(parser)
 
 
-def add_cfg_options(parser: argparse.ArgumentParser) -> None:
+def add_cfg_options(parser: Arguments) -> None:
     """Add the changes of a config."""
     parser.add_argument(
         '--cfg-options',
@@ -33,7 +45,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_shorten(parser: argparse.ArgumentParser) -> None:
+def add_shorten(parser: Arguments) -> None:
     """Add the share of the schedule."""
     parser.add_argument(
         '--shorten',
@@ -44,7 +56,7 @@ def add_shorten(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_launcher(parser: argparse.ArgumentParser) -> None:
+def add_launcher(parser: Arguments) -> None:
     """Add the way in which the processes of a distributed run find each other."""
     parser.add_argument(
         '--launcher',
@@ -54,7 +66,17 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
+def add_quiet(parser: Arguments) -> None:
+    """Add the option of every command, and of its actions: absent from the namespace if it is not given."""
+    parser.add_argument(
+        '--quiet',
+        action='store_true',
+        default=argparse.SUPPRESS,
+        help='print warnings and errors only',
+    )
+
+
+def add_trust(parser: Arguments) -> None:
     """Add the option of every command that reads checkpoints."""
     parser.add_argument(
         '--trust-checkpoint',
@@ -63,7 +85,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_imports(parser: argparse.ArgumentParser) -> None:
+def add_imports(parser: Arguments) -> None:
     """Add the option of commands that build classes of a user's without a config."""
     parser.add_argument(
         '--import',
@@ -102,7 +124,7 @@ def positive(text: str) -> int:
 
 
 def add_train_options(parser: argparse.ArgumentParser) -> None:
-    """Add everything that `mmlape train` takes."""
+    """Add everything that `mmlape train` takes, for a run and for each run of a study."""
     add = parser.add_argument
     add_config(parser)
     add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the config>')
@@ -121,12 +143,6 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         help='mixed precision, fp16 on GPUs only; default: none, and bf16 without a value',
     )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
-    add(
-        '--deterministic',
-        action='store_true',
-        default=None,
-        help='prefer deterministic kernels; slower on GPUs',
-    )
     # for another total batch than the recipe's, by default an error
     policies = parser.add_mutually_exclusive_group()
     for name, help in (
@@ -140,16 +156,23 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         policies.add_argument(
             f'--{name}', dest='batch', action='store_const', const=name, help=help
         )
-    add_shorten(parser)
-    add_launcher(parser)
     for name, help in TRACKERS.items():
         add(f'--{name}', action='store_true', help=help)
-    add(
+    more = add_more(parser)
+    add_shorten(more)
+    more.add_argument(
+        '--deterministic',
+        action='store_true',
+        default=None,
+        help='prefer deterministic kernels; slower on GPUs',
+    )
+    add_launcher(more)
+    more.add_argument(
         '--allow-different-software',
         action='store_true',
         help='resume with other code or another stack than the run started with; recorded in run.json',
     )
-    add(
+    more.add_argument(
         '--log-grad-norm',
         nargs='?',
         type=positive,
@@ -157,7 +180,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='log the gradient norm of each layer every N iterations, for plot-grad-norms; default: 50, if given',
     )
-    add(
+    more.add_argument(
         '--log-pe-balance',
         nargs='?',
         type=positive,
@@ -166,10 +189,10 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         help='log what each layer does with the position embedding every N iterations, on four images, as '
         'visualize-pe --balance shows it; default: 50, if given',
     )
-    add_trust(parser)
+    add_trust(more)
 
 
-def add_size(parser: argparse.ArgumentParser, of: str, **options: Any) -> None:
+def add_size(parser: Arguments, of: str, **options: Any) -> None:
     """Add the size of an image, one number or two, for `height_width`.
 
     ``of`` says whose, and names the default.

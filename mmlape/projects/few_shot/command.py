@@ -3,7 +3,7 @@ several seeds, and print its accuracy on the test set of a config. Nothing is tr
 
 import argparse
 
-from mmlape.lab.engine.options import add_config, add_launcher, add_trust, positive
+from mmlape.lab.engine.options import add_config, add_launcher, add_more, add_trust, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,19 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='images of each class; default: 25',
     )
     add(
-        '--num-seeds',
-        type=positive,
-        default=3,
-        metavar='N',
-        help='choices of images, averaged; default: %(default)s',
-    )
-    add(
-        '--l2',
-        type=float,
-        default=2.0**10,
-        help='strength of the regularisation; default: %(default)g',
-    )
-    add(
         '--data',
         metavar='CONFIG',
         help='another config, whose data are used; its classes may be others',
@@ -44,8 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--out', metavar='FILE', help='file for the metrics; default: few_shot.json in the work dir'
     )
-    add_launcher(parser)
-    add_trust(parser)
+    more = add_more(parser)
+    more.add_argument(
+        '--num-seeds',
+        type=positive,
+        default=3,
+        metavar='N',
+        help='choices of images, averaged; default: %(default)s',
+    )
+    more.add_argument(
+        '--l2',
+        type=float,
+        default=2.0**10,
+        help='strength of the regularisation; default: %(default)g',
+    )
+    add_launcher(more)
+    add_trust(more)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ evaluated again."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_cfg_options, add_trust
+from mmlape.lab.engine.options import add_cfg_options, add_more, add_trust
 
 SCALES = (0.75, 1.0, 1.5, 2.0, 4.0)
 
@@ -42,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='receives metrics, size_sweep.json, size_sweep.csv, size_sweep.png and drawn scenes',
     )
-    add_trust(parser)
     add_cfg_options(parser)
+    more = add_more(parser)
+    add_trust(more)
 
 
 def run(args: argparse.Namespace) -> int:

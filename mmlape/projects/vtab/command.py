@@ -30,34 +30,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='holds a folder for each set, with its published lists',
     )
-    add(
+    add('--seeds', type=seed, nargs='+', default=SEEDS, metavar='S', help='default: 121 122 123')
+    add('--work-dir', default='work_dirs/vtab', metavar='DIR', help='default: %(default)s')
+    add_cfg_options(parser)
+    more = add_running(parser)
+    more.add_argument(
         '--rates',
         type=float,
         nargs='+',
         metavar='LR',
         help='learning rates to choose among; default: 3e-4 1e-3 3e-3',
     )
-    add('--seeds', type=seed, nargs='+', default=SEEDS, metavar='S', help='default: 121 122 123')
-    add(
+    more.add_argument(
         '--images',
         type=int,
         choices=(800, 1000),
         default=800,
         help="1000 trains the chosen rate once more, with the images of validation, as VTAB's authors; default: 800",
     )
-    add(
+    more.add_argument(
         '--skip-missing',
         action='store_true',
         help='leave out sets whose folder is missing; the means say so',
     )
-    add(
+    more.add_argument(
         '--prune',
         action='store_true',
         help='delete the checkpoints of the other rates once a set is tested',
     )
-    add('--work-dir', default='work_dirs/vtab', metavar='DIR', help='default: %(default)s')
-    add_cfg_options(parser)
-    add_running(parser)
 
 
 def run(args: argparse.Namespace) -> int:
