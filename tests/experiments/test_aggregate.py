@@ -9,7 +9,16 @@ import tiny
 from synthetic import settings, write_run
 
 from mmlape.errors import DataError
-from mmlape.lab.experiments.averages import SUMMARY, in_points, probability, summarise, summary_table, write_summary
+from mmlape.lab.experiments.averages import (
+    SUMMARY,
+    Average,
+    Evaluations,
+    Summary,
+    probability,
+    summarise,
+    summary_table,
+    write_summary,
+)
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import read_arms, read_run, read_seeds, write_planned
 from mmlape.tables import console_table
@@ -28,15 +37,15 @@ def arm(tmp_path):
 def test_averages_are_numpys_and_last_and_best_stay_apart(arm):
     summary = summarise(read_seeds(arm))
     for which, values in (('last', LAST), ('best', BEST)):
-        entry = summary[which]['metrics']['mIoU']
-        assert entry['mean'] == pytest.approx(np.mean(list(values.values())), rel=1e-14)
-        assert entry['std'] == pytest.approx(np.std(list(values.values()), ddof=1), rel=1e-12)
-        assert entry['low'] < entry['mean'] < entry['high']
-        assert entry['n'] == summary[which]['n'] == 3
-        assert entry['values'] == {str(seed): value for seed, value in values.items()}
-    assert summary['last']['steps'] == {'1': 300, '2': 300, '3': 300}
-    assert summary['best']['steps'] == {'1': 200, '2': 200, '3': 200}
-    assert (summary['key'], summary['seeds']) == ('mIoU', [1, 2, 3])
+        entry = summary.at(which).metrics['mIoU']
+        assert entry.mean == pytest.approx(np.mean(list(values.values())), rel=1e-14)
+        assert entry.std == pytest.approx(np.std(list(values.values()), ddof=1), rel=1e-12)
+        assert entry.low < entry.mean < entry.high
+        assert entry.n == summary.at(which).n == 3
+        assert entry.values == values
+    assert summary.last.steps == {1: 300, 2: 300, 3: 300}
+    assert summary.best.steps == {1: 200, 2: 200, 3: 200}
+    assert (summary.key, summary.seeds) == ('mIoU', [1, 2, 3])
 
 
 def test_a_p_value_is_told_to_three_decimals_or_as_below_the_last_one():
@@ -49,20 +58,20 @@ def test_runs_without_a_best_evaluation_are_none_of_its_average(tmp_path):
     file = write_run(tmp_path, 2, 42.0) / 'run.json'
     file.write_text(json.dumps(dict(json.loads(file.read_text()), best=None)))
     summary = summarise(read_seeds(tmp_path))
-    assert (summary['last']['n'], summary['best']['n']) == (2, 1)
-    assert (summary['last']['metrics']['mIoU']['mean'], summary['best']['metrics']['mIoU']['mean']) == (41.0, 40.0)
+    assert (summary.last.n, summary.best.n) == (2, 1)
+    assert (summary.last.metrics['mIoU'].mean, summary.best.metrics['mIoU'].mean) == (41.0, 40.0)
 
 
 def test_classes_are_averaged_and_undefined_values_do_not_count(tmp_path):
     for seed, sky in ((1, 50.0), (2, 60.0), (3, float('nan'))):
         metrics = {'coco/bbox_mAP_l': -1.0, 'mIoU': None if seed == 3 else 40.0}
         write_run(tmp_path, seed, metrics, per_class={'IoU': {'sky': sky, 'lamp': -1.0}, 'bbox_AP': {'lamp': -1.0}})
-    last = summarise(read_seeds(tmp_path))['last']
-    assert last['per_class']['IoU']['sky']['values'] == {'1': 50.0, '2': 60.0}
-    assert last['per_class']['IoU']['lamp']['n'] == 3
-    assert last['per_class']['bbox_AP']['lamp']['n'] == 0
-    assert last['metrics']['coco/bbox_mAP_l']['mean'] is None
-    assert last['metrics']['mIoU']['n'] == 2 and last['metrics']['mIoU']['low'] is None
+    last = summarise(read_seeds(tmp_path)).last
+    assert last.per_class['IoU']['sky'].values == {1: 50.0, 2: 60.0}
+    assert last.per_class['IoU']['lamp'].n == 3
+    assert last.per_class['bbox_AP']['lamp'].n == 0
+    assert last.metrics['coco/bbox_mAP_l'].mean is None
+    assert last.metrics['mIoU'].n == 2 and last.metrics['mIoU'].low is None
 
 
 def test_every_kind_of_unfinished_run_is_listed_and_none_is_averaged(arm):
@@ -76,17 +85,17 @@ def test_every_kind_of_unfinished_run_is_listed_and_none_is_averaged(arm):
     write_run(arm, 10, wrong, state='running', iter=121)
     with open(lock_run(arm / 'seed_10')):
         summary = summarise(read_seeds(arm, range(1, 11)))
-    assert summary['unfinished'] == {
-        '4': 'broken at iteration 120 of 300',
-        '5': 'diverged at iteration 77 of 300: loss is nan at iteration 77',
-        '6': 'failed at iteration 300 of 300: no memory',
-        '7': 'partial at iteration 299 of 300',
-        '8': 'partial: it has no evaluation',
-        '9': 'missing',
-        '10': 'running at iteration 121 of 300',
+    assert summary.unfinished == {
+        4: 'broken at iteration 120 of 300',
+        5: 'diverged at iteration 77 of 300: loss is nan at iteration 77',
+        6: 'failed at iteration 300 of 300: no memory',
+        7: 'partial at iteration 299 of 300',
+        8: 'partial: it has no evaluation',
+        9: 'missing',
+        10: 'running at iteration 121 of 300',
     }
-    assert summary['seeds'] == [1, 2, 3]
-    assert max(summary['last']['metrics']['mIoU']['values'].values()) < 100
+    assert summary.seeds == [1, 2, 3]
+    assert max(summary.last.metrics['mIoU'].values.values()) < 100
 
 
 def test_the_seeds_of_an_arm_are_its_own_and_those_planned(tmp_path):
@@ -130,7 +139,7 @@ def test_runs_that_differ_in_what_must_be_equal_are_not_averaged(arm, change, wo
     software = set(change) <= {'code', 'stack'}
     assert ('--allow-different-software' in str(error.value)) == software
     if software:
-        assert summarise(read_seeds(arm), allow_software=True)['last']['n'] == 4
+        assert summarise(read_seeds(arm), allow_software=True).last.n == 4
 
 
 def test_other_settings_are_named_key_by_key(tmp_path):
@@ -163,7 +172,7 @@ def test_what_is_no_repeat_is_not_averaged(arm):
 def test_records_of_older_versions_are_averaged_with_each_other_only(tmp_path):
     for seed in (1, 2):
         write_run(tmp_path, seed, 60.0 + seed, chosen=False)
-    assert summarise(read_seeds(tmp_path))['last']['metrics']['mIoU']['mean'] == 61.5
+    assert summarise(read_seeds(tmp_path)).last.metrics['mIoU'].mean == 61.5
     write_run(tmp_path, 3, 63.0)
     with pytest.raises(DataError, match='seed_1 has no identity'):
         summarise(read_seeds(tmp_path))
@@ -173,9 +182,16 @@ def test_the_summary_is_written_as_it_is_and_shown_in_points(tmp_path):
     for seed, value in ((1, 0.4), (2, 0.42), (3, 0.44)):
         write_run(tmp_path, seed, {'coco/bbox_mAP': value}, key='coco/bbox_mAP')
     summary = write_summary(tmp_path, read_seeds(tmp_path), 'a.py')
-    assert summary == {'config': 'a.py', **summarise(read_seeds(tmp_path))}
-    assert json.loads((tmp_path / SUMMARY).read_text()) == summary
-    assert summary['last']['metrics']['coco/bbox_mAP']['mean'] == pytest.approx(0.42)
+    assert summary == summarise(read_seeds(tmp_path))
+    stored = json.loads((tmp_path / SUMMARY).read_text())
+    assert list(stored) == ['config', 'seeds', 'unfinished', 'key', 'last', 'best'] and stored['config'] == 'a.py'
+    assert stored['last']['steps'] == {'1': 300, '2': 300, '3': 300}
+    kept = stored['last']['metrics']['coco/bbox_mAP']
+    assert (
+        Average(**dict(kept, values={int(seed): value for seed, value in kept['values'].items()}))
+        == (summary.last.metrics['coco/bbox_mAP'])
+    )
+    assert summary.last.metrics['coco/bbox_mAP'].mean == pytest.approx(0.42)
 
 
 def test_the_table_of_a_summary(tmp_path):
@@ -202,20 +218,19 @@ def test_a_real_training_has_what_averages_need(tmp_path):
     tiny.train(config, tmp_path / 'tiny' / 'seed_1', '--seed', 1)
     runs = read_seeds(tmp_path / 'tiny')
     summary = summarise(runs)
-    assert summary['seeds'] == [1] and summary['unfinished'] == {}
+    assert summary.seeds == [1] and summary.unfinished == {}
     assert runs[0].identity['settings']['model']['backbone']['pe_joining'] == 'lape'
     assert runs[0].cost['parameters'] > 10_000 and runs[0].cost['seconds_per_iter'] > 0
-    classes = summary['last']['per_class']['IoU']
+    classes = summary.last.per_class['IoU']
     assert list(classes) == list(tiny.CLASSES)
-    mean = np.mean([entry['mean'] for entry in classes.values()])
-    assert mean == pytest.approx(summary['last']['metrics']['mIoU']['mean'])
+    mean = np.mean([entry.mean for entry in classes.values()])
+    assert mean == pytest.approx(summary.last.metrics['mIoU'].mean)
 
 
 def test_a_summary_in_points_scales_ap_only_and_keeps_the_rest():
-    entry = dict(mean=0.5, std=None, n=1, low=None, high=None, note='n < 3', values={'1': 0.5})
-    part = dict(n=1, steps={'1': 9}, metrics={'coco/bbox_mAP': entry, 'mIoU': entry},
-                per_class={'coco/bbox_mAP': {'cat': entry}})  # fmt: skip
-    scaled = in_points(dict(seeds=[1], last=part, best=part))
-    ap = dict(entry, mean=50.0, values={'1': 50.0})
-    expected = dict(part, metrics={'coco/bbox_mAP': ap, 'mIoU': entry}, per_class={'coco/bbox_mAP': {'cat': ap}})
-    assert scaled == dict(seeds=[1], last=expected, best=expected)
+    entry = Average(mean=0.5, std=None, n=1, note='n < 3', values={1: 0.5})
+    ap = Average(mean=50.0, std=None, n=1, note='n < 3', values={1: 50.0})
+    part = Evaluations(1, {1: 9}, {'coco/bbox_mAP': entry, 'mIoU': entry}, {'coco/bbox_mAP': {'cat': entry}})
+    expected = Evaluations(1, {1: 9}, {'coco/bbox_mAP': ap, 'mIoU': entry}, {'coco/bbox_mAP': {'cat': ap}})
+    scaled = Summary([1], {2: 'missing'}, 'mIoU', part, part).in_points()
+    assert scaled == Summary([1], {2: 'missing'}, 'mIoU', expected, expected)

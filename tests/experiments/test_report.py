@@ -26,6 +26,7 @@ from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.content import Comparison
+from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.experiments.report.figures import draw_curves
 from mmlape.lab.experiments.report.latex import escape, write_latex
 from mmlape.lab.experiments.report.paper import index_entry
@@ -36,7 +37,7 @@ from mmlape.lab.experiments.report.tables import (
     results_table,
     seeds_table,
 )
-from mmlape.lab.experiments.report.writing import _copy_images, as_json, report_work_dir
+from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
 from mmlape.lab.experiments.statistics import Difference
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import checkpoint_keys, collect
@@ -147,11 +148,11 @@ def test_every_run_is_told_with_its_seed_machine_and_cost(tmp_path):
     hosts = provenance_table(made)
     place = header_of(hosts).index('host')
     assert [row[place] for row in rows_of(hosts)] == ['node1, node2, node3, node4', 'node1, node3, node5']
-    data = as_json(made)
-    counts = [(row['arm'], row['n_arm'], row['n_baseline']) for row in data['comparisons'] if row['test'] == 'welch']
+    data = report_data(made)
+    counts = [(row.arm, row.n_arm, row.n_baseline) for row in data.comparisons if row.test == 'welch']
     assert counts == [('new', 4, 3)] * 2  # at the last and at the best evaluation
-    assert {seed: cost['gpu_hours'] for seed, cost in data['arms']['plain']['cost']['runs'].items()} == {
-        '1': 1, '3': 3, '5': 5, '9': 9,
+    assert {seed: cost['gpu_hours'] for seed, cost in data.arms['plain'].cost.runs.items()} == {
+        1: 1, 3: 3, 5: 5, 9: 9,
     }  # fmt: skip
     costs = [(row[0], row[1], row[-1]) for row in rows_of(cost_table(made))]
     assert costs == [('new', '6.713', '10.00'), ('plain', '6.713', '18.00')]
@@ -759,7 +760,7 @@ def test_runs_of_train_are_arms_of_one_run(tmp_path):
     for name, joining, seed, value in (('plain', 'default', 3, 40.0), ('ours', 'lape', 4, 41.0)):
         write_run(tmp_path, seed, value, chosen=settings(joining)).rename(tmp_path / name)
     made = build(_arms(tmp_path), 'x')
-    assert {(result.name, tuple(result.summary['seeds'])) for result in made.results} == {
+    assert {(result.name, tuple(result.summary.seeds)) for result in made.results} == {
         ('plain', (3,)),
         ('ours', (4,)),
     }

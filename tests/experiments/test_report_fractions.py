@@ -135,7 +135,7 @@ def test_a_series_is_of_the_last_evaluations(tmp_path):
         for number in range(3):
             write_run(tmp_path / name_of('none', share), number, 40.0 + number, 60.0 + number, chosen=chosen)
     (one,) = series_of(report_of(tmp_path))
-    assert one.entry(Fraction(1, 4), 'mIoU')['mean'] == one.entry(Fraction(1), 'mIoU')['mean'] == 41.0
+    assert one.entry(Fraction(1, 4), 'mIoU').mean == one.entry(Fraction(1), 'mIoU').mean == 41.0
 
 
 def test_series_of_other_subsets_stay_apart(tmp_path):

@@ -22,7 +22,7 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, DataError
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.experiments.averages import moments
+from mmlape.lab.experiments.averages import average_values
 from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import (
@@ -178,7 +178,7 @@ def test_the_rate_of_the_best_mean_validation_accuracy_is_chosen(tmp_path):
     write_arm(tmp_path, one, 0.1, (70.0, 40.0, 46.0))  # the best run and the same mean as 0.01
     result = choose(one, options)
     assert (result.rate, result.reason) == (0.01, '')
-    assert [result.validation[rate]['mean'] for rate in (0.003, 0.01, 0.1)] == [50.0, 52.0, 52.0]
+    assert [result.validation[rate].mean for rate in (0.003, 0.01, 0.1)] == [50.0, 52.0, 52.0]
     write_run(tmp_path / one.arm(0.01).name, 2, None, state='failed', reason='loss is NaN', iter=7,
               failure=dict(kind='not-finite', reason='loss is NaN'))  # fmt: skip
     result = choose(one, options)
@@ -198,7 +198,7 @@ def test_the_rate_is_chosen_by_the_last_evaluation(tmp_path):
             write_run(tmp_path / one.arm(rate).name, seed, *values, key=METRIC)
     result = choose(one, options)
     assert result.rate == 0.01
-    assert {rate: entry['mean'] for rate, entry in result.validation.items()} == {0.01: 51.5, 0.1: 46.5}
+    assert {rate: entry.mean for rate, entry in result.validation.items()} == {0.01: 51.5, 0.1: 46.5}
     assert choose(one, Options((0.01, 0.1), (1, 2, 3), work_dir=tmp_path)).rate is None, 'a seed is missing'
 
 
@@ -225,18 +225,18 @@ def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_p
     study = SimpleNamespace(configs={one.arm(0.01).name: Config(dict(log_level='INFO'))})
     for expected in (71.0, 71.0):
         (result,) = evaluate([choose(one, options)], study, options, lambda line: None)
-        assert (result.rate, result.test['values'], result.test['mean']) == (0.01, {'1': expected}, expected)
+        assert (result.rate, result.test.values, result.test.mean) == (0.01, {1: expected}, expected)
     chosen, other = (options.work_dir / one.arm(rate).name / 'seed_1' for rate in (0.01, 0.1))
     assert tested == [chosen / 'iter_9.pth']
     assert len(list(chosen.glob('*.pth'))) == 2 and not list(other.glob('*.pth'))
     (tmp_path / 'data' / 'test.txt').write_text('a.png 0\nb.png 1\n')
-    assert evaluate([choose(one, options)], study, options, lambda line: None)[0].test['mean'] == 72.0
+    assert evaluate([choose(one, options)], study, options, lambda line: None)[0].test.mean == 72.0
     again = replace(options, images=1000)  # the chosen rate was trained once more
     study.configs[one.arm(0.01, 1000).name] = Config(dict(log_level='INFO'))
     folder = options.work_dir / one.arm(0.01, 1000).name
     run = write_run(folder, 1, {METRIC: 61.0}, key=METRIC, max_iters=9, iter=9)
     (run / 'iter_9.pth').touch()
-    assert evaluate([choose(one, again)], study, again, lambda line: None)[0].test['mean'] == 73.0
+    assert evaluate([choose(one, again)], study, again, lambda line: None)[0].test.mean == 73.0
     assert tested[-1] == run / 'iter_9.pth'
     (chosen / 'iter_9.pth').unlink()
     (chosen / 'test' / 'list.sha256').unlink()
@@ -246,7 +246,7 @@ def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_p
 
 def result_of(name, values, rate=0.01):
     one = make_set(name, GROUPS[name])
-    entry = moments({seed: {METRIC: value} for seed, value in enumerate(values, 1)})[METRIC]
+    entry = average_values({seed: {METRIC: value} for seed, value in enumerate(values, 1)})[METRIC]
     return SetResult(one, {rate: entry}, rate, entry)
 
 
@@ -266,8 +266,8 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
         members = [name for name in GROUPS if mean.name in (GROUPS[name], 'all')]
         over = [name for name in members if name not in ('svhn', 'dmlab', 'eurosat')]
         by_seed = np.mean([values[name] for name in over], axis=0)
-        assert mean.test['mean'] == pytest.approx(by_seed.mean()) and mean.test['n'] == 3
-        assert mean.test['std'] == pytest.approx(by_seed.std(ddof=1))
+        assert mean.test.mean == pytest.approx(by_seed.mean()) and mean.test.n == 3
+        assert mean.test.std == pytest.approx(by_seed.std(ddof=1))
         assert mean.paper == pytest.approx(np.mean([FIGURES[name] for name in over]))
     left_out = next(note for note in report.notes if note.startswith('In no mean'))
     assert 'svhn (lr 0.1: seed 2: missing)' in left_out and 'dmlab (no folder data/dmlab)' in left_out

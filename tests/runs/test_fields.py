@@ -16,7 +16,7 @@ from mmlape.cli import main
 from mmlape.errors import DataError, MMLaPEError
 from mmlape.files import read_json
 from mmlape.lab.experiments import status
-from mmlape.lab.experiments.report import arms, content, tables, writing
+from mmlape.lab.experiments.report import arms, content, data, tables
 from mmlape.lab.experiments.report.document import setting_lines
 from mmlape.lab.runs import record as record_module
 from mmlape.lab.runs.curves import read_curves
@@ -87,7 +87,7 @@ def show_status(folder):
 def report(folder):
     runs = read_arms(folder)
     built = content.build([arms.ArmRuns(name, found) for name, found in runs.items()], 'title')
-    json.dumps(writing.as_json(built))
+    json.dumps(data.report_data(built).as_json())
     setting_lines(built)
     tables.console_table(built)
     tables.cost_table(built)

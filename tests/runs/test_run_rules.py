@@ -21,7 +21,7 @@ from mmlape.errors import CheckpointError, TrainingError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.hooks import RunRecordHook
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.experiments.averages import moments
+from mmlape.lab.experiments.averages import average_values
 from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm, PlannedRun
@@ -293,7 +293,7 @@ def test_vtab_ends_with_1_if_a_set_has_no_result(tmp_path, monkeypatch, capsys, 
     results = []
     for name, done in zip(('dtd', 'svhn'), tested):
         one = VtabSet(name, 'natural', f'{name}.py', (), Config(dict(data_root='x', model=dict(backbone=dict()))))
-        entry = moments({1: {'accuracy/top1': 50.0}})['accuracy/top1']
+        entry = average_values({1: {'accuracy/top1': 50.0}})['accuracy/top1']
         results.append(SetResult(one, {0.1: entry}, 0.1, entry) if done else SetResult(one, {}, reason='none'))
     monkeypatch.setattr(
         'mmlape.projects.vtab.sets.read_sets', lambda *args: VtabSets([], dict(dtd='natural', svhn='natural'), {})

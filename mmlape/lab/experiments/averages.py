@@ -8,6 +8,7 @@ names the difference.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ import pandas as pd
 from mmlape.errors import DataError, listed
 from mmlape.files import write_json
 from mmlape.lab.evaluation.names import is_defined, points, ranked
-from mmlape.lab.experiments.statistics import Difference, estimate
+from mmlape.lab.experiments.statistics import Difference, Estimate, estimate
 from mmlape.lab.runs.identity import differences, software_differences
 from mmlape.lab.runs.run import Run
 from mmlape.tables import text_table
@@ -33,31 +34,104 @@ def probability(p: float | None) -> str:
     return '< 0.001' if p is not None and p < 0.001 else number(p, '.3f')
 
 
-def interval(entry: Mapping | Difference | None, form: str = '.2f') -> str:
+def interval(entry: Estimate | Difference | None, form: str = '.2f') -> str:
     """Return the interval of an average or of a difference, or the reason why there is none."""
     if entry is None:
         return DASH
-    fields = vars(entry) if isinstance(entry, Difference) else entry
-    if fields['low'] is None:
-        return f'none, {fields["note"]}'
-    return f'{number(fields["low"], form)} to {number(fields["high"], form)}'
+    if entry.low is None:
+        return f'none, {entry.note}'
+    return f'{number(entry.low, form)} to {number(entry.high, form)}'
 
 
-def mean_std(entry: Mapping | None) -> str:
+def mean_std(entry: Estimate | None) -> str:
     """Return '67.75 ± 0.94'; without the deviation for a single run."""
-    if entry is None or entry['mean'] is None:
+    if entry is None or entry.mean is None:
         return DASH
-    return number(entry['mean']) + ('' if entry['std'] is None else f' ± {number(entry["std"])}')
+    return number(entry.mean) + ('' if entry.std is None else f' ± {number(entry.std)}')
 
 
-def mean_std_n(entry: Mapping | None) -> str:
+def mean_std_n(entry: Estimate | None) -> str:
     """Return '67.75 ± 0.94 (2)'."""
     text = mean_std(entry)
-    return text if text == DASH else f'{text} ({entry["n"]})'
+    return text if entry is None or text == DASH else f'{text} ({entry.n})'
 
 
 EVALUATIONS = ('last', 'best')
 SUMMARY = 'summary.json'
+
+
+@dataclass(frozen=True)
+class Average(Estimate):
+    """A metric averaged over the runs of an arm that have it.
+
+    Attributes:
+        values: The value of each run, by seed; an undefined one is left out, and n says so.
+    """
+
+    values: Mapping[int, float] = field(default_factory=dict)
+
+    def in_points(self, metric: str) -> 'Average':
+        """Return the average of a metric with every value in points."""
+        scaled = (
+            None if value is None else points(metric, value)
+            for value in (self.mean, self.std, self.low, self.high)
+        )
+        mean, std, low, high = scaled
+        values = {seed: points(metric, value) for seed, value in self.values.items()}
+        return replace(self, mean=mean, std=std, low=low, high=high, values=values)
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The last, or the best, evaluations of an arm's runs, averaged.
+
+    Attributes:
+        n: How many runs have one.
+        steps: The iteration of each, by seed.
+        metrics: The average of each metric.
+        per_class: The averages of the classes, by metric and class.
+    """
+
+    n: int = 0
+    steps: Mapping[int, int] = field(default_factory=dict)
+    metrics: Mapping[str, Average] = field(default_factory=dict)
+    per_class: Mapping[str, Mapping[str, Average]] = field(default_factory=dict)
+
+    def in_points(self) -> 'Evaluations':
+        """Return the averages with every value in points."""
+        metrics = {name: entry.in_points(name) for name, entry in self.metrics.items()}
+        per_class = {
+            name: {label: entry.in_points(name) for label, entry in classes.items()}
+            for name, classes in self.per_class.items()
+        }
+        return replace(self, metrics=metrics, per_class=per_class)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The runs of an arm, averaged.
+
+    Attributes:
+        seeds: Those of the runs that count.
+        unfinished: Why a run does not count, by seed.
+        key: The metric that the best evaluation is picked by.
+        last: The evaluations after the last iteration.
+        best: The best evaluation of each run.
+    """
+
+    seeds: Sequence[int] = ()
+    unfinished: Mapping[int, str] = field(default_factory=dict)
+    key: str | None = None
+    last: Evaluations = field(default_factory=Evaluations)
+    best: Evaluations = field(default_factory=Evaluations)
+
+    def at(self, which: str) -> Evaluations:
+        """Return 'last' or 'best'."""
+        return {'last': self.last, 'best': self.best}[which]
+
+    def in_points(self) -> 'Summary':
+        """Return the averages with every value in points."""
+        return replace(self, last=self.last.in_points(), best=self.best.in_points())
 
 
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
@@ -104,43 +178,34 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
             )
 
 
-def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
+def summarise(runs: Iterable[Run], allow_software: bool = False) -> Summary:
     """Average the runs of an arm, those that count; see `check_repeats` for the others' errors.
 
-    Returns:
-        ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric
-        that 'best' is by), and under ``last`` and under ``best``: ``n``, ``steps`` ({seed:
-        iteration}), ``metrics`` and ``per_class`` ({metric: {class: ...}}) with ``mean``, ``std``
-        (sample standard deviation), ``n``, ``low`` and ``high`` (95 % interval), ``note`` (why
-        there is no interval) and ``values`` ({seed: value}) of each. Values are as the metric
-        returned them; undefined ones are left out, and n says so.
+    Values are as the metric returned them.
     """
     runs = list(runs)
     done = [run for run in runs if run.counts]
     check_repeats(done, allow_software)
-    unfinished = {str(run.seed): run.outcome for run in runs if not run.counts}
+    unfinished = {run.seed: run.outcome for run in runs if not run.counts}
     key = next((run.best['key'] for run in done if run.best), None)
-    summary = {'seeds': [run.seed for run in done], 'unfinished': unfinished, 'key': key}
+    averaged = {}
     for which in EVALUATIONS:
         evaluations = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
         by_class = {seed: entry.get('per_class') or {} for seed, entry in evaluations.items()}
         per_class = {}
         for name in dict.fromkeys(name for classes in by_class.values() for name in classes):
             rows = {seed: classes.get(name) or {} for seed, classes in by_class.items()}
-            per_class[name] = moments(rows, name)
-        summary[which] = {
-            'n': len(evaluations),
-            'steps': {str(seed): entry['step'] for seed, entry in evaluations.items()},
-            'metrics': moments({seed: entry['metrics'] for seed, entry in evaluations.items()}),
-            'per_class': per_class,
-        }
-    return summary
+            per_class[name] = average_values(rows, name)
+        steps = {seed: entry['step'] for seed, entry in evaluations.items()}
+        metrics = average_values({seed: entry['metrics'] for seed, entry in evaluations.items()})
+        averaged[which] = Evaluations(len(evaluations), steps, metrics, per_class)
+    return Summary([run.seed for run in done], unfinished, key, **averaged)
 
 
-def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
-    """Return the moments of each value of ``{seed: {metric: value}}``, as in `summarise`.
-
-    Undefined ones are left out.
+def average_values(
+    rows: Mapping[int, Mapping[str, float | None]], metric: str | None = None
+) -> dict[str, Average]:
+    """Average each value of ``{seed: {metric: value}}``; undefined ones are left out.
 
     Args:
         rows: The values; with ``metric``, ``{seed: {class: value}}`` of that metric.
@@ -150,68 +215,38 @@ def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None)
     for name in dict.fromkeys(name for row in rows.values() for name in row):
         values = {}
         for seed, row in rows.items():
-            if is_defined(metric or name, row.get(name)):
-                values[str(seed)] = row.get(name)
-        result[name] = {**vars(estimate(list(values.values()))), 'values': values}
+            value = row.get(name)
+            if value is not None and is_defined(metric or name, value):
+                values[seed] = value
+        result[name] = Average(**vars(estimate(list(values.values()))), values=values)
     return result
-
-
-def in_points(summary: dict) -> dict:
-    """Return a summary with every value in points."""
-    scaled = dict(summary)
-    for which in EVALUATIONS:
-        part = summary[which]
-        metrics = {name: entry_in_points(name, entry) for name, entry in part['metrics'].items()}
-        per_class = {
-            name: {label: entry_in_points(name, entry) for label, entry in rows.items()}
-            for name, rows in part['per_class'].items()
-        }
-        scaled[which] = {**part, 'metrics': metrics, 'per_class': per_class}
-    return scaled
-
-
-def entry_in_points(metric: str, entry: dict) -> dict:
-    """Return the moments of a metric, with every value in points."""
-    scaled = {
-        key: None if entry[key] is None else points(metric, entry[key])
-        for key in ('mean', 'std', 'low', 'high')
-    }
-    return {
-        **entry,
-        **scaled,
-        'values': {seed: points(metric, value) for seed, value in entry['values'].items()},
-    }
 
 
 def write_summary(
     folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
-) -> dict:
+) -> Summary:
     """Average the runs of an arm.
 
     Write the result, with their config, as ``summary.json`` into the arm's folder.
     """
-    summary = {'config': config, **summarise(runs, allow_software)}
-    write_json(Path(folder) / SUMMARY, summary)
+    summary = summarise(runs, allow_software)
+    write_json(Path(folder) / SUMMARY, {'config': config, **asdict(summary)})
     return summary
 
 
-def summary_table(summary: dict) -> pd.DataFrame:
+def summary_table(summary: Summary) -> pd.DataFrame:
     """Build a table of every metric, in points.
 
     Mean, standard deviation, n and 95 % interval of last, and of best.
     """
-    averages = {which: in_points(summary)[which]['metrics'] for which in EVALUATIONS}
+    shown = summary.in_points()
     rows = []
-    for name in ranked(averages['last'] | averages['best'], summary['key']):
-        row = [name]
+    for name in ranked({**shown.last.metrics, **shown.best.metrics}, summary.key):
+        row: list[str | int] = [name]
         for which in EVALUATIONS:
-            entry = averages[which].get(name, {'mean': None, 'std': None, 'n': 0})
-            row += [
-                number(entry['mean']),
-                number(entry['std']),
-                entry['n'],
-                interval(averages[which].get(name)),
-            ]
+            entry = shown.at(which).metrics.get(name)
+            mean, std, n = (entry.mean, entry.std, entry.n) if entry else (None, None, 0)
+            row += [number(mean), number(std), n, interval(entry)]
         rows.append(row)
     columns = (
         f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %')

@@ -178,13 +178,13 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
         print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
         return False
     summary = write_summary(folder, runs, arm.config, allow_software)
-    title = f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'
+    title = f'{arm.name}, seeds {", ".join(map(str, summary.seeds))}'
     console().print(console_table(summary_table(summary), title))
-    for seed, outcome in summary['unfinished'].items():
+    for seed, outcome in summary.unfinished.items():
         say(f'not counted: seed {seed}, {outcome}')
     finished = [run.seed for run in read_seeds(folder) if run.finished]
-    others = [seed for seed in finished if seed not in summary['seeds']]
+    others = [seed for seed in finished if seed not in summary.seeds]
     if others:
         print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
     print(f'wrote {folder / SUMMARY}')
-    return not summary['unfinished']
+    return not summary.unfinished

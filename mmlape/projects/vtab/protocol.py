@@ -10,7 +10,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +22,15 @@ from mmlape.files import atomic_path, parse_json, write_json
 from mmlape.lab.datasets.sources import read_lines
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.engine.optim import check_precision, quiet_logger
-from mmlape.lab.experiments.averages import DASH, interval, mean_std_n, moments, number, summarise
+from mmlape.lab.experiments.averages import (
+    DASH,
+    Average,
+    average_values,
+    interval,
+    mean_std_n,
+    number,
+    summarise,
+)
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import plan_table
 from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
@@ -66,10 +74,9 @@ class SetResult:
     """What the runs of a set have given."""
 
     vtab_set: VtabSet
-    # moments, as `averages.moments` has them, of the last validation accuracy by rate
-    validation: dict[float, dict]
+    validation: dict[float, Average]  # of the last evaluation, by rate
     rate: float | None = None  # the chosen one; None while runs are missing
-    test: dict | None = None  # the moments of the test accuracy; None before the tests
+    test: Average | None = None  # the test accuracy; None before the tests
     # why there is no rate or no test accuracy; else what is to be said about the choice
     reason: str = ''
 
@@ -131,17 +138,17 @@ def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) ->
     complete, diverged, missing = {}, [], []
     for rate in sorted(options.rates):
         summary = summarise(options.runs(vtab_set.arm(rate)), allow_software)
-        entry = summary['last']['metrics'].get(METRIC)
-        if entry and entry['n'] == len(options.seeds):
+        entry = summary.last.metrics.get(METRIC)
+        if entry and entry.n == len(options.seeds):
             complete[rate] = entry
-        elif any(outcome.startswith('diverged') for outcome in summary['unfinished'].values()):
+        elif any(outcome.startswith('diverged') for outcome in summary.unfinished.values()):
             diverged.append(f'lr {rate:g} diverged')
         else:
-            lines = [f'seed {seed}: {outcome}' for seed, outcome in summary['unfinished'].items()]
+            lines = [f'seed {seed}: {outcome}' for seed, outcome in summary.unfinished.items()]
             missing.append(f'lr {rate:g}: {"; ".join(lines)}')
     if missing or not complete:
         return SetResult(vtab_set, complete, reason='; '.join([*missing, *diverged]))
-    best = max(complete, key=lambda rate: complete[rate]['mean'])  # the first of equals
+    best = max(complete, key=lambda rate: complete[rate].mean)  # the first of equals
     return SetResult(vtab_set, complete, best, reason='; '.join(diverged))
 
 
@@ -181,7 +188,7 @@ def evaluate(
             else:
                 progress.skip(images[result])
             values[run.seed] = {METRIC: value}
-        evaluated.append(replace(result, test=moments(values)[METRIC]))
+        evaluated.append(replace(result, test=average_values(values)[METRIC]))
         if options.prune:
             _prune(result, options)
     return evaluated
@@ -232,7 +239,7 @@ class Mean:
     name: str
     sets: tuple[str, ...]
     left_out: tuple[str, ...]  # the sets of the group that it is not over
-    test: dict | None  # the moments over seeds of the mean test accuracy; None without a set
+    test: Average | None  # of the mean test accuracy by seed; None without a set
     # the mean of the paper's figures over the same sets; None if one of them has none
     paper: float | None
 
@@ -261,7 +268,7 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
     """Average the results by group; ``sets`` is what they are part of."""
     paper = {entry.name: entry.figure for entry in sets.sets if entry.figure is not None}
     model, groups = sets.model if paper else None, sets.groups
-    values = {result.vtab_set.name: result.test['values'] for result in results if result.test}
+    values = {result.vtab_set.name: result.test.values for result in results if result.test}
     means = [
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
         for group in [*dict.fromkeys(groups.values()), 'all']
@@ -309,7 +316,7 @@ def _mean(
         rows[seed] = {METRIC: total / len(have)}
     known = all(member in paper for member in have)
     figure = math.fsum(paper[member] for member in have) / len(have) if known else None
-    return Mean(name, have, missing, moments(rows)[METRIC], figure)
+    return Mean(name, have, missing, average_values(rows)[METRIC], figure)
 
 
 def results_table(report: VtabReport) -> pd.DataFrame:
@@ -317,7 +324,7 @@ def results_table(report: VtabReport) -> pd.DataFrame:
     rows = []
     for result in report.results:
         entry, chosen = result.vtab_set, result.validation.get(result.rate)
-        rate, validation = (f'{result.rate:g}', number(chosen['mean'])) if chosen else (DASH, DASH)
+        rate, validation = (f'{result.rate:g}', number(chosen.mean)) if chosen else (DASH, DASH)
         rows.append((entry.name, entry.group, rate, validation, *_cells(result.test, entry.figure)))
     for mean in report.means:
         rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
@@ -337,9 +344,9 @@ def results_table(report: VtabReport) -> pd.DataFrame:
     return table.rename(columns={"paper's": f"{report.model}, paper's"})
 
 
-def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
+def _cells(test: Average | None, paper: float | None) -> tuple[str, ...]:
     """Return mean with deviation and n, interval, the paper's figure and the difference from it."""
-    difference = None if test is None or paper is None else test['mean'] - paper
+    difference = None if test is None or paper is None else test.mean - paper
     return mean_std_n(test), interval(test), number(paper, '.1f'), number(difference, '+.2f')
 
 
@@ -354,16 +361,16 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
         result.vtab_set.name: dict(
             group=result.vtab_set.group,
             config=result.vtab_set.config,
-            validation={f'{rate:g}': entry for rate, entry in result.validation.items()},
+            validation={f'{rate:g}': asdict(entry) for rate, entry in result.validation.items()},
             rate=result.rate,
-            test=result.test,
+            test=result.test and asdict(result.test),
             paper=result.vtab_set.figure,
             reason=result.reason,
         )
         for result in report.results
     }
     means = {
-        mean.name: {key: value for key, value in vars(mean).items() if key != 'name'}
+        mean.name: {key: value for key, value in asdict(mean).items() if key != 'name'}
         for mean in report.means
     }
     common = dict(
@@ -378,13 +385,12 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
         for rate, entry in result.validation.items():
             chosen = rate == result.rate
             rows += [
-                (*head, 'validation', f'{rate:g}', chosen, *pair)
-                for pair in entry['values'].items()
+                (*head, 'validation', f'{rate:g}', chosen, *pair) for pair in entry.values.items()
             ]
         if result.test:
             rows += [
                 (*head, 'test', f'{result.rate:g}', True, *pair)
-                for pair in result.test['values'].items()
+                for pair in result.test.values.items()
             ]
     with atomic_path(files[0]) as partial:
         partial.write_text(

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from mmlape.lab.evaluation.names import TASK_METRICS, is_defined, points, task_of
-from mmlape.lab.experiments.averages import in_points, summarise
+from mmlape.lab.experiments.averages import Summary, summarise
 from mmlape.lab.experiments.report.paper import IndexEntry, index_entry
 from mmlape.lab.runs.paper_model import PaperModel, recorded_model
 from mmlape.lab.runs.run import Run
@@ -45,7 +45,7 @@ class ArmResult:
     arm: ArmRuns
     task: str | None  # None if unknown
     metrics: tuple[str, ...]  # those to compare
-    summary: dict  # as `averages.summarise` returns it, in points
+    summary: Summary
     model: PaperModel  # the paper's name of its model
     # the entry of its config in the metafiles; None if there is none, or if its model is another
     # one
@@ -88,12 +88,10 @@ class ArmResult:
 
     def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
         """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
-        if name is None:
-            rows = self.summary[which]['metrics']
-        else:
-            rows = self.summary[which]['per_class'].get(metric, {})
+        averaged = self.summary.at(which)
+        rows = averaged.metrics if name is None else averaged.per_class.get(metric, {})
         entry = rows.get(metric if name is None else name)
-        return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
+        return dict(entry.values) if entry else {}
 
     @property
     def parameters(self) -> int | None:
@@ -124,8 +122,8 @@ class ArmResult:
 
 def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     """Average an arm; DataError if its runs are not repeats of each other."""
-    summary = in_points(summarise(arm.runs, allow_software))
-    measured = [*summary['last']['metrics'], *summary['best']['metrics']]
+    summary = summarise(arm.runs, allow_software).in_points()
+    measured = [*summary.last.metrics, *summary.best.metrics]
     task = arm.task or task_of(measured)
     metrics = (TASK_METRICS.get(task) or measured[:1]) if arm.metrics is None else arm.metrics
     metrics = [name for name in metrics if name in measured] if measured else metrics

@@ -84,11 +84,11 @@ def _comparison(
 def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
     """Compare the classes of two arms at 'last', the largest gain first."""
     compared = []
-    for metric in arm.summary['last']['per_class']:
+    for metric in arm.summary.last.per_class:
         if metric not in _CLASS_METRICS:
             continue
         names = [
-            name for name in arm.summary['last']['per_class'][metric]
+            name for name in arm.summary.last.per_class[metric]
             if arm.values('last', metric, name) and other.values('last', metric, name)
         ]  # fmt: skip
         family = _corrected([_comparison(arm, other, 'last', metric, name) for name in names])
@@ -164,7 +164,7 @@ class Report:
         return [
             f'{result.name}, seed {seed}: {outcome}'
             for result in self.results
-            for seed, outcome in result.summary['unfinished'].items()
+            for seed, outcome in result.summary.unfinished.items()
         ]
 
     def comparisons_at(self, which: str) -> list[Comparison]:
@@ -251,7 +251,7 @@ def _warnings(
                 yield f'{result.name}: the software changed between its runs: {"; ".join(lines)}.'
         for metric in result.metrics:
             values = result.values('last', metric)
-            absent = ', '.join(str(seed) for seed in result.summary['seeds'] if seed not in values)
+            absent = ', '.join(str(seed) for seed in result.summary.seeds if seed not in values)
             if absent:
                 yield f'{result.name}: {label(metric)} is undefined in the last evaluation of seed {absent}.'
         stopped = [run for run in result.counted if run.record.get('stopped')]

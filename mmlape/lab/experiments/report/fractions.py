@@ -13,7 +13,7 @@ import pandas as pd
 
 from mmlape.figures import look, new_axes, save_figure, wrapped
 from mmlape.lab.evaluation.names import label
-from mmlape.lab.experiments.averages import DASH, interval, mean_std_n
+from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Report
 from mmlape.lab.experiments.statistics import INTERVAL
@@ -36,11 +36,9 @@ class Series:
         """The metrics to compare."""
         return next(iter(self.arms.values())).metrics
 
-    def entry(self, share: Fraction, metric: str) -> dict | None:
-        """Return the moments of a metric at the last evaluation; None if there is no such arm."""
-        return (
-            self.arms[share].summary['last']['metrics'].get(metric) if share in self.arms else None
-        )
+    def entry(self, share: Fraction, metric: str) -> Average | None:
+        """Return the average of a metric at the last evaluation; None if there is no such arm."""
+        return self.arms[share].summary.last.metrics.get(metric) if share in self.arms else None
 
     def paper(self, share: Fraction, metric: str) -> str:
         """Return a paper's figure, as it is printed; a dash if there is none."""
@@ -121,17 +119,17 @@ def _plot(every: Sequence[tuple[int, Series]], metric: str, path: Path) -> None:
         entries = {
             share: entry
             for share in series.arms
-            if (entry := series.entry(share, metric)) and entry['n']
+            if (entry := series.entry(share, metric)) and entry.n
         }
-        shares, means = list(map(float, entries)), [entry['mean'] for entry in entries.values()]
-        seeds = ', '.join(dict.fromkeys(str(entry['n']) for entry in entries.values()))
+        shares, means = list(map(float, entries)), [entry.mean for entry in entries.values()]
+        seeds = ', '.join(dict.fromkeys(str(entry.n) for entry in entries.values()))
         drawn = look(place)
         axes.plot(shares, means, **drawn, label=wrapped(f'{series.name} (n={seeds})', 70))
         for share, entry in zip(shares, entries.values()):
-            if entry['low'] is not None:
+            if entry.low is not None:
                 axes.plot(
                     (share, share),
-                    (entry['low'], entry['high']),
+                    (entry.low, entry.high),
                     '_-',
                     color=drawn['color'],
                     lw=1.4,

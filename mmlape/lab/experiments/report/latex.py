@@ -126,13 +126,13 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
 
 def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, titled: bool) -> list[str]:
     """Return the cells of an arm after its model's name."""
-    entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
+    entries = [result.summary.last.metrics.get(metric) for metric in metrics]
     shown = ' / '.join(escape(mean_std(entry)) for entry in entries)
     model, count = result.model, result.parameters
     size = (
         '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
     )
-    seeds = max((entry['n'] for entry in entries if entry), default=0)
+    seeds = max((entry.n for entry in entries if entry), default=0)
     method = model.method + (f', {result.fraction} of the images' if result.fraction < 1 else '')
     cells = [
         escape(model.pretrained),

@@ -60,7 +60,7 @@ def results_table(report: Report) -> pd.DataFrame:
     """Build the table of all arms, baselines marked, with untrained values and the paper's results where known."""
     rows = []
     for result in report.results:
-        seeds = _seeds(result.summary['seeds']) or 'none counts'
+        seeds = _seeds(result.summary.seeds) or 'none counts'
         model = f'{result.model.name}, {result.model.method}' if result.model.named else DASH
         name = result.name + ', baseline' * (result.name in report.baselines)
         for metric in result.metrics or (DASH,):
@@ -101,14 +101,14 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
     """Return the cells of a metric: mean, deviation, n and interval of last, and of best."""
-    entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
+    entries = [result.summary.at(which).metrics.get(metric) for which in EVALUATIONS]
     return tuple(cell for entry in entries for cell in (mean_std_n(entry), interval(entry)))
 
 
 def metrics_table(result: ArmResult) -> pd.DataFrame:
     """Build the table of every metric of an arm."""
     known = dict.fromkeys(
-        name for which in EVALUATIONS for name in result.summary[which]['metrics']
+        name for which in EVALUATIONS for name in result.summary.at(which).metrics
     )
     return text_table(
         ('metric', *_AVERAGES), [(label(name), *_averages(result, name)) for name in known]
@@ -230,7 +230,7 @@ def provenance_table(report: Report) -> pd.DataFrame:
         rows.append((
             result.name,
             f'{config} {_short(identity.get("settings_sha256"))}'.strip(),
-            _seeds(result.summary['seeds']) or DASH,
+            _seeds(result.summary.seeds) or DASH,
             _batch(record),
             identity.get('batch_policy') or DASH,
             (identity.get('amp') or 'fp32') if identity else DASH,

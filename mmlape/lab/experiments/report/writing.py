@@ -1,18 +1,17 @@
 """A report written in all its formats."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_json
-from mmlape.lab.experiments.averages import EVALUATIONS
-from mmlape.lab.experiments.report.arms import ArmResult, ArmRuns
+from mmlape.lab.experiments.report.arms import ArmRuns
 from mmlape.lab.experiments.report.content import Report, build
+from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
 from mmlape.lab.experiments.report.document import sections, write_html, write_markdown
 from mmlape.lab.experiments.report.latex import write_latex
-from mmlape.lab.experiments.statistics import CONFIDENCE
 from mmlape.lab.runs.run import read_arms
 from mmlape.tables import write_csv
 
@@ -37,86 +36,14 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
         raise DataError(f'cannot write the report into {folder}: {error}') from error
 
 
-_MOMENTS = ('mean', 'std', 'n', 'low', 'high', 'note')
-_TESTED = ('mean', 'low', 'high', 'p', 'holm', 'note')
-_COMPARED = ('arm', 'baseline', 'which', 'metric', 'class', 'test', 'n_arm', 'n_baseline', *_TESTED)
-
-
 def write_data(report: Report, folder: Path) -> list[Path]:
-    """Write ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``.
-
-    All values are in points.
-    """
-    values, estimates = [], []
-    for result in report.results:
-        for which, metric, name, entry in _entries(result):
-            steps = result.summary[which]['steps']
-            for seed, value in entry['values'].items():
-                values.append((result.name, seed, which, steps[seed], metric, name, value))
-            estimates.append((result.name, which, metric, name, *(entry[key] for key in _MOMENTS)))
-    files = [folder / 'report.json']
-    write_json(files[0], as_json(report))
-    for name, rows, columns in (
-        ('values', values, ('arm', 'seed', 'which', 'step', 'metric', 'class', 'value')),
-        ('estimates', estimates, ('arm', 'which', 'metric', 'class', *_MOMENTS)),
-        ('comparisons', _comparisons(report), _COMPARED),
-    ):
+    """Write ``report.json``, and its views ``values.csv``, ``estimates.csv`` and ``comparisons.csv``."""
+    data, files = report_data(report), [folder / 'report.json']
+    write_json(files[0], data.as_json())
+    for name, rows in csv_rows(data).items():
         files.append(folder / f'{name}.csv')
-        write_csv(files[-1], columns, rows)
+        write_csv(files[-1], CSV_COLUMNS[name], rows)
     return files
-
-
-def as_json(report: Report) -> dict:
-    """Return the report as nested dicts; values are in points."""
-    return {
-        'title': report.title,
-        'unit': 'points (AP times 100, percent)',
-        'confidence': CONFIDENCE,
-        'arms': {result.name: _arm(result) for result in report.results},
-        'comparisons': [dict(zip(_COMPARED, row)) for row in _comparisons(report)],
-        'not_counted': report.excluded,
-        'warnings': report.warnings,
-    }
-
-
-def _arm(result: ArmResult) -> dict:
-    return {
-        'title': result.title,
-        'task': result.task,
-        'metrics': list(result.metrics),
-        'data_fraction': float(result.fraction),
-        'model': vars(result.model),
-        'paper': result.known.results if result.known else {},
-        'untrained': {metric: result.untrained(metric) for metric in result.arm.untrained},
-        **result.summary,
-        'cost': {
-            'parameters': result.parameters,
-            'flops': result.known.flops if result.known else None,
-            'flops_of_size': list(result.known.size) if result.known else None,
-            'gpu_hours': result.gpu_hours,
-            'runs': {str(run.seed): run.cost for run in result.arm.runs},
-        },
-        'identity': {key: value for key, value in result.identity.items() if key != 'settings'},
-    }
-
-
-def _entries(result: ArmResult) -> Iterator[tuple[str, str, str | None, dict]]:
-    """Yield 'last' or 'best', metric, class (None for the metric itself) and the average."""
-    for which in EVALUATIONS:
-        summary = result.summary[which]
-        for metric, entry in summary['metrics'].items():
-            yield which, metric, None, entry
-        for metric, rows in summary['per_class'].items():
-            for name, entry in rows.items():
-                yield which, metric, name, entry
-
-
-def _comparisons(report: Report) -> Iterator[tuple]:
-    for pair in (*report.comparisons, *report.classes):
-        for test in ('welch', 'paired'):
-            difference = getattr(pair, test)
-            where = (pair.arm, pair.baseline, pair.which, pair.metric, pair.name)
-            yield *where, test, *difference.n, *(getattr(difference, key) for key in _TESTED)
 
 
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.svg', '.webp', '.gif')
