@@ -6,6 +6,7 @@ depth, its integers and what aliases of YAML multiply are limited.
 
 import contextlib
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -248,3 +249,12 @@ def file_version(path: str | Path) -> tuple[int, int]:
     """
     known = os.stat(path)
     return known.st_size, known.st_mtime_ns
+
+
+def sha256(path: str | Path) -> str:
+    """Compute the hex digest of a file."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -8,6 +8,8 @@ import contextlib
 from collections.abc import Callable
 from importlib import import_module
 
+from mmlape.weights import gate
+
 
 class Registry:
     """Classes by name, with the methods of MMEngine's registries that users' files call.
@@ -114,3 +116,13 @@ POSITION_ENCODINGS = Registry('position encoding', 'mmlape.models.position')
 JOININGS = Registry('joining', 'mmlape.models.position')
 BACKBONES = PublicRegistry('model', 'mmlape.models', 'mmlape.projects')
 """Backbones, and what needs OpenMMLab beside them."""
+
+# what a foreign config may name of them, and what it may not
+gate.MODELS['mmlape'] = BACKBONES.get
+gate.KINDS.update(pe_type=POSITION_ENCODINGS.get, pe_joining=JOININGS.get)
+gate.WORDS.update(
+    norm_placement=('both', 'normformer', 'post', 'pre', 'sub-ln'),
+    pe_type=('none',),
+    tokenizer=('conv', 'patch'),
+)
+gate.OUTSIDE.append('mmlape.projects.lit.pretrained')

@@ -13,19 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 # modules and folders from bottom to top; those of one line may import each other as long as there is no circle
 LAYERS = (
     ('errors',),
-    ('files', 'kinds', 'log'),
+    ('files', 'log'),
     ('console', 'determinism', 'figures', 'quiet', 'tables'),
     ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
-    ('registry', 'weights'),
+    ('param_rules', 'weights'),
     ('lab',),  # the laboratory, which knows no paper
-    ('checkpoint',),  # and the papers
+    ('kinds', 'registry'),  # and the papers
+    ('checkpoint',),
     ('models',),
     ('pe_figures', 'export'),
-    ('extension',),
-    ('commands',),
-    ('projects',),
+    ('commands', 'extension', 'projects'),
     ('cli', '__main__'),
     ('integrations',),  # nothing imports them
 )
@@ -35,6 +34,7 @@ LAYERS = (
 INSIDE = {
     'lab': (
         ('extension',),
+        ('registry',),
         ('studies', 'environment'),
         ('evaluation', 'datasets'),
         ('runs',),
@@ -82,6 +82,7 @@ CORE: dict[str, Packages | None] = {
     'models.named_layers': Packages(('torch',), ('mmcv',)),
     'models.position.beit': Packages(('torch', 'numpy'), ('scipy',)),
     'models.timm': Packages(('torch',), ('timm',)),
+    'param_rules': Packages(('torch',)),
     'weights': Packages(('torch', 'numpy'), ('safetensors',)),
     'weights.download': Packages(('torch',), ('huggingface_hub',)),
     'weights.gate': Packages(('torch',), ('mmengine',)),

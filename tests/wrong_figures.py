@@ -74,6 +74,7 @@ OWN_TESTS = {
     'mmlape/lab/datasets/label_maps.py': OF_MAPS,
     'mmlape/lab/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
+    'mmlape/lab/runs/provenance.py': ('tests/checkpoint/test_provenance.py',),
     'mmlape/checkpoint/provenance.py': ('tests/checkpoint/test_provenance.py',),
     'mmlape/lab/runs/': OF_RUNS,
     'mmlape/lab/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
@@ -182,6 +183,9 @@ OWN_TESTS = {
         'classes_come or listed',
     ),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
+    'mmlape/weights/loading.py': OF_CHECKPOINTS,
+    'mmlape/weights/normalisation.py': OF_CHECKPOINTS,
+    'mmlape/extension/names.py': OF_COMPARISONS,
     'mmlape/checkpoint/hub.py': ('tests/checkpoint/test_hub.py', '-k', 'not tested'),
     'mmlape/checkpoint/redaction.py': ('tests/checkpoint/test_redaction.py',),
     'mmlape/weights/plain_config.py': ('tests/checkpoint/test_pulled.py', '-k', 'more_than_plain'),
@@ -591,7 +595,7 @@ BY_FILE = {
         ('report: a given baseline was chosen', "'' if self.baseline else ' Chosen", "' Chosen"),
         ('report: Holm over all paired and unpaired', 'holm([getattr(pair, test) for pair in family])',
          "holm([getattr(pair, 'welch') for pair in family])"),
-        ('report: warning although both are published', 'if any(published) and not all(published):', 'if any(published):'),
+        ('report: warning although both are published', 'if source and not all(known):', 'if source:'),
         ('report: undefined in best told as last', "values = result.values('last', metric)", "values = result.values('best', metric)"),
         ('report: rivals have the same metrics', 'set(other.metrics) & set(result.metrics)]', 'set(other.metrics) == set(result.metrics)]'),
     ],
@@ -850,7 +854,7 @@ BY_FILE = {
         ('norms: sum of norms', 'sums.sum()[None])).sqrt()', 'sums.sqrt().sum().square()[None])).sqrt()'),
         ('norms: one iteration late', 'now = runner.iter + 1\n', 'now = runner.iter + 2\n'),
     ],
-    'mmlape/models/param_groups.py': [
+    'mmlape/param_rules.py': [
         ('rates: names of the first rate, one layer up', 'return 0 if name.startswith(first)', 'return 1 if name.startswith(first)'),
         ('rates: names of the first rate are ignored', 'if name.startswith(first) else', 'if not name else'),
         ('groups: by their rates alone', 'repr(sorted(group.items()))', "repr(group.get('lr'))"),
@@ -1027,16 +1031,18 @@ BY_FILE = {
     'mmlape/checkpoint/metadata.py': [
         ('normalisation: timm has bytes', '_make(_pretrained_cfg(meta, local_path(path)), 255,',
          '_make(_pretrained_cfg(meta, local_path(path)), 1,'),
-        ('normalisation: stds are not compared', 'zip(self.mean + self.std, other.mean + other.std)',
-         'zip(self.mean, other.mean)'),
-        ('normalisation: any difference is near', 'abs(a - b) < TOLERANCE for', 'abs(a - b) > -TOLERANCE for'),
         ('records: joinings are not compared', "ADAPTED = ('grid',", "ADAPTED = ('grid', 'pe_joining',"),
         ('records: grids are compared', "ADAPTED = ('grid', ", 'ADAPTED = ('),
         ('records: of the first backbone', 'return first if all(other == first for other in others) else {}',
          'return first'),
+    ],
+    'mmlape/weights/normalisation.py': [
+        ('normalisation: stds are not compared', 'zip(self.mean + self.std, other.mean + other.std)',
+         'zip(self.mean, other.mean)'),
+        ('normalisation: any difference is near', 'abs(a - b) < TOLERANCE for', 'abs(a - b) > -TOLERANCE for'),
         ('normalisation: tolerance 5', 'TOLERANCE = 0.5', 'TOLERANCE = 5.0'),
     ],
-    'mmlape/checkpoint/loading.py': [
+    'mmlape/weights/loading.py': [
         ('loading: masks must be finite', 'if name not in masks}', 'if True}'),
         ('loading: infinite weights pass', 'if name not in masks}', 'if name in masks}'),
         ('loading: a wrong shape passes', 'elif wanted[name].shape != value.shape:',
@@ -1135,7 +1141,7 @@ BY_FILE = {
         ('pull: texts in lists', 'yield from iter_texts(entry, parent, key)', 'yield from ()'),
         ('pull: its own paths', 'if key not in OWN_KEYS}', 'if key not in OWN_KEYS[1:]}'),
     ],
-    'mmlape/lab/runs/paper_model.py': [
+    'mmlape/extension/names.py': [
         ('paper: a star for every checkpoint', "elif joining.startswith('lape'):", "elif joining != 'default':"),
     ],
     'mmlape/lab/engine/config.py': [

@@ -745,7 +745,7 @@ BY_FILE = {
     'mmlape/checkpoint/metadata.py': [
         ('a file: readings not told at a load', 'any(name != own.get(key) for name in names)', 'len(names) > 9'),
     ],
-    'mmlape/checkpoint/loading.py': [
+    'mmlape/weights/loading.py': [
         ('a file: dropped and new', 'if name in report.dropped and not', 'if False and not'),
     ],
     'mmlape/models/timm/checkpoint.py': [
@@ -1086,7 +1086,7 @@ BY_FILE = {
         ('cost: values as wide as keys', '(dims + value[3])', '(2 * dims)'),
         ('cost: attention not counted', '{cpu_attention: _attention_flops}', '{}'),
     ],
-    'mmlape/models/param_groups.py': [
+    'mmlape/param_rules.py': [
         ('decay: group norms are none', 'nn.GroupNorm, nn.LayerNorm)', 'nn.LayerNorm)'),
         ('decay: instance norms are none', '_InstanceNorm, nn.GroupNorm', 'nn.GroupNorm'),
         ('decay: position encodings decay', "{'position_decay_mult': 0.0,", "{'position_decay_mult': 1.0,"),

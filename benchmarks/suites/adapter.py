@@ -4,7 +4,7 @@ from torch import nn
 
 from benchmarks.comparison import Comparison, Models, Settings
 from benchmarks.models import adapter, random_offsets
-from mmlape.models.layers.fusion import fuse_batch_norms
+from mmlape.lab.export.fusion import fuse_batch_norms
 
 
 def comparisons(settings: Settings) -> list[Comparison]:

@@ -6,7 +6,7 @@ What this offers is imported on first use, so that the provenance of a file is k
 from importlib import import_module
 
 _LAZY = {
-    'LoadReport': 'checkpoint.load_report',
+    'LoadReport': 'weights.load_report',
     'load_backbone': 'checkpoint.loading',
     'load_model': 'checkpoint.loading',
     'load_weights': 'checkpoint.loading',

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from mmlape.checkpoint.load_report import LoadOptions, LoadReport
+from mmlape.checkpoint.load_options import LoadOptions
+from mmlape.weights.load_report import LoadReport
 
 OF_IMAGES = (1, 3)
 """Channels of the images that public weights read."""

@@ -4,7 +4,6 @@ Files that are written hold tensors and plain values only.
 """
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -26,7 +25,7 @@ from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
 from mmlape.checkpoint.redaction import Redaction, hosts_in
 from mmlape.errors import CheckpointError
-from mmlape.files import atomic_path, read_json, write_text
+from mmlape.files import atomic_path, read_json, sha256, write_text
 from mmlape.log import log
 from mmlape.weights.download import local_path
 from mmlape.weights.plain_config import read_plain, write_plain
@@ -47,15 +46,6 @@ UNKNOWN = (
     'that has a name has '
     'these names and shapes'
 )
-
-
-def sha256(path: str | Path) -> str:
-    """Compute the hex digest of a file."""
-    digest = hashlib.sha256()
-    with open(path, 'rb') as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 Released = Callable[[Head, Size], Iterable[Candidate]]

@@ -10,15 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.metadata import (
-    Normalisation,
-    grid_in,
-    parts_with_adapter,
-    read_metadata,
-    stored_config,
-)
+from mmlape.checkpoint.metadata import grid_in, parts_with_adapter, read_metadata, stored_config
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
+from mmlape.weights.normalisation import Normalisation
 from mmlape.weights.reading import state_dict_of, weights_in
 
 CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')

@@ -6,28 +6,22 @@ What of a file belongs into a backbone is the knowledge of its adapter
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from mmlape.checkpoint.channels import fit_channels
 from mmlape.checkpoint.key_maps import recognise, whose_file
-from mmlape.checkpoint.load_report import LoadOptions, LoadReport, summary, summary_of_resized
-from mmlape.checkpoint.metadata import (
-    ambiguity,
-    mismatch,
-    normalisation_of,
-    parts_with_adapter,
-    read_metadata,
-)
+from mmlape.checkpoint.load_options import LoadOptions
+from mmlape.checkpoint.metadata import ambiguity, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
-from mmlape.errors import CheckpointError, ConfigError
+from mmlape.errors import ConfigError
 from mmlape.log import log
+from mmlape.weights.load_report import LoadReport
+from mmlape.weights.loading import below_prefix, fill, other_normalisation, require_memory, without
 from mmlape.weights.reading import (
-    not_finite,
     read_checkpoint,
-    require_finite,
     state_dict_of,
 )
 from mmlape.weights.wrapping import unwrapped
@@ -40,7 +34,6 @@ __all__ = [
     'load_model',
     'load_pretrained',
     'load_weights',
-    'summary_of_resized',
     'warn_of_normalisation',
 ]
 
@@ -97,7 +90,7 @@ def _content_of(checkpoint: str | os.PathLike | Mapping) -> tuple[Mapping, str]:
 def _load_backbone(
     model: Any, content: Mapping, path: str, options: LoadOptions, strict: bool
 ) -> LoadReport:
-    _require_memory(model, path)
+    require_memory(model, path)
     adapter = model.checkpoint_adapter
     weights = recognise(content, adapter.layouts(type(model)), path, model)
     report = LoadReport(path, weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
@@ -113,24 +106,15 @@ def _load_backbone(
         )
     elif not options.allow_joining_mismatch:
         report.notes += filter(None, [ambiguity(weights.recorded, model)])
-    _load(
+    fill(
         model,
         tensors,
         report,
-        lambda name: adapter.may_be_new(model, name, weights, options),
         strict,
-        content,
+        may_be_new=lambda name: adapter.may_be_new(model, name, weights, options),
+        hint=lambda: head_mismatch(tensors, model) or whose_file(content, path, model),
     )
     return report
-
-
-def _require_memory(model: nn.Module, path: str) -> None:
-    """Raise CheckpointError for a model on the meta device, into which nothing can be loaded."""
-    if any(value.is_meta for value in model.state_dict(keep_vars=True).values()):
-        raise CheckpointError(
-            f'checkpoint {path}: the model is on the meta device, which has no memory for weights; '
-            "build it without torch.device('meta')"
-        )
 
 
 def load_weights(
@@ -237,12 +221,12 @@ def _load_model(
     fresh: Sequence[str],
     content: Mapping,
 ) -> LoadReport:
-    _require_memory(model, path)
+    require_memory(model, path)
     report = LoadReport(str(path), 'complete model')
     metadata = read_metadata(content, path)
     report.normalisation = metadata.normalisation
-    report.warnings += filter(None, [_other_normalisation(report, model)])
-    tensors = _below_prefix(state_dict_of(content, path), model, report)
+    report.warnings += filter(None, [other_normalisation(report, model)])
+    tensors = below_prefix(state_dict_of(content, path), model, report)
     for name, backbone in parts_with_adapter(model).items():
         known = metadata.backbones.get(name, {})
         if resize:
@@ -270,111 +254,28 @@ def _load_model(
             weights and adapter.may_be_new(model, name, weights, options)
         )
 
-    report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
-    tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(
+    tensors = without(tensors, fresh, report)
+
+    def hint() -> str:
+        found = head_mismatch(tensors, model) or whose_file(content, path, model)
+        return found or ('' if metadata.backbones else inspecting(tensors, path))
+
+    fill(
         model,
         tensors,
         report,
-        may_be_new,
         strict,
-        content,
-        fresh,
-        elsewhere,
-        not metadata.backbones,
+        may_be_new=may_be_new,
+        fresh=fresh,
+        elsewhere=elsewhere,
+        hint=hint,
     )
     return report
-
-
-def _below_prefix(
-    tensors: dict[str, Tensor], model: nn.Module, report: LoadReport
-) -> dict[str, Tensor]:
-    """Leave out what stands before the model's names in a file with more around it, such as a LightningModule's."""
-    own = list(model.state_dict())
-    if not own or any(name in tensors for name in own):
-        return tensors
-    starts = [name.removesuffix(own[0]) for name in tensors if name.endswith(f'.{own[0]}')]
-    starts = [start for start in starts if all(start + name in tensors for name in own)]
-    if len(starts) != 1:
-        return tensors
-    (start,) = starts
-    report.dropped += [name for name in tensors if not name.startswith(start)]
-    return {
-        name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)
-    }
 
 
 def warn_of_normalisation(model: nn.Module) -> None:
     """Warn if the checkpoints of a model's backbones want images normalised otherwise than the model does it."""
     for backbone in parts_with_adapter(model).values():
-        warning = backbone.load_report and _other_normalisation(backbone.load_report, model)
+        warning = backbone.load_report and other_normalisation(backbone.load_report, model)
         if warning:
             log(f'checkpoint {backbone.load_report.path}: {warning}', logging.WARNING)
-
-
-def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
-    wanted, own = report.normalisation, normalisation_of(model)
-    if wanted is None or own is None or wanted.is_near(own):
-        return ''
-    return (
-        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor '
-        f'has {own}: set the '
-        "file's, unless you mean to train it to these"
-    )
-
-
-def _load(
-    model: nn.Module,
-    tensors: dict[str, Tensor],
-    report: LoadReport,
-    may_be_new: Callable[[str], bool],
-    strict: bool,
-    content: Mapping,
-    fresh: Sequence[str] = (),
-    elsewhere: Sequence[str] = (),
-    released: bool = False,
-) -> None:
-    wanted = model.state_dict()
-    report.total = len(wanted)
-    matching = {}
-    for name, value in tensors.items():
-        if name not in wanted:
-            report.problems.append(f'unexpected: {name} {tuple(value.shape)}')
-        elif wanted[name].shape != value.shape:
-            shapes = f'{tuple(value.shape)} in the file, {tuple(wanted[name].shape)} in the model'
-            report.problems.append(f'wrong shape: {name} is {shapes}')
-        else:
-            matching[name] = value
-    absent = [name for name in wanted if name not in tensors and name not in elsewhere]
-    report.new += [name for name in absent if may_be_new(name)]
-    report.problems += [f'missing: {name}' for name in absent if name not in report.new]
-    lost = [
-        name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))
-    ]
-    if lost:
-        report.problems.append(
-            f'dropped and new: {summary(lost)}; the file has them, but not where such files do'
-        )
-    report.loaded = list(matching)
-    hint = ''
-    if report.problems:
-        hint = head_mismatch(tensors, model) or whose_file(content, report.path, model)
-        hint = hint or (inspecting(tensors, report.path) if released else '')
-    if not matching:
-        raise CheckpointError(
-            f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the '
-            f'file has {sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{hint}'
-        )
-    if report.problems and strict:
-        shown = '\n  '.join(report.problems[:12])
-        more = f'\n  ... and {len(report.problems) - 12} more' if len(report.problems) > 12 else ''
-        raise CheckpointError(
-            f'checkpoint {report.path} does not fit the model:\n  {shown}{more}\n'
-            f'use the configuration that it was trained with{hint}'
-        )
-    masks = [name for name, value in model.named_buffers() if not_finite({name: value})]
-    require_finite({name: v for name, v in matching.items() if name not in masks}, report.path)
-    model.load_state_dict(matching, strict=False)
-    log(str(report))
-    for warning in report.warnings:
-        log(f'checkpoint {report.path}: {warning}', logging.WARNING)

@@ -1,15 +1,11 @@
-"""Whose pretraining weights are of: DeiT's published files, a run of this package, or one of public code."""
+"""Whose pretraining weights are of: DeiT's published files, or a run of public code."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-
-from mmlape.errors import CheckpointError
+from typing import Any
 
 DEIT = "DeiT's published weights"
-PRETRAIN = (
-    'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
-    'configs/classification/imagenet, and give the files by model.backbone.init_cfg.checkpoint'
-)
 _PUBLISHED = (
     'a1311bcf',
     'cd65a155',
@@ -30,19 +26,6 @@ def is_published(name: str, digest: str | None = None) -> bool:
     return (digest[:8] if digest else named and named[1]) in _PUBLISHED
 
 
-def provenance(path: str | Path) -> str | None:
-    """Say whose pretraining a file is of; None if nothing in it tells."""
-    from mmlape.checkpoint.converting import sha256  # here, as a report needs no torch
-    from mmlape.weights.reading import read_checkpoint
-
-    path = Path(path).expanduser()
-    if is_published(path.name, sha256(path) if path.is_file() else None):
-        return DEIT
-    try:
-        content = read_checkpoint(path)
-    except CheckpointError:
-        return None
-    meta = content.get('meta')
-    if isinstance(meta, dict) and {'mmengine_version', 'mmlape'} & set(meta):
-        return 'a run of mmlape or MMEngine'
-    return "a run of DeiT's or LaPE's code" if 'args' in content and 'model' in content else None
+def written_by_deit(content: Mapping[str, Any]) -> bool:
+    """Check whether a file is as DeiT's and LaPE's public code writes them."""
+    return 'args' in content and 'model' in content

@@ -6,9 +6,10 @@ from torch import nn
 
 from mmlape.checkpoint.heads import DERIVED, PARTS, first_of_heads, kind_of_head, rename_heads
 from mmlape.checkpoint.key_maps import Tensors, recognise
-from mmlape.checkpoint.load_report import LoadOptions, LoadReport, summary_of_resized
+from mmlape.checkpoint.load_options import LoadOptions
 from mmlape.checkpoint.metadata import parts_with_adapter
 from mmlape.errors import CheckpointError
+from mmlape.weights.load_report import LoadReport, summary_of_resized
 
 
 def fit_released(

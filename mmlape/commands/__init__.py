@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 from mmlape.lab.engine.options import add_quiet
+from mmlape.lab.extension import extensions
 
 GROUPS: dict[str, dict[str, str]] = {
     'start': {
@@ -47,7 +48,7 @@ GROUPS: dict[str, dict[str, str]] = {
         'list-models': 'print the names of the models that mmlape.get_model builds',
     },
 }
-"""The sub-commands by what they are for, each with its line of help; those of projects are for papers."""
+"""The sub-commands by what they are for, each with its line of help; those of extensions are for papers."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ COMMANDS = {
     for name, text in commands.items()
 } | {
     name: Command('papers', text, path)
-    for name, (path, text) in import_module('mmlape.projects').COMMANDS.items()
+    for one in extensions()
+    for name, (path, text) in one.commands.items()
 }
 
 

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
         from mmlape.checkpoint.converting import inspect
         from mmlape.console import console
-        from mmlape.lab.engine.released import released_configs
+        from mmlape.extension.released import released_configs
 
         found = inspect(args.file, released_configs)
         to_load = found.pop('to load it')

@@ -54,16 +54,14 @@ def run(args: argparse.Namespace) -> int:
 
     cfg = load_config(args.config, args.cfg_options)
     size = height_width(args.size, '--size') or image_size(cfg)
-    difference = export(
-        cfg,
-        None if args.checkpoint == 'none' else args.checkpoint,
-        size,
-        args.out,
-        backbone=args.backbone,
-        labels=args.labels,
-        opset=args.opset,
-        tolerance=args.tolerance,
-    )
+    checkpoint = None if args.checkpoint == 'none' else args.checkpoint
+    options = dict(opset=args.opset, tolerance=args.tolerance)
+    if args.backbone:
+        from mmlape.export.backbone import export_backbone_of
+
+        difference = export_backbone_of(cfg, checkpoint, size, args.out, **options)
+    else:
+        difference = export(cfg, checkpoint, size, args.out, labels=args.labels, **options)
     shape = ' x '.join(map(str, size))
     print(
         f'wrote {args.out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit '

@@ -13,9 +13,36 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError
+from mmlape.lab.export.model import names_of
 from mmlape.lab.export.writing import OPSET, TOLERANCE, export_graph
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
+
+
+def export_backbone_of(
+    cfg: Config,
+    checkpoint: str | None,
+    size: Grid,
+    out: str | Path,
+    *,
+    opset: int = OPSET,
+    tolerance: float = TOLERANCE,
+) -> float:
+    """Write the graph of the backbone of a configuration's model, see `export_backbone`.
+
+    Args:
+        cfg: Of the model.
+        checkpoint: Its weights, or the backbone's; None for the initial ones.
+        size: Height and width of the image.
+        out: The file.
+        opset: Version of the operators.
+        tolerance: The largest difference.
+    """
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
+    notes = names_of(cfg, checkpoint)
+    notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
+    return export_backbone(build_backbone(cfg, checkpoint), size, out, opset, tolerance, notes)
 
 
 def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.load_report import require_grid
+from mmlape.checkpoint.load_options import require_grid
 from mmlape.errors import CheckpointError, require_choice
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import RESIZE_MODES, Grid, square_grid

@@ -7,7 +7,7 @@ holds, all else are numbers and words. So none of them is imported, called, eval
 import contextlib
 import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -15,14 +15,16 @@ from torch import Tensor, nn
 from torch.nn.modules import module as registration
 
 from mmlape.errors import CheckpointError, MMLaPEError, failed_import, shown
-from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
 from mmlape.weights import reading
 
 SCOPES = ('mmengine', 'mmdet', 'mmseg', 'mmpretrain', 'mmlape')
 """Packages whose registries are asked, and imported for that."""
-KINDS = {'pe_type': POSITION_ENCODINGS, 'pe_joining': JOININGS}
-"""Registries of this package's own, by the key whose types they hold."""
-OUTSIDE = (
+MODELS: dict[str, Callable[[str], Any]] = {}
+"""Models that need no OpenMMLab: what returns the class of a name, by its scope. As the next tables,
+a package fills it whose types these are."""
+KINDS: dict[str, Callable[[str], Any]] = {}
+"""What returns the class of a name that is in no registry of MMEngine, by the key of the dict."""
+OUTSIDE = [
     'mmdet.datasets.crowdhuman',
     'mmdet.datasets.openimages',
     'mmdet.datasets.transforms.text_transformers',
@@ -42,7 +44,6 @@ OUTSIDE = (
     'mmdet.models.language_models',
     'mmdet.models.task_modules.tracking',
     'mmengine.evaluator.metric.DumpResults',
-    'mmlape.projects.lit.pretrained',
     'mmpretrain.evaluation.metrics.caption',
     'mmpretrain.evaluation.metrics.nocaps',
     'mmpretrain.evaluation.metrics.shape_bias_label',
@@ -61,16 +62,13 @@ OUTSIDE = (
     'mmseg.datasets.transforms.loading_onedl',
     'mmseg.models.backbones.vpd',
     'mmseg.models.text_encoder',
-)
+]
 """Beginnings of the full names of classes that open, unpickle, write or download what a word or a default names."""
-WORDS = {
+WORDS: dict[str, tuple[str, ...]] = {
     'adapt_cfg': ('dilation', 'offset'),
     'dqs_cfg': ('nms',),
     'nms': ('nms', 'nms_match', 'soft_nms'),
-    'norm_placement': ('both', 'normformer', 'post', 'pre', 'sub-ln'),
-    'pe_type': ('none',),
     'roi_layer': ('RoIAlign', 'RoIPool'),
-    'tokenizer': ('conv', 'patch'),
 }
 """Values of ``type`` that are in no registry, by the key of the dict; elsewhere a registry would import them."""
 LEFT_OUT = (
@@ -193,14 +191,14 @@ class _Gate:
             raise _RefusedError(place, f'is {_brief(name)}, no name of a type')
         above = next((key for key in reversed(place[:-1]) if key), '')
         kinds = KINDS.get(above)
-        if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds.get(name)):
+        if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds(name)):
             return
         found = find_type(name, self.registries, scope)
         if found is None:
             raise _RefusedError(
                 place, f'is {_brief(name)}, which no registry holds (is its module imported?)'
             )
-        if f'{found.__module__}.{getattr(found, "__name__", "")}'.startswith(OUTSIDE):
+        if f'{found.__module__}.{getattr(found, "__name__", "")}'.startswith(tuple(OUTSIDE)):
             raise _RefusedError(place, f'is {_brief(name)}, which opens what its values name')
 
 
@@ -212,7 +210,7 @@ def find_type(name: str, registries: Collection[str], default_scope: str) -> Any
     """
     scope, _, plain = name.rpartition('.')
     own = scope or default_scope
-    if own == 'mmlape' and (found := BACKBONES.get(plain)):
+    if own in MODELS and (found := MODELS[own](plain)):
         return found
     if scope and scope not in SCOPES:
         return None

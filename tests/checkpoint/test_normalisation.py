@@ -13,7 +13,7 @@ from test_metadata import warnings  # noqa: F401
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect, publish
 from mmlape.checkpoint.loading import warn_of_normalisation
-from mmlape.checkpoint.metadata import Normalisation
+from mmlape.weights.normalisation import Normalisation
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 HALF = dict(mean=[127.5] * 3, std=[127.5] * 3)

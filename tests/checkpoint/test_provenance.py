@@ -8,12 +8,13 @@ import torch
 from synthetic import identity, settings, write_run
 
 from mmlape.checkpoint import provenance as module
-from mmlape.checkpoint.converting import sha256
-from mmlape.checkpoint.provenance import DEIT, is_published, provenance
+from mmlape.checkpoint.provenance import DEIT, is_published
+from mmlape.files import sha256
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import ArmRuns, build
+from mmlape.lab.runs.provenance import provenance
 from mmlape.lab.runs.run import read_seeds
 from mmlape.models import VisionTransformer
 
@@ -47,7 +48,7 @@ def files(tmp_path, monkeypatch):
 def test_published_files_are_known_by_their_hash_and_by_their_name_only_if_they_are_not_here(tmp_path):
     assert is_published(NAME) and is_published('renamed.pth', 'a1311bcf' + 56 * '0')
     assert not is_published(NAME, 64 * '0') and not is_published('deit_tiny_lape.pth')
-    assert provenance(f'pretrained/{NAME}') == DEIT and provenance('pretrained/deit_tiny_lape.pth') is None
+    assert provenance(f'pretrained/{NAME}').source == DEIT and provenance('pretrained/deit_tiny_lape.pth') is None
     torch.save({'x': torch.zeros(1)}, tmp_path / NAME)
     assert provenance(tmp_path / NAME) is None
     (tmp_path / 'damaged.pth').write_bytes(b'no checkpoint')

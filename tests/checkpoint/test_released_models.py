@@ -27,8 +27,8 @@ from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.errors import CheckpointError
+from mmlape.extension.released import fits, released_arms, released_configs
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.released import fits, released_arms, released_configs
 from mmlape.weights.reading import read_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / 'golden'

@@ -602,7 +602,12 @@ CONTRACTS = {
     ),
     'export-onnx': Contract(
         'a.py m.pth',
-        LOAD | {'mmlape.lab.export.model.export': 0.0, 'mmlape.lab.export.model.image_size': (8, 8)},
+        LOAD
+        | {
+            'mmlape.lab.export.model.export': 0.0,
+            'mmlape.lab.export.model.image_size': (8, 8),
+            'mmlape.export.backbone.export_backbone_of': 0.0,
+        },
         {
             'config': [
                 (
@@ -629,10 +634,10 @@ CONTRACTS = {
                 ('--size 32 48', {'image_size': False, 'export.size': [32, 48], 'printed': '32 x 48'}),
             ],
             '--tolerance': [('--tolerance 0.5', {'export.tolerance': 0.5, 'printed': 'limit 0.5'})],
+            '--backbone': [('--backbone', {'export': False, 'export_backbone_of': True, 'export_backbone_of.checkpoint': 'm.pth'})],
             '--out': [('--out p.onnx', {'export.out': 'p.onnx', 'printed': 'wrote p.onnx'})],
         }
         | simple('--labels', 'export.labels', True)
-        | simple('--backbone', 'export.backbone', True)
         | simple('--opset 17', 'export.opset', 17)
         | TRUST,
         '--out o.onnx',

@@ -12,8 +12,8 @@ from timm.optim import param_groups_layer_decay
 import mmlape
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer
-from mmlape.models.param_groups import layer_depths
 from mmlape.models.position.base import position_parameters
+from mmlape.param_rules import layer_depths
 from mmlape.pe_figures.position import correlation_maps
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)

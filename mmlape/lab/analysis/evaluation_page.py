@@ -21,8 +21,8 @@ from mmlape.lab.analysis.drawing import draw_sample, write_image
 from mmlape.lab.datasets.transforms import load_again
 from mmlape.lab.engine.hooks import PerClassHook
 from mmlape.lab.evaluation.names import label, ranked, show
+from mmlape.lab.registry import HOOKS
 from mmlape.page import Part, write_page
-from mmlape.registry import HOOKS
 from mmlape.tables import text_table
 
 WORST = 20

@@ -18,7 +18,6 @@ from mmengine.structures import BaseDataElement
 from PIL import Image
 from torch import nn
 
-from mmlape.checkpoint import load_model
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.analysis.drawing import check_image_path, draw_sample, image_suffixes, write_image
 from mmlape.lab.analysis.images import to_array
@@ -28,8 +27,9 @@ from mmlape.lab.datasets.sources import iter_heads, patch_size, set_num_classes
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.evaluator import TASKS
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
+from mmlape.lab.engine.loading import load_model
 from mmlape.lab.engine.optim import build_model
-from mmlape.registry import TRANSFORMS
+from mmlape.lab.registry import TRANSFORMS
 from mmlape.weights.reading import read_checkpoint
 
 

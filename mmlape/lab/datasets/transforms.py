@@ -24,7 +24,7 @@ from mmlape.lab.datasets.label_maps import (
     require_image_size,
 )
 from mmlape.lab.datasets.sources import patch_size
-from mmlape.registry import TRANSFORMS
+from mmlape.lab.registry import TRANSFORMS
 
 __all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
 

@@ -11,7 +11,6 @@ from mmengine.registry import MODELS
 from rich.markup import escape
 
 import mmlape
-from mmlape.checkpoint.loading import load_model
 from mmlape.console import console
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
@@ -26,6 +25,7 @@ from mmlape.lab.engine.distributed.processes import (
 from mmlape.lab.engine.distributed.sharding import distribution, set_model_wrapper
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.lab.engine.hooks.run import finite
+from mmlape.lab.engine.loading import load_model
 from mmlape.lab.engine.optim import InitialModel
 from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner

@@ -20,7 +20,7 @@ import mmengine.registry as registries
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError, listed
-from mmlape.models.param_groups import PARAMWISE_KEYS
+from mmlape.param_rules import PARAMWISE_KEYS
 
 _RUNNER_EXTRAS = {
     'activation_checkpointing', 'compile', 'compile_backbone', 'custom_imports', 'data_fraction', 'data_fraction_seed',

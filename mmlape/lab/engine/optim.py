@@ -24,7 +24,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.engine.building import building
 from mmlape.lab.engine.paramwise import parameter_rules
 from mmlape.lab.engine.seeding import isolated, random_states
-from mmlape.registry import OPTIM_WRAPPERS
+from mmlape.lab.registry import OPTIM_WRAPPERS
 
 
 @OPTIM_WRAPPERS.register_module()

@@ -1,20 +1,21 @@
 """Learning rate and weight decay of every parameter.
 
-MMEngine's constructor by ``mmlape.models.param_groups``.
+MMEngine's constructor by ``mmlape.param_rules``.
 """
 
 from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
 from torch import nn
 
-from mmlape.models.param_groups import (
+from mmlape.lab.engine.loading import position_parameters
+from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from mmlape.param_rules import (
     ParamRules,
     groups_of,
     require_known,
     rules_of,
     with_position_decay,
 )
-from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module(
@@ -55,11 +56,13 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     def add_params(self, params: list[dict], module: nn.Module, **kwargs) -> None:
         """Add the trained parameters of ``module`` to ``params``, in groups of equal options."""
-        params += groups_of(module, self.paramwise_cfg, self.base_lr, self.base_wd)
+        params += groups_of(
+            module, self.paramwise_cfg, self.base_lr, self.base_wd, position_parameters(module)
+        )
 
     def rules(self, model: nn.Module) -> dict[str, ParamRules]:
         """Return the rules of every trained parameter, by its name."""
-        return rules_of(model, self.paramwise_cfg)
+        return rules_of(model, self.paramwise_cfg, position_parameters(model))
 
 
 def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[str, str]]:

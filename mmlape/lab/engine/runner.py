@@ -28,9 +28,6 @@ from mmengine.visualization import Visualizer
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmlape.checkpoint import load_model
-from mmlape.checkpoint.loading import warn_of_normalisation
-from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.determinism import prefer_deterministic_kernels
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
@@ -44,6 +41,7 @@ from mmlape.lab.engine.distributed.sharding import (
     full_tensor,
     set_model_wrapper,
 )
+from mmlape.lab.engine.loading import check_initialised, load_model, recorded_of
 from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import Batches, seeded_dataloader, set_random_states
@@ -351,7 +349,7 @@ class Runner(_Runner):
 
     def _init_model_weights(self) -> None:
         super()._init_model_weights()
-        warn_of_normalisation(self.bare_model)
+        check_initialised(self.bare_model)
 
     def load_or_resume(self) -> None:
         """Resume from ``load_from``, or load its weights.
@@ -428,7 +426,7 @@ class Runner(_Runner):
         meta: dict | None = None,
         **kwargs,
     ) -> None:
-        kwargs['meta'] = {**(meta or {}), KEY: metadata_of(self.bare_model).plain()}
+        kwargs['meta'] = {**(meta or {}), **recorded_of(self.bare_model)}
         with atomic_path(Path(out_dir) / filename) as partial:
             super().save_checkpoint(out_dir, partial.name, *args, **kwargs)
             with open(partial, 'rb') as file:

@@ -11,7 +11,7 @@ from mmengine.logging import print_log
 from mmengine.optim import _ParamScheduler
 
 from mmlape.errors import ConfigError
-from mmlape.registry import PARAM_SCHEDULERS
+from mmlape.lab.registry import PARAM_SCHEDULERS
 
 _COUNTS = ('begin', 'end', 'warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
 """Arguments of schedulers that count iterations, where ``by_epoch`` is False."""

@@ -21,8 +21,8 @@ from mmlape.errors import ConfigError, TrainingError
 from mmlape.lab.engine.hooks import CheckpointHook
 from mmlape.lab.engine.plan import default_work_dir
 from mmlape.lab.engine.trainer import train
+from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.record import checkpoints, cost, read_record
-from mmlape.registry import HOOKS
 
 STEPS = 2
 MIB = 2**20

@@ -6,6 +6,7 @@ passes the gate; the rest, such as hooks, imports and paths of logs, is left out
 """
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mmengine.config import Config
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
+from mmlape.lab.registry import SCOPE
 from mmlape.weights import gate
 from mmlape.weights.plain_config import read_plain
 from mmlape.weights.reading import is_trusted, read_checkpoint
@@ -62,6 +64,7 @@ def config_of_checkpoint(path: str | Path) -> Config:
 def _taken(values: Mapping[str, Any], where: str | Path) -> dict[str, Any]:
     """Return the parts that evaluation needs."""
     scope = values.get('default_scope', 'mmengine')
+    import_module(f'{SCOPE}.registry')  # where extensions tell the gate of types of their own
     taken: dict[str, Any] = {'default_scope': scope}
     for key, registries in PARTS.items():
         if isinstance(values.get(key), Mapping | list | tuple):

@@ -16,7 +16,7 @@ from mmengine.visualization.vis_backend import MLflowVisBackend, WandbVisBackend
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.options import TRACKERS
 from mmlape.lab.engine.plan import default_work_dir
-from mmlape.registry import VISBACKENDS
+from mmlape.lab.registry import VISBACKENDS
 
 PROJECT = 'mmlape'
 """Of Weights & Biases and MLflow, unless WANDB_PROJECT and MLFLOW_EXPERIMENT_NAME say otherwise."""

@@ -15,7 +15,7 @@ from pycocotools import mask as rle
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.evaluation.names import flatten_per_class
-from mmlape.registry import METRICS
+from mmlape.lab.registry import METRICS
 
 STATS = (
     'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l',

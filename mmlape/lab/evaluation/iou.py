@@ -11,7 +11,7 @@ from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 from mmlape.errors import DataError
 from mmlape.lab.evaluation.label_maps import save_label_map
 from mmlape.lab.evaluation.names import flatten_per_class
-from mmlape.registry import METRICS
+from mmlape.lab.registry import METRICS
 
 
 @METRICS.register_module()

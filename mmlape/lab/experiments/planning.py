@@ -16,15 +16,16 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from mmlape.checkpoint.provenance import DEIT, PRETRAIN, provenance
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.lab.datasets.fraction import label, parse_fraction
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.options import add_train_options
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trackers import require_trackers
+from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.lab.runs.locks import lock_holder, take_lock
+from mmlape.lab.runs.provenance import NO_WEIGHTS, provenance
 from mmlape.lab.runs.record import ENDED, checkpoints, running_in
 from mmlape.lab.runs.run import (
     Run,
@@ -332,8 +333,8 @@ class Study:
     def warnings(self) -> list[str]:
         """Return reasons to doubt a comparison of the arms.
 
-        Pretrained weights of different provenance. Unknown provenances are taken for the same; DeiT
-        published none with LaPE, so its files differ from all others.
+        Pretrained weights of different provenance. Unknown provenances are taken for the same, but
+        for a distinct one.
         """
         starts = {}  # the file that a model starts from, a teacher's apart
         for arm in self.arms:
@@ -344,19 +345,20 @@ class Study:
             )
             starts[arm.name] = next(paths, None)
         provenances = {
-            name: provenance(path) if path else 'no weights' for name, path in starts.items()
+            name: provenance(path) if path else NO_WEIGHTS for name, path in starts.items()
         }
         known = set(filter(None, provenances.values()))
-        if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in provenances.values()):
+        is_distinct = any(source.distinct for source in known)
+        if len(known) < 2 and not (is_distinct and None in provenances.values()):
             return []
         lines = (
             f'{name} from {starts[name] or "no weights"}'
-            + (f' ({source})' if starts[name] and source else '')
+            + (f' ({source.source})' if starts[name] and source else '')
             for name, source in provenances.items()
         )
         return [
             'the arms start from different pretrainings, which are compared, too: '
-            f'{"; ".join(lines)}. {PRETRAIN}'
+            f'{"; ".join(lines)}{advice_on_pretraining()}'
         ]
 
     def _refusal(self, planned: PlannedRun) -> str:

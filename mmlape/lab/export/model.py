@@ -10,20 +10,17 @@ from mmengine.model import revert_sync_batchnorm
 from torch import nn
 
 from mmlape.errors import ConfigError, ExportError
-from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.lab.analysis.inference import init_model
-from mmlape.lab.engine.graphs import Input, exported_class
+from mmlape.lab.engine.graphs import Input, Size, exported_class
 from mmlape.lab.export.writing import OPSET, TOLERANCE, export_graph
-from mmlape.models.grid import Grid
 
 
 def export(
     cfg: Config,
     checkpoint: str | None,
-    size: Grid,
+    size: Size,
     out: str | Path,
     *,
-    backbone: bool = False,
     labels: bool = False,
     opset: int = OPSET,
     tolerance: float = TOLERANCE,
@@ -35,7 +32,6 @@ def export(
         checkpoint: Its weights; None for the initial ones.
         size: Height and width of the image.
         out: The file.
-        backbone: Whether only the backbone is exported; see `export_backbone`.
         labels: See `export_model`.
         opset: Version of the operators.
         tolerance: The largest difference.
@@ -43,20 +39,17 @@ def export(
     Returns:
         The largest difference that was found.
     """
-    # names, as a graph is given to others
-    notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
-    if not backbone:
-        model = init_model(cfg, checkpoint, 'cpu')
-        return export_model(
-            model, model.cfg, model.classes, size, out, opset, tolerance, labels, notes
-        )
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
-    notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
-    return export_backbone(build_backbone(cfg, checkpoint), size, out, opset, tolerance, notes)
+    model = init_model(cfg, checkpoint, 'cpu')
+    notes = names_of(cfg, checkpoint)
+    return export_model(model, model.cfg, model.classes, size, out, opset, tolerance, labels, notes)
 
 
-def image_size(cfg: Config) -> Grid:
+def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
+    """Return what a graph says of its files: their names alone, as it is given to others."""
+    return dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
+
+
+def image_size(cfg: Config) -> Size:
     """Return the size of the images that a model sees.
 
     Its sliding window, else the crop that it is trained on.
@@ -76,14 +69,14 @@ def export_model(
     model: nn.Module,
     cfg: Config,
     classes: Sequence[str],
-    size: Grid,
+    size: Size,
     out: str | Path,
     opset: int = OPSET,
     tolerance: float = TOLERANCE,
     labels: bool = False,
     notes: dict[str, str] | None = None,
 ) -> float:
-    """Write the graph of a complete model, as `export_backbone` writes that of a backbone.
+    """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than ``tolerance``.
 
     Args:
         model: With its weights, of ``cfg``.
@@ -97,8 +90,8 @@ def export_model(
         notes: More metadata.
 
     Raises:
-        ExportError: As there, and if no such model can be exported, or ``labels`` is for another
-            task.
+        ExportError: If no such model can be exported, ``labels`` is for another task, a difference
+            exceeds ``tolerance``, or ``out`` is a folder; nothing is written then.
         StackError: If a package is missing.
     """
     exported = exported_class(model)

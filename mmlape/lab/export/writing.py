@@ -20,14 +20,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import mmlape
 from mmlape.errors import ExportError
 from mmlape.files import atomic_path
-from mmlape.lab.engine.graphs import ExportedModel, Graph
+from mmlape.lab.engine.graphs import ExportedModel, Graph, Size
 from mmlape.lab.engine.graphs.base import largest_difference
 from mmlape.lab.engine.graphs.operators import translations
 from mmlape.lab.engine.graphs.session import PACKAGES, SUFFIX, require_onnx
+from mmlape.lab.export.fusion import fuse_batch_norms
+from mmlape.lab.extension import extensions
 from mmlape.lab.runs.record import check_writable
-from mmlape.models.adapter.deform_attn import exporting
-from mmlape.models.grid import Grid
-from mmlape.models.layers.fusion import fuse_batch_norms
 
 if TYPE_CHECKING:
     import onnx
@@ -38,7 +37,7 @@ TOLERANCE = 1e-4
 
 def export_graph(
     model: nn.Module,
-    size: Grid,
+    size: Size,
     out: str | Path,
     opset: int,
     tolerance: float,
@@ -46,7 +45,7 @@ def export_graph(
 ) -> float:
     """Write the graph of a backbone or of an exported model with metadata, and compare it.
 
-    See `export_backbone`.
+    Nothing is written if an output differs from PyTorch's by more than ``tolerance``.
     """
     require_onnx(*PACKAGES)
     backbone = getattr(model, 'backbone', model)
@@ -67,7 +66,7 @@ def export_graph(
         return compare(model, partial, size, tolerance)
 
 
-def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str, str]) -> None:
+def _write(model: nn.Module, size: Size, path: Path, opset: int, notes: dict[str, str]) -> None:
     """Write the graph by torch's exporter, in one file, with metadata."""
     import onnx
 
@@ -77,7 +76,9 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
     try:
         # the fused attention kernels promise strides that their decomposition for ONNX does not
         # keep
-        with _quiet(), exporting(), sdpa_kernel(SDPBackend.MATH):
+        with _quiet(), contextlib.ExitStack() as stack, sdpa_kernel(SDPBackend.MATH):
+            for one in extensions():
+                stack.enter_context(one.exporting())
             torch.onnx.export(
                 model, (image,), str(path), dynamo=True, opset_version=opset, external_data=False, verbose=False,
                 input_names=['image'], output_names=list(names), custom_translation_table=translations(),
@@ -131,7 +132,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _images(model: nn.Module, size: Grid, seed: int, count: int = 1) -> list[Tensor]:
+def _images(model: nn.Module, size: Size, seed: int, count: int = 1) -> list[Tensor]:
     """Return random images as a model takes them, (1, C, H, W)."""
     generator = torch.Generator().manual_seed(seed)
     if not isinstance(model, ExportedModel):
@@ -149,7 +150,7 @@ def _outputs(model: nn.Module, image: Tensor) -> list[Tensor]:
 
 
 def compare(
-    model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2
+    model: nn.Module, path: str | Path, size: Size, tolerance: float, images: int = 2
 ) -> float:
     """Measure the largest absolute difference between a graph in onnxruntime and a model, on images new to both.
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import mmlape
-from mmlape.files import read_json
+from mmlape.files import read_json, sha256
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.environment.packages import PACKAGES, installed
+from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.paper_model import paper_model
 from mmlape.lab.runs.record import read_record
-from mmlape.registry import HOOKS
 
 COUNTED = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
@@ -195,8 +195,6 @@ def joined_digest(paths: Iterable[str]) -> dict | None:
 
     The hash is None if a file is not here.
     """
-    from mmlape.checkpoint.converting import sha256
-
     files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
     if not files:
         return None

@@ -1,37 +1,14 @@
-"""What a model is called in the papers' tables, from the settings of a run: 'DeiT-Ti', 'LaPE + RPE'.
+"""What a model is called in the papers' tables.
 
-Backbones, position encodings and joinings have their name as ``paper_name``; a class without one is
-called by its own name, and so is one that inherits: a subclass is another model. Names are recorded
-when a run starts, where a user's own classes are imported; tables of them then need neither these
-nor torch.
+Names are recorded when a run starts, where the package that knows them is imported; tables of them
+then need neither it nor torch.
 """
 
-import inspect
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
-_SIZES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
-
-
-@dataclass(frozen=True)
-class PaperModel:
-    """A model as the papers' tables name it."""
-
-    # 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown, or
-    # its model has no name
-    name: str
-    # 'DeiT-Ti', with a star if it was pretrained with LaPE, too; 'none' without a checkpoint, a
-    # question mark if the checkpoint was allowed to have another joining; of a model that has no
-    # name, the file's
-    pretrained: str = '–'
-    method: str = '–'  # 'Default', 'LaPE', ..., with '+ DPN'; a dash if the model has no name
-    # whether it is the default PE without DPN: the baseline of the others of this name
-    plain: bool = False
-
-    @property
-    def named(self) -> bool:
-        """Whether the settings are known, and the model has a name."""
-        return self.method != '–'
+from mmlape.lab.extension import PaperModel, first_answer
 
 
 def recorded_model(name: str, identity: dict | None) -> PaperModel:
@@ -42,7 +19,7 @@ def recorded_model(name: str, identity: dict | None) -> PaperModel:
     return PaperModel(**{**recorded, 'name': recorded['name'] or name})
 
 
-def paper_model(name: str, identity: dict | None) -> PaperModel:
+def paper_model(name: str, identity: Mapping[str, Any] | None) -> PaperModel:
     """Return the paper's name of a model, from the settings of a run.
 
     Args:
@@ -50,132 +27,8 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
         identity: As `mmlape.lab.runs.identity.read_identity` returns it.
     """
     identity = identity or {}
-    model = (identity.get('settings') or {}).get('model') or {}
-    backbone = model.get('backbone') or {}
-    encoded = model if 'pe_type' in model else backbone  # DETR's encodings are not in its backbone
-    if encoded is backbone and not _has_name(backbone):
-        return PaperModel(name, _file(backbone, identity) if model else '–')
-    joining, patch_norm = encoded.get('pe_joining', 'default'), encoded.get('patch_norm', 'none')
-    method = _method(encoded, joining)
-    method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
-    family, size = _family_and_size(backbone)
-    pretrained, loads = 'none', identity.get('loads') or ()
-    if any(key.startswith(('load_from', 'model.backbone.')) for key in loads):
-        pretrained = _joined(family, size)
-        if encoded is backbone or 'load_from' in loads:
-            given = backbone.get('init_cfg') or []
-            inits = given if isinstance(given, list) else [given]
-            may_mismatch = any(init.get('allow_joining_mismatch') for init in inits)
-            if may_mismatch:
-                pretrained += '?'
-            elif joining.startswith('lape'):
-                pretrained += '*'
-    return PaperModel(
-        _model_name(model, backbone, family, size), pretrained, method, method == 'Default'
-    )
-
-
-def _has_name(backbone: dict) -> bool:
-    """Return whether a backbone has a name.
-
-    Ours and users' but timm's, which are called by their weights.
-    """
-    known = _model_class(backbone)
-    return 'arch' in backbone if known is None else vars(known).get('paper_name', '') is not None
-
-
-def _file(backbone: dict, identity: dict) -> str:
-    """Return the weights that a model without a name starts from: a file, or timm's name.
-
-    'none' without any.
-    """
-    vit = backbone.get('vit') or backbone
-    start = vit.get('model_name', 'none') if vit.get('pretrained') else 'none'
-    return (identity.get('checkpoint') or {}).get('name', start)
-
-
-def _class_name(cfg: dict) -> str:
-    return str(cfg.get('type', '')).rpartition('.')[2]
-
-
-def _model_class(cfg: dict) -> type | None:
-    """Return the class of a config, if this package or a user's module that is imported has it."""
-    from mmlape.kinds import BACKBONES
-
-    return BACKBONES.get(_class_name(cfg))
-
-
-def _paper_name(cls: type | None, name: str) -> Any:
-    """Return a class's own ``paper_name``, else its name."""
-    return name if cls is None else vars(cls).get('paper_name', cls.__name__)
-
-
-def _method(encoded: dict, joining: str) -> str:
-    """Return the method: 'LaPE', 'Default, sincos2d' for another table than the family's own, 'RPE', 'LaPE + RPE'."""
-    from mmlape.models.position import AbsolutePosition
-    from mmlape.registry import JOININGS, POSITION_ENCODINGS
-
-    for registry in (JOININGS, POSITION_ENCODINGS):
-        registry.import_from_location()
-    known = _model_class(encoded)
-    argument = inspect.signature(known.__init__).parameters.get('pe_type') if known else None  # type: ignore[misc]
-    usual = _types('learnable' if argument is None else argument.default)
-    names = _types(encoded['pe_type']) if 'pe_type' in encoded else usual
-    if names == ['none']:
-        return 'None'
-    kinds = {name: POSITION_ENCODINGS.module_dict.get(name) for name in (*names, *usual)}
-    is_table = {
-        name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()
-    }
-    own = next((name for name in usual if is_table[name]), 'learnable')
-    inside = [_paper_name(kinds[name], name) for name in names if not is_table[name]]
-    tables = [name for name in names if is_table[name]]
-    if not tables and joining == 'default':
-        return ' + '.join(inside)
-    parts = [_paper_name(JOININGS.module_dict.get(joining), joining)]
-    parts += [_paper_name(kinds[name], name) for name in tables if name != own]
-    return ' + '.join([', '.join(parts), *(inside if tables else ())])
-
-
-def _types(pe_type: Any) -> list[str]:
-    given = pe_type if isinstance(pe_type, list | tuple) else [pe_type]
-    return [entry['type'] if isinstance(entry, dict) else entry for entry in given]
-
-
-def _family_and_size(backbone: dict) -> tuple[str, str]:
-    """Return family and size: ('DeiT', 'Ti'), ('ResNet', '50').
-
-    Layers and width for an arch without a name.
-    """
-    arch, known = backbone.get('arch'), _model_class(backbone)
-    family = _paper_name(known, _class_name(backbone))
-    if callable(family):
-        family = family(arch)
-    if arch is None:
-        return family, str(backbone.get('depth', ''))
-    if isinstance(arch, dict):
-        return family, f'{arch.get("num_layers") or arch.get("depths")}x{arch.get("embed_dims")}'
-    size = arch.rpartition('-')[2]
-    return family, (_SIZES | getattr(known, 'paper_sizes', {})).get(size, size)
-
-
-def _joined(family: str, size: str) -> str:
-    return f'{family}-{size}' if size else family
-
-
-def _model_name(model: dict, backbone: dict, family: str, size: str) -> str:
-    decoder, adapter = (
-        model.get('decode_head') or {},
-        getattr(_model_class(backbone), 'paper_adapter', None),
-    )
-    head, patch = str(decoder.get('type', '')), backbone.get('patch_size', 16)
-    if adapter:
-        return _joined(adapter, size)
-    if 'Segmenter' in head and family == 'DeiT':
-        return f'Seg-{size[0] if size == "Ti" else size}-Mask/{patch}'
-    if head.endswith('FCNHead') and decoder.get('num_convs') == 0 and family == 'DeiT':
-        return f'Linear ViT-{size}/{patch}'
-    name = _class_name(model)
-    if 'Classifier' in name:
-        return f'{_joined(family, size)}{"-distill" if "Distilled" in name else ""}'
-    return f'{head.rpartition(".")[2] or name} {_joined(family, size)}'
+    model = (identity.get('settings') or {}).get('model')
+    if not model:
+        return PaperModel(name)
+    start = (identity.get('checkpoint') or {}).get('name', 'none')
+    return first_answer(lambda one: one.paper_model(name, identity)) or PaperModel(name, start)

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights
-from mmlape.checkpoint.load_report import summary_of_resized
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.lookup import Candidate, Match, Size, build, kind_of, signature, size_of
 from mmlape.checkpoint.metadata import (
@@ -34,6 +33,7 @@ from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.models.names import parameters
 from mmlape.models.position import has_norms_in, joinings
 from mmlape.weights import gate
+from mmlape.weights.load_report import summary_of_resized
 
 UNTOLD = (
     'type',

@@ -15,13 +15,13 @@ from torch.utils.checkpoint import checkpoint as recompute
 from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, is_recorded, require_patch
-from mmlape.models.param_groups import timm_depth
 from mmlape.models.position import Joining
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
 from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
 from mmlape.models.timm.joined import Joined, JoinedForward
 from mmlape.models.timm.lape import add_lape
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
+from mmlape.param_rules import timm_depth
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from mmlape.checkpoint.metadata import Normalisation
 from mmlape.errors import ConfigError, StackError
 from mmlape.files import read_json
 from mmlape.weights.download import HUB, local_path
+from mmlape.weights.normalisation import Normalisation
 
 OLDEST = '1.0.20'
 """The first timm with DINOv3."""

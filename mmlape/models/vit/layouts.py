@@ -19,7 +19,6 @@ import re
 from dataclasses import replace
 
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
-from mmlape.checkpoint.metadata import HALF
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
@@ -33,6 +32,7 @@ from mmlape.models.vit.big_vision import (
     stem_order,
     to_big_vision,
 )
+from mmlape.weights.normalisation import HALF
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 NAMES = TensorNames()

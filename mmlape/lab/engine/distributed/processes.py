@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape.errors import MMLaPEError, TrainingError
+from mmlape.lab.registry import MODEL_WRAPPERS
 from mmlape.quiet import LAUNCHER
-from mmlape.registry import MODEL_WRAPPERS
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 

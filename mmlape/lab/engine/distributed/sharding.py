@@ -24,9 +24,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.distributed.processes import average_statistics, device_type, runnable_on_cpu
+from mmlape.lab.registry import MODEL_WRAPPERS
 from mmlape.lab.runs.identity import precision
-from mmlape.models.base.backbone import BaseBackbone
-from mmlape.registry import MODEL_WRAPPERS
 
 STRATEGIES = ('ddp', 'fsdp')
 
@@ -150,10 +149,11 @@ class ShardedModel(nn.Module):
 def _units(module: nn.Module) -> list[nn.Module]:
     """Return the modules that are gathered as one.
 
-    The backbone's, then the model with everything else.
+    Those that the backbone names by a method ``shard_units()``, such as its layers, then the model
+    with everything else.
     """
-    backbone = getattr(module, 'backbone', None)
-    return [*(backbone.shard_units() if isinstance(backbone, BaseBackbone) else ()), module]
+    units = getattr(getattr(module, 'backbone', None), 'shard_units', tuple)
+    return [*units(), module]
 
 
 def _fully_shard(module: nn.Module) -> None:

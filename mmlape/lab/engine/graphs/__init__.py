@@ -13,7 +13,7 @@ from torch import nn
 
 from mmlape.errors import CheckpointError, ExportError, listed
 from mmlape.lab.engine.graphs.base import ExportedModel
-from mmlape.lab.engine.graphs.input import Input
+from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.session import SUFFIX, Graph
 
 MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
@@ -75,6 +75,7 @@ __all__ = [
     'ExportedModel',
     'Graph',
     'Input',
+    'Size',
     'exported_class',
     'install_graph',
 ]

@@ -24,10 +24,9 @@ from torchvision.ops import roi_align
 
 from mmlape.errors import ExportError
 from mmlape.lab.engine.graphs.base import ExportedModel
-from mmlape.lab.engine.graphs.input import Input
+from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.operators import best_boxes, largest
 from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
-from mmlape.models.grid import Grid
 
 
 class ExportedDetector(ExportedModel):
@@ -105,7 +104,7 @@ class ExportedDetector(ExportedModel):
         found = (boxes, scores, labels)
         return (*found, self._masks(maps, boxes, labels)) if 'masks' in self.outputs else found
 
-    def _proposals(self, maps: Sequence[Tensor], size: Grid) -> tuple[Tensor, Tensor]:
+    def _proposals(self, maps: Sequence[Tensor], size: Size) -> tuple[Tensor, Tensor]:
         """Return boxes (P, 4) and their scores (P,)."""
         head = self.model.rpn_head
         cfg = head.test_cfg
@@ -127,7 +126,7 @@ class ExportedDetector(ExportedModel):
         return boxes.flatten(0, 1)[place] * (best > 0)[:, None], best
 
     def _level(
-        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Grid
+        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Size
     ) -> tuple[Tensor, Tensor]:
         """Return the boxes of the best anchors of a level, (n, 4), and their scores (n,), -1 for a box too small."""
         head = self.model.rpn_head
@@ -145,7 +144,7 @@ class ExportedDetector(ExportedModel):
         return boxes, certain
 
     def _objects(
-        self, maps: Sequence[Tensor], proposals: Tensor, used: Tensor, size: Grid
+        self, maps: Sequence[Tensor], proposals: Tensor, used: Tensor, size: Size
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return boxes (N, 4), scores (N,) and labels (N,)."""
         roi_head = self.model.roi_head
@@ -275,7 +274,7 @@ def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -
     return total
 
 
-def paste(masks: Tensor, boxes: Tensor, size: Grid, threshold: float) -> Tensor:
+def paste(masks: Tensor, boxes: Tensor, size: Size, threshold: float) -> Tensor:
     """Return the mask of each object on the image, (N, H, W), bool.
 
     Args:

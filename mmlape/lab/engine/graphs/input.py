@@ -7,6 +7,9 @@ import torch
 from mmengine.config import Config
 from torch import Tensor, nn
 
+Size = tuple[int, int]
+"""Height and width of an image, in pixels."""
+
 
 class Input(NamedTuple):
     """How a model normalises an image."""

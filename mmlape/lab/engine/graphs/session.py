@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import CheckpointError, DataError, MissingCheckpointError, StackError
-from mmlape.lab.engine.graphs.input import Input
-from mmlape.models.grid import Grid
+from mmlape.lab.engine.graphs.input import Input, Size
 
 SUFFIX = '.onnx'
 PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
@@ -81,7 +80,7 @@ class Graph:
         if self._input.type != FLOAT or len(shape) != 4 or not _are_sizes(shape) or shape[0] != 1:
             raise self._refuse(f'takes {self._input.type} {shape}, not one image of one size')
         self.channels: int = shape[1]
-        self.size: Grid = tuple(shape[2:])
+        self.size: Size = tuple(shape[2:])
 
     def _unreadable(self, error: Exception) -> CheckpointError:
         reason = _reason(error)

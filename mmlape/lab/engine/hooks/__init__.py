@@ -21,7 +21,6 @@ from mmlape.lab.engine.hooks.run import (
     RunRecordHook,
     cause_of_stop,
 )
-from mmlape.pe_figures.balance_hook import PEBalanceHook
 
 ALWAYS = (
     'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ProgressHook',
@@ -36,7 +35,6 @@ __all__ = [
     'GradientNormHook',
     'KeptEMAHook',
     'NaNGuardHook',
-    'PEBalanceHook',
     'PerClassHook',
     'ProgressHook',
     'ReseedHook',

@@ -15,7 +15,7 @@ from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.evaluation.label_maps import save_label_map
 from mmlape.lab.evaluation.names import split_per_class
 from mmlape.lab.evaluation.saved import object_rows, write_rows
-from mmlape.registry import HOOKS
+from mmlape.lab.registry import HOOKS
 
 
 @HOOKS.register_module()

@@ -10,8 +10,7 @@ from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.distributed.sharding import ShardedModel, local, summed
-from mmlape.models.base.backbone import BaseBackbone
-from mmlape.registry import HOOKS
+from mmlape.lab.registry import HOOKS
 
 TAG = 'grad_norm/'
 
@@ -20,11 +19,11 @@ def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the trained parameters of a model by their part of the network, from input to output.
 
     Parts are 'patch_embed', 'position' (PE table, class token), 'blocks.0' and so on, 'backbone'
-    (its norms, and all of an adapter) and 'heads' (everything else). A backbone of another package
-    is one part.
+    (its norms, and all of an adapter) and 'heads' (everything else). A backbone names its parts by
+    a method ``part_of(name)`` of its parameters' names; one without it is one part.
     """
     backbone = getattr(model, 'backbone', None)
-    part_of = backbone.part_of if isinstance(backbone, BaseBackbone) else lambda name: 'backbone'
+    part_of = getattr(backbone, 'part_of', lambda name: 'backbone')
     parts: dict[str, list[nn.Parameter]] = {'patch_embed': [], 'position': []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:

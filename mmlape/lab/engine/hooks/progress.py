@@ -9,7 +9,7 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from mmlape.console import clock
-from mmlape.registry import HOOKS
+from mmlape.lab.registry import HOOKS
 
 _CLEAR = '\r\x1b[K'
 

@@ -17,8 +17,8 @@ from mmlape.lab.engine.hooks.evaluation import PerClassHook
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import derive_seed, seed_everything
+from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.record import checkpoints, cost
-from mmlape.registry import HOOKS
 
 # keeps these keys apart from those of the samples, which have three parts as well
 _MODEL_STREAM = 1

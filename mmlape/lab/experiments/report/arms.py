@@ -7,8 +7,9 @@ from pathlib import Path
 
 from mmlape.lab.evaluation.names import TASK_METRICS, is_defined, points, task_of
 from mmlape.lab.experiments.averages import Summary, summarise
-from mmlape.lab.experiments.report.paper import IndexEntry, index_entry
-from mmlape.lab.runs.paper_model import PaperModel, recorded_model
+from mmlape.lab.experiments.report.paper import index_entry
+from mmlape.lab.extension import PaperFigures, PaperModel
+from mmlape.lab.runs.paper_model import recorded_model
 from mmlape.lab.runs.run import Run
 from mmlape.lab.studies.study import StudyArm, StudyFile
 from mmlape.lab.studies.study_file import find_arm
@@ -49,7 +50,7 @@ class ArmResult:
     model: PaperModel  # the paper's name of its model
     # the entry of its config in the metafiles; None if there is none, or if its model is another
     # one
-    known: IndexEntry | None
+    known: PaperFigures | None
     title: str = ''  # what its study calls it; empty if that is its name, or it is of none
 
     @property

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mmlape.checkpoint.provenance import DEIT, PRETRAIN, is_published
 from mmlape.errors import ConfigError
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.averages import EVALUATIONS
 from mmlape.lab.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.lab.experiments.statistics import Difference, holm, paired, welch
+from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import differences, software_differences
+from mmlape.lab.runs.provenance import known_provenance
 
 _CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')
 """The metrics by which classes are compared; class accuracies are data only."""
@@ -265,13 +266,15 @@ def _warnings(
         if not (arm.identity and other.identity):
             continue
         starts = [result.identity.get('checkpoint') or {} for result in (other, arm)]
-        published = [is_published(start.get('name') or '', start.get('sha256')) for start in starts]
-        if any(published) and not all(published):
+        known = [known_provenance(one.get('name') or '', one.get('sha256')) for one in starts]
+        source = next((one.source for one in known if one), '')
+        if source and not all(known):
             names = [
                 f'{result.name} from {start.get("name") or "no weights"}'
                 for result, start in zip((other, arm), starts)
             ]
-            yield f'Two pretrainings are compared, too, one of them {DEIT}: {", ".join(names)}. {PRETRAIN}.'
+            which = f'one of them {source}: {", ".join(names)}{advice_on_pretraining()}.'
+            yield f'Two pretrainings are compared, too, {which}'
         unequal = differences(other.identity, arm.identity, for_resume=False)
         unequal = [line for line in unequal if not line.startswith(_OF_ARMS)]
         if unequal:

@@ -18,8 +18,8 @@ from mmlape.lab.experiments.report.figures import (
     plot_differences,
 )
 from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractions
-from mmlape.lab.experiments.report.paper import Quotation
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.lab.extension import Quotation
 from mmlape.lab.runs.identity import named_differences
 from mmlape.page import Part, write_page
 from mmlape.tables import markdown_table, markdown_text

@@ -6,9 +6,9 @@ from mmcv.cnn import ConvModule
 from model_helpers import randomise
 from torch import nn
 
+from mmlape.lab.export.fusion import fuse_batch_norms
 from mmlape.models import ViTAdapter
 from mmlape.models.adapter.layers import SpatialPriorModule
-from mmlape.models.layers.fusion import fuse_batch_norms
 from mmlape.projects import CeiT
 
 

@@ -1,0 +1,104 @@
+"""What this package's papers answer the laboratory; imported without torch and without models."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from mmlape.lab.extension import Extension, PaperFigures, PaperModel, Provenance
+from mmlape.projects import COMMANDS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from mmlape.weights.load_report import LoadReport
+
+
+class Papers(Extension):
+    """Position encodings, backbones and projects."""
+
+    counted = (
+        'mmlape.checkpoint',
+        'mmlape.models',
+        'mmlape.pe_figures.balance_hook',
+        'mmlape.projects',
+        'mmlape.weights',
+    )
+    registries = dict(
+        DATASETS=('mmlape.projects',),
+        TRANSFORMS=('mmlape.projects',),
+        METRICS=('mmlape.projects',),
+        HOOKS=('mmlape.pe_figures', 'mmlape.projects'),
+        WEIGHT_INITIALIZERS=('mmlape.models.weight_init',),
+    )
+    commands = COMMANDS
+    on_pretraining = (
+        'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
+        'configs/classification/imagenet, and give the files by model.backbone.init_cfg.checkpoint'
+    )
+    main_paper = 'LaPE'
+
+    def load_model(
+        self,
+        model: 'nn.Module',
+        path: str,
+        content: Mapping[str, Any],
+        *,
+        strict: bool,
+        resize: bool,
+        fresh: Sequence[str],
+    ) -> 'LoadReport | None':
+        """Load what our backbones write, and released models of others, whose names are translated."""
+        from mmlape.checkpoint.loading import load_model
+
+        return load_model(model, path, strict, resize, fresh, content)
+
+    def metadata(self, model: 'nn.Module') -> dict[str, Any]:
+        """Return what names and shapes of backbones do not tell, and how images are normalised."""
+        from mmlape.checkpoint.metadata import KEY, metadata_of
+
+        return {KEY: metadata_of(model).plain()}
+
+    def check_initialised(self, model: 'nn.Module') -> None:
+        """Warn of pretrained weights whose images were normalised otherwise."""
+        from mmlape.checkpoint.loading import warn_of_normalisation
+
+        warn_of_normalisation(model)
+
+    def position_parameters(self, model: 'nn.Module') -> Collection[str]:
+        """Return the parameters of position encodings, also of timm's ViTs."""
+        from mmlape.models.position import position_parameters
+
+        return position_parameters(model)
+
+    def provenance(
+        self, name: str, digest: str | None, content: Mapping[str, Any] | None = None
+    ) -> Provenance | None:
+        """Know DeiT's published files, and those that its code writes."""
+        from mmlape.checkpoint.provenance import DEIT, is_published, written_by_deit
+
+        if is_published(name, digest):
+            return Provenance(DEIT, distinct=True)  # no file with LaPE is published
+        if content is not None and written_by_deit(content):
+            return Provenance("a run of DeiT's or LaPE's code")
+        return None
+
+    def paper_model(self, name: str, identity: Mapping[str, Any]) -> PaperModel | None:
+        """Name backbones with a ``paper_name``, and what their settings say of the position encoding."""
+        from mmlape.extension.names import paper_model
+
+        return paper_model(name, identity)
+
+    def paper_figures(self, config: str) -> PaperFigures | None:
+        """Read the metafiles of our configs."""
+        from mmlape.extension.metafiles import paper_figures
+
+        return paper_figures(config)
+
+    def exporting(self) -> AbstractContextManager[None]:
+        """Compute deformable attention by gathers."""
+        from mmlape.models.adapter.deform_attn import exporting
+
+        return exporting()
+
+
+EXTENSION = Papers()

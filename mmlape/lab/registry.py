@@ -1,0 +1,84 @@
+"""The laboratory's registries of scope `mmlape`: children of MMEngine's root registries.
+
+A type is written `mmlape.Name` from any other scope. A registry imports its locations when it is
+first asked for a type, so a config needs no `custom_imports`. Some locations are an extension's;
+`mmlape.registry`, which MMEngine imports by the scope's name, has the other registries.
+
+MMEngine builds what a config takes from a base named `mmlape::...` (`_base_.model`) in the scope
+`mmlape`. Our configs write the types of other packages without a scope, so there a name without one
+is looked up in the config's default scope first: the base then means the same under its prefix as
+under its path.
+"""
+
+import contextlib
+from importlib import import_module
+
+from mmengine import registry as root
+
+from mmlape.lab.extension import extensions
+
+SCOPE = 'mmlape'
+
+
+class ScopedRegistry(root.Registry):
+    """A registry in which a name without a scope means what it means in the config's default scope."""
+
+    def get(self, key: str):
+        """Return the class of that name: of the default scope that `mmlape` has replaced, else of this registry."""
+        outer = None if '.' in key else self._replaced()
+        found = None if outer is None else outer.get(key)
+        return found or super().get(key)
+
+    def _replaced(self) -> root.Registry | None:
+        """Return the registry of the scope in use before `mmlape`.
+
+        None if `mmlape` is not the current scope.
+        """
+        scopes = [instance.scope_name for instance in root.DefaultScope._instance_dict.values()]
+        others = [scope for scope in scopes if scope != SCOPE]
+        if not others or scopes[-1] != SCOPE:
+            return None
+        import_module(f'{others[-1]}.registry')
+        return self._get_root_registry()._search_child(others[-1])
+
+
+class LazyRegistry(ScopedRegistry):
+    """A registry whose locations give their names one by one, each importing only the module that defines it."""
+
+    def get(self, key: str):
+        """Return the class of that name, once the module that defines it has been imported."""
+        for location in self._locations:
+            getattr(import_module(location), key.removeprefix(f'{SCOPE}.'), None)
+        return super().get(key)
+
+    def import_all(self) -> None:
+        """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
+        for location in self._locations:
+            module = import_module(location)
+            for name in module.__all__:
+                with contextlib.suppress(ImportError, AssertionError):
+                    getattr(module, name)
+
+
+def child(name: str, *locations: str, cls: type[root.Registry] = LazyRegistry) -> root.Registry:
+    """Make the child of one of MMEngine's registries, with modules of this package and those of extensions."""
+    parent = getattr(root, name)
+    offered = [place for one in extensions() for place in one.registries.get(name, ())]
+    return cls(parent.name, parent=parent, scope=SCOPE, locations=[*locations, *offered])
+
+
+MODEL_WRAPPERS = child(
+    'MODEL_WRAPPERS',
+    'mmlape.lab.engine.distributed.processes',
+    'mmlape.lab.engine.distributed.sharding',
+)
+DATASETS = child('DATASETS')
+TRANSFORMS = child('TRANSFORMS', 'mmlape.lab.datasets.transforms')
+DATA_SAMPLERS = child('DATA_SAMPLERS', 'mmlape.lab.datasets')
+WEIGHT_INITIALIZERS = child('WEIGHT_INITIALIZERS')
+METRICS = child('METRICS', 'mmlape.lab.evaluation')
+HOOKS = child('HOOKS', 'mmlape.lab.engine.hooks', 'mmlape.lab.analysis')
+OPTIM_WRAPPER_CONSTRUCTORS = child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.lab.engine.paramwise')
+VISBACKENDS = child('VISBACKENDS', 'mmlape.lab.engine.trackers')
+OPTIM_WRAPPERS = child('OPTIM_WRAPPERS', 'mmlape.lab.engine.optim')
+PARAM_SCHEDULERS = child('PARAM_SCHEDULERS', 'mmlape.lab.engine.schedule')

@@ -1,0 +1,167 @@
+"""Load a file of weights into a model exactly: an error for everything that does not fit."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from mmlape.errors import CheckpointError
+from mmlape.log import log
+from mmlape.weights.load_report import LoadReport, summary
+from mmlape.weights.normalisation import normalisation_of
+from mmlape.weights.reading import not_finite, read_checkpoint, require_finite, state_dict_of
+from mmlape.weights.wrapping import unwrapped
+
+
+def load_exactly(
+    model: nn.Module,
+    path: str,
+    strict: bool = True,
+    fresh: Sequence[str] = (),
+    content: Mapping | None = None,
+) -> LoadReport:
+    """Load a file of the same model, whose tensors have the model's names.
+
+    Args:
+        model: The model, also compiled, distributed or averaged.
+        path: The file.
+        strict: Refuse every difference; otherwise differences are only reported.
+        fresh: Beginnings of the names of tensors that keep their initial values, such as
+            ``head.layers.head.``, whether the file has them or not.
+        content: What ``read_checkpoint`` has read from ``path``, if that is done.
+
+    Raises:
+        CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
+    """
+    content = read_checkpoint(path) if content is None else content
+    with unwrapped(model) as inner:
+        require_memory(inner, path)
+        report = LoadReport(str(path), 'complete model')
+        tensors = without(below_prefix(state_dict_of(content, path), inner, report), fresh, report)
+        known = tuple(fresh)
+        fill(
+            inner,
+            tensors,
+            report,
+            strict,
+            may_be_new=lambda name: name.startswith(known),
+            fresh=fresh,
+        )
+    return report
+
+
+def without(
+    tensors: Mapping[str, Tensor], fresh: Sequence[str], report: LoadReport
+) -> dict[str, Tensor]:
+    """Return tensors but for those whose names begin as ``fresh`` says, which the report gets."""
+    report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
+    return {name: value for name, value in tensors.items() if name not in report.dropped}
+
+
+def require_memory(model: nn.Module, path: str) -> None:
+    """Raise CheckpointError for a model on the meta device, into which nothing can be loaded."""
+    if any(value.is_meta for value in model.state_dict(keep_vars=True).values()):
+        raise CheckpointError(
+            f'checkpoint {path}: the model is on the meta device, which has no memory for weights; '
+            "build it without torch.device('meta')"
+        )
+
+
+def below_prefix(
+    tensors: dict[str, Tensor], model: nn.Module, report: LoadReport
+) -> dict[str, Tensor]:
+    """Leave out what stands before the model's names in a file with more around it, such as a LightningModule's."""
+    own = list(model.state_dict())
+    if not own or any(name in tensors for name in own):
+        return tensors
+    starts = [name.removesuffix(own[0]) for name in tensors if name.endswith(f'.{own[0]}')]
+    starts = [start for start in starts if all(start + name in tensors for name in own)]
+    if len(starts) != 1:
+        return tensors
+    (start,) = starts
+    report.dropped += [name for name in tensors if not name.startswith(start)]
+    return {
+        name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)
+    }
+
+
+def other_normalisation(report: LoadReport, model: nn.Module) -> str:
+    """Say that a file's weights want images normalised otherwise than a model does it; '' if not."""
+    wanted, own = report.normalisation, normalisation_of(model)
+    if wanted is None or own is None or wanted.is_near(own):
+        return ''
+    return (
+        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor '
+        f'has {own}: set the '
+        "file's, unless you mean to train it to these"
+    )
+
+
+def fill(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    report: LoadReport,
+    strict: bool = True,
+    *,
+    may_be_new: Callable[[str], bool] = lambda name: False,
+    fresh: Sequence[str] = (),
+    elsewhere: Sequence[str] = (),
+    hint: Callable[[], str] = str,
+) -> None:
+    """Load tensors into a model, and log what that did.
+
+    Args:
+        model: The model.
+        tensors: By the model's names.
+        report: Gets what was loaded, and every difference.
+        strict: Refuse differences; otherwise they are only reported.
+        may_be_new: Whether a tensor of the model may keep its initial value.
+        fresh: Beginnings of names of tensors that keep theirs, whether the file has them or not.
+        elsewhere: Names of tensors that were loaded from another file.
+        hint: Returns what may explain differences, after a semicolon.
+
+    Raises:
+        CheckpointError: If nothing fits, values are not finite, or, if ``strict``, for any
+            difference.
+    """
+    wanted = model.state_dict()
+    report.total = len(wanted)
+    matching = {}
+    for name, value in tensors.items():
+        if name not in wanted:
+            report.problems.append(f'unexpected: {name} {tuple(value.shape)}')
+        elif wanted[name].shape != value.shape:
+            shapes = f'{tuple(value.shape)} in the file, {tuple(wanted[name].shape)} in the model'
+            report.problems.append(f'wrong shape: {name} is {shapes}')
+        else:
+            matching[name] = value
+    absent = [name for name in wanted if name not in tensors and name not in elsewhere]
+    report.new += [name for name in absent if may_be_new(name)]
+    report.problems += [f'missing: {name}' for name in absent if name not in report.new]
+    lost = [
+        name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))
+    ]
+    if lost:
+        report.problems.append(
+            f'dropped and new: {summary(lost)}; the file has them, but not where such files do'
+        )
+    report.loaded = list(matching)
+    explained = hint() if report.problems else ''
+    if not matching:
+        raise CheckpointError(
+            f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the '
+            f'file has {sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{explained}'
+        )
+    if report.problems and strict:
+        shown = '\n  '.join(report.problems[:12])
+        more = f'\n  ... and {len(report.problems) - 12} more' if len(report.problems) > 12 else ''
+        raise CheckpointError(
+            f'checkpoint {report.path} does not fit the model:\n  {shown}{more}\n'
+            f'use the configuration that it was trained with{explained}'
+        )
+    masks = [name for name, value in model.named_buffers() if not_finite({name: value})]
+    require_finite({name: v for name, v in matching.items() if name not in masks}, report.path)
+    model.load_state_dict(matching, strict=False)
+    log(str(report))
+    for warning in report.warnings:
+        log(f'checkpoint {report.path}: {warning}', logging.WARNING)
