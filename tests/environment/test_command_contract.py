@@ -634,7 +634,12 @@ CONTRACTS = {
                 ('--size 32 48', {'image_size': False, 'export.size': [32, 48], 'printed': '32 x 48'}),
             ],
             '--tolerance': [('--tolerance 0.5', {'export.tolerance': 0.5, 'printed': 'limit 0.5'})],
-            '--backbone': [('--backbone', {'export': False, 'export_backbone_of': True, 'export_backbone_of.checkpoint': 'm.pth'})],
+            '--backbone': [
+                (
+                    '--backbone',
+                    {'export': False, 'export_backbone_of': True, 'export_backbone_of.checkpoint': 'm.pth'},
+                )
+            ],
             '--out': [('--out p.onnx', {'export.out': 'p.onnx', 'printed': 'wrote p.onnx'})],
         }
         | simple('--labels', 'export.labels', True)
