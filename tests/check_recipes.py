@@ -9,9 +9,9 @@ from mmengine.config import Config
 from mmlape.mim import config_path
 
 RECIPES = (
-    'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
-    'mmlape::segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade',
-    'mmlape::classification/digits/deit-mini-lape_1xb32-5e_mini-digits',
+    'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
+    'mmlape::segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade',
+    'mmlape::deit/deit-mini-lape_1xb32-5e_mini-digits',
 )
 
 

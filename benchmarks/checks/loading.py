@@ -15,8 +15,8 @@ from benchmarks.comparison import Settings
 from benchmarks.models import complete_model
 
 CONFIGS = {
-    'COCO': 'detection/mask-rcnn_deit-tiny-adapter_4xb2-3x_coco.py',
-    'ADE20K': 'segmentation/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py',
+    'COCO': 'mask_rcnn/mask-rcnn_deit-tiny-adapter_4xb2-3x_coco.py',
+    'ADE20K': 'upernet/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py',
 }
 
 

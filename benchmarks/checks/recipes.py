@@ -16,9 +16,9 @@ from benchmarks.comparison import Settings, free
 from benchmarks.models import complete_model
 
 RECIPES = {
-    'Mask R-CNN': 'detection/mask-rcnn_deit-{arch}-adapter_4xb2-3x_coco.py',
-    'UperNet': 'segmentation/upernet_deit-{arch}-adapter_4xb2-160k_ade20k.py',
-    'Segmenter': 'segmentation/segmenter_deit-{arch}_4xb2-160k_ade20k.py',
+    'Mask R-CNN': 'mask_rcnn/mask-rcnn_deit-{arch}-adapter_4xb2-3x_coco.py',
+    'UperNet': 'upernet/upernet_deit-{arch}-adapter_4xb2-160k_ade20k.py',
+    'Segmenter': 'segmenter/segmenter_deit-{arch}_4xb2-160k_ade20k.py',
 }
 SIZES = {'Mask R-CNN': 1024, 'UperNet': 512, 'Segmenter': 512}
 """Sides of the square images: the recipe's crop, and an area like that of COCO's images at 800 x 1333."""

@@ -25,10 +25,10 @@ ARMS = {
     'LaPE + Dual PatchNorm': dict(pe_joining='lape', patch_norm='dual'),
 }
 RECIPES = {
-    'Mask R-CNN': 'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
-    'Segmenter': 'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
-    'UperNet': 'segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
-    'Mask2Former': 'segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+    'Mask R-CNN': 'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
+    'Segmenter': 'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+    'UperNet': 'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+    'Mask2Former': 'mask2former/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
 }
 REPEATED = ('Segmenter', 'UperNet')
 """Those that are expected to repeat to the bit."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks.comparison import Comparison, Settings, Side
 
 CONFIGS = {
-    'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py': 'digits',
-    'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py': 'ade',
-    'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py': 'coco',
+    'deit/deit-mini-lape_1xb32-5e_mini-digits.py': 'digits',
+    'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py': 'ade',
+    'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py': 'coco',
 }
 WORKERS = (0, 1, 2)
 

@@ -6,14 +6,14 @@ from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.models import complete_model, images_of
 
 MINI = (
-    'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
-    'segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
-    'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
+    'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+    'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+    'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
 )
 RECIPES = (
-    'segmentation/segmenter_{arch}-lape_4xb2-160k_ade20k.py',
-    'segmentation/upernet_{arch}-adapter-lape_4xb2-160k_ade20k.py',
-    'detection/mask-rcnn_{arch}-adapter-lape_4xb2-3x_coco.py',
+    'segmenter/segmenter_{arch}-lape_4xb2-160k_ade20k.py',
+    'upernet/upernet_{arch}-adapter-lape_4xb2-160k_ade20k.py',
+    'mask_rcnn/mask-rcnn_{arch}-adapter-lape_4xb2-3x_coco.py',
 )
 
 

@@ -14,12 +14,12 @@ from benchmarks.models import arch_of, images_of, prepared, windows
 from benchmarks.suites.loading import mini_data
 
 RECIPES = {
-    'Segmenter': ('ade', 'segmentation/segmenter_deit-tiny_4xb2-160k_ade20k.py', 'mmseg.VisionTransformer'),
-    'UperNet': ('ade', 'segmentation/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py', 'mmseg.VisionTransformer'),
+    'Segmenter': ('ade', 'segmenter/segmenter_deit-tiny_4xb2-160k_ade20k.py', 'mmseg.VisionTransformer'),
+    'UperNet': ('ade', 'upernet/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py', 'mmseg.VisionTransformer'),
     'Mask2Former': (
-        'ade', 'segmentation/mask2former_deit-small-adapter_8xb2-160k_ade20k.py', 'mmseg.SwinTransformer',
+        'ade', 'mask2former/mask2former_deit-small-adapter_8xb2-160k_ade20k.py', 'mmseg.SwinTransformer',
     ),
-    'Mask R-CNN': ('coco', 'detection/mask-rcnn_deit-tiny-adapter_4xb2-3x_coco.py', 'mmdet.SwinTransformer'),
+    'Mask R-CNN': ('coco', 'mask_rcnn/mask-rcnn_deit-tiny-adapter_4xb2-3x_coco.py', 'mmdet.SwinTransformer'),
 }  # fmt: skip
 """The mini data, the config, whose size `--arch` replaces, and the public backbone."""
 NOTE = (

@@ -30,8 +30,8 @@ raise SystemExit('the first iteration was not reached')
 """
 """Ends where the first iteration would compute, with its batch loaded."""
 CONFIGS = {
-    'Segmenter': 'mmlape::segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade',
-    'Mask R-CNN': 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
+    'Segmenter': 'mmlape::segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade',
+    'Mask R-CNN': 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
 }
 
 

@@ -11,7 +11,7 @@ from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.memory import ROOT
 from benchmarks.suites.loading import mini_data
 
-CONFIG = 'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py'
+CONFIG = 'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py'
 RUNNERS = ('MMSegmentation', 'mmlape')
 
 

@@ -78,7 +78,7 @@ def deit(size: str, arm: str = 'without', pe_joining: str = 'default') -> nn.Mod
         arm: One of ``ARMS``.
         pe_joining: How the learnable PE is joined.
     """
-    cfg = load_config(f'mmlape::classification/imagenet/deit-{size}_4xb256-300e_in1k')
+    cfg = load_config(f'mmlape::deit/deit-{size}_4xb256-300e_in1k')
     name, _, option = arm.partition(' ')
     options = {'': {}, 'bias': dict(mode='bias')}.get(option, dict(on=option.removeprefix('on ')))
     inside = [] if arm == 'without' else [dict(type=name, **options)]

@@ -58,7 +58,7 @@ def test_the_claim():
 
 def test_the_script_on_an_image_and_a_config(tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)).save(tmp_path / 'a.png')
-    config = tiny.ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
+    config = tiny.ROOT / 'configs/deit/deit-mini_1xb32-5e_mini-digits.py'
     printed = tiny.run(SCRIPT, tmp_path / 'a.png', config, '--patch', '16', '--out', 'e', cwd=tmp_path)
     assert config.stem[:20] in printed
     files = sorted((tmp_path / 'e').glob('*.png'))

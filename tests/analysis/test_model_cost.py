@@ -163,7 +163,7 @@ def test_command_as_table(capsys):
 
 
 def test_small_numbers_are_not_zero(capsys):
-    assert main(['model-cost', 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits']) == 0
+    assert main(['model-cost', 'mmlape::deit/deit-mini_1xb32-5e_mini-digits']) == 0
     numbers = re.findall(r'([\d.]+) │?\s*$', capsys.readouterr().out, re.MULTILINE)
     assert numbers and all(float(number) > 0 for number in numbers)
 

@@ -22,9 +22,9 @@ from mmlape.lab.engine.trainer import train
 CONFIGS = tiny.ROOT / 'configs'
 # config, folder of the mini data, its images
 TASKS = {
-    'detection': ('detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco', 'val2017'),
-    'segmentation': ('segmentation/segmenter_deit-mini_1xb16-250i_mini-ade', 'ade', 'images/validation'),
-    'classification': ('classification/digits/deit-mini-lape_1xb32-5e_mini-digits', 'digits', 'val'),
+    'detection': ('mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco', 'val2017'),
+    'segmentation': ('segmenter/segmenter_deit-mini_1xb16-250i_mini-ade', 'ade', 'images/validation'),
+    'classification': ('deit/deit-mini-lape_1xb32-5e_mini-digits', 'digits', 'val'),
 }
 
 

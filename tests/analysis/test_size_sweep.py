@@ -62,13 +62,13 @@ def test_detection():
 
 
 def test_classification():
-    changed = at_size(load(ROOT / 'configs/classification/imagenet/deit-tiny-lape_4xb256-300e_in1k.py'), 448)
+    changed = at_size(load(ROOT / 'configs/deit/deit-tiny-lape_4xb256-300e_in1k.py'), 448)
     sizes = [step.get('scale', step.get('crop_size')) for step in changed.test_dataloader.dataset.pipeline[1:3]]
     assert sizes == [512, 448]
 
 
 def test_images_of_an_array_are_resized():
-    cfg = load(ROOT / 'configs/classification/fashion_mnist/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
+    cfg = load(ROOT / 'configs/compact/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
     steps = at_size(cfg, 42).test_dataloader.dataset.pipeline
     assert [step['type'] for step in steps] == ['mmpretrain.Resize', 'PackInputs'] and steps[0]['scale'] == 42
     image = TRANSFORMS.build(steps[0])(dict(img=np.zeros((28, 28, 1), np.uint8)))['img']
@@ -171,7 +171,7 @@ def digest(root):
 @pytest.fixture
 def segmentor(pristine):
     """A config on the mini data, whose canvas of 64 pixels is shown at 32."""
-    cfg = load(ROOT / 'configs/segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py')
+    cfg = load(ROOT / 'configs/segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py')
     for loader in (cfg.test_dataloader, cfg.val_dataloader):
         loader.dataset.data_root = str(pristine / 'ade')
     return cfg
@@ -192,7 +192,7 @@ def test_a_larger_canvas_is_seen_at_the_same_scale(segmentor, tmp_path):
 
 
 def test_a_detectors_annotations_are_those_of_the_canvas(pristine, tmp_path):
-    cfg = load(ROOT / 'configs/detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py')
+    cfg = load(ROOT / 'configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py')
     text = json.dumps([cfg.test_dataloader, cfg.test_evaluator], default=str)
     before = text.count('data/mini/coco')
     for key in ('test_dataloader', 'test_evaluator'):
@@ -229,7 +229,7 @@ def test_drawn_scenes_are_kept_and_are_those_of_a_fresh_folder(pristine, tmp_pat
 
 
 def test_a_classifiers_images_are_resized():
-    cfg = load(ROOT / 'configs/classification/fashion_mnist/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
+    cfg = load(ROOT / 'configs/compact/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
     assert at_scale(cfg, 1.5, Path('none')).to_dict() == at_size(cfg, 42).to_dict()
 
 

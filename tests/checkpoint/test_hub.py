@@ -194,12 +194,12 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
     ('config', 'data', 'options'),
     [
         (
-            'classification/digits/deit-mini_1xb32-5e_mini-digits',
+            'deit/deit-mini_1xb32-5e_mini-digits',
             'digits',
             ['train_cfg.max_epochs=1', 'model.backbone.pe_type=axial-deeplab', 'model.backbone.num_registers=2'],
         ),
         (
-            'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
+            'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
             'coco',
             [
                 'train_cfg.max_iters=2',

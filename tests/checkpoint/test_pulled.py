@@ -390,7 +390,7 @@ def test_a_run_of_none_of_our_configs_needs_one(values, published, tmp_path):
 
 def test_a_wrapped_test_set_gets_the_pipeline():
     """A few-shot test set has two datasets."""
-    own = load_config('mmlape::classification/imagenet21k/vit-small-p16_8xb512-93k_in21k').to_dict()
+    own = load_config('mmlape::vit/vit-small-p16_8xb512-93k_in21k').to_dict()
     values = {CONFIG_NAME: 'vit-small-p16_8xb512-93k_in21k', **copy.deepcopy(own)}
     first, _second = values['test_dataloader']['dataset']['datasets']
     size = next(index for index, step in enumerate(first['pipeline']) if step['type'] == 'CenterCrop')

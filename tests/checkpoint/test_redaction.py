@@ -168,7 +168,7 @@ def test_a_key_tells_that_its_value_is_secret():
 def test_what_is_no_secret_stays():
     for text in each(
         [
-            'mmlape::segmentation/segmenter_deit-mini.py',
+            'mmlape::segmenter/segmenter_deit-mini.py',
             'hf-hub:timm/vit_base_patch16_224.augreg_in21k',
             'hf-hub:timm/vit_base@main',
             'torchvision://resnet50',

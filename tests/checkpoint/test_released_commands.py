@@ -26,8 +26,8 @@ from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 
-DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
-SEGMENTOR = 'mmlape::segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade'
+DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+SEGMENTOR = 'mmlape::mask2former/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade'
 COMMON = ('model.backbone.init_cfg=None', 'model.backbone.pe_joining=default')
 BEIT = tuple(
     f'model.backbone.{value}'

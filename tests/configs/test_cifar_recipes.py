@@ -75,10 +75,10 @@ def test_erasing_is_that_of_the_public_files(arch, data):
         assert all((step.fill_color, step.fill_std, step.mode) == (pre.mean, pre.std, 'rand') for step in erasing)
 
 
-RANDOM = [f'classification/cifar/cvt-7-4_1xb128-310e_{data}' for data in ('cifar10', 'cifar100')]
+RANDOM = [f'compact/cvt-7-4_1xb128-310e_{data}' for data in ('cifar10', 'cifar100')]
 
 
-@pytest.mark.parametrize('path', [*RANDOM, 'classification/imagenet/t2t-vit-7-lape_4xb256-310e_in1k'])
+@pytest.mark.parametrize('path', [*RANDOM, 't2t_vit/t2t-vit-7-lape_4xb256-310e_in1k'])
 def test_interpolation_is_random(path, monkeypatch):
     """In the crop and in each of the two operations of RandAugment on its own, half of the time each."""
     cfg = load(ROOT / 'configs' / f'{path}.py')
@@ -108,7 +108,7 @@ def test_interpolation_is_random(path, monkeypatch):
 
 # T2T-ViT-7 on CIFAR-100, as in MPVG's Table 2
 
-FINE_TUNED = ROOT / 'configs/classification/cifar/t2t-vit-7_1xb128-60e-ft224_cifar100.py'
+FINE_TUNED = ROOT / 'configs/t2t_vit/t2t-vit-7_1xb128-60e-ft224_cifar100.py'
 
 
 def test_fine_tuning_has_the_images_of_torchvisions_transforms():

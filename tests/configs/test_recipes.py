@@ -248,15 +248,15 @@ COMPACT_RATES = dict(lr=5.5e-4, warmup_t=10, warmup_lr_init=1e-5, cooldown=10)
 @pytest.mark.parametrize(
     ('path', 'rates'),
     [
-        ('classification/imagenet/deit-tiny-lape_4xb256-300e_in1k', DEIT_RATES),
-        ('classification/imagenet/deit-base-distilled_4xb256-300e_in1k', DEIT_RATES),
-        ('classification/imagenet/deit-small-irpe-product-k_4xb256-300e_in1k', DEIT_RATES),
-        ('classification/imagenet/ceit-small_4xb256-300e_in1k', DEIT_RATES),
-        ('classification/imagenet/t2t-vit-7_4xb256-310e_in1k', T2T_RATES),
-        ('classification/cifar/cct-7-3x1-lape_1xb128-310e_cifar10', COMPACT_RATES),
-        ('classification/cifar/vit-lite-7-4_1xb128-310e_cifar100', dict(COMPACT_RATES, lr=6e-4, warmup_lr_init=1e-6)),
-        ('classification/cifar/deit-tiny_1xb128-300e_cifar10', dict(DEIT_RATES, lr=5.5e-4, warmup_t=10)),
-        ('classification/imagenet/swin-small-lape_4xb128-300e_in1k', dict(
+        ('deit/deit-tiny-lape_4xb256-300e_in1k', DEIT_RATES),
+        ('deit/deit-base-distilled_4xb256-300e_in1k', DEIT_RATES),
+        ('deit/deit-small-irpe-product-k_4xb256-300e_in1k', DEIT_RATES),
+        ('ceit/ceit-small_4xb256-300e_in1k', DEIT_RATES),
+        ('t2t_vit/t2t-vit-7_4xb256-310e_in1k', T2T_RATES),
+        ('compact/cct-7-3x1-lape_1xb128-310e_cifar10', COMPACT_RATES),
+        ('compact/vit-lite-7-4_1xb128-310e_cifar100', dict(COMPACT_RATES, lr=6e-4, warmup_lr_init=1e-6)),
+        ('deit/deit-tiny_1xb128-300e_cifar10', dict(DEIT_RATES, lr=5.5e-4, warmup_t=10)),
+        ('swin/swin-small-lape_4xb128-300e_in1k', dict(
             lr=5e-4, warmup_t=20, warmup_lr_init=5e-7, lr_min=5e-6, warmup_prefix=True, t_in_epochs=False
         )),
     ],

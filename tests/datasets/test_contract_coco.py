@@ -574,7 +574,7 @@ FILES = [
 CASES = [Case('unchanged', nothing, Perfect()), *IDS, *FLAGS, *IMAGES, *BOXES, *MASKS, *NOTHING, *PARTS, *FILES]
 
 
-MINI = ROOT / 'configs/detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
+MINI = ROOT / 'configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
 
 
 @tiny.in_a_fork

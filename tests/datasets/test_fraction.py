@@ -69,9 +69,9 @@ def build(dataset, share=Fraction(1, 2), least=1):
 @pytest.mark.parametrize(
     'config, data',
     [
-        ('segmentation/linear_deit-mini_1xb8-100i_mini-ade', 'ade'),
-        ('detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco'),
-        ('classification/digits/deit-mini_1xb32-5e_mini-digits', 'digits'),
+        ('linear/linear_deit-mini_1xb8-100i_mini-ade', 'ade'),
+        ('mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco'),
+        ('deit/deit-mini_1xb32-5e_mini-digits', 'digits'),
     ],
 )
 def test_half_of_any_dataset(pristine, config, data):

@@ -213,8 +213,8 @@ def test_tool(stamps, tmp_path):
 @pytest.mark.parametrize(
     ('config', 'layout'),
     [
-        ('segmentation/segmenter_deit-mini_1xb16-2000i_mini-objects-ade.py', 'ade'),
-        ('detection/mask-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco.py', 'coco'),
+        ('segmenter/segmenter_deit-mini_1xb16-2000i_mini-objects-ade.py', 'ade'),
+        ('mask_rcnn/mask-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco.py', 'coco'),
     ],
 )
 def test_its_configs_are_tested_on_other_canvases_as_they_are_drawn(config, layout, made, tmp_path):
@@ -233,8 +233,8 @@ def test_its_configs_are_tested_on_other_canvases_as_they_are_drawn(config, layo
 
 
 def test_missing_objects_are_told_the_command_that_draws_them():
-    for split in ('segmentation/segmenter_deit-mini_1xb16-2000i_mini-objects-ade.py',
-                  'detection/mask-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco.py'):  # fmt: skip
+    for split in ('segmenter/segmenter_deit-mini_1xb16-2000i_mini-objects-ade.py',
+                  'mask_rcnn/mask-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco.py'):  # fmt: skip
         cfg = load(ROOT / 'configs' / split)
         hint = next(iter_sources(cfg)).hint()
         assert hint.startswith('Generate it with "mmlape make-mini-data data/objects --objects"'), hint

@@ -114,9 +114,9 @@ def test_a_top_k_that_few_classes_cannot_have_is_left_out(tmp_path, topk, kept):
 
 
 MASK2FORMER = {
-    'detection/mask2former_deit-small-adapter_8xb2-3x_coco.py': ('coco', 'panoptic_head', 10),
-    'detection/mask2former_deit-small-adapter_16xb1-265500i_coco-panoptic.py': ('coco', 'panoptic_head', 80),
-    'segmentation/mask2former_deit-small-adapter_8xb2-160k_ade20k.py': ('ade', 'decode_head', 12),
+    'mask2former/mask2former_deit-small-adapter_8xb2-3x_coco.py': ('coco', 'panoptic_head', 10),
+    'mask2former/mask2former_deit-small-adapter_16xb1-265500i_coco-panoptic.py': ('coco', 'panoptic_head', 80),
+    'mask2former/mask2former_deit-small-adapter_8xb2-160k_ade20k.py': ('ade', 'decode_head', 12),
 }
 
 

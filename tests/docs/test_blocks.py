@@ -49,7 +49,7 @@ def options_of(parser):
     return {'--', *parser._option_string_actions}.union(*map(options_of, inner))
 
 
-TINY = 'configs/segmentation/segmenter_deit-tiny_4xb2-160k_ade20k.py'
+TINY = 'configs/segmenter/segmenter_deit-tiny_4xb2-160k_ade20k.py'
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def config_file(tmp_path):
 
 
 def test_a_path_and_a_package_name_load():
-    cfg = load_config('mmlape::segmentation/segmenter_deit-tiny-lape_4xb2-160k_ade20k')
+    cfg = load_config('mmlape::segmenter/segmenter_deit-tiny-lape_4xb2-160k_ade20k')
     assert cfg.model.backbone.pe_joining == 'lape'
     path = tiny.ROOT / 'configs' / 'segmentation' / 'segmenter_deit-tiny-lape_4xb2-160k_ade20k.py'
     assert load_config(path).model == cfg.model
@@ -48,7 +48,7 @@ def test_a_missing_file_names_similar_ones(config_file):
     with pytest.raises(ConfigError, match=r'tinny\.py does not exist: did you mean .*tiny\.py'):
         load_config(config_file.with_name('tinny.py'))
     with pytest.raises(ConfigError, match='did you mean .*segmenter_deit-tiny-lape_4xb2-160k_ade20k'):
-        load_config('mmlape::segmentation/segmenter_deit-tiny-lpae_4xb2-160k_ade20k')
+        load_config('mmlape::segmenter/segmenter_deit-tiny-lpae_4xb2-160k_ade20k')
     with pytest.raises(ConfigError, match='is a directory'):
         load_config(config_file.parent)
 

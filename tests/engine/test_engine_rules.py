@@ -50,7 +50,7 @@ def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
 
 def test_a_model_is_that_of_a_new_process_whatever_was_built_before():
     """MMCV makes the dropout of an attention, as DETR's, the default of every later one."""
-    segmenter = load_config(str(tiny.ROOT / 'configs/segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py'))
+    segmenter = load_config(str(tiny.ROOT / 'configs/segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py'))
     before = build_model(segmenter)
     with pytest.warns(DeprecationWarning, match='dropout'):
         assert MultiheadAttention(8, 2, dropout=0.1).dropout_layer.p == MultiheadAttention(8, 2).dropout_layer.p == 0.1

@@ -24,19 +24,19 @@ EPOCHS = {'train_cfg.max_epochs': 1, 'train_dataloader.num_workers': 0, 'val_dat
 # config, folder of the mini data, its images, changes, and the lines that build the inferencer and use its result
 TASKS = {
     'segmentation': (
-        'segmentation/segmenter_deit-mini_1xb16-250i_mini-ade', 'ade', 'images/validation/*', FAST,
+        'segmenter/segmenter_deit-mini_1xb16-250i_mini-ade', 'ade', 'images/validation/*', FAST,
         'from mmseg.apis import MMSegInferencer\n'
         'found = MMSegInferencer(model=config, weights=weights, device="cpu")(image, return_vis=False)\n'
         'assert found["predictions"].shape == (64, 64)\n',
     ),
     'detection': (
-        'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco', 'val2017/*', FAST,
+        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco', 'val2017/*', FAST,
         'from mmdet.apis import DetInferencer\n'
         'found = DetInferencer(model=config, weights=weights, device="cpu")(image, return_vis=False)\n'
         'assert "bboxes" in found["predictions"][0]\n',
     ),
     'classification': (
-        'classification/digits/deit-mini-lape_1xb32-5e_mini-digits', 'digits', 'val/*/*', EPOCHS,
+        'deit/deit-mini-lape_1xb32-5e_mini-digits', 'digits', 'val/*/*', EPOCHS,
         'from mmpretrain.apis import ImageClassificationInferencer\n'
         'found = ImageClassificationInferencer(model=config, pretrained=weights, device="cpu")(image)\n'
         'assert len(found[0]["pred_scores"]) == 10\n',

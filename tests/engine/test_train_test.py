@@ -430,7 +430,7 @@ def mini(tmp_path_factory):
 def test_a_detector_is_tested_with_box_and_mask_ap(mini, tmp_path):
     from pycocotools import mask
 
-    name = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+    name = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
     options = [f'data_root={mini}/coco', 'model.test_cfg.rcnn.score_thr=0.05', 'test_dataloader.num_workers=0']
     options += ['model.backbone.init_cfg=None', 'test_dataloader.persistent_workers=False']
     torch.manual_seed(0)

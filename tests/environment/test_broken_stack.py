@@ -76,7 +76,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path):
                 print(os.waitstatus_to_exitcode(os.wait()[1]))
                 continue
             from mmlape.cli import main
-            sys.exit(main(['print-config', 'mmlape::segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py']))"""
+            sys.exit(main(['print-config', 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py']))"""
     env = dict(os.environ, PYTHONPATH=str(tiny.ROOT))
     done = subprocess.run([sys.executable, '-u', '-c', code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (3 * '130\n', 3 * 'mmlape: interrupted\n')

@@ -265,7 +265,7 @@ def test_the_package_imports_without_a_working_mmengine(content, tmp_path):
 def test_a_shell_completes_commands_actions_and_options(tmp_path):
     pytest.importorskip('shtab')
     (tmp_path / 'mmlape').write_text(call('completion', 'bash').stdout)
-    one = Path(mmlape.config_path('segmentation/segmenter_deit-tiny_4xb2-160k_ade20k'))
+    one = Path(mmlape.config_path('segmenter/segmenter_deit-tiny_4xb2-160k_ade20k'))
     segmenters = sorted(path.stem for path in one.parent.glob('segmenter_*.py'))
     (tmp_path / 'one.py').touch()
     for typed, found in (

@@ -185,7 +185,7 @@ def test_a_command_without_torch_gets_the_line():
         '-m',
         'mmlape',
         'print-params',
-        'mmlape::segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py',
+        'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py',
         flags=('-S',),
     )
     assert done.returncode == 1

@@ -81,9 +81,9 @@ def test_wheel_asks_for_what_the_core_needs(wheel: Path):
 
 # one of each folder, the scopes of three packages
 CONFIGS = (
-    'detection/mask-rcnn_deit-tiny-adapter-lape_4xb2-3x_coco',
-    'segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k',
-    'classification/imagenet/deit-tiny-distilled-lape_4xb256-300e_in1k',
+    'mask_rcnn/mask-rcnn_deit-tiny-adapter-lape_4xb2-3x_coco',
+    'upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k',
+    'deit/deit-tiny-distilled-lape_4xb256-300e_in1k',
 )
 
 
@@ -126,7 +126,7 @@ def test_config_by_name_after_installation_elsewhere(elsewhere: Path):
 
 @pytest.mark.release
 def test_hub_reads_a_config_by_prefix(elsewhere: Path):
-    names = (f'segmentation/{segmenter_config()}', '_base_/models/deit.py')  # with and without a metafile
+    names = (f'segmenter/{segmenter_config()}', '_base_/models/deit.py')  # with and without a metafile
     code = 'from mmengine.hub import get_config\n'
     done = outside(elsewhere, code + '\n'.join(f'print(get_config("mmlape::{name}").filename)' for name in names))
     assert done.stdout.split() == [str(elsewhere / 'mmlape' / '.mim' / 'configs' / name) for name in names], (
@@ -134,7 +134,7 @@ def test_hub_reads_a_config_by_prefix(elsewhere: Path):
     )
 
 
-BASE = 'mmlape::segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py'
+BASE = 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py'
 
 
 def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Path):
@@ -236,9 +236,9 @@ def lend_bytecode(source: Path, target: Path) -> None:
             shutil.copytree(compiled, place, dirs_exist_ok=True)
 
 
-MASK_RCNN = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
-SEGMENTER = 'mmlape::segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade'
-DEIT = 'mmlape::classification/digits/deit-mini-lape_1xb32-5e_mini-digits'
+MASK_RCNN = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+SEGMENTER = 'mmlape::segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade'
+DEIT = 'mmlape::deit/deit-mini-lape_1xb32-5e_mini-digits'
 
 
 def short(iters: int) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ WORDS = {
     'average.pth': ('checkpoint', 'average', 'IN/a.pth', 'IN/b.pth', '--out', 'OUT'),
     'report': ('report', 'IN/runs', '--out', 'OUT'),
     'mini': ('make-mini-data', 'OUT', '--train', '2', '--val', '1', '--digits', '10'),
-    'schedule.png': ('print-config', 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits.py',
+    'schedule.png': ('print-config', 'mmlape::deit/deit-mini_1xb32-5e_mini-digits.py',
                      '--schedule', 'OUT'),
 }  # fmt: skip
 """Commands that write without a model, by what they write."""
@@ -227,7 +227,7 @@ def test_a_full_stream_is_one_line(capsys, monkeypatch):
 def test_a_name_that_nothing_could_show_is_refused_before_anything_is_written(tmp_path, capsys, name):
     folder = tmp_path / name
     for words in each([
-        ('train', 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits.py', '--work-dir', folder),
+        ('train', 'mmlape::deit/deit-mini_1xb32-5e_mini-digits.py', '--work-dir', folder),
         ('status', folder), ('report', folder), ('make-mini-data', folder),
     ]):  # fmt: skip
         line = refused([str(word) for word in words], capsys)

@@ -515,7 +515,7 @@ def test_latex_compiles(folder):
 
 
 def test_the_papers_figures_are_printed_as_the_paper_prints_them():
-    assert index_entry('configs/segmentation/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py').results == {
+    assert index_entry('configs/upernet/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py').results == {
         'mIoU': '40.660; 40.55 (MPVG)'
     }
     coco = index_entry('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
@@ -674,23 +674,23 @@ def test_arms_have_the_papers_names():
     for config, words in each(
         [
             ('studies/lape-dpn.yml:segmenter-small-dpn', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
-            ('segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
-            ('detection/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
+            ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
+            ('mask_rcnn/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
             (
-                'segmentation/linear_vit-base-p16-dpn_4xb4-161664i_ade20k',
+                'linear/linear_vit-base-p16-dpn_4xb4-161664i_ade20k',
                 ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
             ),
-            ('classification/imagenet/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
-            ('classification/imagenet/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
-            ('detection/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
+            ('deit/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
+            ('vit/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
+            ('detr/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
             ('studies/irpe-detr.yml:none', ('DETR ResNet-50', 'ResNet-50', 'None')),
             ('studies/irpe-detr.yml:none-product-k', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
             (
-                'detection/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco',
+                'detr/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco',
                 ('DETR ResNet-18', 'none', 'Default + iRPE'),
             ),
-            ('segmentation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
-            ('segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
+            ('linear/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
+            ('upernet/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
         ]
     ):
         model = paper_model('x', collect(load_config(f'mmlape::{config}'), 1, 1, 8, 'recipe'))
@@ -721,10 +721,10 @@ def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
         write_run(tmp_path / arm, 1, 40.0, chosen=found.pop('settings'), identity=found)
 
     for arm, config in (
-        ('dinov2', 'segmentation/linear_dinov2-base_4xb4-40k_ade20k.py'),
-        ('mae', 'segmentation/linear_mae-base_4xb4-40k_ade20k.py'),
-        ('detr', 'detection/detr_r50_8xb2-150e_coco.py'),
-        ('detr lape', 'detection/detr_r50-lape_8xb2-150e_coco.py'),
+        ('dinov2', 'linear/linear_dinov2-base_4xb4-40k_ade20k.py'),
+        ('mae', 'linear/linear_mae-base_4xb4-40k_ade20k.py'),
+        ('detr', 'detr/detr_r50_8xb2-150e_coco.py'),
+        ('detr lape', 'detr/detr_r50-lape_8xb2-150e_coco.py'),
     ):
         write(arm, config)
     made = build(_arms(tmp_path), 'x')

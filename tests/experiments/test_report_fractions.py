@@ -78,7 +78,7 @@ def test_table_has_means_intervals_and_the_papers_figures(work_dir):
 def test_the_papers_table_is_in_the_metafile_and_the_readme():
     entries = yaml.load((ROOT / 'configs/segmentation/metafile.yml').read_text(), yaml.BaseLoader)['Models']
     quoted = {entry['Name']: entry['Paper Fractions']['Figures'] for entry in entries if 'Paper Fractions' in entry}
-    readme = (ROOT / 'configs/segmentation/linear.md').read_text()
+    readme = (ROOT / 'configs/linear/README.md').read_text()
     for stem, figures in PAPER.items():
         assert tuple(quoted[name_of(stem)].values()) == figures and tuple(quoted[name_of(stem)]) == SHARES
         assert f'| {" | ".join(figures)} |' in readme

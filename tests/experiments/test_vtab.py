@@ -44,7 +44,7 @@ GROUPS = {name: arm.variables['VTAB_GROUP'] for name, arm in ARMS.items()}
 FIGURES = {name: float(arm.figure) for name, arm in ARMS.items()}
 MINI_STUDY = ROOT / 'studies' / 'vtab-mini.yml'
 MINI = {name: f'{MINI_STUDY}:{name}' for name in ('digits', 'textures', 'counts')}
-PRETRAIN = ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
+PRETRAIN = ROOT / 'configs/deit/deit-mini_1xb32-5e_mini-digits.py'
 # folder of the published lists: classes
 PUBLISHED = {
     'natural': dict(cifar=100, caltech101=102, dtd=47, oxford_flowers102=102, oxford_iiit_pet=37, svhn=10, sun397=397),

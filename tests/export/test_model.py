@@ -62,10 +62,10 @@ MASK_RCNN = dict(
     test_cfg=dict(rpn=dict(nms_pre=60, max_per_img=40), rcnn=dict(score_thr=0.08, max_per_img=20)),
 )
 MODELS = {
-    'segmenter': ('segmentation/segmenter_deit-mini_1xb16-250i_mini-ade', SEGMENTER),
-    'upernet': ('segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade', UPERNET),
-    'mask2former': ('segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade', MASK2FORMER),
-    'mask-rcnn': ('detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', MASK_RCNN),
+    'segmenter': ('segmenter/segmenter_deit-mini_1xb16-250i_mini-ade', SEGMENTER),
+    'upernet': ('upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade', UPERNET),
+    'mask2former': ('mask2former/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade', MASK2FORMER),
+    'mask-rcnn': ('mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', MASK_RCNN),
 }
 
 
@@ -263,8 +263,8 @@ def test_what_does_not_fit_is_one_line(exported, pristine, tmp_path):
         evaluate(larger, path, tmp_path / 'd', show=False)
 
 
-CASCADE = 'detection/cascade-mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
-INSTANCES = 'detection/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+CASCADE = 'cascade_mask_rcnn/cascade-mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+INSTANCES = 'mask2former/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 
 
 @pytest.mark.parametrize(

@@ -460,7 +460,7 @@ DECAYED = re.compile(
 def test_what_a_recipe_decays(family, pe):
     """Weights of linear maps and convolutions, and gammas; not norms, biases, or embeddings and tokens."""
     if family == 'pretrain':
-        path = ROOT / 'configs/classification/imagenet/deit-tiny-distilled-lape_4xb256-300e_in1k.py'
+        path = ROOT / 'configs/deit/deit-tiny-distilled-lape_4xb256-300e_in1k.py'
         backbone, decay = vit(DistilledVisionTransformer, patch_norm='dual', **pe), 0.05
     elif family == 'segmenter':
         path, backbone, decay = find(family, 'tiny', '-lape'), vit(patch_norm='dual', **pe), 0

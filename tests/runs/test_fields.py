@@ -32,7 +32,7 @@ VALUES = (
 ENTRY = dict(step=300, epoch=3, metrics=dict(mIoU=38.5, aAcc=77.0), per_class=dict(IoU=dict(cat=1.0)))
 IDENTITY = synthetic.identity(121, code=dict(version='0.2.0', source='s' * 64, commit='c' * 40))
 RECORD_OF_A_RUN = dict(
-    config='configs/segmentation/segmenter_deit-tiny_4xb2-160k_ade20k.py', mmlape='0.2.0', seed=121, world_size=4,
+    config='configs/segmenter/segmenter_deit-tiny_4xb2-160k_ade20k.py', mmlape='0.2.0', seed=121, world_size=4,
     images_per_process=2, accumulation=1, total_batch=8, distributed='ddp', identity=IDENTITY,
     software_changes=['stack: torch 2.10 -> 2.11'], host='node7', device='NVIDIA H200', started='2026-01-01T00:00:00',
     iter=300, max_iters=300, epoch=3, max_epochs=3, last=ENTRY, best=dict(ENTRY, key='mIoU'), state='finished',

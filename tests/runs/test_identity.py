@@ -37,7 +37,7 @@ from mmlape.lab.runs.identity import (
 from mmlape.lab.runs.record import lock_run, running_in
 
 PLAN = dict(world_size=1, total_batch=2)
-DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 
 
 def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):
@@ -382,7 +382,7 @@ def test_a_run_without_an_identity_is_compared_by_its_seed(config, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    'name', ['classification/digits/deit-mini-lape_1xb32-5e_mini-digits', DETECTOR.removeprefix('mmlape::')]
+    'name', ['deit/deit-mini-lape_1xb32-5e_mini-digits', DETECTOR.removeprefix('mmlape::')]
 )
 def test_building_the_model_does_not_change_what_a_run_is(name):
     cfg = load_config(f'mmlape::{name}')

@@ -41,7 +41,7 @@ model = dict(
 param_scheduler = [dict(type='PolyLR', by_epoch=False, begin=0)]
 default_hooks = dict(logger=dict(interval=1), checkpoint=dict(save_best=None, save_last=False))
 """
-MINI = 'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
+MINI = 'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
 
 
 @pytest.fixture(scope='module')

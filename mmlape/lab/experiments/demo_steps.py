@@ -33,19 +33,19 @@ STEPS = (
     Step(
         'DeiT, default PE',
         'classification',
-        'classification/digits/deit-mini_1xb32-5e_mini-digits.py',
+        'deit/deit-mini_1xb32-5e_mini-digits.py',
         38,
     ),
     Step(
         'DeiT, LaPE',
         'classification',
-        'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py',
+        'deit/deit-mini-lape_1xb32-5e_mini-digits.py',
         38,
     ),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',
-        'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
+        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
         55,
         'DeiT, LaPE',
         options=('train_cfg.max_iters=150', 'train_cfg.val_interval=150'),
@@ -53,7 +53,7 @@ STEPS = (
     Step(
         'UperNet ViT-Adapter, LaPE',
         'segmentation',
-        'segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+        'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
         45,
         'DeiT, LaPE',
         options=('train_cfg.val_interval=200',),
@@ -61,7 +61,7 @@ STEPS = (
     Step(
         'Segmenter, default PE',
         'segmentation',
-        'segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py',
+        'segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py',
         30,
         'DeiT, default PE',
         options=('train_cfg.max_iters=200', 'train_cfg.val_interval=200'),
@@ -70,7 +70,7 @@ STEPS = (
     Step(
         'Segmenter, LaPE',
         'segmentation',
-        'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
         30,
         'DeiT, LaPE',
         options=('train_cfg.max_iters=200', 'train_cfg.val_interval=200'),

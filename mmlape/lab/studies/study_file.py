@@ -10,9 +10,9 @@
     relative_to: dual                 # figures are differences from this arm; without it they are scores
     seeds: [121, 122, 123]
     bases:                            # or `base: CONFIG` for a single one
-      b16: mmlape::classification/imagenet/vit-base-p16_8xb512-93k_in1k
+      b16: mmlape::vit/vit-base-p16_8xb512-93k_in1k
       s16:
-        base: mmlape::classification/imagenet/vit-small-p16_8xb512-93k_in1k
+        base: mmlape::vit/vit-small-p16_8xb512-93k_in1k
         title: S/16
         overrides: {}
     arms:

@@ -122,7 +122,7 @@ def read_sets(
         raise DataError(
             f'{len(absent)} of {len(sets) + len(absent)} sets are missing below {data} '
             f'({listed(list(absent.values()), 3)}): put them there '
-            '(configs/classification/vtab/README.md says where they are found), or leave them out '
+            '(configs/vtab/README.md says where they are found), or leave them out '
             'by --skip-missing'
         )
     order = list(dict.fromkeys(groups.values()))

@@ -1,0 +1,13 @@
+"""CeiT-S on ImageNet-1K, LaPE. Expect 82.12 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/ceit/ceit-small-lape_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/ceit.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]
+model = dict(backbone=dict(**_base_.sizes.small.backbone, pe_joining='lape'), head=_base_.sizes.small.head)
+# an average of weights and batch statistics is kept beside them
+custom_hooks = [dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True), *_base_.custom_hooks]

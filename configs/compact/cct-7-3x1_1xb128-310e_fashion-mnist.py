@@ -1,0 +1,15 @@
+"""CCT-7/3x1 on Fashion-MNIST, default PE; not run by us, no paper's figure.
+
+mmlape train configs/compact/cct-7-3x1_1xb128-310e_fashion-mnist.py
+"""
+
+_base_ = [
+    '../_base_/models/compact.py',
+    '../_base_/datasets/fashion_mnist.py',
+    '../_base_/schedules/compact_310e.py',
+]
+model = dict(
+    data_preprocessor=_base_.normalisation,
+    backbone=_base_.grey,
+    train_cfg=dict(augments=_base_.augments),
+)

@@ -1,0 +1,13 @@
+"""A small CCT on 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
+
+mmlape train configs/compact/cct-mini_1xb128-5e_fashion-mnist-10k.py
+"""
+
+_base_ = [
+    '../_base_/models/compact_mini.py',
+    '../_base_/datasets/fashion_mnist.py',
+    '../_base_/schedules/fashion_mnist_mini.py',
+]
+tokenizer = dict(_delete_=True, type='conv', kernel_size=7, num_convs=1)
+model = dict(backbone=dict(arch=dict(tokenizer=tokenizer, pooling='sequence_pool')))
+train_dataloader = dict(dataset=dict(indices=10000))

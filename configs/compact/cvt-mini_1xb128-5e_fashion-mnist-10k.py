@@ -1,0 +1,12 @@
+"""A small CVT on 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
+
+mmlape train configs/compact/cvt-mini_1xb128-5e_fashion-mnist-10k.py
+"""
+
+_base_ = [
+    '../_base_/models/compact_mini.py',
+    '../_base_/datasets/fashion_mnist.py',
+    '../_base_/schedules/fashion_mnist_mini.py',
+]
+model = dict(backbone=dict(arch=dict(pooling='sequence_pool')))
+train_dataloader = dict(dataset=dict(indices=10000))

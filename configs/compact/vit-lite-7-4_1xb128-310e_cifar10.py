@@ -1,0 +1,14 @@
+"""ViT-Lite-7/4 on CIFAR-10, default PE. Expect 93.448 % top-1 (the LaPE paper's); not run by us.
+
+mmlape train configs/compact/vit-lite-7-4_1xb128-310e_cifar10.py
+"""
+
+_base_ = [
+    '../_base_/models/compact.py',
+    '../_base_/datasets/cifar10_randaugment.py',
+    '../_base_/schedules/compact_310e.py',
+]
+model = dict(backbone=dict(arch='vit-lite-7/4'), train_cfg=dict(augments=_base_.augments))
+train_dataloader = dict(dataset=dict(pipeline=_base_.erased_pipeline))
+# no mixup and no CutMix after 175 epochs, as in the public code
+custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

@@ -1,0 +1,18 @@
+"""ViT-Lite-7/4 on CIFAR-100, default PE. Expect 74.984 % top-1 (the LaPE paper's); not run by us.
+
+mmlape train configs/compact/vit-lite-7-4_1xb128-310e_cifar100.py
+"""
+
+_base_ = [
+    '../_base_/models/compact.py',
+    '../_base_/datasets/cifar100_randaugment.py',
+    '../_base_/schedules/compact_310e.py',
+]
+model = dict(
+    data_preprocessor=dict(num_classes=100, mean=_base_.mean, std=_base_.std),
+    backbone=dict(arch='vit-lite-7/4'),
+    head=dict(num_classes=100),
+    train_cfg=dict(augments=_base_.augments),
+)
+optim_wrapper = dict(optimizer=dict(lr=6e-4))
+param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=10, warmup_start=1e-6, eta_min=1e-5, T_max=300)]

@@ -1,0 +1,11 @@
+"""A small ViT-Lite on 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
+
+mmlape train configs/compact/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py
+"""
+
+_base_ = [
+    '../_base_/models/compact_mini.py',
+    '../_base_/datasets/fashion_mnist.py',
+    '../_base_/schedules/fashion_mnist_mini.py',
+]
+train_dataloader = dict(dataset=dict(indices=10000))

@@ -1,0 +1,12 @@
+"""Distilled DeiT-B, LaPE. Expect 83.41 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/deit/deit-base-distilled-lape_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/deit_distilled.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]
+custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
+model = dict(backbone=dict(**_base_.sizes.base.backbone, pe_joining='lape'), head=_base_.sizes.base.head)

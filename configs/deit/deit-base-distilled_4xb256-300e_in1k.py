@@ -1,0 +1,12 @@
+"""Distilled DeiT-B, default PE. Expect 83.05 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/deit/deit-base-distilled_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/deit_distilled.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]
+custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
+model = _base_.sizes.base

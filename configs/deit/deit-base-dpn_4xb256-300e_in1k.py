@@ -1,0 +1,11 @@
+"""DeiT-B on ImageNet-1K, Dual PatchNorm. Expect 82.0 % top-1 (the DPN paper's); not run by us.
+
+tools/dist_train.sh configs/deit/deit-base-dpn_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/deit.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]
+model = dict(backbone=dict(**_base_.sizes.base.backbone, patch_norm='dual'), head=_base_.sizes.base.head)

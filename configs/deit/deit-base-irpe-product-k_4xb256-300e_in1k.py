@@ -1,0 +1,13 @@
+"""DeiT-B on ImageNet-1K, product contextual iRPE on k. Expect 82.4 % top-1 (the iRPE paper's); not run by us.
+
+tools/dist_train.sh configs/deit/deit-base-irpe-product-k_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/deit.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]
+model = dict(
+    backbone=dict(**_base_.sizes.base.backbone, pe_type=['learnable', dict(type='irpe')]), head=_base_.sizes.base.head
+)

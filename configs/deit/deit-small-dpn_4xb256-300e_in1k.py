@@ -1,0 +1,11 @@
+"""DeiT-S on ImageNet-1K, Dual PatchNorm. Expect 80.4 % top-1 (the DPN paper's); not run by us.
+
+tools/dist_train.sh configs/deit/deit-small-dpn_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/deit.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]
+model = dict(backbone=dict(**_base_.sizes.small.backbone, patch_norm='dual'), head=_base_.sizes.small.head)

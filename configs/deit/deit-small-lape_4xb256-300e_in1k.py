@@ -1,0 +1,11 @@
+"""DeiT-S on ImageNet-1K, LaPE. Expect 80.54 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/deit/deit-small-lape_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/deit.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]
+model = dict(backbone=dict(**_base_.sizes.small.backbone, pe_joining='lape'), head=_base_.sizes.small.head)

@@ -1,0 +1,12 @@
+"""DeiT-Ti with patches of 4 on CIFAR-100, LaPE; not run by us.
+
+mmlape train configs/deit/deit-tiny-lape_1xb128-300e_cifar100.py
+"""
+
+_base_ = [
+    '../_base_/models/deit_cifar.py',
+    '../_base_/datasets/cifar100.py',
+    '../_base_/schedules/cifar_300e.py',
+]
+model = dict(data_preprocessor=dict(num_classes=100), head=dict(num_classes=100), backbone=dict(pe_joining='lape'))
+optim_wrapper = dict(optimizer=dict(lr=6e-4))  # LaPE's Table I has a rate for each of the two datasets

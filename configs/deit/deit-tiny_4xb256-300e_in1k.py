@@ -1,0 +1,10 @@
+"""DeiT-Ti on ImageNet-1K, default PE. Expect 71.54 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/deit/deit-tiny_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/deit.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/deit_300e.py',
+]

@@ -1,0 +1,11 @@
+"""DETR-R50, sine PE and contextual iRPE, 150 epochs. Expect 40.8 box AP (the iRPE paper's); not run by us.
+
+tools/dist_train.sh configs/detr/detr_r50-irpe-product-k-9x9_8xb2-150e_coco.py 8
+"""
+
+_base_ = [
+    '../_base_/models/detr_r50.py',
+    '../_base_/datasets/coco_detection.py',
+    '../_base_/schedules/detr_150e.py',
+]
+model = dict(pe_type=['sine', dict(type='irpe', ratio=2.0)])

@@ -1,0 +1,13 @@
+"""DETR-R50, sine PE joined by LaPE, our extension, 300 epochs; not run by us, no paper's figure.
+
+tools/dist_train.sh configs/detr/detr_r50-lape_8xb2-300e_coco.py 8
+"""
+
+_base_ = [
+    '../_base_/models/detr_r50.py',
+    '../_base_/datasets/coco_detection.py',
+    '../_base_/schedules/detr_150e.py',
+]
+model = dict(pe_joining='lape')
+train_cfg = dict(max_epochs=300)
+param_scheduler = [dict(type='MultiStepLR', milestones=[200], gamma=0.1, by_epoch=True)]

@@ -1,0 +1,12 @@
+"""HTC++, ViT-Adapter-L, AugReg. Expect 56.6 box / 49.0 mask AP (ViT-Adapter's README); not run by us.
+
+tools/dist_train.sh configs/htc/htc_augreg-large-adapter_16xb1-3x_coco.py 16
+"""
+
+_base_ = [
+    '../_base_/models/htc_vit-adapter.py',
+    '../_base_/datasets/coco_stuffthing.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
+auto_scale_lr = dict(base_batch_size=16)

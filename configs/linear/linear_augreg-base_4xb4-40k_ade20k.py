@@ -1,0 +1,17 @@
+"""A linear head with AugReg-B, frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/linear/linear_augreg-base_4xb4-40k_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/linear_timm.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/linear_40k.py',
+]
+name = 'vit_base_patch16_224.augreg_in21k'
+model = dict(
+    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3),
+    backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+    decode_head=_base_.sizes.base,
+)
+train_dataloader = dict(batch_size=4)

@@ -1,0 +1,11 @@
+"""A linear head with DINOv2-S, registers, frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/linear/linear_dinov2-small_4xb4-40k_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/linear_timm.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/linear_40k.py',
+]
+train_dataloader = dict(batch_size=4)

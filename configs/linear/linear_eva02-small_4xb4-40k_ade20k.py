@@ -1,0 +1,16 @@
+"""A linear head with EVA-02-S, frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/linear/linear_eva02-small_4xb4-40k_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/linear_timm.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/linear_40k.py',
+]
+name = 'eva02_small_patch14_224.mim_in22k'
+model = dict(
+    data_preprocessor=dict(mean=[122.7709, 116.746, 104.0937], std=[68.5005, 66.6322, 70.3232]),
+    backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+)
+train_dataloader = dict(batch_size=4)

@@ -1,0 +1,12 @@
+"""ViT-B/16, DPN, and a linear layer on ADE20K. Expect 46.1 mIoU (the DPN paper's, mean of ten seeds); not run by us.
+
+tools/dist_train.sh configs/linear/linear_vit-base-p16-dpn_4xb4-161664i_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/linear_vit.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/linear_128e.py',
+]
+model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/vit_base_p16_dpn.pth')))
+train_dataloader = dict(batch_size=4)

@@ -1,0 +1,10 @@
+"""DINOv2's linear head on ViT-S/14, frozen; its score is in no paper or model card: not run by us.
+
+tools/dist_train.sh configs/linear/linear_vits14-dinov2_8xb2-40k_ade20k.py 8
+"""
+
+_base_ = [
+    '../_base_/models/linear_dinov2.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/linear_40k.py',
+]

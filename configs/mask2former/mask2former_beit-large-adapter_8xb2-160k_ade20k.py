@@ -1,0 +1,22 @@
+"""Mask2Former, ViT-Adapter-L, BEiT, 640 pixels. Expect 58.3 mIoU, 59.0 ms (ViT-Adapter's README); not run by us.
+
+tools/dist_train.sh configs/mask2former/mask2former_beit-large-adapter_8xb2-160k_ade20k.py 8
+"""
+
+_base_ = [
+    '../_base_/models/mask2former_vit-adapter.py',
+    '../_base_/datasets/ade20k_640.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+crop_size = _base_.crop_size
+model = dict(
+    data_preprocessor=dict(size=crop_size, test_cfg=dict(size=crop_size)),
+    backbone=dict(img_size=crop_size, **_base_.beit.large),
+    decode_head=dict(
+        in_channels=[1024] * 4,
+        **_base_.heads.large,
+    ),
+    test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
+)
+optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, **_base_.paramwise))
+auto_scale_lr = dict(base_batch_size=16)

@@ -1,0 +1,53 @@
+"""Mask2Former with a small ViT-Adapter on the mini data, LaPE: for the tests, not for comparing methods.
+
+mmlape train configs/mask2former/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade.py
+"""
+
+_base_ = [
+    '../_base_/models/mask2former_vit-adapter.py',
+    '../_base_/datasets/mini_ade.py',
+    '../_base_/schedules/mini.py',
+]
+embed_dims = 128
+width = 64
+num_classes = len(_base_.classes)
+attention = dict(embed_dims=width, num_heads=4)
+ffn = dict(embed_dims=width, feedforward_channels=4 * width)
+model = dict(
+    data_preprocessor=dict(size=(128, 128), test_cfg=dict(size=(128, 128))),
+    backbone=dict(
+        # the small DeiT of `_base_/models/deit_digits.py`: attention in windows of its grid, the PE repeated
+        arch=dict(
+            _delete_=True, embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims
+        ),
+        img_size=64,
+        interpolate_mode='tile',
+        window_attn=True,
+        window_size=4,
+        drop_path_rate=0.0,
+        conv_inplane=16,
+        deform_num_heads=4,
+        pe_joining='lape',
+        init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb32-5e_mini-digits/epoch_5.pth'),
+    ),
+    decode_head=dict(
+        in_channels=[embed_dims] * 4,
+        feat_channels=width,
+        out_channels=width,
+        num_classes=num_classes,
+        num_queries=20,
+        pixel_decoder=dict(
+            encoder=dict(num_layers=2, layer_cfg=dict(self_attn_cfg=attention, ffn_cfg=ffn)),
+            positional_encoding=dict(num_feats=width // 2),
+        ),
+        positional_encoding=dict(num_feats=width // 2),
+        transformer_decoder=dict(
+            num_layers=3, layer_cfg=dict(self_attn_cfg=attention, cross_attn_cfg=attention, ffn_cfg=ffn)
+        ),
+        loss_cls=dict(class_weight=[1.0] * num_classes + [0.1]),
+        train_cfg=dict(num_points=1024),
+    ),
+    test_cfg=dict(crop_size=(128, 128), stride=(96, 96)),
+)
+train_cfg = dict(max_iters=200, val_interval=67)
+default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

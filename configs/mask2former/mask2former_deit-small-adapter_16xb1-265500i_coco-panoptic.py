@@ -1,0 +1,12 @@
+"""Mask2Former, panoptic, ViT-Adapter-S, default PE: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/mask2former/mask2former_deit-small-adapter_16xb1-265500i_coco-panoptic.py 16
+"""
+
+_base_ = [
+    '../_base_/models/mask2former_coco_vit-adapter.py',
+    '../_base_/datasets/coco_panoptic.py',
+    '../_base_/schedules/mask2former_265k.py',
+]
+model = _base_.panoptic
+optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))

@@ -1,0 +1,17 @@
+"""Mask R-CNN with AugReg-B, ViT-Adapter: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/mask_rcnn/mask-rcnn_augreg-base-adapter_4xb2-3x_coco.py 4
+"""
+
+_base_ = [
+    '../_base_/models/mask_rcnn_timm.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+name = 'vit_base_patch16_224.augreg_in21k'
+model = dict(
+    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3),
+    backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+    **_base_.sizes.base,
+)
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

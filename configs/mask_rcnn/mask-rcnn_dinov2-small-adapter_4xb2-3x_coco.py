@@ -1,0 +1,11 @@
+"""Mask R-CNN with DINOv2-S, registers, ViT-Adapter: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/mask_rcnn/mask-rcnn_dinov2-small-adapter_4xb2-3x_coco.py 4
+"""
+
+_base_ = [
+    '../_base_/models/mask_rcnn_timm.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

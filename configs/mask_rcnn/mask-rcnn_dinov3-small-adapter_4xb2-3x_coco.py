@@ -1,0 +1,19 @@
+"""Mask R-CNN with DINOv3-S, the adapter reads it frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/mask_rcnn/mask-rcnn_dinov3-small-adapter_4xb2-3x_coco.py 4
+"""
+
+_base_ = [
+    '../_base_/models/mask_rcnn_timm.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+name = 'vit_small_patch16_dinov3.lvd1689m'
+model = dict(
+    backbone=dict(
+        vit=dict(model_name=name, drop_path_rate=0.0, frozen=True),
+        **_base_.read_only,
+        init_cfg=dict(checkpoint=f'hf-hub:timm/{name}'),
+    ),
+)
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

@@ -1,0 +1,16 @@
+"""Mask R-CNN with EVA-02-S, ViT-Adapter: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/mask_rcnn/mask-rcnn_eva02-small-adapter_4xb2-3x_coco.py 4
+"""
+
+_base_ = [
+    '../_base_/models/mask_rcnn_timm.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+name = 'eva02_small_patch14_224.mim_in22k'
+model = dict(
+    data_preprocessor=dict(mean=[122.7709, 116.746, 104.0937], std=[68.5005, 66.6322, 70.3232]),
+    backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+)
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

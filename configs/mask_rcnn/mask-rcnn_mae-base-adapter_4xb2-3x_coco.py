@@ -1,0 +1,16 @@
+"""Mask R-CNN with MAE-B, ViT-Adapter: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/mask_rcnn/mask-rcnn_mae-base-adapter_4xb2-3x_coco.py 4
+"""
+
+_base_ = [
+    '../_base_/models/mask_rcnn_timm.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+name = 'vit_base_patch16_224.mae'
+model = dict(
+    backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+    **_base_.sizes.base,
+)
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

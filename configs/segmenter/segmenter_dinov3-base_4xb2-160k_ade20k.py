@@ -1,0 +1,16 @@
+"""Segmenter with DINOv3-B, trained: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/segmenter/segmenter_dinov3-base_4xb2-160k_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+name = 'vit_base_patch16_dinov3.lvd1689m'
+init = dict(type='Pretrained', checkpoint=f'hf-hub:timm/{name}')
+model = dict(
+    backbone=dict(_delete_=True, **_base_.timm, model_name=name, init_cfg=init),
+    decode_head=_base_.widths[768],
+)

@@ -1,0 +1,13 @@
+"""Swin-S on ImageNet-1K, LaPE. Expect 83.26 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/swin/swin-small-lape_4xb128-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/swin.py',
+    '../_base_/datasets/imagenet.py',
+    '../_base_/schedules/swin_300e.py',
+]
+model = dict(backbone=dict(**_base_.sizes.small, pe_type='learnable', pe_joining='lape'))
+# each image once an epoch
+train_dataloader = dict(batch_size=128, sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True))

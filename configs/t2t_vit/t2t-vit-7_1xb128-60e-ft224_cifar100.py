@@ -1,0 +1,16 @@
+"""T2T-ViT-7 of ImageNet-1K fine-tuned on CIFAR-100 at 224 pixels, default PE; not run by us.
+
+mmlape train configs/t2t_vit/t2t-vit-7_1xb128-60e-ft224_cifar100.py
+"""
+
+_base_ = [
+    '../_base_/models/t2t_vit.py',
+    '../_base_/datasets/cifar100_224.py',
+    '../_base_/schedules/t2t_ft60e.py',
+]
+model = dict(
+    data_preprocessor=dict(num_classes=100, to_rgb=False, **_base_.normalisation),
+    backbone=dict(init_cfg=dict(type='Pretrained', checkpoint='pretrained/t2t_vit_7.pth')),
+    head=dict(num_classes=100, loss=dict(_delete_=True, type='CrossEntropyLoss')),
+    train_cfg=dict(_delete_=True),
+)

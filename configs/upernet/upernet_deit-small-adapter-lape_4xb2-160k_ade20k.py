@@ -1,0 +1,19 @@
+"""UperNet, ViT-Adapter-S, LaPE. Expect 45.550 mIoU (the paper's, mean of five seeds); not run by us.
+
+tools/dist_train.sh configs/upernet/upernet_deit-small-adapter-lape_4xb2-160k_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/upernet_vit-adapter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+model = dict(
+    backbone=dict(
+        **_base_.sizes.small.backbone, pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')
+    ),
+    decode_head=_base_.sizes.small.decode_head,
+    auxiliary_head=_base_.sizes.small.auxiliary_head,
+)
+val_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))
+test_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))

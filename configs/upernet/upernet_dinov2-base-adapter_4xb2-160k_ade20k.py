@@ -1,0 +1,16 @@
+"""UperNet with DINOv2-B, registers, ViT-Adapter: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/upernet/upernet_dinov2-base-adapter_4xb2-160k_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/upernet_timm.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+name = 'vit_base_patch14_reg4_dinov2.lvd142m'
+model = dict(
+    backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+    **_base_.sizes.base,
+)
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

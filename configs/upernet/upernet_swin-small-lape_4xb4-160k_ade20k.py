@@ -1,0 +1,21 @@
+"""UperNet, Swin-S, LaPE. Not run by us; no paper's figure.
+
+tools/dist_train.sh configs/upernet/upernet_swin-small-lape_4xb4-160k_ade20k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/upernet_swin.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+model = dict(
+    backbone=dict(
+        arch='small',
+        pe_type='learnable',
+        pe_joining='lape',
+        init_cfg=dict(checkpoint='pretrained/swin_small_lape.pth'),
+    )
+)
+train_dataloader = dict(batch_size=4)
+optim_wrapper = dict(optimizer=dict(lr=6e-5, weight_decay=0.01), paramwise_cfg=_base_.decay)
+auto_scale_lr = dict(base_batch_size=16)

@@ -1,0 +1,18 @@
+"""ViT-B/16 on Sun397. Expect 45.6 % top-1 (the DPN paper's); not run by us.
+
+tools/dist_train.sh configs/vit/vit-base-p16_4xb128-300e_sun397.py 4
+"""
+
+_base_ = [
+    '../_base_/models/vit_big_vision.py',
+    '../_base_/datasets/sun397.py',
+    '../_base_/schedules/sun397_300e.py',
+]
+# no augmentation but crops and flips
+# dropout 0.1 and stochastic depth 0.1 as for ImageNet-1K are our choice
+num_classes = _base_.num_classes
+model = dict(
+    data_preprocessor=dict(num_classes=num_classes),
+    backbone=dict(**_base_.sizes.base.backbone, drop_rate=0.1, drop_path_rate=0.1),
+    head=dict(**_base_.sizes.base.head, num_classes=num_classes, init_cfg=dict(bias=-6.0)),
+)

@@ -1,0 +1,25 @@
+"""ViT-B/16 fine-tuned at 384 pixels. Expect 82.2 % top-1 (the DPN paper's); not run by us.
+
+tools/dist_train.sh configs/vit/vit-base-p16_4xb128-5k-ft384_in1k.py 4
+"""
+
+_base_ = [
+    '../_base_/models/vit_big_vision.py',
+    '../_base_/datasets/imagenet_big_vision.py',
+    '../_base_/schedules/big_vision_ft5k.py',
+]
+# the complete model of 224 pixels but for its last layer, which starts at zeros; the PE is resized
+load_from = 'pretrained/vit_base_p16.pth'
+load_fresh = ['head.layers.head.']
+img_size = 384
+model = dict(
+    backbone=dict(
+        **_base_.sizes.base.backbone,
+        img_size=img_size,
+        interpolate_mode='bilinear-corners',
+    ),
+    head=dict(**_base_.sizes.base.head, init_cfg=dict(bias=0.0)),
+)
+train_dataloader = dict(batch_size=128, dataset=dict(pipeline=_base_.train_384))
+val_dataloader = dict(dataset=dict(pipeline=_base_.test_384))
+test_dataloader = val_dataloader

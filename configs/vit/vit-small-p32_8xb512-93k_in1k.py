@@ -1,0 +1,19 @@
+"""ViT-S/32 on ImageNet-1K, AugReg's recipe. Expect 72.1 % top-1 (the DPN paper's); not run by us.
+
+tools/dist_train.sh configs/vit/vit-small-p32_8xb512-93k_in1k.py 8
+"""
+
+_base_ = [
+    '../_base_/models/vit_big_vision.py',
+    '../_base_/datasets/imagenet_big_vision.py',
+    '../_base_/schedules/big_vision_93k.py',
+]
+custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
+# medium1, and no tanh layer
+model = dict(
+    backbone=dict(patch_size=32),
+    head=dict(hidden_dim=None),
+    train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.2)]),
+)
+train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
