@@ -1,6 +1,7 @@
-"""Write configs/README.md, the catalogue, from the metafiles and the first line of each config.
+"""Write the tables of configs into the README of each folder, and configs/README.md, which lists the folders.
 
-The site has the same as one table, with the arms of the studies.
+They are made from the metafiles and the first line of each config. The site has one table of all, with the arms of the
+studies.
 """
 
 import ast
@@ -15,14 +16,20 @@ from mmlape.lab.experiments.report.paper import paper_figures
 from mmlape.lab.studies.study_file import read_study
 
 ROOT = Path(__file__).resolve().parents[1]
-TASKS = dict(detection='detection', segmentation='segmentation', classification='classification', lit='text tuning')
 HEAD = """# Configs
 
-Made by `python docs/catalogue.py` from the metafiles. Parameters and FLOPs are exact; FLOPs are for one image of the
-config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers'; mIoU ms is of images at
-several scales and flipped, which these configs do not test. We have trained none of these but the small models of
-Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations are [studies](../studies).
+One folder for each method, with what it is, how it is trained and a table of its configs. The name of a config says
+the rest: `METHOD_MODEL[-adapter][-lape][-dpn]_GPUSxbIMAGES-SCHEDULE_DATA`. Parameters and FLOPs are exact; FLOPs are for
+one image of the config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers'; mIoU ms
+is of images at several scales and flipped, which these configs do not test. We have trained none of these but the small
+models of Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations are
+[studies](../studies).
+
+| folder | what | task | configs | data |
+| --- | --- | --- | --- | --- |
 """
+TABLE = re.compile(r'(<!-- made from metafile\.yml by docs/catalogue\.py -->\n).*?(<!-- end -->\n)', re.DOTALL)
+"""The table in a folder's README."""
 
 
 def what(config: Path) -> str:
@@ -44,27 +51,44 @@ def figures(model: dict) -> str:
     return '; '.join(quoted)
 
 
+def metafiles() -> list[Path]:
+    """Return the metafiles of model-index.yml."""
+    return [ROOT / file for file in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']]
+
+
+def read(metafile: Path, section: str) -> list[dict]:
+    """Return its 'Models' or 'Collections'; values are texts, so that figures keep their last zeros."""
+    return yaml.load(metafile.read_text(), yaml.BaseLoader)[section]
+
+
 def section(metafile: Path) -> str:
-    """Return the heading, table and notes of a folder."""
-    folder = metafile.parent
-    name = folder.relative_to(ROOT / 'configs').as_posix()
-    lines = [f'## {name}', '', f'How they are trained: [{name}]({name}/README.md).', '']
-    lines += ['| config | model | parameters | GFLOPs | the papers |', '| --- | --- | --- | --- | --- |']
-    # strings, so that figures keep their last zeros
-    models = yaml.load(metafile.read_text(), yaml.BaseLoader)['Models']
+    """Return the table and notes of a folder."""
+    lines = ['| config | model | parameters | GFLOPs | the papers |', '| --- | --- | --- | --- | --- |']
+    models = read(metafile, 'Models')
     for model in models:
         path, facts = ROOT / model['Config'], model['Metadata']
         size = f'{int(facts["Parameters"]) / 1e6:.3f}M | {int(facts["FLOPs"]) / 1e9:.1f}'
-        link = path.relative_to(ROOT / 'configs').as_posix()
-        lines.append(f'| [{model["Name"]}]({link}) | {what(path)} | {size} | {figures(model)} |')
+        lines.append(f'| [{model["Name"]}]({path.name}) | {what(path)} | {size} | {figures(model)} |')
     notes = dict.fromkeys(one['Note'] for model in models for one in model.get('Paper Results', []) if 'Note' in one)
     return '\n'.join([*lines, *(f'\n\\* {note}' for note in notes)]) + '\n'
 
 
-def catalogue() -> str:
-    """Return the text of configs/README.md."""
-    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
-    return '\n'.join([HEAD, *(section(ROOT / file) for file in index)])
+def summary(metafile: Path) -> str:
+    """Return the row of a folder in configs/README.md."""
+    name, models = metafile.parent.name, read(metafile, 'Models')
+    title = (metafile.parent / 'README.md').read_text().partition('\n')[0].removeprefix('# ')
+    tasks = dict.fromkeys(one['Metadata']['Task'] for one in read(metafile, 'Collections'))
+    data = sorted({model['Name'].rpartition('_')[2] for model in models})
+    return f'| [{name}]({name}/README.md) | {title} | {", ".join(tasks)} | {len(models)} | {", ".join(data)} |\n'
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of configs/README.md and of each folder's README, with its table."""
+    texts = {ROOT / 'configs' / 'README.md': HEAD + ''.join(map(summary, metafiles()))}
+    for metafile in metafiles():
+        readme, made = metafile.parent / 'README.md', section(metafile)
+        texts[readme] = TABLE.sub(lambda match, made=made: match[1] + made + match[2], readme.read_text())
+    return texts
 
 
 def table() -> str:
@@ -78,14 +102,15 @@ def table() -> str:
         for arm in study.arms:
             if not arm.overrides and not arm.variables:
                 arms_of.setdefault(_config_name(arm.base), []).append(_filter(f'{study.name}.yml:{arm.name}'))
-    rows, known = [], {}
-    for metafile in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']:
-        for model in yaml.load((ROOT / metafile).read_text(), yaml.BaseLoader)['Models']:
+    rows, known, tasks = [], {}, {}
+    for metafile in metafiles():
+        tasks |= {one['Name']: one['Metadata']['Task'] for one in read(metafile, 'Collections')}
+        for model in read(metafile, 'Models'):
             path, name = PurePosixPath(model['Config']), model['Name']
             known[name] = model
             size = f'{int(model["Metadata"]["Parameters"]) / 1e6:.1f}M'
             joining = 'lape' if 'lape' in re.split('[-_]', name) else 'default'
-            facts = (TASKS[path.parts[1]], model['In Collection'], joining, name.rpartition('_')[2], size)
+            facts = (tasks[model['In Collection']], model['In Collection'], joining, name.rpartition('_')[2], size)
             cells = [what(ROOT / path), *facts, figures(model).replace('\\', '')]
             rows.append((str(path), name, [*map(escape, cells), '<br>'.join(arms_of.get(name, []))]))
     for study in studies:
@@ -97,7 +122,7 @@ def table() -> str:
             relative = f' vs {arm.relative_to}' if arm.relative_to else ''
             quoted = f'{printed}{relative} ({study.paper.partition(" (")[0]})' if printed else ''
             collection = known[_config_name(base)]['In Collection']
-            facts = (TASKS[base.partition('/')[0]], collection, joining, base.rpartition('_')[2], '')
+            facts = (tasks[collection], collection, joining, base.rpartition('_')[2], '')
             cells = [f'{study.title}: {arm.title}', *facts, quoted]
             see = [_filter(file, study.source)] if study.paper else []
             see.append(_filter(_config_name(base)))
@@ -141,4 +166,5 @@ def _joining(overrides: dict) -> str | None:
 
 
 if __name__ == '__main__':
-    (ROOT / 'configs' / 'README.md').write_text(catalogue())
+    for page, text in pages().items():
+        page.write_text(text)

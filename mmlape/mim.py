@@ -37,8 +37,9 @@ def config_path(name: str) -> str:
     path = configs / relative
     if path.is_file():
         return str(path)
-    known = sorted(str(p.relative_to(configs)) for p in configs.rglob('*.py'))
-    close = difflib.get_close_matches(relative, known, n=3, cutoff=0.5)
+    known = [str(p.relative_to(configs)) for p in sorted(configs.rglob('*.py'))]
+    same = [one for one in known if Path(one).name == path.name]  # in another folder
+    close = same or difflib.get_close_matches(relative, known, n=3, cutoff=0.5)
     hint = f'; did you mean {", ".join(PREFIX + c for c in close)}' if close else ''
     raise ConfigError(f'no config {PREFIX}{relative} below {configs}{hint}')
 
@@ -55,6 +56,15 @@ def resolve_path(path: str | Path) -> Path:
     file = Path(text)
     if file.is_file():
         return file
+    what = 'is a directory' if file.is_dir() else 'does not exist'
+    raise ConfigError(f'config {path} {what}{did_you_mean(file)}')
+
+
+def did_you_mean(file: Path) -> str:
+    """Return which config is meant by a file that does not exist: ': did you mean ...?', or nothing.
+
+    The one of this name in another folder, or else those of similar names here and beside the file.
+    """
     configs = mim_root() / 'configs'
     known = {
         near.stem: PREFIX + str(near.relative_to(configs))
@@ -62,10 +72,9 @@ def resolve_path(path: str | Path) -> Path:
     }
     if file.parent.is_dir():
         known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
-    close = difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
-    what = 'is a directory' if file.is_dir() else 'does not exist'
-    hint = f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
-    raise ConfigError(f'config {path} {what}{hint}')
+    exact = [file.stem] if file.stem in known else []
+    close = exact or difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
+    return f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
 
 
 def adapt_mmengine() -> None:

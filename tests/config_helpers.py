@@ -22,13 +22,13 @@ BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
 CONFIGS = sorted(path for path in (ROOT / 'configs').rglob('*.py') if '_base_' not in path.parts)
 
 
+CLASSIFIERS = ('ceit', 'compact', 'deit', 'swin', 't2t_vit', 'vit', 'vtab')
 METHODS = 'mask-rcnn|segmenter|upernet|linear|detr|mask2former|cascade-mask-rcnn|htc|atss|gfl|sparse-rcnn|lit'
 
 
 def method_of(path: Path) -> str:
-    """The downstream method that a name begins with, such as 'mask_rcnn'; '' for a classifier."""
-    found = re.match(f'({METHODS})_', path.stem)
-    return found[1].replace('-', '_') if found else ''
+    """The downstream method of a folder, such as 'mask_rcnn'; '' for a classifier."""
+    return '' if path.parent.name in CLASSIFIERS else path.parent.name
 
 
 FAMILIES = ('mask_rcnn', 'segmenter', 'upernet')

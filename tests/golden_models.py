@@ -50,7 +50,7 @@ class DistilledClassifier(nn.Module):
     def __init__(self, backbone: dict, **head):
         super().__init__()
         init_default_scope('mmpretrain')
-        recipe = load_config(ROOT / 'configs/classification/imagenet/deit-tiny-distilled_4xb256-300e_in1k.py')
+        recipe = load_config(ROOT / 'configs/deit/deit-tiny-distilled_4xb256-300e_in1k.py')
         self.backbone = DistilledVisionTransformer(**backbone)
         self.head = MODELS.build(dict(recipe.model.head, **head))
 

@@ -99,7 +99,7 @@ def write_study(work_dir, seeds=(121, 122, 123, 124, 125)):
             classes = {f'class {k}': value + 3 * ((k * 7 + number + 3 * place) % 11) - 15 for k in range(30)}
             work_dir = write_run(
                 work_dir / name, seed, {'mIoU': value, 'aAcc': 2 * value, 'mAcc': value + 9}, value + 0.4,
-                chosen=settings(joining), per_class={'IoU': classes}, config=f'configs/segmentation/{name}.py',
+                chosen=settings(joining), per_class={'IoU': classes}, config=f'configs/segmenter/{name}.py',
                 world_size=4, images_per_process=2, accumulation=1, total_batch=8, host='node7', device='NVIDIA H200',
                 cost=dict(
                     parameters=parameters, peak_memory_mib=9000 + number, seconds_per_iter=0.2,

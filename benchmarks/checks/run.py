@@ -74,7 +74,7 @@ def _environment(options: Options, cpu: bool) -> dict[str, str]:
 
 def _words(options: Options, name: str, work_dir: Path, *more: str, seed: int = 1) -> tuple:
     """Return the command that trains a recipe on the mini data."""
-    data = _data(options) / ('coco' if RECIPES[name].startswith('detection') else 'ade')
+    data = _data(options) / ('coco' if RECIPES[name].startswith('mask_rcnn') else 'ade')
     shorter = QUICK if options.quick else ()
     changes = ('--cfg-options', f'data_root={data}/', *CHANGES)
     return ('train', f'mmlape::{RECIPES[name]}', '--work-dir', work_dir, '--seed', seed, *shorter, *more, *changes)

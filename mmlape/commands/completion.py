@@ -1,6 +1,6 @@
 """Print the script with which a shell completes `mmlape`: `mmlape completion bash >
 ~/.local/share/bash-completion/completions/mmlape` once, or `mmlape completion zsh > DIR/_mmlape` with a DIR of $fpath.
-It knows the names of configs, such as `mmlape::segmentation/...`, and files. A new version of the package needs a new
+It knows the names of configs, such as `mmlape::segmenter/...`, and files. A new version of the package needs a new
 script."""
 
 import argparse

@@ -126,7 +126,7 @@ class Numbered:
 
 def test_a_schedule_of_a_config_is_printed_and_drawn(tmp_path, capsys):
     """Without data an epoch is assumed, and that is said; the shortened one has the same values at its shares."""
-    config = ROOT / 'configs' / 'detection' / 'mask-rcnn_deit-small-adapter_4xb2-3x_coco.py'
+    config = ROOT / 'configs' / 'mask_rcnn' / 'mask-rcnn_deit-small-adapter_4xb2-3x_coco.py'
     assert main(['print-config', str(config), '--shorten', '0.1', '--schedule', str(tmp_path / 'a' / 's.svg')]) == 0
     printed = capsys.readouterr().out
     assert '3,599' in printed and f'an epoch is taken as {EPOCH_LENGTH} iterations' in printed

@@ -146,7 +146,7 @@ def trained(tmp_path):
         seed=121, host='node7', config=str(folder / 'x.py'), best=evaluations[0], last=evaluations[1], **failure
     )
     (folder / 'run.json').write_text(json.dumps(run))
-    values = load_config(f'mmlape::segmentation/{NAME}').to_dict()
+    values = load_config(f'mmlape::segmenter/{NAME}').to_dict()
     values |= dict(data_root=f'{folder}/data', store='http://me:secret@host.example/x')
     values['model']['backbone']['drop_path_rate'] = 0.25
     (folder / f'{NAME}.py').write_text(write_plain(values))
@@ -177,7 +177,7 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
     assert f'mmlape test {tmp_path}/pulled/config.py {tmp_path}/pulled/{WEIGHTS}' in capsys.readouterr().out
     load_backbone(loaded := vit(pe_joining='lape'), str(tmp_path / 'pulled' / WEIGHTS))
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
-    own = load_config(f'mmlape::segmentation/{NAME}', {'model.backbone.drop_path_rate': 0.25})
+    own = load_config(f'mmlape::segmenter/{NAME}', {'model.backbone.drop_path_rate': 0.25})
     assert load_config(tmp_path / 'pulled' / CONFIG).to_dict() == own.to_dict()
     assert set(read_checkpoint(f'hf-hub:{OURS}')) >= set(model.state_dict())
     files[WEIGHTS] = b'not read'
@@ -237,7 +237,7 @@ def test_an_average_of_a_model_with_a_pe_that_is_no_square_is_pushed_pulled_conv
     options += ['model.backbone.init_cfg=None', 'model.backbone.window_attn=False', 'model.backbone.img_size=(64,32)']
     options += ['model.backbone.interpolate_mode=bilinear', 'optim_wrapper.optimizer.lr=0.1']
     options += ["custom_hooks=[dict(type='EMAHook',momentum=0.5)]"]
-    assert main(['train', f'mmlape::segmentation/{NAME}', '--work-dir', 'run', *moved, *options]) == 0
+    assert main(['train', f'mmlape::segmenter/{NAME}', '--work-dir', 'run', *moved, *options]) == 0
     content, results = read_checkpoint('run/iter_2.pth'), {}
     expected = dict(
         ema=content['state_dict'],

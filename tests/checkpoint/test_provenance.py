@@ -78,10 +78,7 @@ def test_the_plan_warns_of_weights_of_different_origin(files, tmp_path, capsys, 
     printed = ' '.join(capsys.readouterr().out.split())
     assert ('warning: the arms start from different pretrainings' in printed) == bool(said)
     for text in said or ():
-        assert (
-            text in printed
-            and 'no LaPE weights are public: pretrain every arm by configs/classification/imagenet' in printed
-        )
+        assert text in printed and 'no LaPE weights are public: pretrain every arm by configs/deit' in printed
 
 
 def test_the_report_warns_of_a_default_arm_from_deits_own_weights(tmp_path):

@@ -24,7 +24,7 @@ WHERE = f'someone/model/{CONFIG}'
 DETECTOR = 'mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 SEGMENTOR = 'segmenter_deit-mini-lape_1xb16-250i_mini-ade'
 CLASSIFIER = 'deit-mini-irpe-product-k_1xb32-5e_mini-digits'
-CONFIGS = {DETECTOR: 'detection', SEGMENTOR: 'segmentation', CLASSIFIER: 'classification/digits'}
+CONFIGS = {DETECTOR: 'mask_rcnn', SEGMENTOR: 'segmenter', CLASSIFIER: 'deit'}
 
 
 @pytest.fixture(scope='module')
@@ -347,7 +347,7 @@ def test_all_but_three_parts_is_the_users(values, tmp_path):
     values['test_dataloader']['batch_size'] = 7
     own = tmp_path / 'own.py'
     own.write_text(
-        f"_base_ = 'mmlape::detection/{DETECTOR}.py'\n"
+        f"_base_ = 'mmlape::mask_rcnn/{DETECTOR}.py'\n"
         "test_dataloader = dict(num_workers=2, dataset=dict(metainfo=dict(classes=('a', 'b'))))\n"
         'model = dict(neck=dict(num_outs=9))\ncustom_hooks = [dict(type="EMAHook")]\n'
     )
@@ -377,10 +377,10 @@ def test_a_run_of_none_of_our_configs_needs_one(values, published, tmp_path):
         with pytest.raises(CheckpointError, match=f'{WHERE}: was trained with none .* pass --config'):
             published(write_plain(values))
     assert not (tmp_path / 'pulled').exists()
-    config = published(write_plain(values), config=f'mmlape::detection/{DETECTOR}')[1]
+    config = published(write_plain(values), config=f'mmlape::mask_rcnn/{DETECTOR}')[1]
     assert load_config(config).model.type == 'MaskRCNN'
     for other, error in (
-        (f'mmlape::segmentation/{SEGMENTOR}', "is of mmseg, but .* of 'mmdet'"),
+        (f'mmlape::segmenter/{SEGMENTOR}', "is of mmseg, but .* of 'mmdet'"),
         ('nowhere.py', 'does not exist'),
     ):
         with pytest.raises(ConfigError, match=error):

@@ -95,7 +95,7 @@ LEFT = ('10.23.45', '7a3c', '7a:3c', MARK, MARK.lower(), MARK.upper(), ' Smith')
 
 
 def config(**more):
-    return {**load_config(f'mmlape::segmentation/{NAME}').to_dict(), **more}
+    return {**load_config(f'mmlape::segmenter/{NAME}').to_dict(), **more}
 
 
 @pytest.fixture

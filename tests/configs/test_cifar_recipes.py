@@ -19,7 +19,7 @@ from mmlape.lab.engine.config import load_config
 
 
 def recipe(data: str):
-    return load(ROOT / 'configs' / 'classification' / 'cifar' / f'vit-lite-7-4-lape_1xb128-310e_{data}.py')
+    return load(ROOT / 'configs' / 'compact' / f'vit-lite-7-4-lape_1xb128-310e_{data}.py')
 
 
 @pytest.mark.parametrize('data', ['cifar10', 'cifar100'])
@@ -68,7 +68,7 @@ def test_images_are_normalised_and_augmented(data):
 def test_erasing_is_that_of_the_public_files(arch, data):
     """0.25 in both files of datasets, and for CCT-7/3x1 on CIFAR-100; 0 for it on CIFAR-10."""
     for joining in ('', '-lape'):
-        cfg = load(ROOT / 'configs' / 'classification' / 'cifar' / f'{arch}{joining}_1xb128-310e_{data}.py')
+        cfg = load(ROOT / 'configs' / 'compact' / f'{arch}{joining}_1xb128-310e_{data}.py')
         erasing = [step for step in cfg.train_dataloader.dataset.pipeline if step.type == 'RandomErasing']
         assert [step.erase_prob for step in erasing] == [0.25] * ((arch, data) != ('cct-7-3x1', 'cifar10'))
         pre = cfg.model.data_preprocessor

@@ -25,8 +25,7 @@ from mmlape.models import VisionTransformer
 from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
 from mmlape.registry import DATASETS
 
-FOLDER = ROOT / 'configs' / 'classification'
-FOLDERS = dict(in1k='imagenet', in21k='imagenet21k', sun397='sun397')
+FOLDER = ROOT / 'configs' / 'vit'
 # (RandAugment's magnitude, mixup's alpha, dropout and stochastic depth), None where there is none: AugReg's strengths
 IN1K = {
     'vit-tiny-p16': (0, None, 0.0),
@@ -48,7 +47,7 @@ ABLATIONS = ('pre', 'post', 'post-posemb', 'learnable-only', 'rms', 'no-learnabl
 
 
 def recipe(arch='vit-small-p16', tail='8xb512-93k_in1k', dpn=''):
-    return load(FOLDER / FOLDERS[tail.rpartition('_')[2]] / f'{arch}{dpn}_{tail}.py')
+    return load(FOLDER / f'{arch}{dpn}_{tail}.py')
 
 
 def arm(study, name):
@@ -353,7 +352,7 @@ def test_sun397s_files_are_checked(pristine, tmp_path):
     for part in ('Training', 'Testing'):
         (tmp_path / 'Partitions').mkdir(exist_ok=True)
         (tmp_path / 'Partitions' / f'{part}_01.txt').write_text('\n'.join(names))
-    path = FOLDER / 'sun397' / 'vit-base-p32_4xb128-300e_sun397.py'
+    path = FOLDER / 'vit-base-p32_4xb128-300e_sun397.py'
     for name in names:
         (tmp_path / 'SUN397' / name[1:]).parent.mkdir(parents=True)
         shutil.copy(image, tmp_path / 'SUN397' / name[1:])

@@ -73,7 +73,7 @@ def test_mini_recipes_decay_what_the_full_ones_decay(path):
     model, lr = build(cfg), cfg.optim_wrapper.optimizer.lr
     decay, rate = options(model, cfg.optim_wrapper), options(model, cfg.optim_wrapper, 'lr')
     more = {name for name in decay if 'lookup_table' in name}
-    more |= {'backbone.cls_token'} if path.parent.name == 'digits' else set()
+    more |= {'backbone.cls_token'} if path.stem.endswith('_mini-digits') else set()
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model) | more
     assert set(decay.values()) == {0, 0.05}
     keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
@@ -138,7 +138,7 @@ def test_official_upernet_has_the_public_constructors_groups(size, lr):
 @pytest.mark.parametrize(('family', 'decay_rate'), [('t2t-vit-7', 0.03), ('ceit-tiny', 0.05)])
 def test_what_t2t_vit_and_ceit_decay(family, decay_rate):
     """Everything but norms, biases, class token and PE table; CeiT's PE over layers is decayed, as publicly."""
-    path = next((ROOT / 'configs/classification/imagenet').glob(f'{family}-lape_*.py'))
+    path = next((ROOT / 'configs').glob(f'*/{family}-lape_*_in1k.py'))
     cfg = load(path)
     model = build(cfg)
     decay = options(model, cfg.optim_wrapper)
@@ -282,7 +282,7 @@ def test_rates_are_timms(path, rates, tmp_path):
 def test_recipes_with_an_average_of_the_weights(family):
     """Decay 0.99996, batch statistics included. T2T-ViT's is evaluated, CeiT's kept beside the plain weights."""
     kind = dict(t2t='EMAHook', ceit='mmlape.KeptEMAHook')[family]
-    for path in sorted((ROOT / 'configs/classification/imagenet').glob(f'{family}-*.py')):
+    for path in sorted((ROOT / 'configs').glob(f'*/{family}-*_in1k.py')):
         cfg = load(path)
         average = next(hook for hook in cfg.custom_hooks if hook.type == kind)
         assert 1 - average.momentum == pytest.approx(0.99996) and average.update_buffers

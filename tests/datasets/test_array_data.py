@@ -18,7 +18,7 @@ from mmlape.lab.datasets.checks import check_data, full_check
 from mmlape.projects.fashion_mnist.dataset import GzippedFashionMNIST
 from mmlape.registry import DATASETS
 
-MINI = ROOT / 'configs' / 'classification' / 'fashion_mnist' / 'cvt-mini_1xb128-5e_fashion-mnist-10k.py'
+MINI = ROOT / 'configs' / 'compact' / 'cvt-mini_1xb128-5e_fashion-mnist-10k.py'
 COUNTS = {'train': 24, 't10k': 16}
 
 
@@ -141,7 +141,7 @@ def cifar(tmp_path, monkeypatch):
 
 
 def cifar_cfg(root, **options) -> Config:
-    cfg = deepcopy(load(ROOT / 'configs' / 'classification' / 'cifar' / 'cct-7-3x1-lape_1xb128-310e_cifar10.py'))
+    cfg = deepcopy(load(ROOT / 'configs' / 'compact' / 'cct-7-3x1-lape_1xb128-310e_cifar10.py'))
     for split in ('train', 'val', 'test'):
         cfg[f'{split}_dataloader'].dataset.update(data_root=f'{root}/', **options)
     return cfg

@@ -183,7 +183,7 @@ def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
     ]  # fmt: skip
     command = (
         tiny.ROOT / 'tools' / 'multi_seed.py',
-        CONFIGS / 'segmentation' / f'{name}.py',
+        CONFIGS / 'linear' / f'{name}.py',
         '--fractions',
         '1/2',
         '1',

@@ -9,7 +9,7 @@ from tiny import ROOT, evaluations, record, run
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.converting import inspect
 
-CONFIG = ROOT / 'configs' / 'detection' / 'detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco.py'
+CONFIG = ROOT / 'configs' / 'detr' / 'detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco.py'
 OPTIONS = (
     'train_cfg.max_iters=12', 'train_cfg.val_interval=12', 'param_scheduler.0.end=2', 'param_scheduler.1.begin=2',
     'default_hooks.logger.interval=1', 'default_hooks.checkpoint.interval=12', 'train_dataloader.num_workers=0',

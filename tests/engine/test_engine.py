@@ -40,7 +40,7 @@ def config_file(tmp_path):
 def test_a_path_and_a_package_name_load():
     cfg = load_config('mmlape::segmenter/segmenter_deit-tiny-lape_4xb2-160k_ade20k')
     assert cfg.model.backbone.pe_joining == 'lape'
-    path = tiny.ROOT / 'configs' / 'segmentation' / 'segmenter_deit-tiny-lape_4xb2-160k_ade20k.py'
+    path = tiny.ROOT / 'configs' / 'segmenter' / 'segmenter_deit-tiny-lape_4xb2-160k_ade20k.py'
     assert load_config(path).model == cfg.model
 
 
@@ -146,7 +146,7 @@ class AnyBackbone(torch.nn.Module):
 def test_a_dumped_config_is_taken(tmp_path):
     """Nothing reads its variables any more."""
     for name in ('segmenter_deit-mini-lape_1xb16-250i_mini-ade', 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'):
-        cfg = load_config(f'mmlape::segmentation/{name}')
+        cfg = load_config(f'mmlape::segmenter/{name}')
         cfg.dump(tmp_path / 'dumped.py')
         assert load_config(tmp_path / 'dumped.py').model == cfg.model
 

@@ -12,7 +12,7 @@ from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.lab.engine.config import load_config
 from mmlape.models import TimmViT
 
-CONFIG = ROOT / 'configs' / 'segmentation' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'
+CONFIG = ROOT / 'configs' / 'upernet' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'
 OPTIONS = (
     'train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'param_scheduler.0.end=1', 'param_scheduler.1.begin=1',
     'default_hooks.checkpoint.interval=1', 'default_hooks.checkpoint.max_keep_ckpts=2',

@@ -25,7 +25,7 @@ from mmlape.lab.runs.record import read_evaluations
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
 
-PRETRAIN = ROOT / 'configs' / 'classification' / 'imagenet'
+PRETRAIN = ROOT / 'configs' / 'deit'
 TABLE_5 = {'tiny': (5.717, 5.722), 'small': (22.051, 22.060), 'base': (86.568, 86.586)}
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
 
@@ -221,7 +221,7 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     """The chain of the README on the mini data, each link a process of its own."""
     tools = ROOT / 'tools'
     run(*MMLAPE, 'make-mini-data', 'mini', '--train', '6', '--val', '3', '--digits', '100', cwd=tmp_path)
-    pretrain = PRETRAIN.with_name('digits') / 'deit-mini-lape_1xb32-5e_mini-digits.py'
+    pretrain = PRETRAIN / 'deit-mini-lape_1xb32-5e_mini-digits.py'
     arch = [f'model.backbone.arch.{key}={value}' for key, value in ARCH.items()]
     options = ['--cfg-options', 'data_root=mini/digits/', *arch, 'train_cfg.max_epochs=2', 'model.head.in_channels=32']
     run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)
@@ -231,7 +231,7 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     assert re.search(r'pe_joining\W+lape\W', printed) and 'lape-shared' not in printed
     card = published.with_suffix('.md').read_text()
     assert 'accuracy/top1' in card and "pe_joining='lape'" in card and published.name in card
-    config = next((ROOT / 'configs' / 'segmentation').glob('*mini-lape*.py'))
+    config = next((ROOT / 'configs' / 'segmenter').glob('*mini-lape*.py'))
     options = [
         '--cfg-options', 'data_root=mini/ade/', *arch, 'train_cfg.max_iters=2', 'train_cfg.val_interval=2',
         'param_scheduler.0.end=1', 'param_scheduler.1.begin=1', 'model.decode_head.num_heads=2',

@@ -20,7 +20,7 @@ from mmlape.cli import main
 from mmlape.commands import COMMANDS, GROUPS, fill_parser
 
 TOOLS = Path(__file__).parents[2] / 'tools'
-WRONG = (sys.executable, '-m', 'mmlape', 'print-params', 'mmlape::segmentation/no-such-config.py')
+WRONG = (sys.executable, '-m', 'mmlape', 'print-params', 'mmlape::segmenter/no-such-config.py')
 
 
 def call(*args: str, **env: str) -> subprocess.CompletedProcess:
@@ -273,8 +273,8 @@ def test_a_shell_completes_commands_actions_and_options(tmp_path):
         ('checkpoint pu', 'publish push pull'),
         ('train --res', '--resume'),
         ('train one', 'one.py'),
-        ('train mmlape::segmentation/segmenter', ' '.join(f'segmentation/{name}' for name in segmenters)),
-        ('test mmlape::classification/a --work', '--work-dir'),
+        ('train mmlape::segmenter/segmenter', ' '.join(f'segmenter/{name}' for name in segmenters)),
+        ('test mmlape::deit/a --work', '--work-dir'),
         ('multi-seed mmlape::studies/dpn-table6', 'studies/dpn-table6.yml'),
     ):
         words = ['mmlape', *re.findall(r':+|[^\s:]+', typed)]  # as bash splits them

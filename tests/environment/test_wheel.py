@@ -95,7 +95,7 @@ def types(node) -> set[str]:
 
 
 def segmenter_config() -> str:
-    return sorted(path.name for path in (ROOT / 'configs' / 'segmentation').glob('*.py'))[0]
+    return sorted(path.name for path in (ROOT / 'configs' / 'segmenter').glob('*.py'))[0]
 
 
 def plain(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
@@ -114,13 +114,13 @@ def test_config_by_name_after_installation_elsewhere(elsewhere: Path):
     name = segmenter_config()
     code = (
         'from mmengine.config import Config\n'
-        f'cfg = Config.fromfile(mmlape.config_path("segmentation/{name}"))\n'
+        f'cfg = Config.fromfile(mmlape.config_path("segmenter/{name}"))\n'
         'print(cfg.filename); print(cfg.model.type)'
     )
     done = outside(elsewhere, code)
     assert done.returncode == 0, done.stderr
     filename, model = done.stdout.split()
-    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmentation' / name)
+    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmenter' / name)
     assert model.endswith('EncoderDecoder')
 
 
@@ -207,8 +207,8 @@ def test_console_command_after_installation_elsewhere(elsewhere: Path):
 
 def test_unknown_config_offers_close_ones():
     name = segmenter_config()
-    with pytest.raises(ConfigError, match=re.escape(f'mmlape::segmentation/{name}')):
-        config_path('mmlape::segmentation/' + name.replace('xb', 'xx'))
+    with pytest.raises(ConfigError, match=re.escape(f'mmlape::segmenter/{name}')):
+        config_path('mmlape::segmenter/' + name.replace('xb', 'xx'))
 
 
 @pytest.fixture(scope='module')

@@ -22,7 +22,7 @@ from mmlape.projects.few_shot.dataset import FewShotDataset, choose_shots
 from mmlape.projects.few_shot.metric import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS
 
-CONFIG = ROOT / 'configs' / 'classification' / 'digits' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
+CONFIG = ROOT / 'configs' / 'deit' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
 
 
 def reference(support, labels, queries, num_classes, l2):

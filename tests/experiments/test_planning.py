@@ -41,7 +41,7 @@ def _only(study):
 
 def test_input_that_makes_no_sense_is_refused(config):
     arm = Arm.of(config)
-    assert arm.name == 'tiny' and Arm.of('mmlape::segmentation/some.py').name == 'some'
+    assert arm.name == 'tiny' and Arm.of('mmlape::segmenter/some.py').name == 'some'
     for error, arms, seeds, more in (
         (r'--seeds: 4 given twice', [arm], (4, 5, 4), {}),
         (r'--seeds: none given', [arm], (), {}),

@@ -528,9 +528,9 @@ def test_the_papers_figures_are_printed_as_the_paper_prints_them():
 
 def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
     adapter, deit = 'upernet_deit-small-adapter_4xb2-160k_ade20k', 'deit-small_4xb256-300e_in1k'
-    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/segmentation/{adapter}.py')
+    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/upernet/{adapter}.py')
     both = {'accuracy/top1': 79.9, 'crop_1.0/accuracy/top1': 80.3}
-    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/classification/imagenet/{deit}.py')
+    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/deit/{deit}.py')
     lines = []
     for name in ('a', 'b'):
         made = build([ArmRuns(name, read_seeds(tmp_path / name))], 'x')
@@ -554,7 +554,7 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
         in (folder / 'tables.tex').read_text()
     )
     for parameters, figure in ((6_717_996, '37.908'), (6_713_388, None), (None, '37.908')):
-        config = f'configs/segmentation/{LAPE}.py'
+        config = f'configs/segmenter/{LAPE}.py'
         write_run(tmp_path / 'a', 1, 40.0, config=config, cost={'parameters': parameters})
         found = build(_arms(tmp_path), 'x').results[0].known
         assert (found and found.results['mIoU']) == figure

@@ -41,7 +41,7 @@ def write_arm(work_dir, stem, share, data_seed=0, suffix='', **more):
     for number in range(len(SHIFTS)):
         write_run(
             work_dir / (name_of(stem, share) + suffix), number, value(stem, share, number), chosen=chosen,
-            config=f'configs/segmentation/{name_of(stem)}.py', cost=dict(parameters=PARAMETERS[stem]), **more,
+            config=f'configs/linear/{name_of(stem)}.py', cost=dict(parameters=PARAMETERS[stem]), **more,
         )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_table_has_means_intervals_and_the_papers_figures(work_dir):
 
 
 def test_the_papers_table_is_in_the_metafile_and_the_readme():
-    entries = yaml.load((ROOT / 'configs/segmentation/metafile.yml').read_text(), yaml.BaseLoader)['Models']
+    entries = yaml.load((ROOT / 'configs/linear/metafile.yml').read_text(), yaml.BaseLoader)['Models']
     quoted = {entry['Name']: entry['Paper Fractions']['Figures'] for entry in entries if 'Paper Fractions' in entry}
     readme = (ROOT / 'configs/linear/README.md').read_text()
     for stem, figures in PAPER.items():

@@ -20,7 +20,7 @@ from mmlape.lab.engine.graphs.detector import ExportedDetector
 from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
 
-CONFIG = ROOT / 'configs' / 'classification' / 'digits' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
+CONFIG = ROOT / 'configs' / 'deit' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
 SIZE = (64, 64)
 FLOAT, INTEGER = TensorProto.FLOAT, TensorProto.INT64
 CLASSES = [f'class {number}' for number in range(10)]

@@ -8,7 +8,7 @@ import math
 from functools import cache
 
 import torch
-from config_helpers import CONFIGS, ROOT, build, folder_of, load
+from config_helpers import CONFIGS, ROOT, build, load, method_of
 from each import each
 from mmengine.config import Config
 from model_helpers import is_normal, is_uniform
@@ -27,7 +27,7 @@ ARCHS = {
     'SwinTransformer': dict(embed_dims=24, depths=(2, 2), num_heads=(2, 4)),
     'CompactTransformer': LAYERS,
 }
-CLASSIFIERS = [path for path in CONFIGS if folder_of(path).startswith('classification')]
+CLASSIFIERS = [path for path in CONFIGS if not method_of(path)]
 
 
 def start(cfg: Config) -> str | None:

@@ -381,9 +381,7 @@ def test_a_run_without_an_identity_is_compared_by_its_seed(config, tmp_path, cap
     assert 'has no identity' in ''.join(capfd.readouterr())
 
 
-@pytest.mark.parametrize(
-    'name', ['deit/deit-mini-lape_1xb32-5e_mini-digits', DETECTOR.removeprefix('mmlape::')]
-)
+@pytest.mark.parametrize('name', ['deit/deit-mini-lape_1xb32-5e_mini-digits', DETECTOR.removeprefix('mmlape::')])
 def test_building_the_model_does_not_change_what_a_run_is(name):
     cfg = load_config(f'mmlape::{name}')
     before = settings(cfg)

@@ -19,7 +19,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.engine.keys import SIZES, check_keys, check_override
 from mmlape.lab.studies.study_file import is_study, read_arm
-from mmlape.mim import resolve_path
+from mmlape.mim import PREFIX, did_you_mean, mim_root, resolve_path
 
 # for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15
 # s: once is enough
@@ -100,7 +100,9 @@ def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
     chain = (*above, file.resolve())
     for base in bases_of(file):
         if not base.is_file():
-            raise ConfigError(f'{file}: _base_ names {base}, which does not exist')
+            raise ConfigError(
+                f'{file}: _base_ names {base}, which does not exist{did_you_mean(base)}'
+            )
         if base.resolve() in chain:
             circle = [*chain[chain.index(base.resolve()) :], base.resolve()]
             raise ConfigError(
@@ -112,13 +114,14 @@ def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
 def bases_of(file: Path) -> list[Path]:
     """Return the files that a configuration written in Python names as its bases.
 
-    Those of packages (``mmdet::...``) are left out, and those whose names are computed.
+    Those of other packages (``mmdet::...``) are left out, and those whose names are computed.
     """
     named = assigned_values(file).get('_base_', ())
+    configs = mim_root() / 'configs'
     return [
-        file.parent / name
+        configs / name.removeprefix(PREFIX) if name.startswith(PREFIX) else file.parent / name
         for name in ([named] if isinstance(named, str) else named)
-        if '::' not in name and '{{' not in name
+        if '::' not in name.removeprefix(PREFIX) and '{{' not in name
     ]
 
 
