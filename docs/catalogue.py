@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Configs
 
 One folder for each method, with what it is, how it is trained and a table of its configs. The name of a config says
-the rest: `METHOD_MODEL[-adapter][-lape][-dpn]_GPUSxbIMAGES-SCHEDULE_DATA`. Parameters and FLOPs are exact; FLOPs are for
-one image of the config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers'; mIoU ms
-is of images at several scales and flipped, which these configs do not test. We have trained none of these but the small
-models of Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations are
+the rest: `METHOD_MODEL[-adapter][-lape][-dpn]_GPUSxbIMAGES-SCHEDULE_DATA`. Parameters and FLOPs are exact; FLOPs are
+for one image of the config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers';
+mIoU ms is of images at several scales and flipped, which these configs do not test. We have trained none of these but
+the small models of Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations are
 [studies](../studies).
 
 | folder | what | task | configs | data |
