@@ -33,7 +33,7 @@ class Papers(Extension):
     commands = COMMANDS
     on_pretraining = (
         'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
-        'configs/classification/imagenet, and give the files by model.backbone.init_cfg.checkpoint'
+        'configs/deit, and give the files by model.backbone.init_cfg.checkpoint'
     )
     main_paper = 'LaPE'
 

@@ -245,7 +245,7 @@ def test_a_released_mask_rcnn_computes_the_formulas_of_its_names(tmp_path):
 
 def small(name: str) -> Config:
     """A released model's config with narrow maps and few classes, over a small BEiT."""
-    cfg = load_config(f'mmlape::detection/{name}')
+    cfg = load_config(f'mmlape::{"htc" if name.startswith("htc_") else "cascade_mask_rcnn"}/{name}')
     widths = {1024: 64, 384: 64, 256: 16, 80: 5, 183: 7}
 
     def narrow(value):
