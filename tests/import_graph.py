@@ -70,7 +70,6 @@ CORE: dict[str, Packages | None] = {
     **dict.fromkeys(('__init__', 'errors', 'kinds', 'log', 'mmcv_ops'), Packages()),
     **dict.fromkeys(('files', 'mim'), Packages((), ('yaml',))),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
-    'checkpoint.hub': Packages((), ('huggingface_hub',)),
     'determinism': Packages(('torch',)),
     'integrations': Packages(),
     'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),

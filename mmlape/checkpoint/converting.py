@@ -3,7 +3,6 @@
 Files that are written hold tensors and plain values only.
 """
 
-import contextlib
 import json
 import logging
 import os
@@ -13,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,12 +22,11 @@ from mmlape.checkpoint.heads import Head, describe_heads, toolbox_file
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
-from mmlape.checkpoint.redaction import Redaction, hosts_in
 from mmlape.errors import CheckpointError
-from mmlape.files import atomic_path, read_json, sha256, write_text
+from mmlape.files import atomic_path, sha256
 from mmlape.log import log
+from mmlape.weights import gate
 from mmlape.weights.download import local_path
-from mmlape.weights.plain_config import read_plain, write_plain
 from mmlape.weights.reading import (
     AVERAGES,
     averages_only,
@@ -166,10 +164,12 @@ def write_tensors(
     wrapper: str | None = None,
     overwrite: bool = False,
     metadata: Metadata | None = None,
+    config: str = '',
 ) -> None:
     """Write a ``.pth`` (under the key ``wrapper``, if given), a ``.safetensors`` or an ``.npz`` file atomically.
 
-    A ``.pth`` without ``wrapper`` and an ``.npz`` have tensors only, so no place for metadata.
+    A ``.pth`` without ``wrapper`` and an ``.npz`` have tensors only, so no place for metadata. The text of a
+    ``config`` is for a ``.safetensors``.
 
     Raises:
         CheckpointError: For another suffix, metadata for an ``.npz``, or a file that is there already.
@@ -189,11 +189,10 @@ def write_tensors(
         if path.suffix == '.safetensors':
             from safetensors.torch import save_file
 
-            save_file(
-                tensors,
-                partial,
-                {'format': 'pt', **({KEY: json.dumps(recorded)} if recorded else {})},
-            )
+            texts = {KEY: json.dumps(recorded) if recorded else '', 'cfg': config}
+            known = {key: text for key, text in texts.items() if text}
+            save_file(tensors, partial, {'format': 'pt', **known})
+            _sort_metadata(partial)
         elif path.suffix == '.npz':
             # NumPy has no bfloat16
             arrays = {
@@ -205,6 +204,17 @@ def write_tensors(
             # to a file that is open, as torch writes the name of a path, and the hash is of that
             with open(partial, 'wb') as file:
                 torch.save({wrapper: tensors, **meta} if wrapper else tensors, file)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sort the metadata of a safetensors file, whose library writes them in any order, for the same hash."""
+    with open(path, 'r+b') as file:
+        size = int.from_bytes(file.read(8), 'little')
+        header = json.loads(file.read(size))
+        header['__metadata__'] = dict(sorted(header['__metadata__'].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(',', ':')).encode()
+        file.seek(8)
+        file.write(text.ljust(size))
 
 
 def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) -> list[str]:
@@ -309,32 +319,34 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     )
 
 
-def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[Path, Path]:
-    """Strip everything but the weights, put the hash into the name, and write a model card beside it.
+def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: str = '') -> Path:
+    """Write the weights alone, what the file records of its backbones, and a config that rebuilds the model.
 
     Args:
         src: The checkpoint.
-        dst: Name without hash, for example ``weights/deit-tiny-lape.pth``.
+        dst: A .safetensors file, named without the hash that its name gets.
         weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
             keeps.
+        config: Text of the config, of `mmlape.lab.engine.stored_config.published_config`.
 
     Returns:
-        The file and its card.
+        The file.
 
     Raises:
-        CheckpointError: If there are no such weights, or ``dst`` has no place for what ``src`` records.
+        CheckpointError: If there are no such weights, ``dst`` is another kind of file, or what ``src`` records is not
+            for publication.
     """
+    dst = Path(dst)
+    if dst.suffix != '.safetensors':
+        raise CheckpointError(f'{dst}: published weights are a .safetensors file: end the name so')
     tensors, metadata = weights_to_publish(src, weights)
-    dst, run = Path(dst), read_run(Path(src))
     dst.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='.', dir=dst.parent) as folder:  # a file at dst stays
         written = Path(folder) / dst.name
-        write_tensors(tensors, written, 'state_dict', metadata=metadata)
+        write_tensors(tensors, written, metadata=metadata, config=config)
         named = dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}')
         os.replace(written, named)
-    card = named.with_suffix('.md')
-    write_text(card, model_card(named, Path(src), weights, tensors, run))
-    return named, card
+    return named
 
 
 def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor], Metadata]:
@@ -358,65 +370,19 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
     tensors = state_dict_of(content, src)
     tensors.pop('steps', None)  # EMAHook's own counter
     require_finite(tensors, src)
-    return tensors, replace(metadata, backbones=Redaction().values(metadata.backbones))
+    backbones = {name: _published(record, src, name) for name, record in metadata.backbones.items()}
+    return tensors, replace(metadata, backbones=backbones)
 
 
-def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor], run: 'Run') -> str:
-    """Write the model card: what it is, its hash, and the records of the run that stand beside the source."""
-    total = sum(value.numel() for value in tensors.values() if value.is_floating_point())
-    lines = [f'# {file.stem}', '', f'- file: `{file.name}`', f'- SHA-256: `{sha256(file)}`']
-    lines += [f'- values: {total:,}', f'- weights: {weights}', f'- made from: `{src.name}`']
-    for name, record in run.records.items():
-        lines += [
-            '',
-            f'## {name}',
-            '',
-            '```json',
-            json.dumps(record, indent=2, ensure_ascii=False),
-            '```',
-        ]
-    if run.config is not None:
-        lines += ['', f'## {run.name}.py', '', '```python', write_plain(run.config).strip(), '```']
-    elif run.name:
-        lines += ['', f'`{run.name}.py` is more than plain values, and is left out.']
-    return '\n'.join(lines) + '\n'
-
-
-class Run(NamedTuple):
-    """What is published of the run that a checkpoint is of."""
-
-    records: dict[str, dict]  # by the name of their file
-    name: str  # of the config; empty without one
-    config: (
-        dict[str, Any] | None
-    )  # its values; None without one, or if it is more than plain values
-    redacted: list[str]  # the places of values that are left out or replaced
-
-
-def read_run(src: Path) -> Run:
-    """Read the records and the config that stand beside a checkpoint, without what is not for publication."""
-    records, files, values = run_records(src), run_config(src), None
-    if files:
-        with contextlib.suppress(CheckpointError):
-            values = read_plain(files[0].read_bytes(), files[0])
-    redaction = Redaction(hosts_in([records, values]))
-    records = {name: redaction.values(record, name) for name, record in records.items()}
-    config = None if values is None else redaction.values(values, 'config.py')
-    return Run(records, files[0].stem if files else '', config, redaction.changed)
-
-
-def run_records(src: Path) -> dict[str, dict]:
-    """Return the records of the run that stand beside a checkpoint and belong to it, by name of the file."""
-    found = {}
-    for name in ('run.json', 'metrics.json'):
-        record = read_json(src.parent / name)
-        if (
-            record and Path(record.get('checkpoint') or src).resolve() == src.resolve()
-        ):  # metrics may be of another one
-            found[name] = record
-    return found
-
-
-def run_config(src: Path) -> list[Path]:
-    """Return the config that a run has written beside its checkpoint; none elsewhere."""
-    return sorted(src.parent.glob('*.py'))[:1]
+def _published(record: dict[str, Any], src: str | Path, name: str) -> dict[str, Any]:
+    """Return what a file records of a backbone, all of it arguments of its constructor; or raise CheckpointError."""
+    config = record.get('config') or {}
+    known = {'type': config.get('type', 'mmlape.VisionTransformer')}
+    try:
+        values = gate.published({'config': config, 'record': {**known, **record, 'config': None}})
+    except ValueError as error:
+        raise CheckpointError(
+            f'{src}: what it records of its {name or "backbone"} cannot be published ({error}); --import MODULE '
+            'imports the module of an own class'
+        ) from error
+    return {key: values['config'] if key == 'config' else values['record'][key] for key in record}

@@ -39,7 +39,7 @@ GROUPS: dict[str, dict[str, str]] = {
         'predict': 'write what a trained model predicts on a folder of images: overlays, label maps, COCO JSON',
         'image-demo': "draw a model's prediction on an image",
         'export-onnx': 'write a trained model, or its backbone, as an ONNX graph, checked against PyTorch',
-        'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
+        'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     },
     'papers': {
         'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',

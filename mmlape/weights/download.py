@@ -11,6 +11,7 @@ import socket
 import sys
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import torch
@@ -20,15 +21,23 @@ from mmlape.log import log
 
 TIMEOUT = 60
 HUB = 'hf-hub:'
-"""Before the name of a repository on the Hugging Face hub, as in timm:
-'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
+HUBS = ('hf://', HUB)
+"""Before the name of a repository on the Hugging Face hub, 'hf://OWNER/NAME[@REVISION][/FILE]':
+as the hub's client writes it, and as timm does."""
 HUB_FILES = (
     'model.safetensors',
     'pytorch_model.bin',
     'open_clip_model.safetensors',
     'open_clip_pytorch_model.bin',
 )
+"""Names of weights that are tried in turn; a repository without these has one other safetensors file."""
+SAFETENSORS = '.safetensors'
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')
+
+
+def is_on_hub(checkpoint: object) -> bool:
+    """Check whether a repository on the Hugging Face hub is named."""
+    return isinstance(checkpoint, str) and checkpoint.startswith(HUBS)
 
 
 def is_address(checkpoint: str | os.PathLike) -> bool:
@@ -54,7 +63,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
         CheckpointError: If it cannot be downloaded, or its hash is not the one in its name.
     """
     url = os.fspath(checkpoint)
-    if url.startswith(HUB):
+    if is_on_hub(url):
         return _hub_file(url)
     if not is_address(checkpoint):
         return Path(checkpoint).expanduser()
@@ -76,38 +85,75 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
 
 def _hub_file(name: str) -> Path:
     """Return the file of a repository: from the cache, else downloaded, with the description beside it; or raise."""
-    owner, _, rest = name.removeprefix(HUB).partition('/')
+    rest = next(name.removeprefix(start) for start in HUBS if name.startswith(start))
+    owner, _, rest = rest.partition('/')
     repository, _, file = rest.partition('/')
     repository, _, revision = f'{owner}/{repository}'.partition('@')
     files, reason = [file] if file else HUB_FILES, 'huggingface_hub is not installed'
     with contextlib.suppress(ImportError):
-        from huggingface_hub import hf_hub_download, try_to_load_from_cache
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        import huggingface_hub as hub
+        from huggingface_hub.errors import EntryNotFoundError
 
+        of_repository = dict(repo_id=repository, revision=revision or None)
         for candidate in files:
-            cached = try_to_load_from_cache(repository, candidate, revision=revision or None)
+            cached = hub.try_to_load_from_cache(filename=candidate, **of_repository)
             if isinstance(cached, str):
                 return Path(cached)
-        for candidate in files:
-            try:
-                downloaded = hf_hub_download(
-                    repository, candidate, revision=revision or None, etag_timeout=TIMEOUT
-                )
-            except Exception as error:  # of the hub, of its HTTP client, of the file system
-                reason = ' '.join(str(error).split())[:150]
-                if isinstance(error, EntryNotFoundError) and not isinstance(
-                    error, LocalEntryNotFoundError
-                ):
-                    continue
-                break
-            with contextlib.suppress(Exception):
-                hf_hub_download(repository, 'config.json', revision=revision or None)
-            return Path(downloaded)
+        try:
+            if not file and (cached_file := _only_one(_cached_names(of_repository), name)):
+                return cached_file
+            for candidate in files:
+                with contextlib.suppress(EntryNotFoundError):
+                    downloaded = _fetch(of_repository, candidate)
+                    with contextlib.suppress(Exception):
+                        hub.hf_hub_download(filename='config.json', **of_repository)
+                    return downloaded
+            listed = [] if file else hub.HfApi().list_repo_files(**of_repository)
+            only = _only_one([Path(one) for one in listed if one.endswith(SAFETENSORS)], name)
+            if only:
+                return _fetch(of_repository, str(only))
+            reason = f'it has no {" or ".join(files)}'
+        except CheckpointError:
+            raise
+        except Exception as error:  # of the hub, of its HTTP client, of the file system
+            reason = ' '.join(str(error).split())[:150]
     page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{files[0]}'
     raise CheckpointError(
         f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where '
         'there is a network and name the file with checkpoint=FILE'
     )
+
+
+def _fetch(of_repository: dict[str, Any], file: str) -> Path:
+    """Download a file; raise OSError without a network, where the client says that there is no such file."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(filename=file, etag_timeout=TIMEOUT, **of_repository))
+    except LocalEntryNotFoundError as error:
+        raise OSError(str(error)) from error
+
+
+def _cached_names(of_repository: dict[str, Any]) -> list[Path]:
+    """Return the safetensors files of a repository that are cached."""
+    from huggingface_hub import snapshot_download
+
+    with contextlib.suppress(Exception):  # nothing is
+        folder = snapshot_download(local_files_only=True, **of_repository)
+        return sorted(Path(folder).glob(f'*{SAFETENSORS}'))
+    return []
+
+
+def _only_one(files: list[Path], name: str) -> Path | None:
+    """Return the one file of a list, None if it is empty; raise CheckpointError if it has several."""
+    if len(files) > 1:
+        names = ', '.join(file.name for file in files[:5])
+        raise CheckpointError(
+            f'checkpoint {name}: the repository has several files of weights ({names}); name one, '
+            f'{name}/{files[0].name}'
+        )
+    return files[0] if files else None
 
 
 def _download(url: str, target: Path) -> None:

@@ -80,6 +80,10 @@ SPECIAL = ('_base_', '_delete_', 'custom_imports')
 """Keys to which MMEngine gives a meaning."""
 TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
 """Keys whose lists hold any text."""
+NAMED = (
+    'attn', 'ffn', 'mode', 'model_name', 'pooling', 'timm_model', 'vit_feature_source',
+)  # fmt: skip
+"""Keys of words that are published without a constructor that lists them."""
 SIDES = ('crop_size', 'img_size', 'scale', 'size')
 """Keys of numbers of pixels."""
 MAX_DEPTH, MAX_VALUES, MAX_TEXT = 40, 200_000, 1000
@@ -135,6 +139,26 @@ def admit(
         ) from None
 
 
+def published(
+    values: Mapping[str, Any],
+    registries: Collection[str] = ('MODELS',),
+    scope: str = 'mmengine',
+) -> dict[str, Any]:
+    """Return the values of a config that may be published, as `admit` would return them.
+
+    A text is published where it is a type of a registry, the name of a class of the data, or a word
+    that an argument of such a type's constructor takes; so nothing names a file, a machine or a
+    person. Arguments are those of `admit`.
+
+    Raises:
+        ValueError: For any other value; the message names its key.
+    """
+    try:
+        return _Gate(registries, (), strict=True).mapping(values, (), scope, False)
+    except _RefusedError as refused:
+        raise ValueError(str(refused)) from None
+
+
 class _RefusedError(Exception):
     """A value is not admitted."""
 
@@ -145,8 +169,10 @@ class _RefusedError(Exception):
 class _Gate:
     """Checks the values of one config; ``place`` are the keys above a value."""
 
-    def __init__(self, registries: Collection[str], known: Collection[str]):
-        self.registries, self.known, self.count = registries, known, 0
+    def __init__(
+        self, registries: Collection[str], known: Collection[str], strict: bool = False
+    ) -> None:
+        self.registries, self.known, self.strict, self.count = registries, known, strict, 0
 
     def mapping(
         self, node: Mapping, place: tuple[str, ...], scope: str, paths: bool
@@ -161,10 +187,20 @@ class _Gate:
                 raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
             inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT
+            if self.strict and _has_text(value) and key not in ('type', '_scope_', *TEXTS):
+                self.check_name(key, node, (*place, key), own)
             out[key] = None if left_out else self.value(value, (*place, key), own, inside)
         if 'type' in node:
             out |= _downloads(find_type(node['type'], self.registries, own))
         return out
+
+    def check_name(self, key: str, node: Mapping, place: tuple[str, ...], scope: str) -> None:
+        """Check that the constructor of a dict's type takes a key whose value is a text."""
+        name = str(node.get('type'))
+        kinds = KINDS.get(_above(place))
+        found = kinds.get(name) if kinds else find_type(name, self.registries, scope)
+        if key not in {*NAMED, *_arguments(found)}:
+            raise _RefusedError(place, 'is a text that no constructor takes')
 
     def value(self, value: Any, place: tuple[str, ...], scope: str, paths: bool) -> Any:
         """Return a value of any kind."""
@@ -189,7 +225,7 @@ class _Gate:
         """Check that a registry holds a type."""
         if not isinstance(name, str) or not _TYPE.fullmatch(name):
             raise _RefusedError(place, f'is {_brief(name)}, no name of a type')
-        above = next((key for key in reversed(place[:-1]) if key), '')
+        above = _above(place)
         kinds = KINDS.get(above)
         if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds(name)):
             return
@@ -200,6 +236,11 @@ class _Gate:
             )
         if f'{found.__module__}.{getattr(found, "__name__", "")}'.startswith(tuple(OUTSIDE)):
             raise _RefusedError(place, f'is {_brief(name)}, which opens what its values name')
+
+
+def _above(place: tuple[str, ...]) -> str:
+    """Return the key of the dict, or of the list of dicts, that a value is in."""
+    return next((key for key in reversed(place[:-1]) if key), '')
 
 
 def find_type(name: str, registries: Collection[str], default_scope: str) -> Any:
@@ -237,6 +278,19 @@ def _entry(registry: Any, name: str) -> Any:
         if location.startswith('mmlape.') and name in getattr(module, '__all__', ()):
             getattr(module, name)
     return registry.module_dict.get(name)
+
+
+def _has_text(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_text, value))
+    return isinstance(value, str)
+
+
+def _arguments(found: Any) -> set[str]:
+    """Return the names that the constructors of a class and of those above it take."""
+    owners = found.__mro__ if isinstance(found, type) else ()
+    own = [vars(owner)['__init__'] for owner in owners[:-1] if '__init__' in vars(owner)]
+    return {name for init in own for name in inspect.signature(init).parameters}
 
 
 def _downloads(found: Any) -> dict[str, None]:

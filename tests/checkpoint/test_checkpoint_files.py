@@ -53,7 +53,7 @@ def test_timms_own_training_output(tmp_path):
     load_backbone(model := vit(), str(path))
     assert_same(model, plain)
     assert 'under state_dict_ema: `publish --weights ema` takes them' in inspect(path)['notes']
-    file, _ = publish(path, tmp_path / 'averaged.pth', 'ema')
+    file = publish(path, tmp_path / 'averaged.safetensors', 'ema')
     load_backbone(model := vit(), str(file))
     assert_same(model, averaged)
 

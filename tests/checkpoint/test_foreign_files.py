@@ -107,24 +107,22 @@ FILES, RUNS = ('pth', 'safetensors'), ('run',)
 WALK = {
     'checkpoint average': ('{} {} --out out.pth', FILES),
     'checkpoint convert': ('{} out.pth --to mmlape', FILES),
-    'checkpoint inspect': ('{}', (*FILES, 'address')),
-    'checkpoint publish': ('{} out.pth', (*FILES, 'pth in a run')),
+    'checkpoint inspect': ('{}', (*FILES, 'address', 'hub')),
+    'checkpoint publish': ('{} out.safetensors', (*FILES, 'pth in a run', 'hub')),
     'export-onnx': (f'config.py {{}} --size 32 --out x.onnx {OTHER}', ('pth',)),
     'few-shot': ('config.py {} --work-dir out', ('pth',)),
     'image-demo': ('data/images/validation/0.png config.py {} --out x.png', FILES),
     'plot-grad-norms': ('{} --out x.png', RUNS),
-    'predict': ('{} data/images/validation --out out', ('pth', 'dict', 'address', 'run')),
+    'predict': ('{} data/images/validation --out out', ('pth', 'dict', 'address', 'run', 'hub')),
     'report': ('{} --out out', RUNS),
     'sample-size': ('{} --difference 1', RUNS),
     'size-sweep': ('{} --sizes 32 --out out', RUNS),
     'status': ('{}', RUNS),
-    'test': ('config.py {} --work-dir out', FILES),
+    'test': ('config.py {} --work-dir out', (*FILES, 'hub')),
     'train': ('config.py --resume {} --work-dir out', ('pth',)),
-    'visualize-pe': ('{} --out out', (*FILES, 'address', 'run')),
+    'visualize-pe': ('{} --out out', (*FILES, 'address', 'run', 'hub')),
 }
 NOT_WALKED = {
-    'checkpoint pull': 'opens a repository that the user names, see test_pulled.py',
-    'checkpoint push': 'publishes, see test_hub.py',
     'vtab': 'starts `train` from a file',
 }
 READS = {'checkpoint', 'file', 'files', 'models', 'src', 'trained', 'work_dir', 'work_dirs'}
@@ -155,6 +153,7 @@ def world(good, tmp_path, monkeypatch):
     resolve = socket.getaddrinfo
     monkeypatch.setattr(socket, 'getaddrinfo', refuse)
     monkeypatch.setattr(huggingface_hub, 'hf_hub_download', refuse)  # it would try for half a minute
+    monkeypatch.setattr(huggingface_hub.constants, 'HF_HUB_CACHE', str(tmp_path / 'hub'))
     monkeypatch.setattr(yapf_api, 'FormatCode', lambda text, **options: (text, True))  # it takes seconds
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -184,6 +183,14 @@ def write(form, good, text=None, record=None, classes=tiny.CLASSES, prefix=''):
     if form == 'safetensors':
         save_file(weights, 'a.safetensors', {KEY: json.dumps(record)})
         return 'a.safetensors'
+    if form == 'hub':  # of which the client has a copy in its cache
+        folder = Path('hub/models--nobody--evil')
+        (folder / 'snapshots' / 'a').mkdir(parents=True, exist_ok=True)
+        (folder / 'refs').mkdir(exist_ok=True)
+        (folder / 'refs' / 'main').write_text('a')
+        file = folder / 'snapshots' / 'a' / 'model.safetensors'
+        save_file(weights, file, {KEY: json.dumps(record), 'cfg': text})
+        return 'hf://nobody/evil'
     folder = Path('run' if 'run' in form else 'files')
     folder.mkdir(exist_ok=True)
     held = good.cfg.to_dict() if form == 'dict' else text
@@ -224,6 +231,7 @@ def fired(asked):
 
 OPENED = {
     'predict FILE': ('pth', lambda path: mmlape.load(path, device='cpu')),
+    'predict hf://': ('hub', lambda path: mmlape.load(path, device='cpu')),
     'predict RUN': ('run', lambda path: mmlape.load(Path(path), device='cpu')),
     'visualize-pe RUN': ('run', open_model),
     'visualize-pe FILE': ('pth', open_model),
@@ -259,7 +267,7 @@ def test_each_value_fires_without_the_gate_and_is_refused_by_it(good, world, mon
     for name, text, record in hostile(good):
         fires = {}
         for entry, (form, open_file) in OPENED.items():
-            if (record is None) != (entry in ('predict FILE', 'predict RUN', 'visualize-pe RUN')):
+            if (record is None) != (entry in ('predict FILE', 'predict hf://', 'predict RUN', 'visualize-pe RUN')):
                 continue
             path = write(form, good, text, record, (), 'vit.' if 'timm' in str(record).lower() else '')
             with monkeypatch.context() as patch, contextlib.suppress(Exception, SystemExit):

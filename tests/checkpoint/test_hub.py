@@ -1,38 +1,47 @@
-"""Pushing to and pulling from the Hugging Face hub, of which a server on this machine speaks what the client calls."""
+"""Published weights: what the file says and does not say, and that it predicts from the hub as the run does.
+
+A server on this machine speaks what the client of the Hugging Face hub calls.
+"""
 
 import base64
+import copy
 import hashlib
 import http.server
 import json
-import sys
+import re
 import threading
-from pathlib import Path
 
 import huggingface_hub
 import huggingface_hub.constants
+import numpy as np
 import pytest
+import tiny
 import torch
-import yaml
 from checkpoint_helpers import run_file
+from each import each
 from huggingface_hub.utils import close_session
 from model_helpers import vit
+from PIL import Image
 
+import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
-from mmlape.checkpoint.hub import CARD, CONFIG, WEIGHTS, push
-from mmlape.checkpoint.loading import load_model
+from mmlape.checkpoint.converting import publish
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.pulled import pull
-from mmlape.weights.plain_config import write_plain
+from mmlape.lab.engine.stored_config import prediction_parts, published_config
+from mmlape.registry import MODELS
+from mmlape.weights.plain_config import read_plain, write_plain
 
 COMMIT = 40 * 'a'
 OURS = 'someone/lape-tiny'
+NAME = 'model.safetensors'
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Repositories as dicts of files; large files come by LFS, the others inside the commit."""
+    """Repositories as dicts of files; safetensors come by LFS, the others inside the commit."""
 
     repositories: dict
     stored: dict  # contents by hash
@@ -58,23 +67,16 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.body()
-        if self.path == '/api/validate-yaml':
-            return self.answer(dict(errors=[], warnings=[]))
-        if self.headers.get('Authorization') != 'Bearer hf_right':
-            return self.answer(dict(error='Invalid username or password.'), 401)
         if self.path == '/api/repos/create':
             asked = json.loads(body)
             name = f'{asked["organization"]}/{asked["name"]}'
-            if name in self.repositories:
-                return self.answer(dict(error='You already created this model repo', url=name), 409)
-            self.repositories[name] = dict(visibility=asked.get('visibility'))
-            return self.answer(dict(url=f'https://huggingface.co/{name}'))
+            self.repositories.setdefault(name, {})
+            return self.answer(dict(url=f'http://127.0.0.1:{self.server.server_port}/{name}'))
         if '/preupload/' in self.path:
-            modes = [
-                dict(path=one['path'], shouldIgnore=False, uploadMode='lfs' if one['path'] == WEIGHTS else 'regular')
-                for one in json.loads(body)['files']
-            ]
-            return self.answer(dict(files=modes))
+            files = json.loads(body)['files']
+            return self.answer(
+                dict(files=[dict(path=one['path'], shouldIgnore=False, uploadMode='lfs') for one in files])
+            )
         if self.path.endswith('/info/lfs/objects/batch'):
             where = f'http://127.0.0.1:{self.server.server_port}/lfs'
             objects = [
@@ -95,8 +97,14 @@ class Hub(http.server.BaseHTTPRequestHandler):
         return self.answer(dict(success=True, commitOid=COMMIT, commitUrl=url, hookOutput=''))
 
     def do_GET(self):
-        _, owner, name, _, _, file = self.path.split('/')
-        files = self.repositories.get(f'{owner}/{name}')
+        if self.path.startswith('/api/models/'):
+            _, _, _, owner, name, *_ = self.path.split('/')  # and tree/REVISION
+            files = self.repositories.get(f'{owner}/{name}')
+            if files is None:
+                return self.answer({}, 404, X_Error_Code='RepoNotFound')
+            return self.answer([dict(type='file', path=file, size=len(files[file]), oid='') for file in files])
+        _, owner, name, _, revision, file = self.path.split('/')
+        files = self.repositories.get(f'{owner}/{name}') if revision in ('main', 'v2', COMMIT) else None
         if files is None or file not in files:
             return self.answer({}, 404, X_Error_Code='EntryNotFound' if files is not None else 'RepoNotFound')
         return self.answer(files[file], ETag=hashlib.sha256(files[file]).hexdigest(), X_Repo_Commit=COMMIT)
@@ -129,240 +137,226 @@ def hub(tmp_path, monkeypatch):
         close_session()
 
 
-NAME = 'segmenter_deit-mini-lape_1xb16-250i_mini-ade'
+CONFIGS = {
+    'detector': 'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
+    'segmentor': 'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade',
+    'classifier': 'deit/deit-mini-irpe-product-k_1xb32-5e_mini-digits',
+}
+CLASSES = {'detector': 10, 'segmentor': 12, 'classifier': 10}
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """A checkpoint with config and records beside it, as a run leaves them."""
-    folder = tmp_path / 'secret place' / 'run'
+def write_run(folder, cfg, model, classes, **meta):
+    """Write the folder of a run as training leaves it; return the checkpoint."""
     folder.mkdir(parents=True)
-    undefined = {'mDice': None, 'coco/bbox_mAP_l': -1.0}
-    evaluations = [
-        dict(step=step, metrics=dict(mIoU=value, aAcc=70.5, **undefined)) for step, value in ((2, 43.5), (3, 42.25))
-    ]
-    failure = dict(reason='node7: /secret/log says node7.local')
-    run = dict(
-        seed=121, host='node7', config=str(folder / 'x.py'), best=evaluations[0], last=evaluations[1], **failure
-    )
+    text = write_plain(cfg.to_dict())
+    (folder / 'config.py').write_text(text)
+    last = dict(step=3, metrics=dict(score=1.0))
+    run = dict(state='finished', iter=3, max_iters=3, config='config.py', seed=1, last=last)
     (folder / 'run.json').write_text(json.dumps(run))
-    values = load_config(f'mmlape::segmenter/{NAME}').to_dict()
-    values |= dict(data_root=f'{folder}/data', store='http://me:secret@host.example/x')
-    values['model']['backbone']['drop_path_rate'] = 0.25
-    (folder / f'{NAME}.py').write_text(write_plain(values))
-    model = vit(pe_joining='lape')
-    return model, run_file(folder / 'iter_3.pth', model)
+    meta |= {'cfg': text, 'dataset_meta': dict(classes=classes), KEY: metadata_of(model).plain()}
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), folder / 'iter_3.pth')
+    return folder / 'iter_3.pth'
 
 
-def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
-    model, path = trained
-    assert main(['checkpoint', 'push', path, OURS, '--private', '--yes']) == 0
+def arrays(prediction):
+    """Return the arrays of a prediction by name."""
+    return {name: value for name, value in vars(prediction).items() if isinstance(value, np.ndarray)}
+
+
+@pytest.mark.parametrize('kind', CONFIGS)
+def test_what_is_published_predicts_from_the_hub_as_its_run_does(kind, hub, tmp_path, monkeypatch, capsys):
+    """Bit for bit, also after the network is gone, and by the command."""
+    cfg = load_config(f'mmlape::{CONFIGS[kind]}', ['model.backbone.init_cfg=None'])
+    torch.manual_seed(7)
+    model = build_model(cfg)
+    model.init_weights()
+    classes = [f'class {number}' for number in range(CLASSES[kind])]
+    checkpoint = write_run(tmp_path / 'run', cfg, model, classes)
+    assert main(['checkpoint', 'publish', str(checkpoint), str(tmp_path / 'out' / 'lape.safetensors')]) == 0
+    (file,) = (tmp_path / 'out').iterdir()
+    assert f'hf upload OWNER/NAME {file}\n' in capsys.readouterr().out
+    api = huggingface_hub.HfApi()  # as `hf upload OWNER/NAME FILE` does
+    api.create_repo(OURS)
+    api.upload_file(path_or_fileobj=file, path_in_repo=file.name, repo_id=OURS)
+    assert hub[OURS] == {file.name: file.read_bytes()}
+
+    image = np.random.default_rng(3).integers(0, 256, (70, 90, 3), np.uint8)
+    of_run = mmlape.load(tmp_path / 'run', device='cpu')
+    expected = of_run.predict(image)[0]
+    loaded = mmlape.load(f'hf://{OURS}', device='cpu')
+    assert (loaded.task, loaded.classes) == (of_run.task, tuple(classes))
+    for found in (loaded, mmlape.load(file, device='cpu')):
+        for name, value in arrays(found.predict(image)[0]).items():
+            assert value.dtype == arrays(expected)[name].dtype and np.array_equal(value, arrays(expected)[name]), name
+    assert arrays(expected) and all(value.size for value in arrays(expected).values())
+    monkeypatch.setattr(huggingface_hub.constants, 'HF_HUB_OFFLINE', True)
+    close_session()
+    (tmp_path / 'images').mkdir()
+    Image.fromarray(image).save(tmp_path / 'images' / 'a.png')
+    for source in (f'hf://{OURS}', str(tmp_path / 'run')):
+        out = tmp_path / f'predicted {source[:2]}'
+        assert main(['predict', source, str(tmp_path / 'images'), '--out', str(out), '--device', 'cpu']) == 0
+    told = [sorted(path for path in out.rglob('*') if path.is_file()) for out in tmp_path.glob('predicted *')]
+    assert len(told) == 2 and len(told[0]) > 1
+    assert [path.read_bytes() for path in told[0]] == [path.read_bytes() for path in told[1]]
+
+
+SECRETS = (
+    '/home/jdoe/projects/secret', 'C:\\Users\\jdoe\\data', 'hf_abcDEF0123456789', 'jdoe@corp.example',
+    'gpu17.cluster.internal', 'https://jdoe:pw@host.example/x?token=1', 's3://bucket/jdoe', '10.1.2.3', 'node17',
+    'jdoe',
+)  # fmt: skip
+IN_RUN = (
+    'work_dir', 'load_from', 'data_root', 'env_cfg.name', 'custom_imports', 'visualizer', 'log_processor',
+    'train_dataloader.dataset.data_root', 'train_dataloader.dataset.ann_file', 'test_evaluator.outfile_prefix',
+    'test_dataloader.dataset.data_root', 'test_dataloader.dataset.ann_file', 'optim_wrapper.note', 'custom_hooks',
+    'model.backbone.init_cfg.checkpoint', 'model.init_cfg', 'model.train_cfg', 'note', 'resume', 'val_evaluator.note',
+    'test_dataloader.dataset.metainfo.author', 'test_dataloader.sampler.note', 'test_dataloader.collate_fn',
+)  # fmt: skip
+"""Places of a run's config that are not of the model, or name its initial weights."""
+
+
+def places(node, above=()):
+    """Yield the place of each dict of a config."""
+    if isinstance(node, dict):
+        yield above
+    for key, child in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from places(child, (*above, key))
+
+
+def put(values, place, value):
+    """Return a copy with a value at a place; dicts on the way are made."""
+    values = node = copy.deepcopy(values)
+    for key in place[:-1]:
+        inner = node[key] if isinstance(key, int) else node.get(key)
+        if not isinstance(inner, dict | list):
+            inner = node[key] = {}
+        node = inner
+    node[place[-1]] = value
+    return values
+
+
+@pytest.mark.parametrize('kind', CONFIGS)
+def test_a_published_file_says_nothing_of_the_run(kind, tmp_path):
+    """A checkpoint whose run is full of secrets gives the same bytes as one without any."""
+    cfg = load_config(f'mmlape::{CONFIGS[kind]}', ['model.backbone.init_cfg=None'])
+    cfg.model.init_cfg = cfg.model.train_cfg = None  # of the model, but only while it is trained
+    model, written = build_model(cfg), []
+    for planted in (False, True):
+        values, meta, extra = cfg.to_dict(), {}, {}
+        if planted:
+            for number, place in enumerate(IN_RUN):
+                values = put(values, place.split('.'), SECRETS[number % len(SECRETS)])
+            meta = dict(env=SECRETS, experiment_name='jdoe', time=SECRETS[0], hook_msgs=dict(last=SECRETS[0]))
+            extra = dict(
+                message_hub=dict(log=SECRETS), optimizer=dict(state=dict(a=SECRETS)), param_schedulers=SECRETS
+            )
+        meta |= dict(cfg=write_plain(values), dataset_meta=dict(classes=['a', 'b'], author=SECRETS[planted]))
+        meta[KEY] = metadata_of(model).plain()
+        source = tmp_path / f'jdoe {planted}.pth'
+        torch.save(dict(state_dict=model.state_dict(), meta=meta, **extra), source)
+        written.append(publish(source, tmp_path / f'{planted}' / 'a.safetensors', config=published_config(source)))
+    clean, other = (path.read_bytes() for path in written)
+    assert clean == other
+    header = clean[8 : 8 + int.from_bytes(clean[:8], 'little')].decode()
+    assert not any(secret in header for secret in (*SECRETS, str(tmp_path)))
+
+
+@pytest.mark.parametrize('kind', CONFIGS)
+def test_a_text_in_any_place_of_a_config_is_published_nowhere(kind):
+    """Under a new key, or in the place of a number: it is left out, or the config is refused with its key."""
+    values = load_config(f'mmlape::{CONFIGS[kind]}').to_dict()
+    clean = write_plain(prediction_parts(values))
+    assert not re.search(r'data/|/home|://|\.pth', clean)
+    kept = refused = 0
+    for place in places(values):
+        for secret in SECRETS:
+            try:
+                text = write_plain(prediction_parts(put(values, (*place, 'remark'), secret)))
+            except ConfigError as error:
+                assert secret not in str(error) or 'remark' in str(error)
+                refused += 1
+            else:
+                assert text == clean, (place, secret)
+                kept += 1
+    assert kept > 100 and refused > 20
+    for secret in SECRETS:
+        if re.fullmatch(r'\w+', secret):  # a word, as the names of norms are
+            continue
+        for place in (('model', 'backbone', 'pe_type'), ('model', 'type'), ('default_scope',)):
+            with pytest.raises(ConfigError, match=place[-1] if place[0] == 'model' else 'type|scope'):
+                prediction_parts(put(values, place, secret))
+
+
+def test_a_model_of_others_is_published_without_a_config(tmp_path, capsys):
+    """The weights, and the line says which value kept the config out."""
+    cfg = load_config(f'mmlape::{CONFIGS["segmentor"]}')
+    values = put(cfg.to_dict(), ('model', 'decode_head', 'type'), 'somewhere.MyHead')
+    torch.save(dict(state_dict=vit().state_dict(), meta=dict(cfg=write_plain(values))), tmp_path / 'a.pth')
+    assert main(['checkpoint', 'publish', str(tmp_path / 'a.pth'), str(tmp_path / 'b.safetensors')]) == 0
     out = capsys.readouterr().out
-    assert f'/{OURS}\n' in out and '\npushed to http://127.0.0.1:' in out
-    files = hub[OURS]
-    assert files.pop('visibility') == 'private' and sorted(files) == sorted((WEIGHTS, CONFIG, CARD))
-    _, front, card = files[CARD].decode().split('---\n', 2)
-    about = huggingface_hub.ModelCardData(**yaml.safe_load(front), ignore_metadata_errors=True)
-    assert (about.library_name, about.pipeline_tag) == ('mmlape', 'image-segmentation')
-    results = huggingface_hub.ModelCard(files[CARD].decode()).data.eval_results
-    assert {(one.dataset_name, one.metric_type, one.metric_value) for one in results} == {
-        ('mini-ade', 'mIoU', 42.25), ('mini-ade', 'aAcc', 70.5),
-    }  # fmt: skip
-    assert card.startswith('\n# lape-tiny\n') and hashlib.sha256(files[WEIGHTS]).hexdigest() in card
-    assert '"seed": 121' in card and "data_root = 'data'" in card
-    for secret in ('node7', 'secret', str(tmp_path)):
-        assert not any(secret.encode() in content for content in files.values()), secret
-
-    assert main(['checkpoint', 'pull', OURS, str(tmp_path / 'pulled')]) == 0
-    assert f'mmlape test {tmp_path}/pulled/config.py {tmp_path}/pulled/{WEIGHTS}' in capsys.readouterr().out
-    load_backbone(loaded := vit(pe_joining='lape'), str(tmp_path / 'pulled' / WEIGHTS))
-    assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
-    own = load_config(f'mmlape::segmenter/{NAME}', {'model.backbone.drop_path_rate': 0.25})
-    assert load_config(tmp_path / 'pulled' / CONFIG).to_dict() == own.to_dict()
-    assert set(read_checkpoint(f'hf-hub:{OURS}')) >= set(model.state_dict())
-    files[WEIGHTS] = b'not read'
-    with pytest.raises(CheckpointError, match='there already; choose another folder or pass --overwrite'):
-        pull(OURS, tmp_path / 'pulled')
-    files[WEIGHTS] = (tmp_path / 'pulled' / WEIGHTS).read_bytes()
-    del files[CONFIG]
-    pull(OURS, tmp_path / 'pulled', overwrite=True)
-    assert sorted(path.name for path in (tmp_path / 'pulled').iterdir()) == sorted((WEIGHTS, CARD)), 'no old config'
+    assert "without a config (model.decode_head.type is 'somewhere.MyHead'" in out and 'wrote ' in out
+    (file,) = tmp_path.glob('b-*')
+    assert 'cfg' not in read_checkpoint(file)['meta']
+    with pytest.raises(ConfigError, match='holds no config: give the config first'):
+        mmlape.load(file, device='cpu')
 
 
-@pytest.mark.release
-@pytest.mark.parametrize(
-    ('config', 'data', 'options'),
-    [
-        (
-            'deit/deit-mini_1xb32-5e_mini-digits',
-            'digits',
-            ['train_cfg.max_epochs=1', 'model.backbone.pe_type=axial-deeplab', 'model.backbone.num_registers=2'],
-        ),
-        (
-            'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
-            'coco',
-            [
-                'train_cfg.max_iters=2',
-                'param_scheduler.1.begin=1',
-                'model.backbone.init_cfg=None',
-                'model.test_cfg.rcnn.max_per_img=9',
-            ],
-        ),
-    ],
-    ids=['classifier', 'detector'],
-)
-def test_a_run_is_pushed_pulled_and_tested(hub, pristine, tmp_path, monkeypatch, config, data, options):
-    """A run of a config of ours, with arguments of its own: the pulled files give the metrics of the run's."""
-    monkeypatch.chdir(tmp_path)
-    moved = ['--cfg-options', f'data_root={pristine / data}']
-    assert main(['train', f'mmlape::{config}', '--work-dir', 'run', *moved, *options]) == 0
-    file = next(iter(sorted(Path('run').glob('*_[12].pth'))))
-    own = f'run/{Path(config).name}.py'
-    assert main(['checkpoint', 'push', str(file), OURS, '--yes']) == 0
-    assert main(['checkpoint', 'pull', OURS, 'pulled']) == 0
-    assert main(['test', own, str(file), '--out', 'own.json']) == 0
-    assert main(['test', f'pulled/{CONFIG}', f'pulled/{WEIGHTS}', '--out', 'pulled.json', *moved]) == 0
-    results = [json.loads(Path(name).read_text()) for name in ('own.json', 'pulled.json')]
-    assert results[0]['metrics'] == results[1]['metrics'] and results[0]['per_class'] == results[1]['per_class']
+def test_a_backbone_starts_from_a_repository(hub, tmp_path):
+    """By init_cfg, with a file, a revision and timm's spelling, and by mmlape.load_weights."""
+    source = vit(pe_joining='lape')
+    hub[OURS] = {NAME: publish(run_file(tmp_path / 'a.pth', source), tmp_path / 'b.safetensors').read_bytes()}
+    hub[OURS]['other.safetensors'] = b'not read'
+    for name in each((f'hf://{OURS}', f'hf://{OURS}@v2', f'hf://{OURS}/{NAME}', f'hf-hub:{OURS}')):
+        init_cfg = dict(type='Pretrained', checkpoint=name)
+        model = MODELS.build(dict(read_plain_type(source), init_cfg=init_cfg))
+        model.init_weights()
+        assert all(torch.equal(value, source.state_dict()[key]) for key, value in model.state_dict().items())
+        mmlape.load_weights(loaded := vit(pe_joining='lape'), name)
+        assert torch.equal(loaded.norm.weight, source.norm.weight)
 
 
-@pytest.mark.release
-def test_an_average_of_a_model_with_a_pe_that_is_no_square_is_pushed_pulled_converted_and_tested(
-    hub, pristine, tmp_path, monkeypatch
-):
-    """Both weights of one file: the average gives the run's metrics, the plain ones are those beside it."""
-    monkeypatch.chdir(tmp_path)
-    moved = ['--cfg-options', f'data_root={pristine / "ade"}']
-    options = ['train_cfg.max_iters=2', 'param_scheduler.1.begin=1', 'param_scheduler.0.end=1']
-    options += ['model.backbone.init_cfg=None', 'model.backbone.window_attn=False', 'model.backbone.img_size=(64,32)']
-    options += ['model.backbone.interpolate_mode=bilinear', 'optim_wrapper.optimizer.lr=0.1']
-    options += ["custom_hooks=[dict(type='EMAHook',momentum=0.5)]"]
-    assert main(['train', f'mmlape::segmenter/{NAME}', '--work-dir', 'run', *moved, *options]) == 0
-    content, results = read_checkpoint('run/iter_2.pth'), {}
-    expected = dict(
-        ema=content['state_dict'],
-        plain={name.removeprefix('module.'): value for name, value in content['ema_state_dict'].items()},
-    )
-    assert main(['test', f'run/{NAME}.py', 'run/iter_2.pth', '--out', 'own.json']) == 0
-    for weights in ('ema', 'plain'):
-        assert main(['checkpoint', 'push', 'run/iter_2.pth', f'{OURS}-{weights}', '--weights', weights, '--yes']) == 0
-        assert main(['checkpoint', 'pull', f'{OURS}-{weights}', weights]) == 0
-        file = f'{weights}/{WEIGHTS}'
-        tensors = read_checkpoint(file)
-        assert all(torch.equal(tensors[name], value) for name, value in expected['ema'].items()) == (weights == 'ema')
-        assert all(torch.equal(value, expected[weights][name]) for name, value in tensors.items() if name != 'meta')
-        assert tensors['backbone.pos_embed'].shape == (1, 8, 128)
-        assert main(['test', f'{weights}/{CONFIG}', file, '--out', f'{weights}.json', *moved]) == 0
-        results[weights] = json.loads(Path(f'{weights}.json').read_text())
-        assert main(['checkpoint', 'convert', file, f'{weights}.pth', '--to', 'mmlape']) == 0
-        backbone = build_model(load_config(f'{weights}/{CONFIG}')).backbone
-        load_backbone(backbone, f'{weights}.pth')
-        for name, value in backbone.state_dict().items():
-            assert torch.equal(value, expected[weights][f'backbone.{name}']), name
-    own = json.loads(Path('own.json').read_text())
-    assert (results['ema']['metrics'], results['ema']['per_class']) == (own['metrics'], own['per_class'])
-    assert results['plain']['metrics'] != own['metrics']
-
-
-def test_a_run_of_an_arm_is_pulled_with_its_data(hub, tmp_path):
-    """The arm of a study is found by the name of its config; a strange name of weights stays one."""
-    for arm, changed in (('rope-mixed', {}), ('irpe-product-k', {'model.backbone.drop_path_rate': 0.3})):
-        cfg = load_config(f'mmlape::studies/fashion-mnist-position.yml:{arm}', changed)
-        folder = tmp_path / arm
-        folder.mkdir()
-        cfg.dump(folder / f'{Path(cfg.filename).stem}.py')
-        model = build_model(cfg)
-        push(run_file(folder / 'epoch_1.pth', model), f'someone/{arm}')
-        pull(f'someone/{arm}', tmp_path / f'{arm} pulled')
-        pulled = load_config(tmp_path / f'{arm} pulled' / CONFIG)
-        assert pulled.to_dict() == cfg.to_dict()
-        load_model(loaded := build_model(pulled), str(tmp_path / f'{arm} pulled' / WEIGHTS))
-        assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
-
-
-def test_a_push_shows_what_it_sends_and_asks(hub, trained, monkeypatch, capsys):
-    """Without a terminal it needs --yes; what it prints is what is sent."""
-    command = ['checkpoint', 'push', trained[1], OURS]
-    assert main(command) == 1
-    out, err = capsys.readouterr()
-    assert 'nothing was sent, as nobody can be asked here; check it and pass --yes' in err and not hub
-    assert 'drop_path_rate=0.25' in out and '"seed": 121' in out and 'config.py.store' in out and WEIGHTS in out
-    monkeypatch.setattr(sys.stdin, 'isatty', lambda: True, raising=False)
-    asked = []
-    for answer, status in (('', 1), ('n', 1), ('no', 1), ('yes please', 1), ('Y', 0)):
-        monkeypatch.setattr('builtins.input', lambda prompt, answer=answer: asked.append(prompt) or answer)
-        assert main(command) == status
-        out, err = capsys.readouterr()
-        assert bool(hub) == (status == 0) and ('nothing was sent' in err) == (status == 1)
-    assert len(asked) == 5 and '[y/N]' in asked[0]
-    assert hub[OURS][CARD].decode() in out and 'note: ' not in out
-    config = next(Path(trained[1]).parent.glob('*.py'))
-    config.write_text(config.read_text() + "model = dict(type='MyOwn')\n")
-    assert main([*command, '--yes', '--overwrite']) == 0
-    assert 'note: `mmlape checkpoint pull` will say of it: ' in capsys.readouterr().out
-    redacted = []
-    push(trained[1], 'someone/other', confirm=lambda folder, places: redacted.extend(places) or True)
-    assert {'run.json.host', 'run.json.reason', 'config.py.store', 'config.py.data_root'} <= {*redacted}
-
-
-def test_a_repository_that_is_there_is_not_changed_unasked(hub, trained):
-    hub[OURS] = dict(notes=b'kept')
-    with pytest.raises(CheckpointError, match=f'{OURS} is there already; choose another name, or pass --overwrite'):
-        push(trained[1], OURS)
-    assert hub[OURS] == dict(notes=b'kept')
-    push(trained[1], OURS, overwrite=True)
-    assert hub[OURS]['notes'] == b'kept' and WEIGHTS in hub[OURS]
-
-
-def test_tokens(hub, trained, monkeypatch):
-    monkeypatch.setenv('HF_TOKEN', 'hf_wrong')
-    with pytest.raises(CheckpointError, match='someone/lape-tiny: .*401'):
-        push(trained[1], OURS)
-    monkeypatch.setattr(huggingface_hub, 'get_token', lambda: None)
-    with pytest.raises(CheckpointError, match='needs a token .*: run `hf auth login`, or set HF_TOKEN'):
-        push(trained[1], OURS)
-    assert not hub
-
-
-def test_what_records_nothing_is_neither_pushed_nor_pulled(hub, tmp_path):
-    from safetensors.torch import save, save_file
-
-    save_file(vit().state_dict(), tmp_path / 'a.safetensors')
-    with pytest.raises(CheckpointError, match=r'a\.safetensors: records nothing .*--to mmlape'):
-        push(tmp_path / 'a.safetensors', OURS)
-    with pytest.raises(CheckpointError, match='404'):
-        pull(OURS, tmp_path / 'pulled')
-    hub[OURS] = {'pytorch_model.bin': b''}
-    with pytest.raises(CheckpointError, match=f'is not there; .*hf-hub:{OURS} takes weights of others'):
-        pull(OURS, tmp_path / 'pulled')
-    hub[OURS] = {WEIGHTS: save(vit().state_dict())}
-    with pytest.raises(CheckpointError, match='records nothing of its model; .*hf-hub:'):
-        pull(OURS, tmp_path / 'pulled')
-    assert not (tmp_path / 'pulled').exists()
+def read_plain_type(model):
+    """Return the config of a backbone."""
+    return dict(type='mmlape.VisionTransformer', **model.arguments)
 
 
 def test_names_of_weights_are_tried_in_turn(hub, tmp_path):
+    """model.safetensors, the names of others, else the one safetensors file."""
     torch.save(vit().state_dict(), tmp_path / 'a.bin')
-    hub[OURS] = {'pytorch_model.bin': (tmp_path / 'a.bin').read_bytes()}
-    assert set(read_checkpoint(f'hf-hub:{OURS}')) == set(vit().state_dict())
+    hub[OURS] = {'pytorch_model.bin': (tmp_path / 'a.bin').read_bytes(), 'a.safetensors': b'not read'}
+    assert set(read_checkpoint(f'hf://{OURS}')) == set(vit().state_dict())
+    one = publish(tmp_path / 'a.bin', tmp_path / 'lape.safetensors')
+    hub['someone/one'] = {one.name: one.read_bytes(), 'README.md': b''}
+    load_backbone(vit(), 'hf://someone/one')
+    hub['someone/two'] = {'a.safetensors': b'', 'b.safetensors': b''}
+    hub['someone/none'] = {'README.md': b''}
+    for name, message in {
+        'two': r'several files of weights \(a\.safetensors, b\.safetensors\); name one, hf://someone/two/a\.safe',
+        'none': r'neither cached nor to be downloaded \(it has no model\.safetensors or',
+        'nowhere': 'neither cached nor to be downloaded .*404',
+        'one@v3': 'neither cached nor to be downloaded .*404',
+    }.items():
+        with pytest.raises(CheckpointError, match=f'checkpoint hf://someone/{name}: .*{message}'):
+            read_checkpoint(f'hf://someone/{name}')
 
 
-@pytest.mark.parametrize('writer', ['EMAHook', 'timm'])
-@pytest.mark.parametrize('weights', ['plain', 'ema'])
-def test_the_weights_that_are_asked_for_are_pushed(hub, tmp_path, writer, weights):
-    """MMEngine's hook saves the average as the model's weights, and the plain ones beside it; timm does not.
-
-    Two layers have one FFN, whose tensors have two names.
-    """
-    plain, mean = vit(pe_joining='lape'), vit(pe_joining='lape')
-    for model in (plain, mean):
-        model.blocks[1].mlp = model.blocks[0].mlp
-    wrapped = {f'module.{name}': value for name, value in plain.state_dict().items()}
-    model, more = (mean, dict(ema_state_dict=wrapped)) if writer == 'EMAHook' else (plain, {})
-    more = more or dict(state_dict_ema=mean.state_dict())
-    path = run_file(tmp_path / 'iter_3.pth', model, **more)
-    assert main(['checkpoint', 'push', path, OURS, '--weights', weights, '--yes']) == 0
-    (tmp_path / WEIGHTS).write_bytes(hub[OURS][WEIGHTS])
-    pushed, expected = read_checkpoint(tmp_path / WEIGHTS), (plain if weights == 'plain' else mean).state_dict()
-    assert all(torch.equal(pushed[name], value) for name, value in expected.items())
-    assert f'- weights: {weights}\n' in hub[OURS][CARD].decode()
+def test_the_weights_of_a_run_that_are_trained_and_averaged(hub, tmp_path):
+    """A run's own file, by --weights; without it the trained ones."""
+    data = tiny.write_data(tmp_path / 'data', train=2, val=2)
+    hook = "custom_hooks = [dict(type='EMAHook', momentum=0.5)]\n"
+    config = tiny.write_config(tmp_path, data, hook)
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), '--seed', '1']) == 0
+    newest = max((tmp_path / 'run').glob('iter_*.pth'), key=lambda path: int(path.stem[5:]))
+    content = torch.load(newest, weights_only=False)
+    expected = dict(plain=content['ema_state_dict'], ema=content['state_dict'])
+    for weights, tensors in expected.items():
+        words = ['checkpoint', 'publish', str(newest), str(tmp_path / f'{weights}.safetensors'), '--weights', weights]
+        assert main(words) == 0
+        (file,) = tmp_path.glob(f'{weights}-*')
+        found = read_checkpoint(file)
+        known = {name.removeprefix('module.'): value for name, value in tensors.items() if name != 'steps'}
+        assert all(torch.equal(found[name], value) for name, value in known.items())
+        assert set(read_plain(found['meta']['cfg'], file)) == {'default_scope', 'model', 'test_dataloader'}
+        (result,) = mmlape.load(file, device='cpu').predict(next((data / 'images' / 'validation').iterdir()))
+        assert set(np.unique(result.labels)) <= set(range(len(tiny.CLASSES)))

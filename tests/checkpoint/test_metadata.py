@@ -109,7 +109,7 @@ def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
     path, other = (run_file(tmp_path / name, model) for name in ('a.pth', 'b.pth'))
     expected = plain(model.backbone.checkpoint_adapter.record(model.backbone))
     assert expected['grid'] == [6, 2] and expected['pe_norm'] == 'affine'
-    file, _ = publish(path, tmp_path / f'published{suffix}')
+    file = publish(path, tmp_path / 'published.safetensors')
     average([path, other], tmp_path / f'mean{suffix}')
     convert(path, tmp_path / f'ours{suffix}', 'mmlape')
     for written in (file, *(tmp_path / f'{name}{suffix}' for name in ('mean', 'ours'))):

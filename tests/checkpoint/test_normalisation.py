@@ -117,7 +117,7 @@ def test_a_complete_model_tested_with_another_normalisation_warns(tmp_path, warn
 @pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
 def test_what_is_written_from_a_file_keeps_its_normalisation(tmp_path, suffix):
     convert(augreg(tmp_path / 'a.npz'), tmp_path / f'b{suffix}', 'mmlape')
-    published, _ = publish(tmp_path / f'b{suffix}', tmp_path / f'c{suffix}')
+    published = publish(tmp_path / f'b{suffix}', tmp_path / 'c.safetensors')
     for path in (tmp_path / f'b{suffix}', published):
         assert record_in(path).plain() == HALF
 

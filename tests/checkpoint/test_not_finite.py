@@ -31,7 +31,7 @@ def commands(config, good, bad, images, folder):
     yield 'predict', config, images, '--checkpoint', bad, '--out', folder / 'b'
     yield 'export-onnx', config, bad, '--out', out / 'a.onnx', '--size', 32, 48
     yield 'export-onnx', config, bad, '--out', out / 'a.onnx', '--backbone', '--size', 32, 48
-    yield 'checkpoint', 'publish', bad, out / 'a.pth'
+    yield 'checkpoint', 'publish', bad, out / 'a.safetensors'
     yield 'checkpoint', 'average', good, bad, '--out', out / 'a.pth'
     yield 'checkpoint', 'average', bad, good, '--out', out / 'a.pth'
     yield 'checkpoint', 'convert', bad, out / 'a.pth', '--to', 'mmlape'

@@ -154,9 +154,9 @@ def test_convert_and_publish(tmp_path, cls):
     assert_same(target, source)
     if cls is T2TViT:
         with pytest.raises(CheckpointError, match='averaged ones .EMA. only; pass --weights ema'):
-            publish(path, tmp_path / 'c.pth')
-    file, _ = publish(path, tmp_path / 'c.pth', 'ema' if cls is T2TViT else 'plain')
-    assert 'head.weight' in read_checkpoint(file)['state_dict']
+            publish(path, tmp_path / 'c.safetensors')
+    file = publish(path, tmp_path / 'c.safetensors', 'ema' if cls is T2TViT else 'plain')
+    assert 'head.weight' in read_checkpoint(file)
 
 
 @FAMILIES

@@ -93,7 +93,7 @@ def test_the_average_is_what_is_evaluated(resumed, tmp_path):
     for step in (4, 6):  # the first of them made up for after the kill
         found = metrics(out / f'iter_{step}.pth')
         assert {name: found[name] for name in recorded[step]} == pytest.approx(recorded[step])
-    plain, _ = publish(out / 'iter_6.pth', tmp_path / 'plain.pth')
+    plain = publish(out / 'iter_6.pth', tmp_path / 'plain.safetensors')
     assert metrics(plain) != pytest.approx(recorded[6])
 
 
@@ -123,5 +123,5 @@ def test_a_kept_average_leaves_the_run_as_it_is(tmp_path):
     train(load_config(str(kept)), tmp_path / 'resumed', seed=3, resume=str(tmp_path / 'iter_2.pth'))
     resumed = read_checkpoint(tmp_path / 'resumed' / 'iter_6.pth')['state_dict_ema']
     assert all(torch.equal(resumed[name], value) for name, value in content['state_dict_ema'].items())
-    averaged, _ = publish(runs['kept'] / 'iter_6.pth', tmp_path / 'averaged.pth', 'ema')
+    averaged = publish(runs['kept'] / 'iter_6.pth', tmp_path / 'averaged.safetensors', 'ema')
     assert evaluate(load_config(str(kept)), str(averaged), tmp_path)['metrics'] != pytest.approx(recorded[0][-1])

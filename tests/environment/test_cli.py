@@ -270,7 +270,7 @@ def test_a_shell_completes_commands_actions_and_options(tmp_path):
     (tmp_path / 'one.py').touch()
     for typed, found in (
         ('che', 'check-data checkpoint'),
-        ('checkpoint pu', 'publish push pull'),
+        ('checkpoint pu', 'publish'),
         ('train --res', '--resume'),
         ('train one', 'one.py'),
         ('train mmlape::segmenter/segmenter', ' '.join(f'segmenter/{name}' for name in segmenters)),

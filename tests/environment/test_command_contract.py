@@ -550,41 +550,17 @@ CONTRACTS = {
         '--to timm',
     ),
     'checkpoint publish': Contract(
-        'm.pth d.pth',
-        of_modules('checkpoint') | {'mmlape.checkpoint.converting.publish': ('weights', 'card')},
+        'm.pth d.safetensors',
+        of_modules('checkpoint')
+        | {
+            'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
+            'mmlape.lab.engine.stored_config.published_config': 'config',
+        },
         {
-            'src': [('n.pth d.pth', {'publish.src': 'n.pth'})],
-            'dst': [('m.pth e.pth', {'publish.dst': 'e.pth'})],
+            'src': [('n.pth d.safetensors', {'publish.src': 'n.pth', 'published_config.path': 'n.pth'})],
+            'dst': [('m.pth e.safetensors', {'publish.dst': 'e.safetensors'})],
         }
         | simple('--weights ema', 'publish.weights', 'ema')
-        | IMPORTS
-        | TRUST,
-    ),
-    'checkpoint push': Contract(
-        'm.pth owner/name',
-        of_modules('checkpoint') | {'mmlape.checkpoint.hub.push': 'address'},
-        {
-            'src': [('n.pth owner/name', {'push.src': 'n.pth'})],
-            'repository': [
-                ('m.pth owner/new', {'push.repository': 'owner/new', 'push.confirm': ['owner/new', False]})
-            ],
-            '--yes': [('--yes', {'push.confirm': ['owner/name', True]})],
-        }
-        | simple('--weights ema', 'push.weights', 'ema')
-        | simple('--private', 'push.private', True)
-        | simple('--overwrite', 'push.overwrite', True)
-        | IMPORTS
-        | TRUST,
-    ),
-    'checkpoint pull': Contract(
-        'owner/name d',
-        of_modules('checkpoint') | {'mmlape.lab.engine.pulled.pull': [Path('weights')]},
-        {
-            'repository': [('owner/new d', {'pull.name': 'owner/new'})],
-            'folder': [('owner/name e', {'pull.folder': 'e'})],
-        }
-        | simple('--config b.py', 'pull.config', 'b.py')
-        | simple('--overwrite', 'pull.overwrite', True)
         | IMPORTS
         | TRUST,
     ),

@@ -125,7 +125,7 @@ def inputs(tmp_path_factory):
 
 WORDS = {
     'out.safetensors': ('checkpoint', 'convert', 'IN/a.pth', 'OUT', '--to', 'mmlape'),
-    'published.pth': ('checkpoint', 'publish', 'IN/a.pth', 'OUT'),
+    'published.safetensors': ('checkpoint', 'publish', 'IN/a.pth', 'OUT'),
     'average.pth': ('checkpoint', 'average', 'IN/a.pth', 'IN/b.pth', '--out', 'OUT'),
     'report': ('report', 'IN/runs', '--out', 'OUT'),
     'mini': ('make-mini-data', 'OUT', '--train', '2', '--val', '1', '--digits', '10'),

@@ -29,6 +29,7 @@ from mmlape.lab.engine.evaluator import TASKS
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.lab.engine.loading import load_model
 from mmlape.lab.engine.optim import build_model
+from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.registry import TRANSFORMS
 from mmlape.weights.reading import read_checkpoint
 
@@ -65,7 +66,10 @@ def init_model(
         Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
     )
     if checkpoint is not None:
-        names = _adopt_classes(cfg, graph.classes if graph else _classes_in(checkpoint))
+        names = _adopt_classes(
+            cfg,
+            graph.classes if graph else classes_of(read_checkpoint(str(checkpoint)).get('meta')),
+        )
     model = revert_sync_batchnorm(build_model(cfg))
     if graph:
         install_graph(model, graph, cfg, None)
@@ -179,12 +183,6 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _classes_in(checkpoint: str | Path) -> list[str] | None:
-    """Return the class names of a checkpoint, if it has any."""
-    meta = read_checkpoint(str(checkpoint)).get('meta')
-    return (meta.get('dataset_meta') or {}).get('classes') if isinstance(meta, dict) else None
-
-
 def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None:
     """Return class names of weights, if they have any.
 
@@ -200,7 +198,10 @@ def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None
 def _class_names(cfg: Config) -> list[str]:
     """Return the class names of a config's test set, without reading its files."""
     dataset_cfg = dict(copy.deepcopy(cfg.test_dataloader.dataset), lazy_init=True)
-    names = DATASETS.build(dataset_cfg).metainfo.get('classes')
+    if 'type' in dataset_cfg:
+        names = DATASETS.build(dataset_cfg).metainfo.get('classes')
+    else:  # of a published file, which has no data
+        names = dataset_cfg.get('metainfo', {}).get('classes')
     if names is None:
         raise ConfigError(
             'the test dataset has no class names: set metainfo=dict(classes=...) in its config'

@@ -23,6 +23,7 @@ from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.engine.graphs import SUFFIX
 from mmlape.lab.engine.stored_config import config_of_checkpoint, config_of_run
 from mmlape.lab.runs.record import RECORD, checkpoints, read_record
+from mmlape.weights.download import is_on_hub, local_path
 from mmlape.weights.gate import building
 from mmlape.weights.reading import read_checkpoint, state_dict_of
 
@@ -276,8 +277,9 @@ def load(
     """Load a trained model for :meth:`Model.predict`.
 
     Args:
-        run: The folder of a run; or a checkpoint of one, which holds its config; or a config, by
-            file, name or value.
+        run: The folder of a run; or a file that holds its config: a checkpoint of a run, or one that
+            `mmlape checkpoint publish` has written, also on the hub, 'hf://OWNER/NAME'; or a config,
+            by file, name or value.
         checkpoint: The weights. Of a run, by default those of the best validation, else the newest.
         device: Such as 'cpu' or 'cuda:1'; by default a GPU if there is one.
         cfg_options: Changes of the config, as ``--cfg-options``.
@@ -289,8 +291,9 @@ def load(
     weights: str | Path
     if isinstance(run, str | Path) and Path(run).is_dir():
         cfg, weights = config_of_run(_config_of(Path(run))), checkpoint or _weights_of(Path(run))
-    elif isinstance(run, str | Path) and Path(run).suffix == '.pth' and checkpoint is None:
-        cfg, weights = config_of_checkpoint(run), run
+    elif checkpoint is None and _is_weights(run):
+        weights = local_path(run)
+        cfg = config_of_checkpoint(run)
     elif checkpoint is not None:
         return Model(init_model(run, checkpoint, device, cfg_options), Path(checkpoint))
     else:
@@ -300,6 +303,12 @@ def load(
     tensors = {} if is_graph else state_dict_of(read_checkpoint(weights, mmap=True), weights)
     with building(run, tensors):
         return Model(init_model(cfg, weights, device, cfg_options), Path(weights))
+
+
+def _is_weights(run: str | Path | Config) -> bool:
+    return isinstance(run, str | Path) and (
+        is_on_hub(run) or Path(run).suffix in ('.pth', '.safetensors')
+    )
 
 
 def _config_of(folder: Path) -> Path:

@@ -1,5 +1,7 @@
 """Configs that nobody has named: those in checkpoints and in the folders of runs, read without running them.
 
+A published file has one, too, of what a prediction needs: `published_config`.
+
 A checkpoint or a folder may be a stranger's. What evaluation needs is taken of its config, and
 passes the gate; the rest, such as hooks, imports and paths of logs, is left out. After
 ``trust_checkpoints`` such a config is used, and run, as one that the user has named.
@@ -16,7 +18,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.registry import SCOPE
 from mmlape.weights import gate
-from mmlape.weights.plain_config import read_plain
+from mmlape.weights.plain_config import read_plain, write_plain
 from mmlape.weights.reading import is_trusted, read_checkpoint
 
 PARTS = {
@@ -27,6 +29,7 @@ PARTS = {
     'test_evaluator': ('METRICS', 'EVALUATOR'),
 }
 """The keys that are taken, with MMEngine's registries that hold the types below them."""
+OF_MODEL = ('model', 'data_preprocessor')
 
 
 def config_of_run(file: str | Path, cfg_options: Sequence[str] | None = None) -> Config:
@@ -59,6 +62,67 @@ def config_of_checkpoint(path: str | Path) -> Config:
     if is_trusted():
         return Config.fromstring(text, '.py')
     return Config(_taken(read_plain(text, path), path))
+
+
+def published_config(path: str | Path) -> str:
+    """Return the text of the config that is published with a checkpoint's weights; see `prediction_parts`.
+
+    Raises:
+        ConfigError: The checkpoint holds no config, or one that says more; the message names the
+            value.
+        CheckpointError: The file cannot be read, or its config is more than plain values.
+    """
+    meta = _mapping(read_checkpoint(str(path), mmap=True).get('meta'))
+    if not isinstance(meta.get('cfg'), str):
+        raise ConfigError('the file holds no config')
+    return write_plain(prediction_parts(read_plain(meta['cfg'], path), classes_of(meta)))
+
+
+def prediction_parts(
+    values: Mapping[str, Any], classes: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return what a prediction needs of a config, and nothing of the run or of its data.
+
+    That is the model, its data preprocessor, the test pipeline without annotations, and the names
+    of the classes. Each value is a number, a type of a registry or a word that such a type takes
+    (`mmlape.weights.gate.published`), or the name of a class.
+
+    Args:
+        values: Of the config.
+        classes: Their names; by default those that the config gives to its test set.
+
+    Raises:
+        ConfigError: A value is none of these; the message names it.
+    """
+    scope = values.get('default_scope', 'mmengine')
+    dataset = _mapping(_mapping(values.get('test_dataloader')).get('dataset'))
+    classes = classes or _mapping(dataset.get('metainfo')).get('classes')
+    parts: dict[str, Any] = {key: values[key] for key in OF_MODEL if values.get(key) is not None}
+    data: dict[str, Any] = dict(metainfo=dict(classes=list(classes))) if classes else {}
+    data['pipeline'] = [
+        step
+        for step in dataset.get('pipeline') or ()
+        if not str(_mapping(step).get('type')).endswith('Annotations')
+    ]
+    parts['test_dataloader'] = dict(dataset=data)
+    taken: dict[str, Any] = {'default_scope': scope}
+    try:
+        for key, part in parts.items():
+            taken |= gate.published({key: part}, PARTS[key], scope)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return taken
+
+
+def classes_of(meta: Any) -> list[str] | None:
+    """Return the names of the classes in what a checkpoint holds beside its weights, if there are any."""
+    names = _mapping(_mapping(meta).get('dataset_meta')).get('classes')
+    is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return list(names) if is_list else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _taken(values: Mapping[str, Any], where: str | Path) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""Configs and YAML of strangers: what is more than plain values is neither read nor run."""
+
+import io
+
+import pytest
+import yaml
+from mmengine.config import Config
+
+from mmlape.errors import CheckpointError, MMLaPEError
+from mmlape.lab.engine.config import load_config
+from mmlape.weights.plain_config import read_plain
+
+
+@pytest.fixture
+def canary(tmp_path):
+    """A folder that a payload makes."""
+    return tmp_path / 'canary'
+
+
+@pytest.mark.filterwarnings('ignore::SyntaxWarning')
+@pytest.mark.parametrize(
+    'text',
+    [
+        'import os',
+        'a = open("b")',
+        'a = dict(b=[c for c in ()])',
+        "_base_ = 'other.py'",
+        "_base_ = ['mmdet::_base_/default_runtime.py']",
+        'a = dict.__class__',
+        'a = b = 1',
+        'a.b = 1',
+        'a, b = 1, 2',
+        'a += 1',
+        "a = f'{1}'",
+        'a = 1 + 1',
+        "a = ['b\\{{$N:}}', '+open()+', '']",
+        "model = dict([('type', 'os.system')], command='x')",
+        "model = dict(**{'type': 'os.system'})",
+        "model = {**{'type': 'os.system'}}",
+        'a = ...',
+        "a = b'bytes'",
+        'a = 1j',
+        'a = 1e999',
+        "a = -'b'",
+        f'a = {10**30}',
+        'a = 9' + 5000 * '9',
+        'a = ' + 300 * '[' + 300 * ']',
+        'a = ' + 200 * '-' + '1',
+        "a = '\udcff'",  # no UTF-8
+        'a = (',
+        'a = 1  #' + 10_000_000 * ' ',
+    ],
+    ids=range(28),
+)
+def test_a_config_that_is_more_than_plain_values_is_refused(text):
+    content = text.encode(errors='surrogateescape')
+    with pytest.raises(CheckpointError, match='^x: (refused|no config)'):
+        read_plain(content, 'x')
+
+
+def test_yaml_builds_plain_values_only(tmp_path, canary, capsys):
+    """As MMEngine reads annotations, a config, and the base of a study, with its own loader."""
+    import mmengine
+
+    evil = tmp_path / 'evil.yml'
+    evil.write_text(f'model: !!python/object/apply:os.mkdir [{str(canary)!r}]\n')
+    (tmp_path / 'study.yml').write_text(f'title: x\nseeds: [1]\nbase: {evil}\narms:\n  a: {{overrides: {{x: 1}}}}\n')
+    with pytest.raises(yaml.constructor.ConstructorError):
+        mmengine.load(evil)
+    with pytest.raises(yaml.constructor.ConstructorError):
+        mmengine.load(io.StringIO(evil.read_text()), file_format='yaml')
+    with pytest.raises(yaml.constructor.ConstructorError):
+        Config.fromfile(evil)
+    for config in (evil, f'{tmp_path}/study.yml:a'):
+        if config != evil:
+            with pytest.raises(MMLaPEError, match='study.yml: arm a: base: '):
+                load_config(config)
+    assert not canary.exists()
+    good = tmp_path / 'good.yml'
+    mmengine.dump(plain := dict(a=[1, 2.5, None, True], b=(1, ('x', 2))), good)
+    assert mmengine.load(good) == plain
+    yaml.load(evil.read_text(), yaml.UnsafeLoader)
+    assert canary.exists(), 'the loader of before would have run it'
