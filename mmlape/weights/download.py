@@ -11,7 +11,6 @@ import socket
 import sys
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 import torch
@@ -94,24 +93,24 @@ def _hub_file(name: str) -> Path:
         import huggingface_hub as hub
         from huggingface_hub.errors import EntryNotFoundError
 
-        of_repository = dict(repo_id=repository, revision=revision or None)
+        at = dict(revision=revision or None)
         for candidate in files:
-            cached = hub.try_to_load_from_cache(filename=candidate, **of_repository)
+            cached = hub.try_to_load_from_cache(repository, candidate, **at)
             if isinstance(cached, str):
                 return Path(cached)
         try:
-            if not file and (cached_file := _only_one(_cached_names(of_repository), name)):
+            if not file and (cached_file := _only_one(_cached_names(repository, at), name)):
                 return cached_file
             for candidate in files:
                 with contextlib.suppress(EntryNotFoundError):
-                    downloaded = _fetch(of_repository, candidate)
+                    downloaded = _fetch(repository, candidate, at)
                     with contextlib.suppress(Exception):
-                        hub.hf_hub_download(filename='config.json', **of_repository)
+                        hub.hf_hub_download(repository, 'config.json', **at)
                     return downloaded
-            listed = [] if file else hub.HfApi().list_repo_files(**of_repository)
+            listed = [] if file else hub.HfApi().list_repo_files(repository, **at)
             only = _only_one([Path(one) for one in listed if one.endswith(SAFETENSORS)], name)
             if only:
-                return _fetch(of_repository, str(only))
+                return _fetch(repository, str(only), at)
             reason = f'it has no {" or ".join(files)}'
         except CheckpointError:
             raise
@@ -124,23 +123,23 @@ def _hub_file(name: str) -> Path:
     )
 
 
-def _fetch(of_repository: dict[str, Any], file: str) -> Path:
+def _fetch(repository: str, file: str, at: dict[str, str | None]) -> Path:
     """Download a file; raise OSError without a network, where the client says that there is no such file."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(filename=file, etag_timeout=TIMEOUT, **of_repository))
+        return Path(hf_hub_download(repository, file, etag_timeout=TIMEOUT, **at))
     except LocalEntryNotFoundError as error:
         raise OSError(str(error)) from error
 
 
-def _cached_names(of_repository: dict[str, Any]) -> list[Path]:
+def _cached_names(repository: str, at: dict[str, str | None]) -> list[Path]:
     """Return the safetensors files of a repository that are cached."""
     from huggingface_hub import snapshot_download
 
     with contextlib.suppress(Exception):  # nothing is
-        folder = snapshot_download(local_files_only=True, **of_repository)
+        folder = snapshot_download(repository, local_files_only=True, **at)
         return sorted(Path(folder).glob(f'*{SAFETENSORS}'))
     return []
 
