@@ -39,7 +39,7 @@ BLOCK = re.compile(
 FILE = re.compile(r'# ([\w./-]+\.(?:py|yml))\n')
 OWN = re.compile(r'[A-Z][A-Z_]*(\.\w+)?')
 """A file or name of the reader: CONFIG, CHECKPOINT, OUT.pth."""
-FOREIGN = ('apt-get', 'cat', 'cp', 'curl', 'docker', 'dpkg', 'git', 'ls', 'mkdir', 'pre-commit', 'tar', 'uv')
+FOREIGN = ('apt-get', 'cat', 'cp', 'curl', 'docker', 'dpkg', 'git', 'hf', 'ls', 'mkdir', 'pre-commit', 'tar', 'uv')
 """Programs whose arguments are not checked."""
 
 
