@@ -126,3 +126,4 @@ gate.WORDS.update(
     tokenizer=('conv', 'patch'),
 )
 gate.OUTSIDE.append('mmlape.projects.lit.pretrained')
+gate.NAMED += ('attn', 'ffn', 'pooling', 'timm_model', 'vit_feature_source')

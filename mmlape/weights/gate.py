@@ -80,9 +80,7 @@ SPECIAL = ('_base_', '_delete_', 'custom_imports')
 """Keys to which MMEngine gives a meaning."""
 TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
 """Keys whose lists hold any text."""
-NAMED = (
-    'attn', 'ffn', 'mode', 'model_name', 'pooling', 'timm_model', 'vit_feature_source',
-)  # fmt: skip
+NAMED = ['mode', 'model_name']
 """Keys of words that are published without a constructor that lists them."""
 SIDES = ('crop_size', 'img_size', 'scale', 'size')
 """Keys of numbers of pixels."""
@@ -198,7 +196,7 @@ class _Gate:
         """Check that the constructor of a dict's type takes a key whose value is a text."""
         name = str(node.get('type'))
         kinds = KINDS.get(_above(place))
-        found = kinds.get(name) if kinds else find_type(name, self.registries, scope)
+        found = kinds(name) if kinds else find_type(name, self.registries, scope)
         if key not in {*NAMED, *_arguments(found)}:
             raise _RefusedError(place, 'is a text that no constructor takes')
 
