@@ -5,6 +5,7 @@ They are Markdown, made from the live package: parsers, signatures, docstrings; 
 
 import argparse
 import ast
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -25,6 +26,8 @@ from sphinx.errors import ExtensionError
 import mmlape
 from mmlape import registry
 from mmlape.commands import COMMANDS, GROUPS, fill_parser
+from mmlape.lab.experiments.averages import Average, Evaluations, Summary
+from mmlape.lab.experiments.report import data
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
@@ -99,6 +102,26 @@ def _parser(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
                 if not action.help:
                     raise ExtensionError(f'{parser.prog}: {option} has no help')
                 yield f'`{option}`\n: {text(formatter._expand_help(action))}\n'
+
+
+# the numbers of a report
+
+
+def report_fields() -> str:
+    """Return a table of the fields of each class that `report.json` and `summary.json` are made of."""
+    lines = []
+    for kind in (data.ReportData, data.ArmData, Summary, Evaluations, Average, data.CostData, data.ComparisonData):
+        described: dict[str, str] = {}
+        for base in reversed(kind.__mro__):
+            told = re.search(r'^Attributes:\n(.*)', inspect.cleandoc(base.__doc__ or ''), re.S | re.M)
+            described |= re.findall(r'^    (\w+): (.*(?:\n {8}.*)*)', told[1], re.M) if told else {}
+        names = [field.name for field in dataclasses.fields(kind)]
+        if names != list(described):
+            raise ExtensionError(f'{kind.__name__} has the fields {names}, its docstring describes {list(described)}')
+        lines += [f'\n## {kind.__name__}\n', text(inspect.getdoc(kind).partition('\n\n')[0])]
+        lines += ['\n| key | meaning |', '| --- | --- |']
+        lines += [f'| `{name.removesuffix("_")}` | {text(said)} |' for name, said in described.items()]
+    return '\n'.join(lines)
 
 
 # models
@@ -276,6 +299,7 @@ GENERATED = dict(
     mutants=mutants,
     test_time=test_time,
     commands=commands,
+    report_fields=report_fields,
     options=options,
     functions=api_functions,
     models=api_models,

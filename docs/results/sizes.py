@@ -10,9 +10,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+import scipy.stats
+
 from mmlape.files import read_json
-from mmlape.lab.experiments.statistics import Difference, holm, welch
-from mmlape.projects.size_sweep.sweep import interval
+from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST, Difference, holm, welch
 from mmlape.tables import markdown_table, text_table
 
 ARMS = (
@@ -24,6 +26,8 @@ SEEDS = range(401, 406)
 SCALES = (0.75, 1.0, 1.5, 2.0, 4.0)
 METRIC = 'mIoU'
 
+RESAMPLES = 9999
+
 Values = dict[str, list[float]]
 """One number of each seed, by arm."""
 
@@ -33,8 +37,11 @@ class Unfinished(Exception):
 
 
 def read_sweep(folder: str | Path) -> dict[float, Values]:
-    """Return the mIoU of each seed, by scale and arm."""
-    found = read_json(Path(folder) / 'size_sweep.json') or {}
+    """Return the mIoU of each seed, by scale and arm.
+
+    The sweep of the study wrote ``size_sweep.json``, a later one writes ``report.json``.
+    """
+    found = read_json(Path(folder) / 'size_sweep.json') or _of_report(read_json(Path(folder) / 'report.json') or {})
     values: dict[float, Values] = {scale: {} for scale in SCALES}
     for arm in ARMS:
         for seed in SEEDS:
@@ -45,6 +52,17 @@ def read_sweep(folder: str | Path) -> dict[float, Values]:
                     raise Unfinished(f'{arm}, seed {seed}, has no {METRIC} at {scale:g} times the trained size')
                 values[scale].setdefault(arm, []).append(value)
     return values
+
+
+def _of_report(report: dict) -> dict[str, dict]:
+    """Return the values of a report of ``size-sweep`` by run and scale."""
+    found: dict[str, dict] = {}
+    for arm, entry in report.get('arms', {}).items():
+        for scale in SCALES:
+            average = entry['last']['metrics'].get(f'{METRIC} at {scale:g}', {})
+            for seed, value in average.get('values', {}).items():
+                found.setdefault(f'{arm}/seed_{seed}', {})[scale] = {METRIC: value}
+    return found
 
 
 def kept(values: dict[float, Values], scale: float) -> Values:
@@ -84,6 +102,18 @@ def _mean(some: Sequence[float]) -> str:
         return '-'
     low, high = interval(some)
     return f'{sum(some) / len(some):.1f} [{low:.1f}, {high:.1f}]'
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of a mean over seeds, by a bootstrap; NaN for fewer than three values."""
+    values = np.asarray(values, dtype=float)
+    if len(values) < LEAST:
+        return np.nan, np.nan
+    found = scipy.stats.bootstrap(
+        (values,), np.mean, n_resamples=RESAMPLES, confidence_level=CONFIDENCE, method='percentile',
+        rng=np.random.default_rng(0),
+    )  # fmt: skip
+    return tuple(map(float, found.confidence_interval))
 
 
 def differences(values: Values) -> str:

@@ -1,7 +1,6 @@
 """size-sweep: what it changes in real configs, and the tool on a model of two sizes, interrupted and continued."""
 
 import hashlib
-import itertools
 import json
 import os
 from dataclasses import replace
@@ -13,11 +12,9 @@ import pytest
 import tiny
 import torch
 from config_helpers import ROOT, build, find, load
-from hypothesis import given
-from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
-from properties import examples
+from scipy.stats import sem, t, ttest_1samp, ttest_ind
 from synthetic import write_run
 
 from mmlape.cli import main
@@ -32,13 +29,10 @@ from mmlape.projects.size_sweep.models import Trained, read_models
 from mmlape.projects.size_sweep.sweep import (
     at_scale,
     at_size,
-    averages,
-    collect,
+    build_report,
     draw_canvas,
-    interval,
-    sweep_table,
 )
-from mmlape.tables import rows_of
+from mmlape.tables import header_of, rows_of
 
 RESIZE = """
 test_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))
@@ -86,42 +80,64 @@ def trained(arm, name, cfg=None, checkpoint='m.pth'):
     return Trained(arm, name, cfg, str(checkpoint))
 
 
-def test_checkpoints_of_one_config_are_averaged():
+@pytest.fixture
+def swept(tmp_path):
+    """Build the report of results that are given by model and size."""
+
+    def report(models, results, trained_at=28):
+        trained = dict.fromkeys(results, trained_at)
+        return build_report(models, results, trained, 'shorter side', tmp_path)
+
+    return report
+
+
+def test_checkpoints_of_one_config_are_averaged(swept):
     """By a formula of its own: means over the models that have a value, shares of each model's own."""
     results = {'a (1)': {28: {'mIoU': 30.0}, 36: {'mIoU': 20.0}}, 'a (2)': {28: {'mIoU': 32.0}, 36: {'mIoU': None}}}
     results |= {'b': {28: {'mIoU': 0.0}, 36: {'mIoU': 5.0}}}
     models = [trained('a', 'a (1)'), trained('a', 'a (2)'), trained('b', 'b')]
-    values = collect(models, results, 'mIoU', dict.fromkeys(results, 28))
-    assert list(zip(values['model'], values['size'], values['value'])) == [
-        ('a (1)', 28, 30), ('a (1)', 36, 20), ('a (2)', 28, 32), ('b', 28, 0), ('b', 36, 5),
-    ]  # fmt: skip
-    np.testing.assert_allclose(values['kept'], [1, 2 / 3, 1, np.nan, np.nan])
-    assert rows_of(sweep_table(averages(values))) == [('a', 2, '31.00 100%', '20.00 67%'), ('b', 1, '0.00', '5.00')]
-    assert collect(models[:1], results, 'mIoU', {'a (1)': 36})['kept'].tolist() == [1.5, 1]
+    report = swept(models, results)
+    found = {
+        result.name: {name: entry.values for name, entry in result.summary.last.metrics.items()}
+        for result in report.results
+    }
+    assert found == {
+        'a': {
+            'mIoU at 28': {1: 30, 2: 32},
+            'mIoU at 36': {1: 20},
+            'mIoU at 28, kept': {1: 100, 2: 100},
+            'mIoU at 36, kept': {1: pytest.approx(200 / 3)},
+        },
+        'b': {'mIoU at 28': {1: 0}, 'mIoU at 36': {1: 5}},
+    }
+    assert report.result('a').metrics == ('mIoU at 28', 'mIoU at 36', 'mIoU at 36, kept')
+    table = report.first[0].content
+    assert rows_of(table) == [('a', 2, '31.00 100%', '20.00 67%'), ('b', 1, '0.00', '5.00')]
+    shares = swept(models[:1], {'a (1)': results['a (1)']}, 36).result('a').summary.last.metrics
+    assert [shares[f'mIoU at {size}, kept'].mean for size in (28, 36)] == [150, 100]
     with pytest.raises(DataError, match='mIoU is undefined'):
-        collect(models[:1], {'a (1)': {28: {'mIoU': None}}}, 'mIoU', {'a (1)': 28})
+        swept(models[:1], {'a (1)': {28: {'mIoU': None}}})
 
 
-def test_an_interval_is_that_of_all_samples_of_the_seeds():
-    """Of four seeds there are 256 samples with replacement, whose means are known."""
-    values = [3.0, 4.5, 7.0, 11.0]
-    means = np.sort([np.mean(sample) for sample in itertools.product(values, repeat=4)])
-    low, high = interval(values)
-    assert np.mean(means < low) <= 0.03 and np.mean(means <= low) >= 0.02
-    assert np.mean(means > high) <= 0.03 and np.mean(means >= high) >= 0.02
-
-
-@examples(max_examples=25)
-@given(st.lists(st.floats(-50, 50), min_size=3, max_size=8), st.floats(0.1, 9), st.floats(-9, 9))
-def test_an_interval_moves_with_its_values(values, factor, offset):
-    low, high = interval(values)
-    assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
-    moved = interval([factor * value + offset for value in values])
-    assert moved == pytest.approx((factor * low + offset, factor * high + offset), abs=1e-6)
-
-
-def test_two_seeds_have_no_interval():
-    assert np.isnan(interval([1.0, 2.0])).all()
+def test_arms_are_compared_size_by_size_over_their_seeds(swept):
+    """AP is in points; runs of a study are known by their seeds, so that pairs are of one seed."""
+    aps = {'rope': {3: 0.40, 5: 0.44, 7: 0.45}, 'fire': {7: 0.36, 3: 0.30, 5: 0.31}}
+    results = {
+        f'{arm}/seed_{seed}': {24: {'coco/bbox_mAP': ap / 2}, 32: {'coco/bbox_mAP': ap}}
+        for arm, seeds in aps.items()
+        for seed, ap in seeds.items()
+    }
+    report = swept([trained(name.split('/')[0], name) for name in results], results, 32)
+    (one,) = (pair for pair in report.comparisons if pair.metric == 'box AP at 24')
+    assert (one.arm, one.baseline, one.which) == ('fire', 'rope', 'last')
+    gains = [50 * (aps['fire'][seed] - aps['rope'][seed]) for seed in (3, 5, 7)]
+    assert one.paired.mean == pytest.approx(np.mean(gains))
+    assert one.paired.p == pytest.approx(ttest_1samp(gains, 0).pvalue)
+    ours, theirs = ([50 * ap for ap in aps[arm].values()] for arm in ('fire', 'rope'))
+    assert one.welch.p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue)
+    cell = dict(zip(header_of(report.first[0].content), rows_of(report.first[0].content)[0], strict=True))['32']
+    low, high = t.interval(0.95, 2, np.mean([40, 44, 45]), sem([40, 44, 45]))
+    assert cell == f'43.00 [{low:.2f}, {high:.2f}] 100%'
 
 
 def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
@@ -347,14 +363,16 @@ def test_the_tool(tmp_path, python):
     ]
     first = tiny.run(*command, cwd=tmp_path)
     assert 'tiny (1): size 24, 1 of 2' in first and 'mIoU by the shorter side' in first
-    found = json.loads((tmp_path / 'sweep/size_sweep.json').read_text())
-    assert list(found) == ['tiny (1)', 'tiny (2)'] and found['tiny (1)'] == found['tiny (2)']
-    assert found['tiny (1)']['24']['mIoU'] != found['tiny (1)']['32']['mIoU']
+    found = (tmp_path / 'sweep/report.json').read_text()
+    (arm,) = json.loads(found)['arms'].values()
+    small, large = (arm['last']['metrics'][f'mIoU at {size}']['values'] for size in (24, 32))
+    assert small['1'] == small['2'] != large['1'] == large['2']
+    assert 'box' not in found and 'mIoU at 24' in (tmp_path / 'sweep/report.md').read_text()
     assert (tmp_path / 'sweep/size_sweep.png').stat().st_size > 5000
     (tmp_path / 'sweep/tiny (2)/size_32/metrics.json').unlink()
     again = tiny.run(*command, cwd=tmp_path, **python)
     assert 'tiny (2): size 32' in again and 'tiny (1): size' not in again and 'tiny (2): size 24' not in again
-    assert json.loads((tmp_path / 'sweep/size_sweep.json').read_text()) == found
+    assert (tmp_path / 'sweep/report.json').read_text() == found
 
 
 @pytest.mark.parametrize(

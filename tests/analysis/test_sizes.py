@@ -1,15 +1,22 @@
 """The analysis of the registered study of canvases, on a sweep whose values are known; its page, from its records."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 import sizes
 import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
 from scipy.stats import ttest_ind
 
+from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.runs.run import read_arms
 from mmlape.lab.studies.study_file import read_study
+from mmlape.projects.size_sweep.models import Trained
+from mmlape.projects.size_sweep.sweep import build_report
 
 STUDY = read_study('mmlape::studies/mini-sizes.yml')
 PAGE = tiny.ROOT / 'docs/results/sizes.md'
@@ -58,6 +65,17 @@ def test_each_comparison_is_welchs_corrected_by_holm(sweep):
     assert family[-1].mean < family[0].mean < 0 and family[-1].holm < 0.05
 
 
+def test_a_report_of_a_sweep_is_read_as_well(sweep, tmp_path_factory):
+    """As `size-sweep` writes it now."""
+    folder, found = sweep
+    models = [Trained(name.partition('/')[0], name, None, 'm.pth') for name in found]
+    by_scale = {name: {float(scale): one for scale, one in scales.items()} for name, scales in found.items()}
+    other = tmp_path_factory.mktemp('report')
+    report = build_report(models, by_scale, dict.fromkeys(found, 1.0), 'side of the canvas', other)
+    (other / 'report.json').write_text(json.dumps(report_data(report).as_json()))
+    assert sizes.read_sweep(other) == sizes.read_sweep(folder)
+
+
 def test_every_question_is_answered_or_the_run_that_lacks_is_named(sweep, capsys):
     folder, found = sweep
     sizes.main([str(folder)])
@@ -94,6 +112,28 @@ def test_a_run_that_has_learned_nothing_has_no_share_and_is_named(sweep, capsys)
     (folder / 'size_sweep.json').write_text(json.dumps(found))
     sizes.main([str(folder)])
     assert '| rope | - |' in capsys.readouterr().out
+
+
+def test_an_interval_is_that_of_all_samples_of_the_seeds():
+    """Of four seeds there are 256 samples with replacement, whose means are known."""
+    values = [3.0, 4.5, 7.0, 11.0]
+    means = np.sort([np.mean(sample) for sample in itertools.product(values, repeat=4)])
+    low, high = sizes.interval(values)
+    assert np.mean(means < low) <= 0.03 and np.mean(means <= low) >= 0.02
+    assert np.mean(means > high) <= 0.03 and np.mean(means >= high) >= 0.02
+
+
+@examples(max_examples=25)
+@given(st.lists(st.floats(-50, 50), min_size=3, max_size=8), st.floats(0.1, 9), st.floats(-9, 9))
+def test_an_interval_moves_with_its_values(values, factor, offset):
+    low, high = sizes.interval(values)
+    assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
+    moved = sizes.interval([factor * value + offset for value in values])
+    assert moved == pytest.approx((factor * low + offset, factor * high + offset), abs=1e-6)
+
+
+def test_two_seeds_have_no_interval():
+    assert np.isnan(sizes.interval([1.0, 2.0])).all()
 
 
 @pytest.fixture

@@ -763,7 +763,10 @@ CONTRACTS = {
         's.yml --sizes 8',
         {
             'mmlape.projects.size_sweep.models.read_models': (['models'], ['default, seed 3: failed']),
-            'mmlape.projects.size_sweep.sweep.sweep_models': (TABLE, 'title'),
+            'mmlape.projects.size_sweep.sweep.sweep_models': (
+                SimpleNamespace(first=[SimpleNamespace(content=TABLE)], title='title'),
+                [Path('index.html')],
+            ),
         },
         {
             'models': [('a.py n.pth --sizes 8', {'read_models.items': ['a.py', 'n.pth']})],

@@ -15,6 +15,7 @@ from config_helpers import ROOT, build, load
 from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 from mmpretrain.structures import DataSample
+from scipy.stats import sem, t
 from synthetic import write_run
 
 from mmlape.checkpoint import load_model
@@ -23,6 +24,7 @@ from mmlape.errors import CheckpointError, DataError
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.averages import average_values
+from mmlape.lab.experiments.report import write_report
 from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import (
@@ -32,11 +34,10 @@ from mmlape.projects.vtab.protocol import (
     build_report,
     choose,
     evaluate,
-    results_table,
-    write_results,
+    means,
 )
 from mmlape.projects.vtab.sets import VtabSet, VtabSets, read_sets
-from mmlape.tables import rows_of
+from mmlape.tables import header_of, rows_of
 
 STUDY = read_study(ROOT / 'studies' / 'vtab.yml')
 ARMS = {arm.name: arm for arm in STUDY.arms if arm.base_name == 'b32'}
@@ -225,18 +226,18 @@ def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_p
     study = SimpleNamespace(configs={one.arm(0.01).name: Config(dict(log_level='INFO'))})
     for expected in (71.0, 71.0):
         (result,) = evaluate([choose(one, options)], study, options, lambda line: None)
-        assert (result.rate, result.test.values, result.test.mean) == (0.01, {1: expected}, expected)
+        assert (result.rate, result.test) == (0.01, {1: expected})
     chosen, other = (options.work_dir / one.arm(rate).name / 'seed_1' for rate in (0.01, 0.1))
     assert tested == [chosen / 'iter_9.pth']
     assert len(list(chosen.glob('*.pth'))) == 2 and not list(other.glob('*.pth'))
     (tmp_path / 'data' / 'test.txt').write_text('a.png 0\nb.png 1\n')
-    assert evaluate([choose(one, options)], study, options, lambda line: None)[0].test.mean == 72.0
+    assert evaluate([choose(one, options)], study, options, lambda line: None)[0].test == {1: 72.0}
     again = replace(options, images=1000)  # the chosen rate was trained once more
     study.configs[one.arm(0.01, 1000).name] = Config(dict(log_level='INFO'))
     folder = options.work_dir / one.arm(0.01, 1000).name
     run = write_run(folder, 1, {METRIC: 61.0}, key=METRIC, max_iters=9, iter=9)
     (run / 'iter_9.pth').touch()
-    assert evaluate([choose(one, again)], study, again, lambda line: None)[0].test.mean == 73.0
+    assert evaluate([choose(one, again)], study, again, lambda line: None)[0].test == {1: 73.0}
     assert tested[-1] == run / 'iter_9.pth'
     (chosen / 'iter_9.pth').unlink()
     (chosen / 'test' / 'list.sha256').unlink()
@@ -247,7 +248,7 @@ def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_p
 def result_of(name, values, rate=0.01):
     one = make_set(name, GROUPS[name])
     entry = average_values({seed: {METRIC: value} for seed, value in enumerate(values, 1)})[METRIC]
-    return SetResult(one, {rate: entry}, rate, entry)
+    return SetResult(one, {rate: entry}, rate, dict(entry.values))
 
 
 def test_means_by_group_say_which_sets_they_are_over(tmp_path):
@@ -257,47 +258,66 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
     results.append(SetResult(make_set('svhn'), {}, reason='lr 0.1: seed 2: missing'))
     options = Options((0.01,), (1, 2, 3), work_dir=tmp_path)
     trained = [result.vtab_set for result in results]
-    sets = VtabSets(trained, GROUPS, {'dmlab': 'no folder data/dmlab'}, 'B/32')
+    sets = VtabSets(trained, GROUPS, {'dmlab': 'no folder data/dmlab'}, 'B/32', 'DPN (TMLR 2023), Table 3')
     report = build_report(results, options, sets)
-    assert [mean.title for mean in report.means] == [
-        'natural, 6 of 7 sets', 'specialized, 3 of 4 sets', 'structured, 7 of 8 sets', 'all, 16 of 19 sets',
+    averages = means(results, sets)
+    assert [mean.title for mean in averages] == [
+        'mean of natural, 6 of 7 sets', 'mean of specialized, 3 of 4 sets', 'mean of structured, 7 of 8 sets',
+        'mean of all, 16 of 19 sets',
     ]  # fmt: skip
-    for mean in report.means:
+    (arm,) = report.results
+    found = arm.summary.last.metrics
+    for mean in averages:
         members = [name for name in GROUPS if mean.name in (GROUPS[name], 'all')]
         over = [name for name in members if name not in ('svhn', 'dmlab', 'eurosat')]
         by_seed = np.mean([values[name] for name in over], axis=0)
-        assert mean.test.mean == pytest.approx(by_seed.mean()) and mean.test.n == 3
-        assert mean.test.std == pytest.approx(by_seed.std(ddof=1))
+        assert found[mean.title].mean == pytest.approx(by_seed.mean()) and found[mean.title].n == 3
+        assert found[mean.title].std == pytest.approx(by_seed.std(ddof=1))
         assert mean.paper == pytest.approx(np.mean([FIGURES[name] for name in over]))
+        assert arm.known.results[mean.title] == f'{mean.paper:.1f} (DPN)'
     left_out = next(note for note in report.notes if note.startswith('In no mean'))
     assert 'svhn (lr 0.1: seed 2: missing)' in left_out and 'dmlab (no folder data/dmlab)' in left_out
-    assert 'eurosat (not asked for)' in left_out and not report.complete
+    assert 'eurosat (not asked for)' in left_out and averages[-1].left_out == ('svhn', 'eurosat', 'dmlab')
     assert any("The paper's figures are for B/32, not measured by us" in note for note in report.notes)
-    changed = VtabSets([replace(one, figure=None) for one in trained], GROUPS, {})
-    assert build_report(results, options, changed).model is None
+    changed = VtabSets([replace(one, figure=None) for one in trained], GROUPS, {}, 'B/32')
+    without = build_report([replace(one, vtab_set=changed.sets[0]) for one in results[:1]], options, changed)
+    assert not without.results[0].known.results and 'difference' not in header_of(without.first[0].content)
 
-    table = results_table(report)
-    cells = next(row for row in rows_of(table) if row[0] == 'dtd')
+    rows = rows_of(report.first[0].content)
+    cells = next(row for row in rows if row[0] == 'dtd')
     mean = np.mean(values['dtd'])
     assert cells[1:4] == ('natural', '0.01', f'{mean:.2f}') and cells[-2:] == ('56.0', f'{mean - 56.0:+.2f}')
-    assert next(row for row in rows_of(table) if row[0] == 'svhn')[2:5] == ('–', '–', '–')
-    markdown, numbers, rows = write_results(report, options)
-    assert '| dtd | natural | 0.01 |' in markdown.read_text() and 'In no mean: ' in markdown.read_text()
-    stored = json.loads(numbers.read_text())
-    assert stored['means']['all']['left_out'] == ['svhn', 'eurosat', 'dmlab'] and stored['model'] == 'B/32'
-    assert stored['sets']['dtd']['test']['mean'] == pytest.approx(mean) and stored['sets']['dtd']['paper'] == 56.0
-    lines = list(csv.DictReader(rows.read_text().splitlines()))
-    kept = [float(line['accuracy']) for line in lines if (line['set'], line['split']) == ('dtd', 'test')]
-    assert kept == pytest.approx(list(values['dtd']))
-    (result,) = (result for result in results if result.vtab_set.name == 'dtd')
-    rates = dict.fromkeys((0.001, 0.01, 0.1), result.test)
-    rows = write_results(build_report([replace(result, validation=rates)], options, sets), options)[2]
-    lines = list(csv.DictReader(rows.read_text().splitlines()))
-    assert {(line['rate'], line['chosen']) for line in lines} == {
-        ('0.001', 'False'),
-        ('0.01', 'True'),
-        ('0.1', 'False'),
+    assert next(row for row in rows if row[0] == 'svhn')[2:5] == ('–', '–', '–')
+
+
+def test_the_report_has_every_accuracy_and_the_papers_figures(tmp_path):
+    """Of all rates on validation, of the chosen one on the test split."""
+    result = result_of('dtd', (50.0, 52.0, 57.0))
+    others = average_values({seed: {METRIC: 40.0 + seed} for seed in (1, 2, 3)})[METRIC]
+    result = replace(result, validation={0.001: others, 0.01: result.validation[0.01]})
+    sets = VtabSets([result.vtab_set], {'dtd': 'natural'}, {}, 'B/32', 'DPN (TMLR 2023), Table 3')
+    report = build_report([result], Options((0.001, 0.01), (1, 2, 3), work_dir=tmp_path / 'mine'), sets)
+    write_report(report, tmp_path)
+    lines = list(csv.DictReader((tmp_path / 'values.csv').read_text().splitlines()))
+    values = {}
+    for line in lines:
+        values.setdefault(line['metric'], {})[int(line['seed'])] = float(line['value'])
+    test = {1: 50.0, 2: 52.0, 3: 57.0}
+    assert values == {
+        'dtd': test,
+        'mean of natural, 1 of 1 sets': test,
+        'mean of all, 1 of 1 sets': test,
+        'dtd, validation at 0.001': {1: 41.0, 2: 42.0, 3: 43.0},
+        'dtd, validation at 0.01': test,
     }
+    stored = json.loads((tmp_path / 'report.json').read_text())
+    assert stored['arms']['mine']['paper']['dtd'] == '56.0 (DPN)' and 'Chosen rates: dtd 0.01.' in stored['notes']
+    low, high = t.interval(0.95, 2, 53.0, sem([50, 52, 57]))
+    markdown = (tmp_path / 'report.md').read_text()
+    cells = f'| dtd | natural | 0.01 | 53.00 | 53.00 ± 3.61 (3) | {low:.2f} to {high:.2f} | 56.0 | -3.00 |'
+    assert cells in markdown and '## Cost' not in markdown and 'best: ' not in markdown
+    assert 'dtd & 53.00 $\\pm$ 3.61 & 56.0' in (tmp_path / 'tables.tex').read_text()
+    assert (tmp_path / 'index.html').read_text().count('53.00 ± 3.61') > 1
 
 
 # ---------------------------------------------------------------- bad input
@@ -425,21 +445,22 @@ def test_the_tool_continues_after_a_kill(data, checkpoint, tmp_path):
     assert said.count('finished before, skipped') >= 1 and said.count(': test ') == 2
     logs = sorted((tmp_path / 'work').glob('*/logs/*.log'))
     assert len(logs) == 4
-    stored = json.loads((tmp_path / 'work/vtab.json').read_text())['sets']['mini-textures']
-    means = {}
+    (stored,) = json.loads((tmp_path / 'work/results/report.json').read_text())['arms'].values()
+    stored = stored['last']['metrics']
+    of_rates = {}
     for rate in ('0.03', '0.3'):
         runs = [tiny.record(tmp_path / f'work/mini-textures-lr{rate}/seed_{seed}') for seed in (1, 2)]
         assert all(run['state'] == 'finished' and run['iter'] == 2 for run in runs)
-        means[float(rate)] = np.mean([run['last']['metrics'][METRIC] for run in runs])
-        assert stored['validation'][rate]['mean'] == pytest.approx(means[float(rate)])
-    chosen = max(means, key=lambda rate: (means[rate], -rate))
-    assert stored['rate'] == chosen
-    other = next(rate for rate in means if rate != chosen)
-    folders = {rate: tmp_path / f'work/mini-textures-lr{rate}' for rate in means}
+        of_rates[float(rate)] = np.mean([run['last']['metrics'][METRIC] for run in runs])
+        assert stored[f'mini-textures, validation at {rate}']['mean'] == pytest.approx(of_rates[float(rate)])
+    chosen = max(of_rates, key=lambda rate: (of_rates[rate], -rate))
+    assert f'Chosen rates: mini-textures {chosen:g}.' in said
+    other = next(rate for rate in of_rates if rate != chosen)
+    folders = {rate: tmp_path / f'work/mini-textures-lr{rate}' for rate in of_rates}
     scores = [
         json.loads((folders[chosen] / f'seed_{seed}/test/metrics.json').read_text())['metrics'][METRIC]
         for seed in (1, 2)
     ]
-    assert list(stored['test']['values'].values()) == scores
+    assert list(stored['mini-textures']['values'].values()) == scores
     assert not list(folders[other].glob('seed_*/test')) and not list(folders[other].glob('seed_*/*.pth'))
     assert len(list(folders[chosen].glob('seed_*/iter_2.pth'))) == 2

@@ -294,7 +294,7 @@ def test_vtab_ends_with_1_if_a_set_has_no_result(tmp_path, monkeypatch, capsys, 
     for name, done in zip(('dtd', 'svhn'), tested):
         one = VtabSet(name, 'natural', f'{name}.py', (), Config(dict(data_root='x', model=dict(backbone=dict()))))
         entry = average_values({1: {'accuracy/top1': 50.0}})['accuracy/top1']
-        results.append(SetResult(one, {0.1: entry}, 0.1, entry) if done else SetResult(one, {}, reason='none'))
+        results.append(SetResult(one, {0.1: entry}, 0.1, {1: 50.0}) if done else SetResult(one, {}, reason='none'))
     monkeypatch.setattr(
         'mmlape.projects.vtab.sets.read_sets', lambda *args: VtabSets([], dict(dtd='natural', svhn='natural'), {})
     )

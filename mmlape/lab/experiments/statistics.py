@@ -35,15 +35,23 @@ same value has the same rounding, the differences of two pairs of values have no
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of ``n`` values of an arm, None for n = 0."""
+    """The mean of some values, and how sure it is.
+
+    Attributes:
+        mean: Their mean; None without a value.
+        std: The sample standard deviation (n - 1 below); None for n < 2.
+        n: How many values there are.
+        low: The lower end of the 95 % interval of the mean; None where there is none.
+        high: The upper end.
+        note: Why there is no interval; None where there is one.
+    """
 
     mean: float | None
-    std: float | None  # sample standard deviation (n - 1 below); None for n < 2
+    std: float | None
     n: int
-    # low, high: the 95 % interval of the mean; None where there is none
     low: float | None = None
     high: float | None = None
-    note: str | None = None  # why there is no interval; None where there is one
+    note: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ too: more or less is in them, and objects keep their size.
 import copy
 import functools
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pandas as pd
-import scipy.stats
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from mmengine.config import Config
@@ -26,14 +26,16 @@ from mmengine.config import Config
 import mmlape
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.figures import look, save_figure, tidy, wrapped
-from mmlape.files import atomic_path, file_version, parse_json, write_json
+from mmlape.files import file_version, parse_json
 from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.lab.datasets.retarget import reroot
 from mmlape.lab.datasets.sources import iter_unwrapped
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.evaluation.names import is_defined, label, points, ranked
-from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.lab.experiments.averages import Average, number
+from mmlape.lab.experiments.report import ArmRuns, Report, build, write_report
 from mmlape.lab.runs.failure_types import failure_type_of
+from mmlape.page import Part
 from mmlape.projects.size_sweep.models import Trained
 from mmlape.tables import text_table
 from mmlape.weights.gate import limited
@@ -41,7 +43,6 @@ from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 SIZED = ('scale', 'crop_size')  # of transforms
 WINDOW = ('crop_size', 'stride')  # of test_cfg
-RESAMPLES = 9999
 
 
 def at_size(cfg: Config, size: int) -> Config:
@@ -168,8 +169,8 @@ def _scaled(value: Any, factor: float) -> Any:
 
 def sweep_models(
     models: Sequence[Trained], sizes: Sequence[float], out: str | Path, scaled: bool
-) -> tuple[pd.DataFrame, str]:
-    """Evaluate models at several sizes, and write metrics, averages and a figure.
+) -> tuple[Report, list[Path]]:
+    """Evaluate models at several sizes, and write the report.
 
     Args:
         models: The models.
@@ -178,25 +179,20 @@ def sweep_models(
         scaled: Whether sizes are scales, see `at_scale`; else see `at_size`.
 
     Returns:
-        The table and its title.
+        The report, whose first part is the table, and its files.
     """
     out, results, trained_at = Path(out), {}, {}
     unit = 'side of the canvas, in trained sides' if scaled else 'shorter side of the test images'
-    at = functools.partial(at_scale, folder=out / 'scenes') if scaled else at_size
+    resize = functools.partial(at_scale, folder=out / 'scenes') if scaled else at_size
     for model in models:
         trained_at[model.name] = 1.0 if scaled else own_size(model.cfg)
-        results[model.name] = sweep(model, sizes, at, out / model.name)
-        write_json(out / 'size_sweep.json', results)
-    metric = main_metric(results)
-    averaged = averages(collect(models, results, metric, trained_at))
-    with atomic_path(out / 'size_sweep.csv') as partial:
-        averaged.to_csv(partial, index=False)
-    draw_sweep(averaged, metric, unit, out / 'size_sweep.png')
-    return sweep_table(averaged), f'{label(metric)} by the {unit}'
+        results[model.name] = sweep(model, sizes, resize, out / model.name)
+    report = build_report(models, results, trained_at, unit, out)
+    return report, write_report(report, out)
 
 
 def sweep(
-    model: Trained, sizes: Sequence[float], at: Callable[[Config, Any], Config], folder: Path
+    model: Trained, sizes: Sequence[float], resize: Callable[[Config, Any], Config], folder: Path
 ) -> dict[float, dict[str, float | None]]:
     """Evaluate a model at several sizes.
 
@@ -206,23 +202,23 @@ def sweep(
     Args:
         model: The model.
         sizes: Sizes or scales.
-        at: Returns the configuration that tests at one of them, of that of the model.
+        resize: Returns the configuration that tests at one of them, of that of the model.
         folder: Receives ``size_<S>/metrics.json``.
 
     Raises:
         MMLaPEError: A size cannot be evaluated; the line names it and the model.
     """
     metrics = {}
-    for number, size in enumerate(sizes, 1):
+    for place, size in enumerate(sizes, 1):
         file = folder / f'size_{size:g}' / 'metrics.json'
         stamp = file.with_name('evaluated.json')
         with _naming(model, size):
-            resized = at(model.cfg, size)
+            resized = resize(model.cfg, size)
             source = Path(model.checkpoint)
             known = [str(source.resolve()), *file_version(source), resized.to_dict()]
             wanted = json.dumps(known, default=str)
             if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
-                print(f'{model.name}: size {size:g}, {number} of {len(sizes)}')
+                print(f'{model.name}: size {size:g}, {place} of {len(sizes)}')
                 with _limited(model):
                     test(resized, model.checkpoint, file.parent, out=file)
                 stamp.write_text(wanted)
@@ -254,86 +250,117 @@ def _naming(model: Trained, size: float) -> Iterator[None]:
         ) from error
 
 
-def collect(
+def build_report(
     models: Sequence[Trained],
-    results: Mapping[str, Mapping[float, dict]],
-    metric: str,
+    results: Mapping[str, Mapping[float, Mapping[str, float | None]]],
     trained_at: Mapping[str, float | None],
-) -> pd.DataFrame:
-    """Return the defined values of a metric: a row a model and size, with arm, ``value`` and ``kept``.
+    unit: str,
+    out: Path,
+) -> Report:
+    """Build the report: its arms are those of the models, its metrics those of each size.
 
-    Values are in points; ``kept`` is the share of the model's own value at the size that it was
-    trained at.
+    Args:
+        models: The models.
+        results: The metrics of each model by size, as `sweep` returns them.
+        trained_at: The size that each model was trained at; None if it has none.
+        unit: What the sizes are.
+        out: Receives the figure.
 
     Raises:
-        DataError: There is none.
+        DataError: The main metric is undefined for every model and size.
     """
-    rows = []
+    metric = main_metric(results)
+    sizes = sorted({size for by_size in results.values() for size in by_size})
+    measured: dict[str, dict[int, dict[str, float]]] = {}
     for model in models:
-        by_size = {
-            size: points(metric, metrics[metric])
-            for size, metrics in results[model.name].items()
-            if is_defined(metric, metrics.get(metric))
-        }
-        own = by_size.get(trained_at[model.name])
-        for size in sorted(by_size):
-            kept = by_size[size] / own if own else float('nan')
-            rows.append((model.arm, model.name, size, by_size[size], kept))
-    if not rows:
+        seeds = measured.setdefault(model.arm, {})
+        values = values_of(results[model.name], metric, trained_at[model.name])
+        seeds[_seed(model, len(seeds) + 1)] = values
+    trained = set(trained_at.values())
+    compared = [at(metric, size) for size in sizes]
+    compared += [kept(metric, size) for size in sizes if trained != {size}]
+    found = {name for seeds in measured.values() for values in seeds.values() for name in values}
+    if not found & set(compared):
         raise DataError(f'{metric} is undefined for every model and size')
-    return pd.DataFrame(rows, columns=['arm', 'model', 'size', 'value', 'kept'])
-
-
-def averages(values: pd.DataFrame) -> pd.DataFrame:
-    """Average over the models of an arm: a row an arm and size, with n, and means with their intervals."""
-    rows = []
-    for (arm, size), group in values.groupby(['arm', 'size'], sort=False):
-        row = dict(arm=arm, size=size, n=len(group))
-        for name in ('value', 'kept'):
-            some = group[name].dropna().to_numpy()
-            low, high = interval(some)
-            row |= {name: some.mean() if len(some) else np.nan}
-            row |= {f'{name} low': low, f'{name} high': high}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a mean over seeds, by a bootstrap whose strata are the arms.
-
-    So the seeds of an arm are drawn among themselves, with replacement. NaN for fewer than three
-    values.
-    """
-    values = np.asarray(values, dtype=float)
-    if len(values) < LEAST:
-        return np.nan, np.nan
-    found = scipy.stats.bootstrap(
-        (values,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method='percentile',
-        rng=np.random.default_rng(0),
+    arms = [
+        ArmRuns(arm, metrics=[name for name in compared if name in found], measured=seeds)
+        for arm, seeds in measured.items()
+    ]
+    title = f'{label(metric)} by the {unit}'
+    notes = (
+        "'kept' is the share of the metric at the trained size that a model keeps, in percent: each "
+        'model its own.',
     )
-    return tuple(map(float, found.confidence_interval))
+    report = build(arms, title, notes=notes)
+    draw_sweep(report, metric, sizes, unit, out / 'size_sweep.png')
+    parts = (
+        Part('table', sweep_table(report, metric, sizes)),
+        Part('figure', str(out / 'size_sweep.png'), title),
+    )
+    return replace(report, first=parts)
 
 
-def sweep_table(averaged: pd.DataFrame) -> pd.DataFrame:
+def at(metric: str, size: float) -> str:
+    """Return the name of a metric at a size: 'box AP at 512'."""
+    return f'{label(metric)} at {size:g}'
+
+
+def kept(metric: str, size: float) -> str:
+    """Return the name of the share that is kept of a metric at a size."""
+    return f'{at(metric, size)}, kept'
+
+
+def _seed(model: Trained, number: int) -> int:
+    """Return the seed of a run, by the name of its folder; the number of another model among those of its arm."""
+    match = re.search(r'/seed_(\d+)$', model.name)
+    return int(match[1]) if match else number
+
+
+def values_of(
+    by_size: Mapping[float, Mapping[str, float | None]], metric: str, trained_at: float | None
+) -> dict[str, float]:
+    """Return the defined values of a model in points, and what it keeps of a metric, in percent.
+
+    Nothing is kept by a model that has no value at the size that it was trained at, or 0.
+    """
+    values = {
+        at(name, size): points(name, value)
+        for size, metrics in by_size.items()
+        for name, value in metrics.items()
+        if value is not None and is_defined(name, value)
+    }
+    own = None if trained_at is None else values.get(at(metric, trained_at))
+    shares = {
+        kept(metric, size): 100 * values[at(metric, size)] / own
+        for size in by_size
+        if own and at(metric, size) in values
+    }
+    return values | shares
+
+
+def sweep_table(report: Report, metric: str, sizes: Sequence[float]) -> pd.DataFrame:
     """Build a table: a row an arm, a column a size, with the mean, its interval, and the share that is kept."""
-    sizes = sorted(averaged['size'].unique())
     rows = []
-    for arm, group in averaged.groupby('arm', sort=False):
-        by_size = group.set_index('size')
-        cells = (_cell(by_size.loc[size]) if size in by_size.index else '-' for size in sizes)
-        rows.append((arm, int(group['n'].max()), *cells))
+    for result in report.results:
+        found = result.summary.last.metrics
+        n = max(
+            (found[name].n for name in map(functools.partial(at, metric), sizes) if name in found),
+            default=0,
+        )
+        cells = (
+            _cell(found.get(at(metric, size)), found.get(kept(metric, size))) for size in sizes
+        )
+        rows.append((result.name, n, *cells))
     return text_table(('model', 'n', *(f'{size:g}' for size in sizes)), rows)
 
 
-def _cell(row: pd.Series) -> str:
-    text = f'{row["value"]:.2f}'
-    if np.isfinite(row['value low']):
-        text += f' [{row["value low"]:.2f}, {row["value high"]:.2f}]'
-    return text if np.isnan(row['kept']) else f'{text} {row["kept"]:.0%}'
+def _cell(value: Average | None, share: Average | None) -> str:
+    if value is None or value.mean is None:
+        return '-'
+    text = number(value.mean)
+    if value.low is not None:
+        text += f' [{number(value.low)}, {number(value.high)}]'
+    return text if share is None or share.mean is None else f'{text} {share.mean:.0f}%'
 
 
 def main_metric(results: Mapping[str, Mapping[float, dict]]) -> str:
@@ -343,7 +370,7 @@ def main_metric(results: Mapping[str, Mapping[float, dict]]) -> str:
     )[0]
 
 
-def draw_sweep(averaged: pd.DataFrame, metric: str, unit: str, path: Path) -> None:
+def draw_sweep(report: Report, metric: str, sizes: Sequence[float], unit: str, path: Path) -> None:
     """Draw a metric over the sizes, and beside it the share that is kept; a line an arm.
 
     Bars are the intervals.
@@ -351,22 +378,29 @@ def draw_sweep(averaged: pd.DataFrame, metric: str, unit: str, path: Path) -> No
     figure = Figure(figsize=(13, 4.8), layout='constrained')
     both = figure.subplots(1, 2)
     tidy(*both)
-    names = (('value', label(metric)), ('kept', f'{label(metric)}, share of the trained size'))
-    for axes, (name, title) in zip(both, names):
-        for place, (arm, group) in enumerate(averaged.groupby('arm', sort=False)):
-            bounds = group[[f'{name} low', f'{name} high']].to_numpy().T
-            bars = np.nan_to_num(np.abs(bounds - group[name].to_numpy()))
-            text = wrapped(arm, 36) if name == 'value' else None
+    titles = ((at, label(metric)), (kept, f'{label(metric)}, percent of the trained size'))
+    for axes, (named, title) in zip(both, titles):
+        for place, result in enumerate(report.results):
+            found = result.summary.last.metrics
+            drawn = {
+                size: entry
+                for size in sizes
+                if (entry := found.get(named(metric, size))) and entry.mean is not None
+            }
+            bars = [
+                (0.0, 0.0) if one.low is None else (one.mean - one.low, one.high - one.mean)
+                for one in drawn.values()
+            ]
             axes.errorbar(
-                group['size'].to_numpy(),
-                group[name].to_numpy(),
-                bars,
+                list(drawn),
+                [entry.mean for entry in drawn.values()],
+                np.abs(np.array(bars, dtype=float).reshape(-1, 2)).T,
                 **look(place),
                 capsize=2,
-                label=text,
+                label=wrapped(result.name, 36) if named is at else None,
             )
         axes.set_xscale('log', base=2)
-        axes.xaxis.set_major_locator(FixedLocator(sorted(averaged['size'].unique())))
+        axes.xaxis.set_major_locator(FixedLocator(list(sizes)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.set(xlabel=unit, ylabel=title)

@@ -67,14 +67,8 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from mmlape.console import console
-    from mmlape.projects.vtab.protocol import (
-        RATES,
-        Options,
-        build_report,
-        results_table,
-        run_sets,
-        write_results,
-    )
+    from mmlape.lab.experiments.report import write_report
+    from mmlape.projects.vtab.protocol import RATES, Options, build_report, run_sets
     from mmlape.projects.vtab.sets import check_sets, read_sets
     from mmlape.tables import console_table
 
@@ -101,8 +95,9 @@ def run(args: argparse.Namespace) -> int:
     if not results:
         return 0
     report = build_report(results, options, sets)
-    console().print(console_table(results_table(report), 'VTAB'))
+    console().print(console_table(report.first[0].content, 'VTAB'))
     for note in report.notes:
         print(note)
-    print(f'wrote {", ".join(map(str, write_results(report, options)))}')
-    return 0 if report.complete else 1
+    files = write_report(report, options.work_dir / 'results')
+    print(f'wrote {files[0]}, and beside it {", ".join(file.name for file in files[1:])}')
+    return 0 if all(result.test for result in results) else 1

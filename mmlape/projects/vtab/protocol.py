@@ -9,8 +9,8 @@ is tested twice.
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -18,28 +18,23 @@ from mmengine.config import Config
 
 from mmlape.console import console
 from mmlape.errors import DataError
-from mmlape.files import atomic_path, parse_json, write_json
+from mmlape.files import parse_json
 from mmlape.lab.datasets.sources import read_lines
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.engine.optim import check_precision, quiet_logger
-from mmlape.lab.experiments.averages import (
-    DASH,
-    Average,
-    average_values,
-    interval,
-    mean_std_n,
-    number,
-    summarise,
-)
+from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.multi_seed import plan_table
 from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
+from mmlape.lab.experiments.report import ArmRuns, Report, build
 from mmlape.lab.experiments.scheduler import Progress, Scheduler
 from mmlape.lab.experiments.statistics import INTERVAL
+from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import Run, read_seeds
+from mmlape.page import Part
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
-from mmlape.tables import markdown_table, text_table, write_csv
+from mmlape.tables import text_table
 
 METRIC = 'accuracy/top1'
 RATES = (3e-4, 1e-3, 3e-3)
@@ -76,7 +71,7 @@ class SetResult:
     vtab_set: VtabSet
     validation: dict[float, Average]  # of the last evaluation, by rate
     rate: float | None = None  # the chosen one; None while runs are missing
-    test: Average | None = None  # the test accuracy; None before the tests
+    test: dict[int, float] | None = None  # the test accuracies by seed; None before the tests
     # why there is no rate or no test accuracy; else what is to be said about the choice
     reason: str = ''
 
@@ -187,8 +182,8 @@ def evaluate(
                 progress.log(f'{run.arm}, seed {run.seed}: test {value:.2f}')
             else:
                 progress.skip(images[result])
-            values[run.seed] = {METRIC: value}
-        evaluated.append(replace(result, test=average_values(values)[METRIC]))
+            values[run.seed] = value
+        evaluated.append(replace(result, test=values))
         if options.prune:
             _prune(result, options)
     return evaluated
@@ -239,165 +234,149 @@ class Mean:
     name: str
     sets: tuple[str, ...]
     left_out: tuple[str, ...]  # the sets of the group that it is not over
-    test: Average | None  # of the mean test accuracy by seed; None without a set
+    test: dict[int, float]  # the mean test accuracy by seed; empty without a set
     # the mean of the paper's figures over the same sets; None if one of them has none
     paper: float | None
 
     @property
     def title(self) -> str:
-        """Its name, and over how many sets: 'natural, 6 of 7 sets'."""
-        return f'{self.name}, {len(self.sets)} of {len(self.sets) + len(self.left_out)} sets'
+        """Its name, and over how many sets: 'mean of natural, 6 of 7 sets'."""
+        total = len(self.sets) + len(self.left_out)
+        return f'mean of {self.name}, {len(self.sets)} of {total} sets'
 
 
-@dataclass(frozen=True)
-class VtabReport:
-    """The results of the sets, and the means of the groups and of all sets."""
-
-    results: Sequence[SetResult]
-    means: Sequence[Mean]
-    model: str | None  # the study's name of the model; None if the paper has no figures for it
-    notes: Sequence[str]  # how the results came about, and what is left out, a sentence each
-
-    @property
-    def complete(self) -> bool:
-        """Whether every set that was asked for has a result."""
-        return all(result.test for result in self.results)
-
-
-def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets) -> VtabReport:
-    """Average the results by group; ``sets`` is what they are part of."""
+def means(results: Sequence[SetResult], sets: VtabSets) -> list[Mean]:
+    """Return the means of each group of ``sets`` and of all, seed by seed."""
     paper = {entry.name: entry.figure for entry in sets.sets if entry.figure is not None}
-    model, groups = sets.model if paper else None, sets.groups
-    values = {result.vtab_set.name: result.test.values for result in results if result.test}
-    means = [
+    values = {result.vtab_set.name: result.test for result in results if result.test}
+    groups = sets.groups
+    return [
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
         for group in [*dict.fromkeys(groups.values()), 'all']
     ]
-    reasons = {result.vtab_set.name: result.reason for result in results if not result.test}
-    reasons |= dict(sets.absent)
-    left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
-    rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
-    seeds = ', '.join(map(str, options.seeds))
-    again = ''
-    if options.images == 1000:
-        again = '; the chosen rate is trained once more on train800val200'
-    notes = [
-        'Test accuracy in percent of the rate with the best mean validation accuracy, among '
-        f'{rates}; seeds {seeds}.',
-        f'Trained on the list train800, validated on val200{again}.',
-    ]
-    for result in results:
-        if result.test and result.reason:
-            notes.append(f'{result.vtab_set.name}: {result.reason}.')
-    if left_out:
-        notes.append(f'In no mean: {"; ".join(left_out)}.')
-    if model:
-        notes.append(
-            f"The paper's figures are for {model}, not measured by us; means are over the same "
-            'sets as ours.'
-        )
-    return VtabReport(results, means, model, notes)
 
 
 def _mean(
     name: str,
     members: Sequence[str],
-    values: Mapping[str, Mapping],
+    values: Mapping[str, Mapping[int, float]],
     paper: Mapping[str, float],
 ) -> Mean:
-    """Average the sets of a group seed by seed, then over the seeds."""
     have = tuple(member for member in members if member in values)
     missing = tuple(member for member in members if member not in values)
     if not have:
-        return Mean(name, have, missing, None, None)
-    rows = {}
-    for seed in values[have[0]]:
-        total = math.fsum(values[member][seed] for member in have)
-        rows[seed] = {METRIC: total / len(have)}
+        return Mean(name, have, missing, {}, None)
+    by_seed = {
+        seed: math.fsum(values[member][seed] for member in have) / len(have)
+        for seed in values[have[0]]
+    }
     known = all(member in paper for member in have)
     figure = math.fsum(paper[member] for member in have) / len(have) if known else None
-    return Mean(name, have, missing, average_values(rows)[METRIC], figure)
+    return Mean(name, have, missing, by_seed, figure)
 
 
-def results_table(report: VtabReport) -> pd.DataFrame:
-    """Build the table: a row a set, then a row a mean."""
-    rows = []
-    for result in report.results:
-        entry, chosen = result.vtab_set, result.validation.get(result.rate)
-        rate, validation = (f'{result.rate:g}', number(chosen.mean)) if chosen else (DASH, DASH)
-        rows.append((entry.name, entry.group, rate, validation, *_cells(result.test, entry.figure)))
-    for mean in report.means:
-        rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
-    columns = [
-        'set',
-        'group',
-        'rate',
-        'validation',
-        'test: mean ± std (n)',
-        INTERVAL,
-        "paper's",
-        'difference',
+def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets) -> Report:
+    """Build the report: one arm, whose metrics are the sets and their means.
+
+    Its further metrics are the validation accuracies of each rate. ``sets`` is what the results are
+    part of.
+    """
+    averages = means(results, sets)
+    measured: dict[int, dict[str, float]] = {seed: {} for seed in options.seeds}
+    figures, chosen = {}, []
+    for result in results:
+        name = result.vtab_set.name
+        _add(measured, name, result.test or {})
+        if result.test:
+            chosen.append(name)
+        if result.vtab_set.figure is not None:
+            figures[name] = f'{result.vtab_set.figure:.1f}'
+    for mean in averages:
+        _add(measured, mean.title, mean.test)
+        if mean.test:
+            chosen.append(mean.title)
+        if mean.paper is not None:
+            figures[mean.title] = f'{mean.paper:.1f}'
+    for result in results:
+        for rate, entry in result.validation.items():
+            _add(measured, f'{result.vtab_set.name}, validation at {rate:g}', entry.values)
+    quoted = Quotation(sets.paper, sets.runs, f'VTAB-1k, {sets.model}', figures)
+    arm = ArmRuns(
+        Path(options.work_dir).resolve().name,
+        metrics=chosen,
+        measured=measured,
+        known=PaperFigures(quotations=(quoted,) if figures and sets.model else ()),
+    )
+    report = build([arm], 'VTAB-1k', notes=tuple(_notes(results, averages, options, sets)))
+    table = sets_table(report, results, averages, sets.model if figures else None)
+    return replace(report, first=(Part('table', table),))
+
+
+def _add(measured: dict[int, dict[str, float]], metric: str, values: Mapping[int, float]) -> None:
+    for seed, value in values.items():
+        measured.setdefault(seed, {})[metric] = value
+
+
+def _notes(
+    results: Sequence[SetResult], averages: Sequence[Mean], options: Options, sets: VtabSets
+) -> Iterator[str]:
+    """Yield how the results came about, and what is left out, a sentence each."""
+    rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
+    seeds = ', '.join(map(str, options.seeds))
+    again = ''
+    if options.images == 1000:
+        again = '; the chosen rate is trained once more on train800val200'
+    yield (
+        'Test accuracy in percent of the rate with the best mean validation accuracy, among '
+        f'{rates}; seeds {seeds}.'
+    )
+    yield f'Trained on the list train800, validated on val200{again}.'
+    chosen = [
+        f'{result.vtab_set.name} {result.rate:g}' for result in results if result.rate is not None
     ]
-    table = text_table(columns, rows, 2)
-    if not report.model:
-        return table.iloc[:, :-2]
-    return table.rename(columns={"paper's": f"{report.model}, paper's"})
+    if chosen:
+        yield f'Chosen rates: {", ".join(chosen)}.'
+    for result in results:
+        if result.test and result.reason:
+            yield f'{result.vtab_set.name}: {result.reason}.'
+    reasons = {result.vtab_set.name: result.reason for result in results if not result.test}
+    reasons |= dict(sets.absent)
+    left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in averages[-1].left_out]
+    if left_out:
+        yield f'In no mean: {"; ".join(left_out)}.'
+    if sets.model and any(entry.figure is not None for entry in sets.sets):
+        yield (
+            f"The paper's figures are for {sets.model}, not measured by us; means are over the "
+            'same sets as ours.'
+        )
+
+
+def sets_table(
+    report: Report, results: Sequence[SetResult], averages: Sequence[Mean], model: str | None
+) -> pd.DataFrame:
+    """Build the table of VTAB: a row a set with its rate, then a row a mean.
+
+    ``model`` is that of the paper's figures; None without them.
+    """
+    found = report.results[0].summary.last.metrics
+    rows = []
+    for result in results:
+        entry = result.vtab_set
+        rate, validation = DASH, DASH
+        if result.rate is not None:
+            rate, validation = f'{result.rate:g}', number(result.validation[result.rate].mean)
+        cells = _cells(found.get(entry.name), entry.figure)
+        rows.append((entry.name, entry.group, rate, validation, *cells))
+    for mean in averages:
+        rows.append((mean.title, '', '', '', *_cells(found.get(mean.title), mean.paper)))
+    columns = ['set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL]
+    table = text_table([*columns, f"{model}, paper's", 'difference'], rows, 2)
+    return table if model else table.iloc[:, :-2]
 
 
 def _cells(test: Average | None, paper: float | None) -> tuple[str, ...]:
     """Return mean with deviation and n, interval, the paper's figure and the difference from it."""
-    difference = None if test is None or paper is None else test.mean - paper
+    difference = None
+    if test is not None and test.mean is not None and paper is not None:
+        difference = test.mean - paper
     return mean_std_n(test), interval(test), number(paper, '.1f'), number(difference, '+.2f')
-
-
-def write_results(report: VtabReport, options: Options) -> list[Path]:
-    """Write ``vtab.md``, ``vtab.json`` and ``vtab.csv`` (an accuracy a row) into the work dir.
-
-    Return their paths.
-    """
-    files = [Path(options.work_dir) / f'vtab.{suffix}' for suffix in ('md', 'json', 'csv')]
-    notes = '\n'.join(f'- {note}' for note in report.notes)
-    sets = {
-        result.vtab_set.name: dict(
-            group=result.vtab_set.group,
-            config=result.vtab_set.config,
-            validation={f'{rate:g}': asdict(entry) for rate, entry in result.validation.items()},
-            rate=result.rate,
-            test=result.test and asdict(result.test),
-            paper=result.vtab_set.figure,
-            reason=result.reason,
-        )
-        for result in report.results
-    }
-    means = {
-        mean.name: {key: value for key, value in asdict(mean).items() if key != 'name'}
-        for mean in report.means
-    }
-    common = dict(
-        rates=sorted(options.rates),
-        seeds=list(options.seeds),
-        images=options.images,
-        model=report.model,
-    )
-    rows = []
-    for result in report.results:
-        head = (result.vtab_set.name, result.vtab_set.group)
-        for rate, entry in result.validation.items():
-            chosen = rate == result.rate
-            rows += [
-                (*head, 'validation', f'{rate:g}', chosen, *pair) for pair in entry.values.items()
-            ]
-        if result.test:
-            rows += [
-                (*head, 'test', f'{result.rate:g}', True, *pair)
-                for pair in result.test.values.items()
-            ]
-    with atomic_path(files[0]) as partial:
-        partial.write_text(
-            f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8'
-        )
-    write_json(files[1], common | dict(sets=sets, means=means, notes=list(report.notes)))
-    with atomic_path(files[2]) as partial:
-        columns = ['set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy']
-        write_csv(partial, columns, rows)
-    return files

@@ -59,6 +59,8 @@ class VtabSets:
     absent: Mapping[str, str]  # why sets are left out, by name
     # the study's name of the model; None for configs, or if options change the study's model
     model: str | None = None
+    paper: str = ''  # whose the figures of the sets are, and in which table
+    runs: str = 'not stated'  # how many runs a figure is of
 
 
 def read_sets(
@@ -128,7 +130,15 @@ def read_sets(
     order = list(dict.fromkeys(groups.values()))
     models = {model for *_, model in arms}
     model = models.pop() if same_model and len(models) == 1 else None
-    return VtabSets(sorted(sets, key=lambda entry: order.index(entry.group)), groups, absent, model)
+    study = next((read_study(config) for config in configs if is_study(str(config))), None)
+    return VtabSets(
+        sorted(sets, key=lambda entry: order.index(entry.group)),
+        groups,
+        absent,
+        model,
+        study.source if study else '',
+        study.runs if study else 'not stated',
+    )
 
 
 def _arms(config: str, base: str | None) -> list[tuple[str, float | None, str | None]]:

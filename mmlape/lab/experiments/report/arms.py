@@ -1,12 +1,12 @@
 """The arms of a report, averaged: every value in points."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
 from mmlape.lab.evaluation.names import TASK_METRICS, is_defined, points, task_of
-from mmlape.lab.experiments.averages import Summary, summarise
+from mmlape.lab.experiments.averages import Evaluations, Summary, average_values, summarise
 from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.extension import PaperFigures, PaperModel
 from mmlape.lab.runs.paper_model import recorded_model
@@ -17,15 +17,19 @@ from mmlape.lab.studies.study_file import find_arm
 
 @dataclass(frozen=True)
 class ArmRuns:
-    """The runs of an arm, and how to compare them."""
+    """The runs of an arm, or what was measured of it after training, and how to compare them."""
 
     name: str  # in tables, and in the legend of curves
-    runs: Sequence[Run]  # from `runs.read_seeds` or `runs.read_arms`
+    runs: Sequence[Run] = ()  # from `runs.read_seeds` or `runs.read_arms`
     # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
     task: str | None = None
     metrics: Sequence[str] | None = None  # which to compare; default: the task's
     # the same metrics before training, as the metric returned them, where they were measured
     untrained: dict[str, float | None] = field(default_factory=dict)
+    # instead of runs: what was measured after training, in points, as {seed: {metric: value}}
+    measured: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    # the papers' figures for it; default: those of its config
+    known: PaperFigures | None = None
 
     @property
     def config(self) -> str:
@@ -123,14 +127,18 @@ class ArmResult:
 
 def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     """Average an arm; DataError if its runs are not repeats of each other."""
-    summary = summarise(arm.runs, allow_software).in_points()
+    if arm.measured:
+        last = Evaluations(len(arm.measured), metrics=average_values(arm.measured))
+        summary = Summary(list(arm.measured), last=last)
+    else:
+        summary = summarise(arm.runs, allow_software).in_points()
     measured = [*summary.last.metrics, *summary.best.metrics]
     task = arm.task or task_of(measured)
     metrics = (TASK_METRICS.get(task) or measured[:1]) if arm.metrics is None else arm.metrics
     metrics = [name for name in metrics if name in measured] if measured else metrics
     first = next((run for run in arm.runs if run.counts), None)
     config = arm.config
-    known = index_entry(config, first.cost.get('parameters') if first else None)
+    known = arm.known or index_entry(config, first.cost.get('parameters') if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
     planned = arm.study[1].title if arm.study else arm.name
     result = ArmResult(

@@ -12,6 +12,7 @@ from mmlape.lab.experiments.statistics import Difference, holm, paired, welch
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import differences, software_differences
 from mmlape.lab.runs.provenance import known_provenance
+from mmlape.page import Part
 
 _CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')
 """The metrics by which classes are compared; class accuracies are data only."""
@@ -66,7 +67,7 @@ def compare(pairs: Sequence[tuple[ArmResult, ArmResult]], which: str) -> list[Co
         _comparison(arm, other, which, metric)
         for arm, other in pairs
         for metric in arm.metrics
-        if metric in other.metrics
+        if metric in other.metrics and (arm.summary.at(which).n or other.summary.at(which).n)
     ])  # fmt: skip
 
 
@@ -124,6 +125,7 @@ class Report:
         baseline: The baseline that was given; None if each arm's was chosen by default.
         introduction: A paragraph before everything else.
         notes: Sentences after the first table.
+        first: Tables and figures before the table of results.
         images: Files by caption.
     """
 
@@ -137,6 +139,12 @@ class Report:
     introduction: str = ''
     notes: tuple[str, ...] = ()
     images: dict[str, list[Path]] = field(default_factory=dict)
+    first: Sequence[Part] = ()
+
+    @property
+    def has_best(self) -> bool:
+        """Whether an arm has evaluations of which the best are picked."""
+        return any(result.summary.best.n for result in self.results)
 
     @property
     def baselines(self) -> dict[str, list[str]]:
@@ -210,7 +218,7 @@ def build(
             PE, or the first of those if none has; if settings are not recorded, or the model is
             none of the papers' (one of timm's), with the first of its task.
         allow_software: Whether runs of one arm may differ in code and stack.
-        **more: ``introduction``, ``notes`` and ``images`` of `Report`.
+        **more: ``introduction``, ``notes``, ``images`` and ``first`` of `Report`.
 
     Raises:
         DataError: Runs of an arm are not repeats of each other.

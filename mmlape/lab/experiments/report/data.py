@@ -11,7 +11,7 @@ from mmlape.lab.experiments.averages import EVALUATIONS, Average, Evaluations
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Report
 from mmlape.lab.experiments.statistics import CONFIDENCE
-from mmlape.lab.runs.paper_model import PaperModel
+from mmlape.lab.extension import PaperModel
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,13 @@ from mmlape.lab.runs.identity import named_differences
 from mmlape.page import Part, write_page
 from mmlape.tables import markdown_table, markdown_text
 
-RESULTS = (
+LAST_AND_BEST = (
     'Last is the evaluation after the last iteration; best is the best evaluation of each run, '
     'picked on the images that it is measured on, so its mean is optimistic. The two are never '
-    'mixed. The deviation is the '
+    'mixed. '
+)
+RESULTS = (
+    'The deviation is the '
     "sample standard deviation over seeds, n in brackets; the interval is Student's t, "
     f'{CONFIDENCE:.0%}, of the '
     f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in '
@@ -173,7 +176,7 @@ def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
             _details(caption, *(Part('figure', str(file), file.stem) for file in files), open=True)
             for caption, files in report.images.items()
         ],
-        'Cost': [Part('table', tables.cost_table(report)), Part('text', COST)],
+        'Cost': list(_cost(report)),
         'Provenance': [
             Part('table', tables.provenance_table(report)),
             Part('list', [*stacks(report), *setting_lines(report)]),
@@ -196,10 +199,12 @@ def _details(caption: str, *parts: Part, open: bool = False) -> Part:
 
 
 def _results(report: Report, folder: Path) -> Iterator[Part]:
+    yield from report.first
     yield Part('table', tables.results_table(report), 'Results')
     yield Part('text', report.baseline_line)
     notes = [*report.notes, *paper(report)]
-    yield _details('How to read these values', Part('text', RESULTS), Part('list', notes))
+    how = (LAST_AND_BEST if report.has_best else '') + RESULTS
+    yield _details('How to read these values', Part('text', how), Part('list', notes))
     for caption, file in plot_fractions(report, folder).items():
         yield Part('figure', str(file), caption)
     if len(fractions := fraction_table(report)):
@@ -224,6 +229,11 @@ def _curves(report: Report, folder: Path) -> Iterator[Part]:
     for number, (caption, file) in enumerate(draw_curves(report, folder).items()):
         figure = Part('figure', str(file), caption)
         yield from (_details(caption, figure),) if number else (Part('text', CURVES), figure)
+
+
+def _cost(report: Report) -> Iterator[Part]:
+    if len(table := tables.cost_table(report)):
+        yield from (Part('table', table), Part('text', COST))
 
 
 def _classes(report: Report, folder: Path) -> Iterator[Part]:

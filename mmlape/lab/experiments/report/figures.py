@@ -25,6 +25,7 @@ _LABEL, _LEGEND, _LINE = 40, 56, 0.165
 line."""
 _MARKS = 6
 """Markers on a long curve."""
+_MAX_PANELS = 6
 _MAX_CLASSES = 12
 """Drawn at either end of the sorted classes; the table has them all."""
 
@@ -102,8 +103,8 @@ def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) ->
 def plot_differences(report: Report, path: Path) -> Path | None:
     """Draw the differences of the last evaluation with both intervals, a panel a metric.
 
-    Return None without any. Where too few seeds give no interval at all, the differences stand
-    alone.
+    Return None without any, and for more metrics than a figure has room for. Where too few seeds
+    give no interval at all, the differences stand alone.
     """
     chosen = [
         compared for compared in report.comparisons_at('last') if compared.welch.mean is not None
@@ -112,6 +113,8 @@ def plot_differences(report: Report, path: Path) -> Path | None:
         return None
     pairs = list(dict.fromkeys((compared.arm, compared.baseline) for compared in reversed(chosen)))
     metrics = list(dict.fromkeys(compared.metric for compared in chosen))
+    if len(metrics) > _MAX_PANELS:
+        return None
     single = len({baseline for _, baseline in pairs}) == 1
     figure, panels = _rows(
         [pair[0] if single else report.title_of(*pair) for pair in pairs], 0.14, len(metrics)

@@ -78,6 +78,9 @@ def _tables(report: Report) -> Iterator[str]:
         results = [result for result in report.results if result.task == task and result.metrics]
         if results:
             yield _results(title, results)
+    measured = [result for result in report.results if result.arm.measured]
+    if measured:
+        yield _measured(report.title, measured)
     for which in EVALUATIONS:
         if report.comparisons_at(which):
             yield _comparisons(report, which)
@@ -122,6 +125,31 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     return latex_table(
         text_table(columns, rows, texts), caption, 'l' * texts + 'r' * (len(columns) - texts)
     )
+
+
+def _measured(title: str, results: Sequence[ArmResult]) -> str:
+    """Return the table of what was measured after training: a row a metric, a column an arm."""
+    columns, quoted = ['Metric'], []
+    for result in results:
+        columns.append(escape(result.title or result.name))
+        for quotation in result.known.quotations if result.known else ():
+            quoted.append(quotation)
+            columns.append(escape(f'{quotation.short} paper'))
+    rows = []
+    for metric in dict.fromkeys(name for result in results for name in result.metrics):
+        row = [escape(label(metric))]
+        for result in results:
+            row.append(escape(mean_std(result.summary.last.metrics.get(metric))))
+            for quotation in result.known.quotations if result.known else ():
+                row.append(escape(quotation.figures.get(metric, DASH)))
+        rows.append(row)
+    caption = (
+        f'\\textbf{{{escape(title)}}}: mean $\\pm$ sample standard deviation over the seeds, measured '
+        'after training.'
+    )
+    if quoted:
+        caption += f' Quoted: {escape("; ".join(sources(quoted)))}.'
+    return latex_table(text_table(columns, rows), caption, 'l' + 'r' * (len(columns) - 1))
 
 
 def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, titled: bool) -> list[str]:

@@ -83,13 +83,21 @@ def results_table(report: Report) -> pd.DataFrame:
         *_AVERAGES,
         "paper's figure",
     )
-    table = text_table(columns, rows, 5)
+    table = _of_evaluations(text_table(columns, rows, 5), report.has_best)
     empty = [name for name in ('untrained', "paper's figure") if (table[name] == DASH).all()]
     table = table.drop(columns=empty)
     empty = [
         name for name in ('title', 'model') if set(table.index.get_level_values(name)) <= {DASH}
     ]
     return table.droplevel(empty)
+
+
+def _of_evaluations(table: pd.DataFrame, has_best: bool) -> pd.DataFrame:
+    """Leave out the columns of best evaluations where there are none, and need not tell last from best."""
+    if has_best:
+        return table
+    kept = table.drop(columns=[name for name in table if name.startswith('best: ')])
+    return kept.rename(columns=lambda name: name.removeprefix('last: '))
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -110,9 +118,8 @@ def metrics_table(result: ArmResult) -> pd.DataFrame:
     known = dict.fromkeys(
         name for which in EVALUATIONS for name in result.summary.at(which).metrics
     )
-    return text_table(
-        ('metric', *_AVERAGES), [(label(name), *_averages(result, name)) for name in known]
-    )
+    rows = [(label(name), *_averages(result, name)) for name in known]
+    return _of_evaluations(text_table(('metric', *_AVERAGES), rows), bool(result.summary.best.n))
 
 
 def comparison_table(report: Report, which: str) -> pd.DataFrame:
@@ -187,9 +194,11 @@ def _needed(spread: Spread, paired: bool) -> Iterator[str]:
 
 
 def cost_table(report: Report) -> pd.DataFrame:
-    """Build the table of every arm's cost."""
+    """Build the table of the cost of every arm that has runs."""
     rows = []
     for result in report.results:
+        if not result.arm.runs:
+            continue
         count, known, seconds = result.parameters, result.known, result.mean_cost('train_seconds')
         flops = DASH
         if known and known.flops:
@@ -220,9 +229,11 @@ def cost_table(report: Report) -> pd.DataFrame:
 
 
 def provenance_table(report: Report) -> pd.DataFrame:
-    """Build the table of what each arm was trained from, with and on."""
+    """Build the table of what each arm that has runs was trained from, with and on."""
     rows = []
     for result in report.results:
+        if not result.arm.runs:
+            continue
         identity, record = result.identity, result.first.record if result.first else {}
         code, checkpoint = identity.get('code') or {}, identity.get('checkpoint') or {}
         config = str(record.get('config') or '').rpartition('/')[2].removesuffix('.py')
@@ -265,6 +276,6 @@ def _recorded(runs: Sequence[Run], key: str) -> str:
 
 def console_table(report: Report) -> ConsoleTable:
     """Build the table of results for the terminal, without its long columns."""
-    table = results_table(report).drop(columns=f'best: {INTERVAL}')
+    table = results_table(report).drop(columns=f'best: {INTERVAL}', errors='ignore')
     table = table.droplevel([name for name in ('title', 'model') if name in table.index.names])
     return tables.console_table(table, report.title, sections=True)
