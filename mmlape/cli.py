@@ -228,10 +228,10 @@ def _stop(error: Exception) -> int:
     """Print an error of this package, or what is wrong with the stack if an import failed."""
     if debugging():
         raise error
-    known = (
+    message = (
         error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
     )
-    say_error(f'mmlape: error: {known}')
+    say_error(f'mmlape: error: {message}')
     return 1
 
 

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.datasets.mini.writers import SceneOptions
     from mmlape.quiet import printable
 
-    kind: type[SceneOptions] = ObjectOptions if args.stamps else MiniOptions
+    options_class: type[SceneOptions] = ObjectOptions if args.stamps else MiniOptions
     others = (
         (OF_DIGITS, MiniOptions, 'digits')
         if args.stamps
@@ -104,14 +104,14 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(
                 f'--{name.replace("_", "-")} is an option of {others[2]}, which are not drawn'
             )
-    given = {option.name: getattr(args, option.name) for option in fields(kind)}
+    given = {option.name: getattr(args, option.name) for option in fields(options_class)}
     given = {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
     }
     for name in ('size', 'drawn_for'):
         if given.get(name):
             given[name] = height_width(given[name], f'--{name.replace("_", "-")}')
-    options = kind(**given)
+    options = options_class(**given)
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
     table = Table(
         'format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}'

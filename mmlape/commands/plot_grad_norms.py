@@ -34,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.last < 1:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')
-    known = Figure().canvas.get_supported_filetypes()
-    if Path(args.out).suffix[1:].lower() not in known:
+    file_types = Figure().canvas.get_supported_filetypes()
+    if Path(args.out).suffix[1:].lower() not in file_types:
         raise ConfigError(
-            f'--out {args.out}: unknown file type; supported endings: {", ".join(known)}'
+            f'--out {args.out}: unknown file type; supported endings: {", ".join(file_types)}'
         )
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)

@@ -82,10 +82,10 @@ def run(args: argparse.Namespace) -> int:
         spread, source = given_spread(args.std, args.pilot_seeds), 'as given'
     table = sample_size_table(spread, args.difference, args.power, args.paired)
     ends = spread.interval()
-    known = f'; its 95 % interval is {ends[0]:.2f} to {ends[1]:.2f}' if ends else ''
+    interval = f'; its 95 % interval is {ends[0]:.2f} to {ends[1]:.2f}' if ends else ''
     print(
         f'standard deviation{" of the differences" if args.paired else ""}: {spread.std:.2f} '
-        f'points, {source}{known}'
+        f'points, {source}{interval}'
     )
     title = f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "unpaired"} test'
     console().print(console_table(table, title))

@@ -548,7 +548,7 @@ def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
 
 
 def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp_path):
-    assert [report.result(name).known.results['mIoU'] for name in (DEFAULT, LAPE)] == ['36.534', '37.908']
+    assert [report.result(name).paper.results['mIoU'] for name in (DEFAULT, LAPE)] == ['36.534', '37.908']
     assert (
         f'% note: {LAPE} was not trained as published: 300 iterations instead of 160000.\n'
         in (folder / 'tables.tex').read_text()
@@ -556,7 +556,7 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
     for parameters, figure in ((6_717_996, '37.908'), (6_713_388, None), (None, '37.908')):
         config = f'configs/segmenter/{LAPE}.py'
         write_run(tmp_path / 'a', 1, 40.0, config=config, cost={'parameters': parameters})
-        found = build(_arms(tmp_path), 'x').results[0].known
+        found = build(_arms(tmp_path), 'x').results[0].paper
         assert (found and found.results['mIoU']) == figure
 
 

@@ -274,14 +274,14 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
         assert found[mean.title].mean == pytest.approx(by_seed.mean()) and found[mean.title].n == 3
         assert found[mean.title].std == pytest.approx(by_seed.std(ddof=1))
         assert mean.paper == pytest.approx(np.mean([FIGURES[name] for name in over]))
-        assert arm.known.results[mean.title] == f'{mean.paper:.1f} (DPN)'
+        assert arm.paper.results[mean.title] == f'{mean.paper:.1f} (DPN)'
     left_out = next(note for note in report.notes if note.startswith('In no mean'))
     assert 'svhn (lr 0.1: seed 2: missing)' in left_out and 'dmlab (no folder data/dmlab)' in left_out
     assert 'eurosat (not asked for)' in left_out and averages[-1].left_out == ('svhn', 'eurosat', 'dmlab')
     assert any("The paper's figures are for B/32, not measured by us" in note for note in report.notes)
     changed = VtabSets([replace(one, figure=None) for one in trained], GROUPS, {}, 'B/32')
     without = build_report([replace(one, vtab_set=changed.sets[0]) for one in results[:1]], options, changed)
-    assert not without.results[0].known.results and 'difference' not in header_of(without.first[0].content)
+    assert not without.results[0].paper.results and 'difference' not in header_of(without.first[0].content)
 
     rows = rows_of(report.first[0].content)
     cells = next(row for row in rows if row[0] == 'dtd')

@@ -158,22 +158,22 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
             f'these runs end at different iterations, {sorted(steps)}: they are not repeats of '
             'each other'
         )
-    known = [run for run in runs if run.identity]
-    if known and len(known) < len(runs):
+    identified = [run for run in runs if run.identity]
+    if identified and len(identified) < len(runs):
         older = next(run for run in runs if not run.identity)
         raise DataError(
             f'{older.folder} has no identity in its run.json (an older version wrote it), '
-            f'but {known[0].folder} does: train it again, or average the two apart'
+            f'but {identified[0].folder} does: train it again, or average the two apart'
         )
-    for other in known[1:]:
-        lines = differences(known[0].identity, other.identity, for_resume=False)
-        software = software_differences(known[0].identity, other.identity)
+    for other in identified[1:]:
+        lines = differences(identified[0].identity, other.identity, for_resume=False)
+        software = software_differences(identified[0].identity, other.identity)
         if allow_software:
             lines = [line for line in lines if line not in software]
         if lines:
             hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
             raise DataError(
-                f'{known[0].folder} and {other.folder} are not repeats of each other '
+                f'{identified[0].folder} and {other.folder} are not repeats of each other '
                 f'({listed(lines, 4)}): average them apart, in arms of their own{hint}'
             )
 

@@ -347,9 +347,9 @@ class Study:
         provenances = {
             name: provenance(path) if path else NO_WEIGHTS for name, path in starts.items()
         }
-        known = set(filter(None, provenances.values()))
-        is_distinct = any(source.distinct for source in known)
-        if len(known) < 2 and not (is_distinct and None in provenances.values()):
+        sources = set(filter(None, provenances.values()))
+        is_distinct = any(source.distinct for source in sources)
+        if len(sources) < 2 and not (is_distinct and None in provenances.values()):
             return []
         lines = (
             f'{name} from {starts[name] or "no weights"}'

@@ -60,9 +60,9 @@ def pilot_spread(
     values = {result.name: result.values('last', metric) for result in results}
     values = {name: by_seed for name, by_seed in values.items() if by_seed}
     if not values:
-        known = sorted({name for result in results for name in result.summary.last.metrics})
+        names = sorted({name for result in results for name in result.summary.last.metrics})
         raise ConfigError(
-            f'--metric {metric}: no finished run has it; there are: {", ".join(known) or "none"}'
+            f'--metric {metric}: no finished run has it; there are: {", ".join(names) or "none"}'
         )
     if paired and len(values) != 2:
         raise ConfigError(

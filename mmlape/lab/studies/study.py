@@ -82,15 +82,15 @@ class StudyFile:
 
     def choose(self, names: Iterable[str]) -> list[StudyArm]:
         """Return arms by name, in this order, or raise ConfigError."""
-        known = {arm.name: arm for arm in self.arms}
+        by_name = {arm.name: arm for arm in self.arms}
         for name in names:
-            if name not in known:
-                raise ConfigError(f"{self.file} has no arm '{name}'; {similar_to(name, known)}")
-        return [known[name] for name in names]
+            if name not in by_name:
+                raise ConfigError(f"{self.file} has no arm '{name}'; {similar_to(name, by_name)}")
+        return [by_name[name] for name in names]
 
 
-def similar_to(name: str, known: Iterable[str]) -> str:
+def similar_to(name: str, others: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: similar ones, else all that there are."""
-    names = [str(one) for one in known]
+    names = [str(one) for one in others]
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     return f'did you mean {" or ".join(close)}?' if close else f'there are: {", ".join(names)}'

@@ -119,13 +119,13 @@ def at_scale(cfg: Config, scale: float, folder: Path) -> Config:
         DataError: The data is no mini data.
     """
     if cfg.model.get('type', '').endswith('ImageClassifier'):
-        own = own_size(cfg)
-        if own is None:
+        size = own_size(cfg)
+        if size is None:
             raise ConfigError(
                 f'{cfg.filename}: neither its test pipeline nor its backbone has a size that '
                 '--scales could be of: give --sizes'
             )
-        return at_size(cfg, max(1, round(own * scale)))
+        return at_size(cfg, max(1, round(size * scale)))
     resized = copy.deepcopy(cfg)
     _scale(resized, scale)
     if scale == 1:
@@ -215,8 +215,8 @@ def sweep(
         with _naming(model, size):
             resized = resize(model.cfg, size)
             source = Path(model.checkpoint)
-            known = [str(source.resolve()), *file_version(source), resized.to_dict()]
-            wanted = json.dumps(known, default=str)
+            made_of = [str(source.resolve()), *file_version(source), resized.to_dict()]
+            wanted = json.dumps(made_of, default=str)
             if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
                 print(f'{model.name}: size {size:g}, {place} of {len(sizes)}')
                 with _limited(model):
@@ -329,11 +329,11 @@ def values_of(
         for name, value in metrics.items()
         if value is not None and is_defined(name, value)
     }
-    own = None if trained_at is None else values.get(at(metric, trained_at))
+    whole = None if trained_at is None else values.get(at(metric, trained_at))
     shares = {
-        kept(metric, size): 100 * values[at(metric, size)] / own
+        kept(metric, size): 100 * values[at(metric, size)] / whole
         for size in by_size
-        if own and at(metric, size) in values
+        if whole and at(metric, size) in values
     }
     return values | shares
 

@@ -270,8 +270,8 @@ def _mean(
         seed: math.fsum(values[member][seed] for member in have) / len(have)
         for seed in values[have[0]]
     }
-    known = all(member in paper for member in have)
-    figure = math.fsum(paper[member] for member in have) / len(have) if known else None
+    is_quoted = all(member in paper for member in have)
+    figure = math.fsum(paper[member] for member in have) / len(have) if is_quoted else None
     return Mean(name, have, missing, by_seed, figure)
 
 
@@ -305,7 +305,7 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         Path(options.work_dir).resolve().name,
         metrics=chosen,
         measured=measured,
-        known=PaperFigures(quotations=(quoted,) if figures and sets.model else ()),
+        paper=PaperFigures(quotations=(quoted,) if figures and sets.model else ()),
     )
     report = build([arm], 'VTAB-1k', notes=tuple(_notes(results, averages, options, sets)))
     table = sets_table(report, results, averages, sets.model if figures else None)

@@ -29,7 +29,7 @@ class ArmRuns:
     # instead of runs: what was measured after training, in points, as {seed: {metric: value}}
     measured: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     # the papers' figures for it; default: those of its config
-    known: PaperFigures | None = None
+    paper: PaperFigures | None = None
 
     @property
     def config(self) -> str:
@@ -54,7 +54,7 @@ class ArmResult:
     model: PaperModel  # the paper's name of its model
     # the entry of its config in the metafiles; None if there is none, or if its model is another
     # one
-    known: PaperFigures | None
+    paper: PaperFigures | None
     title: str = ''  # what its study calls it; empty if that is its name, or it is of none
 
     @property
@@ -104,15 +104,15 @@ class ArmResult:
         counted = next(
             (run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None
         )
-        return counted or (self.known.parameters if self.known else None)
+        return counted or (self.paper.parameters if self.paper else None)
 
     @property
     def gpu_hours(self) -> float | None:
         """The GPU hours of all runs, including those that do not count."""
-        known = [
+        recorded = [
             run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None
         ]
-        return sum(known) if known else None
+        return sum(recorded) if recorded else None
 
     def mean_cost(self, key: str) -> float | None:
         """Return the mean of a cost over the averaged runs; None if none recorded it."""
@@ -138,10 +138,10 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     metrics = [name for name in metrics if name in measured] if measured else metrics
     first = next((run for run in arm.runs if run.counts), None)
     config = arm.config
-    known = arm.known or index_entry(config, first.cost.get('parameters') if first else None)
+    paper = arm.paper or index_entry(config, first.cost.get('parameters') if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
     planned = arm.study[1].title if arm.study else arm.name
     result = ArmResult(
-        arm, task, tuple(metrics), summary, model, known, '' if planned == arm.name else planned
+        arm, task, tuple(metrics), summary, model, paper, '' if planned == arm.name else planned
     )
-    return replace(result, known=known and known.at_fraction(result.fraction))
+    return replace(result, paper=paper and paper.at_fraction(result.fraction))

@@ -197,11 +197,11 @@ def report_data(report: Report) -> ReportData:
 
 
 def _arm(result: ArmResult) -> ArmData:
-    summary, known = result.summary, result.known
+    summary, paper = result.summary, result.paper
     cost = CostData(
         result.parameters,
-        known.flops if known else None,
-        list(known.size) if known else None,
+        paper.flops if paper else None,
+        list(paper.size) if paper else None,
         result.gpu_hours,
         {run.seed: run.cost for run in result.arm.runs},
     )
@@ -211,7 +211,7 @@ def _arm(result: ArmResult) -> ArmData:
         metrics=list(result.metrics),
         data_fraction=float(result.fraction),
         model=result.model,
-        paper=known.results if known else {},
+        paper=paper.results if paper else {},
         untrained={metric: result.untrained(metric) for metric in result.arm.untrained},
         seeds=summary.seeds,
         unfinished=summary.unfinished,

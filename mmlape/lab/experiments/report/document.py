@@ -83,8 +83,8 @@ def tests(report: Report, which: str) -> str:
 
 def paper(report: Report) -> list[str]:
     """Return the sources of the papers' figures, and which arms were not trained as published."""
-    results = [result for result in report.results if result.known and result.known.quotations]
-    quotations = [quotation for result in results for quotation in result.known.quotations]
+    results = [result for result in report.results if result.paper and result.paper.quotations]
+    quotations = [quotation for result in results for quotation in result.paper.quotations]
     if not quotations:
         return []
     lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
@@ -113,13 +113,13 @@ def _runs(runs: str) -> str:
 def _not_as_published(result: ArmResult) -> Iterator[str]:
     """Yield the length and the batch of an arm where they are not its recipe's."""
     record = result.first.record if result.first else {}
-    unit, length = result.known.length or (None, None)
+    unit, length = result.paper.length or (None, None)
     trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
     apart = [
         f'{mine} {what} instead of {theirs}'
         for mine, theirs, what in (
             (trained, length, (unit or '').lower()),
-            (record.get('total_batch'), result.known.batch, 'images a batch'),
+            (record.get('total_batch'), result.paper.batch, 'images a batch'),
         )
         if mine is not None and theirs is not None and mine != theirs
     ]
@@ -215,8 +215,8 @@ def _results(report: Report, folder: Path) -> Iterator[Part]:
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
     if figure := plot_differences(report, folder / 'differences.svg'):
-        known = ' with their intervals' if has_intervals(report.comparisons_at('last')) else ''
-        yield Part('figure', str(figure), f'Differences{known}, last evaluation')
+        intervals = ' with their intervals' if has_intervals(report.comparisons_at('last')) else ''
+        yield Part('figure', str(figure), f'Differences{intervals}, last evaluation')
     for which in EVALUATIONS:
         if len(table := tables.comparison_table(report, which)):
             about = Part('text', tests(report, which))

@@ -42,8 +42,8 @@ class Series:
 
     def paper(self, share: Fraction, metric: str) -> str:
         """Return a paper's figure, as it is printed; a dash if there is none."""
-        known = next(iter(self.arms.values())).known
-        quoted = known.fractions.get(share) if known else None
+        paper = next(iter(self.arms.values())).paper
+        quoted = paper.fractions.get(share) if paper else None
         return quoted.figures.get(metric, DASH) if quoted else DASH
 
 

@@ -91,7 +91,7 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     metrics = list(dict.fromkeys(name for result in results for name in result.metrics))
     metric = escape(' / '.join(map(label, metrics)))
     quoted = [
-        quotation for result in results if result.known for quotation in result.known.quotations
+        quotation for result in results if result.paper for quotation in result.paper.quotations
     ]
     papers = escape(f'({", ".join(dict.fromkeys(quotation.short for quotation in quoted))} paper)')
     data = escape(' and '.join(dict.fromkeys(quotation.dataset for quotation in quoted)))
@@ -132,7 +132,7 @@ def _measured(title: str, results: Sequence[ArmResult]) -> str:
     columns, quoted = ['Metric'], []
     for result in results:
         columns.append(escape(result.title or result.name))
-        for quotation in result.known.quotations if result.known else ():
+        for quotation in result.paper.quotations if result.paper else ():
             quoted.append(quotation)
             columns.append(escape(f'{quotation.short} paper'))
     rows = []
@@ -140,7 +140,7 @@ def _measured(title: str, results: Sequence[ArmResult]) -> str:
         row = [escape(label(metric))]
         for result in results:
             row.append(escape(mean_std(result.summary.last.metrics.get(metric))))
-            for quotation in result.known.quotations if result.known else ():
+            for quotation in result.paper.quotations if result.paper else ():
                 row.append(escape(quotation.figures.get(metric, DASH)))
         rows.append(row)
     caption = (

@@ -41,8 +41,10 @@ def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
         return ({study.metric: arm.figure} if arm.figure else {}) | dict(arm.also)
     entry, printed = index_entry(Path(arm.base).name), {key: name for name, key in METRICS.items()}
     quotations = entry.quotations if entry else ()
-    own = (one for one in quotations if one.paper == study.paper)
-    return {printed[key]: figure for quotation in own for key, figure in quotation.figures.items()}
+    quoted = (one for one in quotations if one.paper == study.paper)
+    return {
+        printed[key]: figure for quotation in quoted for key, figure in quotation.figures.items()
+    }
 
 
 def _arm_entry(config: str, parameters: int | None) -> PaperFigures | None:

@@ -53,7 +53,7 @@ _TESTS = (
 
 def paper_figure(result: ArmResult, metric: str) -> str:
     """Return the paper's result for an arm's config, as the paper prints it."""
-    return result.known.results.get(metric, DASH) if result.known else DASH
+    return result.paper.results.get(metric, DASH) if result.paper else DASH
 
 
 def results_table(report: Report) -> pd.DataFrame:
@@ -115,10 +115,10 @@ def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
 
 def metrics_table(result: ArmResult) -> pd.DataFrame:
     """Build the table of every metric of an arm."""
-    known = dict.fromkeys(
+    names = dict.fromkeys(
         name for which in EVALUATIONS for name in result.summary.at(which).metrics
     )
-    rows = [(label(name), *_averages(result, name)) for name in known]
+    rows = [(label(name), *_averages(result, name)) for name in names]
     return _of_evaluations(text_table(('metric', *_AVERAGES), rows), bool(result.summary.best.n))
 
 
@@ -199,10 +199,10 @@ def cost_table(report: Report) -> pd.DataFrame:
     for result in report.results:
         if not result.arm.runs:
             continue
-        count, known, seconds = result.parameters, result.known, result.mean_cost('train_seconds')
+        count, paper, seconds = result.parameters, result.paper, result.mean_cost('train_seconds')
         flops = DASH
-        if known and known.flops:
-            flops = f'{known.flops / 1e9:.2f} ({" x ".join(map(str, known.size))})'
+        if paper and paper.flops:
+            flops = f'{paper.flops / 1e9:.2f} ({" x ".join(map(str, paper.size))})'
         rows.append((
             result.name,
             number(count and count / 1e6, '.3f'),

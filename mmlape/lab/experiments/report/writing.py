@@ -98,18 +98,18 @@ def _study_title(arms: Sequence[ArmRuns]) -> str | None:
 
 def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
     """Choose the metrics to compare, as far as each arm has them."""
-    known = {
+    of_arms = {
         arm.name: {name for run in arm.runs if run.counts for name in run.last['metrics']}
         for arm in arms
     }
-    every = sorted(set().union(*known.values()))
+    every = sorted(set().union(*of_arms.values()))
     unknown = [name for name in metrics if name not in every]
     if unknown:
         raise ConfigError(
             f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}'
         )
     return [
-        replace(arm, metrics=tuple(name for name in metrics if name in known[arm.name]))
+        replace(arm, metrics=tuple(name for name in metrics if name in of_arms[arm.name]))
         for arm in arms
     ]
 
