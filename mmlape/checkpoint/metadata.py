@@ -223,11 +223,6 @@ def grid_in(sides: Any) -> tuple[int, int] | None:
     return sides[0], sides[1]
 
 
-def recorded_config(model: nn.Module) -> dict[str, Any]:
-    """Return the configuration of a backbone: its ``type``, and the arguments that it was built with."""
-    return {'type': f'mmlape.{type(model).__name__}', **lasting_arguments(model.arguments)}
-
-
 def lasting_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments, also inside others, without those of training."""
     kept = {key: value for key, value in arguments.items() if key not in TRAINING_ARGUMENTS}

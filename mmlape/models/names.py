@@ -125,16 +125,17 @@ def parameters(kind: type) -> dict[str, Any]:
     """Return a class's arguments with their defaults by name; those that it passes on are its base's."""
     found: dict[str, Any] = {}
     for base in kind.__mro__:
-        own = list(signature(base.__init__).parameters.values())[1:]
-        named = {
-            parameter.name: parameter.default
-            for parameter in own
-            if parameter.kind not in _VARIABLE
-        }
+        named = own_parameters(base)
         found = named | found
-        if len(named) == len(own):
+        if len(named) + 1 == len(signature(base.__init__).parameters):  # without self
             break
     return found
+
+
+def own_parameters(kind: type) -> dict[str, Any]:
+    """Return the arguments that a class's constructor names, with their defaults."""
+    own = list(signature(kind.__init__).parameters.values())[1:]
+    return {one.name: one.default for one in own if one.kind not in _VARIABLE}
 
 
 def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:

@@ -1,4 +1,4 @@
-"""A user's backbone that calls nothing: its base does what follows; an adapter of its own reads its files."""
+"""A user's backbone makes two calls, and its base does what follows; an adapter of its own reads its files."""
 
 import pickle
 from copy import deepcopy
@@ -11,13 +11,16 @@ from model_helpers import randomise
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.key_maps import Layout, rename_keys
+from mmlape.checkpoint.lookup import signature
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import ConfigError
+from mmlape.kinds import BACKBONES
 from mmlape.models import VisionTransformer
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.names import own_parameters
 from mmlape.models.position import AttentionSlot, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.registry import MODELS
@@ -25,11 +28,19 @@ from mmlape.registry import MODELS
 ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
 
 
-class Forgetful(BaseBackbone):
-    """A user's backbone that calls nothing of its base but the constructor."""
+NEEDED = {
+    'TimmViT': dict(model_name='test_vit', pe_joining='lape'),
+    'TimmViTAdapter': dict(vit=dict(model_name='test_vit', drop_path_rate=0.1), mode='read-only', layers=[0, 1, 2, 3]),
+}
+BACKBONES.import_from_location()
+
+
+class Own(BaseBackbone):
+    """A user's backbone, as short as one can be."""
 
     def __init__(self, pe_type, pe_joining='default', inside=True, pe_norms=True, frozen_stages=-1, init_cfg=None):
         super().__init__(init_cfg)
+        self.register_arguments(locals())
         self.embed_dims, self.patch_size, self.frozen_stages = 16, 8, frozen_stages
         self.grid = self.grid_of(32)
         self.position = resolve_position(pe_type, pe_joining, 'layernorm')
@@ -49,6 +60,7 @@ class Forgetful(BaseBackbone):
             )
             for number in range(2)
         )
+        self.complete()
 
     def forward(self, x):
         maps = self.patch_embed(x)
@@ -59,30 +71,30 @@ class Forgetful(BaseBackbone):
         return (tokens,)
 
 
-class Signed(Forgetful):
+class Signed(Own):
     """One whose files are recognised."""
 
     checkpoint_adapter = CheckpointAdapter(signs=(r'blocks\.0\.attn\.qkv\.', r'patch_embed\.weight'))
 
 
-def test_a_backbone_cannot_forget_its_position_encodings_or_freezing():
+def test_complete_adds_position_encodings_and_freezes():
     torch.manual_seed(0)
-    model = Forgetful(['learnable', 'cpe', 'rpe'], frozen_stages=1)
+    model = Own(['learnable', 'cpe', 'rpe'], frozen_stages=1)
     names = set(model.state_dict())
     assert {'pos_embed', 'blocks.0.cpe.weight', 'blocks.1.attn.relative_position_bias_table'} <= names
     frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
     assert frozen == {name for name, _ in model.named_parameters() if not name.startswith('blocks.1.')}
     image = torch.randn(1, 3, 32, 32)
-    plain = Forgetful('learnable')
+    plain = Own('learnable')
     plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
     assert not torch.allclose(model(image)[0], plain(image)[0]), 'the convolution between layers acts'
     record = model.checkpoint_adapter.record(model)
     assert record['pe_type'] == ['learnable', 'cpe', 'rpe'] and record['grid'] == [4, 4]
 
 
-def test_the_step_behind_the_constructor_is_done_once_and_copied():
+def test_what_complete_did_is_copied():
     """Copies and pickles keep what it has done: nothing is added, drawn or frozen a second time."""
-    model = Forgetful(['learnable', 'cpe'], frozen_stages=0)
+    model = Own(['learnable', 'cpe'], frozen_stages=0)
     for copy in (deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert list(copy.state_dict()) == list(model.state_dict())
         assert all(torch.equal(a, b) for a, b in zip(copy.state_dict().values(), model.state_dict().values()))
@@ -93,12 +105,58 @@ def test_the_step_behind_the_constructor_is_done_once_and_copied():
         assert not copy.pos_embed.any() and model.pos_embed.any()
 
 
+def test_a_constructor_that_forgets_a_call_is_told_so(tmp_path):
+    """Before the first step: MMEngine initialises the weights then, and without it a forward runs."""
+
+    class Unfinished(Own):
+        def complete(self):
+            """Do nothing, as if the constructor had not called it."""
+
+    class Unregistered(VisionTransformer):
+        def __init__(self, scale=1.0, **kwargs):
+            super().__init__(**kwargs)
+            self.scale = scale
+
+    class Registered(Unregistered):
+        def __init__(self, scale=2.0, **kwargs):
+            super().__init__(scale, **kwargs)
+            self.register_arguments({**locals(), **kwargs})
+
+    image = torch.zeros(1, 3, 32, 32)
+    for use in (lambda model: model(image), lambda model: model.init_weights()):
+        with pytest.raises(ConfigError, match=r'Unfinished: its constructor must end with self\.complete\(\)'):
+            use(Unfinished('none'))
+    model = Unregistered(scale=3.0, arch=ARCH, img_size=32)
+    for use in (lambda: model.init_weights(), lambda: metadata_of(model)):
+        with pytest.raises(ConfigError, match=r'Unregistered: files cannot record scale: .*register_arguments'):
+            use()
+    model = Registered(scale=3.0, arch=ARCH, img_size=32)
+    config = model.checkpoint_adapter.record(model)['config']
+    assert config == dict(type='mmlape.Registered', scale=3.0, arch=ARCH, img_size=32)
+
+
+@pytest.mark.parametrize('kind', [kind for kind in BACKBONES.module_dict.values() if issubclass(kind, BaseBackbone)])
+def test_each_backbone_makes_both_calls(kind):
+    """What files record of one builds it again: each argument of its constructor is registered, and it is complete."""
+    names = kind.model_names
+    options = next(iter(names.values())) if isinstance(names, dict) and names else {}
+    with torch.device('meta'):
+        model = kind(**{**options, **NEEDED.get(kind.__name__, {})})
+    assert model._unfinished is None and set(own_parameters(kind)) <= set(model.arguments)
+    config = recorded_config(model)
+    assert config.pop('type') == f'mmlape.{kind.__name__}'
+    with torch.device('meta'):
+        again = kind(**config)
+    assert recorded_config(again) == {'type': f'mmlape.{kind.__name__}', **config}
+    assert signature(again.state_dict()) == signature(model.state_dict())
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
         (
             dict(pe_type='rpe', inside=False),
-            r"Forgetful: pe_type says \['rpe'\] inside attention, but layer 0 has nothi",
+            r"Own: pe_type says \['rpe'\] inside attention, but layer 0 has nothi",
         ),
         (
             dict(pe_type='learnable', pe_joining='lape', pe_norms=False),
@@ -110,19 +168,19 @@ def test_the_step_behind_the_constructor_is_done_once_and_copied():
 )
 def test_what_position_declares_and_the_layers_lack_is_an_error(options, message):
     with pytest.raises(ConfigError, match=message):
-        Forgetful(**options)
+        Own(**options)
 
 
 def test_a_user_replaces_the_adapter(tmp_path):
     """Of files with other names: a subclass of one class and a method, no change in the package."""
 
-    class Own(ViTCheckpointAdapter):
+    class OwnFiles(ViTCheckpointAdapter):
         def layouts(self, kind):
             other = Layout('own', (r'body\.0\.',), lambda tensors: rename_keys(tensors, [(r'^body\.', 'blocks.')]))
             return (other, *super().layouts(kind))
 
     class OwnViT(VisionTransformer):
-        checkpoint_adapter = Own()
+        checkpoint_adapter = OwnFiles()
 
     model, source = OwnViT(ARCH, 32, 8), OwnViT(ARCH, 32, 8)
     file = tmp_path / 'own.pth'

@@ -301,6 +301,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         with_cls_token: bool = False,
         **kwargs,
     ):
+        arguments = {**locals(), **kwargs}
         for key, only in FIXED.items():
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
@@ -310,7 +311,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             )
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(arch, img_size, **shared, **kwargs)
-        self.add_encodings()  # drawn before the adapter's parts
+        self.register_arguments(arguments)
         self.build_adapter(
             conv_inplane=conv_inplane,
             n_points=n_points,

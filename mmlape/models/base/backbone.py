@@ -5,21 +5,22 @@ of a backbone, so that a new one is one file.
 """
 
 import copy
-import inspect
 import logging
-from abc import ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
+from torch.utils.hooks import RemovableHandle
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError, require_choice
 from mmlape.log import log
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter, require_registered, resize_on_load
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
+from mmlape.models.names import parameters
 from mmlape.models.position import (
     Joining,
     NormPlaces,
@@ -28,31 +29,6 @@ from mmlape.models.position import (
     build_pe_norm,
     resolve_position,
 )
-
-
-class _Completed(ABCMeta):
-    """Complete each backbone behind its constructor, whichever class the constructor is of."""
-
-    def __call__(cls, *args, **kwargs):
-        given = copy.deepcopy((args, kwargs))  # a constructor may change them
-        backbone = super().__call__(*args, **kwargs)
-        backbone.arguments = cls._arguments(*given)
-        backbone.complete()
-        return backbone
-
-    def _arguments(cls, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by name, those that the constructor passes on among them."""
-        bound = cls.__signature__.bind(*args, **kwargs)
-        named = dict(bound.arguments)
-        for name, parameter in bound.signature.parameters.items():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                named |= named.pop(name, {})
-        return named
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """The constructor's, which ``__call__`` would hide."""
-        return inspect.Signature(list(inspect.signature(cls.__init__).parameters.values())[1:])
 
 
 def initialise(model: nn.Module, init_cfg: dict | list[dict]) -> None:
@@ -73,19 +49,26 @@ def initialise(model: nn.Module, init_cfg: dict | list[dict]) -> None:
     initialize(model, init_cfg)
 
 
-class BaseBackbone(nn.Module, metaclass=_Completed):
+def _refuse_unfinished(backbone: nn.Module, *args) -> None:
+    raise ConfigError(
+        f'{type(backbone).__name__}: its constructor must end with self.complete(), which adds the tables of the '
+        'position encodings and applies frozen_stages'
+    )
+
+
+class BaseBackbone(nn.Module, ABC):
     """A backbone: layers one after the other, with or without position encodings.
 
     A subclass sets ``embed_dims``, ``grid``, ``position`` and ``frozen_stages`` in its constructor, builds its layers
     (a module list ``layers_name``, or ``all_layers``) with ``position.build_inside()`` in their attention, and defines
-    ``forward``. What follows from that is done after the constructor, see ``complete``.
+    ``forward``. Its constructor calls ``register_arguments`` behind its base's, and ends with ``complete``.
 
     Attributes:
         checkpoint_adapter: Knows the backbone's checkpoint files.
         init_cfg: Where initial values come from; of ``mmengine.model.BaseModule``.
         is_init: Whether ``init_weights`` has been called.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
-        arguments: What it was built with, by name; set after the constructor.
+        arguments: What it was built with, by name.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
         archs: What the argument ``arch`` stands for, by name.
         model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
@@ -120,7 +103,7 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
     table_name: ClassVar[str] = 'pos_embed'
     embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
     prefix_tokens: ClassVar[tuple[str, ...]] = ()
-    arguments: Mapping[str, Any]
+    arguments: dict[str, Any]
     embed_dims: int
     in_channels: int = 3
     patch_size: int = 1
@@ -139,9 +122,26 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         self.position: Position = resolve_position('none', 'default', 'layernorm')
         self.recorded_arguments: dict[str, Any] = {}
         self.pe_norm: nn.Module | None = None
+        self.arguments = {}
+        self._unfinished: RemovableHandle | None = self.register_forward_pre_hook(
+            _refuse_unfinished
+        )
+        resize_on_load(self)
+
+    def register_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Note what the backbone is built with, which its files record.
+
+        Where a constructor passes ``**kwargs`` on, its arguments are ``{**locals(), **kwargs}``. Those of a subclass
+        replace those of its base.
+
+        Args:
+            arguments: By name, ``locals()`` at the begin of a constructor; what is no argument is left out.
+        """
+        known = parameters(type(self))
+        self.arguments = copy.deepcopy({key: arguments[key] for key in known if key in arguments})
 
     def complete(self) -> None:
-        """Do what follows from the arguments, after every constructor.
+        """Do what follows from the arguments, at the end of a constructor.
 
         The absolute PE's tables and the encodings between layers are added where the constructor has not done so (the
         order of random initial values is then its own), so is the last norm's norm of the PE, and ``frozen_stages``
@@ -157,7 +157,9 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         self.add_last_pe_norm()
         self._check_layers()
         self.freeze()
-        self.checkpoint_adapter.attach(self)
+        if self._unfinished is not None:
+            self._unfinished.remove()
+            self._unfinished = None
 
     def _check_layers(self) -> None:
         """Refuse layers without what the position encodings need in each of them."""
@@ -198,8 +200,12 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
 
         Raises:
             CheckpointError: If the checkpoint does not fit the model.
-            ConfigError: If ``init_cfg`` names an initialiser of MMEngine, which is not installed.
+            ConfigError: If ``init_cfg`` names an initialiser of MMEngine, which is not installed; if the constructor
+                has not made its two calls.
         """
+        if self._unfinished is not None:
+            _refuse_unfinished(self)
+        require_registered(self)
         if load_pretrained(self):
             return
         if self.is_init:

@@ -21,16 +21,15 @@ from mmlape.checkpoint.metadata import (
     arguments_in,
     lasting_arguments,
     mismatch,
-    recorded_config,
 )
 from mmlape.checkpoint.targets import Target
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.log import log
 from mmlape.models.base.fitting import fit_pe_norms, fit_table, norm_place, resize_inside
 from mmlape.models.base.tensor_names import Description, TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
-from mmlape.models.names import parameters
+from mmlape.models.names import own_parameters, parameters
 from mmlape.models.position import has_norms_in, joinings
 from mmlape.weights import gate
 from mmlape.weights.load_report import summary_of_resized
@@ -352,11 +351,6 @@ class CheckpointAdapter:
 
     # plain state dicts of such a model, also by torch's or MMEngine's own functions
 
-    def attach(self, model: nn.Module) -> None:
-        """Let state dicts of a model tell the grid of its PE, and resize the PE of those that are loaded."""
-        model.register_state_dict_post_hook(_note_grid)
-        model.register_load_state_dict_pre_hook(_resize_loaded)
-
     def resize(
         self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
     ) -> dict[str, str]:
@@ -415,6 +409,44 @@ def _printable(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record has, as a description shows it."""
     shown = {key: value for key, value in record.items() if key not in ('config', 'grid')}
     return shown | ({'pe grid': '{} x {}'.format(*record['grid'])} if 'grid' in record else {})
+
+
+def resize_on_load(model: nn.Module) -> None:
+    """Let state dicts of a model tell the grid of its PE, and resize the PE of those that are loaded."""
+    model.register_state_dict_post_hook(_note_grid)
+    model.register_load_state_dict_pre_hook(_resize_loaded)
+
+
+def require_registered(backbone: nn.Module) -> None:
+    """Check that the constructor of a backbone has registered its arguments.
+
+    Raises:
+        ConfigError: If one is missing.
+    """
+    kind = type(backbone)
+    missing = [name for name in own_parameters(kind) if name not in backbone.arguments]
+    if missing:
+        raise ConfigError(
+            f'{kind.__name__}: files cannot record {", ".join(missing)}: its constructor must call '
+            'self.register_arguments(locals()) behind super().__init__(...)'
+        )
+
+
+def recorded_config(backbone: nn.Module) -> dict[str, Any]:
+    """Return the configuration of a backbone: ``type``, ``arch``, and arguments that are not their defaults.
+
+    Raises:
+        ConfigError: If its constructor has not registered its arguments.
+    """
+    require_registered(backbone)
+    kind = type(backbone)
+    defaults = parameters(kind)
+    told = {
+        key: value
+        for key, value in backbone.arguments.items()
+        if key == 'arch' or value != defaults[key]
+    }
+    return {'type': f'mmlape.{kind.__name__}', **lasting_arguments(told)}
 
 
 def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadata: dict) -> None:

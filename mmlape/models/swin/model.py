@@ -136,6 +136,7 @@ class SwinTransformer(BaseBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
+        self.register_arguments(locals())
         self.in_channels = in_channels
         self.arch = _resolve_arch(arch)
         self.embed_dims, self.patch_size = self.arch['embed_dims'], patch_size
@@ -175,6 +176,7 @@ class SwinTransformer(BaseBackbone):
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm(self.norm_cfg, self.dims_of(stage)))
         self.layers.apply(self.init_linear)
+        self.complete()
 
     # building
 

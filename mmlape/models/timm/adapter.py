@@ -73,6 +73,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         init_cfg: dict | list[dict] | None = None,
         **kwargs,
     ):
+        arguments = {**locals(), **kwargs}
         vit = _checked(dict(vit), mode)
         self.resizes_image = _fit_patch(vit, patch14)
         read_only = mode == 'read-only'
@@ -83,6 +84,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
                 'TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them'
             )
         super().__init__(**vit, final_norm=read_only, init_cfg=init_cfg or of_vit)
+        self.register_arguments(arguments)
         ranges = _ranges(layers, len(self.vit.blocks))
         self.keep_layers(ranges[-1][-1] + 1)
         if patch14 != 'two-grids':

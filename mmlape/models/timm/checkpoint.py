@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.lookup import Candidate, Size
-from mmlape.checkpoint.metadata import recorded_config
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
 from mmlape.models.base.fitting import fit_pe_norms
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position.base import resize_absolute

@@ -102,6 +102,7 @@ class TimmViT(IsotropicBackbone):
     ):
         source = find_model(model_name)
         super().__init__(_init_cfg(source, pretrained, checkpoint, init_cfg))
+        self.register_arguments(locals())
         if frozen_dtype is not None and (not frozen or frozen_dtype not in DTYPES):
             raise ConfigError(
                 f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with '
@@ -131,6 +132,7 @@ class TimmViT(IsotropicBackbone):
             )
         self.keep_layers(max(self.out_indices) + 1)
         self.vit.requires_grad_(not frozen)
+        self.complete()
 
     def keep_layers(self, count: int) -> None:
         """Leave out the layers behind the first ``count`` ones."""

@@ -202,6 +202,7 @@ class VisionTransformer(IsotropicBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
+        self.register_arguments(locals())
         self.arch = resolve_arch(arch, ARCHS)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
         self.in_channels, self.patch_size = in_channels, patch_size
@@ -263,6 +264,7 @@ class VisionTransformer(IsotropicBackbone):
             **({'window_padding': window_padding} if any(windows) else {}),
             out_type=out_type,
         )
+        self.complete()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W).

@@ -85,6 +85,7 @@ class ViTPyramid(VisionTransformer):
         with_cls_token: bool = False,
         **kwargs,
     ):
+        arguments = {**locals(), **kwargs}
         for key, only in FIXED.items():
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTPyramid works with {key}={only!r} only, not {kwargs[key]!r}')
@@ -96,6 +97,7 @@ class ViTPyramid(VisionTransformer):
             **shared,
             **kwargs,
         )
+        self.register_arguments(arguments)
         if out_indices is None:
             self.out_indices = [max(0, round((i + 1) * self.num_layers / 4) - 1) for i in range(4)]
         if len(self.out_indices) not in (1, 4):

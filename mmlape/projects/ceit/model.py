@@ -94,6 +94,7 @@ class CeiT(IsotropicBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
+        self.register_arguments(locals())
         arch = self.arch = resolve_arch(arch, ARCHS)
         dims, depth = arch['embed_dims'], arch['num_layers']
         self.embed_dims = dims
@@ -138,6 +139,7 @@ class CeiT(IsotropicBackbone):
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm(norm_cfg, dims)
         self.apply(self.init_linear)
+        self.complete()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""

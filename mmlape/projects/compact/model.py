@@ -123,6 +123,7 @@ class CompactTransformer(IsotropicBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
+        self.register_arguments(locals())
         self.arch = _resolve_arch(arch)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
         self.in_channels = in_channels
@@ -154,6 +155,7 @@ class CompactTransformer(IsotropicBackbone):
             nn.Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
         )
         self.apply(self._init)
+        self.complete()
 
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
         options = dict(self.arch['tokenizer'])

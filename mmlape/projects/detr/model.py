@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError
+from mmlape.models.base.checkpoint import resize_on_load
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import full_precision
@@ -223,7 +224,7 @@ class DETR(PlainDETR):
             encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs
         )
         self.position, self.grid = position, grid
-        self.checkpoint_adapter.attach(self)
+        resize_on_load(self)
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return nothing: a file has no other parts than the model."""

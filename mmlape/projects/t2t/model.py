@@ -91,6 +91,7 @@ class T2TViT(IsotropicBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
+        self.register_arguments(locals())
         arch = self.arch = resolve_arch(arch, ARCHS)
         depth = arch['num_layers']
         self.embed_dims = arch['embed_dims']
@@ -124,6 +125,7 @@ class T2TViT(IsotropicBackbone):
         )
         self.norm = build_norm(norm_cfg, self.embed_dims)
         self.apply(self.init_linear)
+        self.complete()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
