@@ -1,52 +1,32 @@
-"""What every backbone of this package offers to what surrounds it.
+"""What every backbone of this package offers to what surrounds it, so that a new one is one file.
 
-Loader, optimiser, gradient norms, sharding, position analysis, export and data checks use these names and nothing else
-of a backbone, so that a new one is one file.
+LayerStack       its layers, and how deep a parameter is: optimiser, gradient norms, sharding
+FreezesStages    ``frozen_stages``
+JoinsPosition    tables, norms and encodings of the PE: layers and files
+ShowsPosition    the PE as the layers see it: figures
+BaseBackbone     constructor, initial values, outputs, and ``checkpoint_adapter`` for files
 """
 
 import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
-from torch.nn.init import trunc_normal_
 from torch.utils.hooks import RemovableHandle
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError, require_choice
 from mmlape.log import log
 from mmlape.models.base.checkpoint import CheckpointAdapter, require_registered, resize_on_load
+from mmlape.models.base.freezing import FreezesStages
+from mmlape.models.base.initial_values import initialise
+from mmlape.models.base.position_tables import require_encodings
+from mmlape.models.base.shown_position import ShowsPosition
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
 from mmlape.models.names import parameters
-from mmlape.models.position import (
-    Joining,
-    NormPlaces,
-    Position,
-    Stream,
-    build_pe_norm,
-    resolve_position,
-)
-
-
-def initialise(model: nn.Module, init_cfg: dict | list[dict]) -> None:
-    """Initialise a model as MMEngine's initialisers do.
-
-    Raises:
-        ConfigError: If MMEngine is not installed.
-    """
-    try:
-        from mmengine.model import initialize
-    except ImportError as error:
-        raise ConfigError(
-            f'init_cfg={init_cfg!r} names an initialiser of MMEngine, which does not import '
-            f'({error}): install '
-            "mmengine, or initialise the model by torch.nn.init; dict(type='Pretrained', "
-            'checkpoint=FILE) needs none'
-        ) from error
-    initialize(model, init_cfg)
+from mmlape.models.position import resolve_position
 
 
 def _refuse_unfinished(backbone: nn.Module, *args) -> None:
@@ -56,7 +36,7 @@ def _refuse_unfinished(backbone: nn.Module, *args) -> None:
     )
 
 
-class BaseBackbone(nn.Module, ABC):
+class BaseBackbone(FreezesStages, ShowsPosition, ABC):
     """A backbone: layers one after the other, with or without position encodings.
 
     A subclass sets ``embed_dims``, ``grid``, ``position`` and ``frozen_stages`` in its constructor, builds its layers
@@ -75,23 +55,9 @@ class BaseBackbone(nn.Module, ABC):
         out_types: Forms of the outputs.
         out_type: One of them.
         out_indices: Layers, or stages, to return, counted from 0.
-        layers_name: The module list of the layers, as parameter names have it.
-        table_name: The name of the absolute PE's table.
-        embedding_names: Beginnings of the names of parameters before the first layer.
-        embed_dims: Width D of the tokens.
         in_channels: Channels of the images.
         patch_size: Side in pixels that a token stands for at the input; no side of an image may be smaller.
-        grid: Grid of tokens of the images that the PE is made for.
         strides: Strides of the outputs; empty where outputs are no maps.
-        prefix_tokens: Names of the tokens that can precede the patches.
-        num_prefix: How many of them run along.
-        pe_prefix: Rows of the PE tables before those of the patches.
-        position: The position encodings.
-        pe_names: Names of the absolute PE's tables.
-        pe_norm: The last norm's norm of the PE, where the joining has one.
-        without_prefix: What leaves the prefix tokens out, for messages.
-        interpolate_mode: Of PE resizing.
-        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
     """
 
     checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
@@ -99,29 +65,17 @@ class BaseBackbone(nn.Module, ABC):
     archs: ClassVar[Mapping[str, dict]] = {}
     model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
-    layers_name: ClassVar[str] = 'blocks'
-    table_name: ClassVar[str] = 'pos_embed'
-    embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
-    prefix_tokens: ClassVar[tuple[str, ...]] = ()
     arguments: dict[str, Any]
-    embed_dims: int
     in_channels: int = 3
     patch_size: int = 1
-    grid: Grid
     strides: tuple[int, ...] = ()
-    num_prefix: int = 0
-    pe_prefix: int = 0
-    pe_names: Sequence[str] = ()
-    without_prefix: ClassVar[str] = 'take a model without it'
-    interpolate_mode: str = 'bicubic'
-    frozen_stages: int = -1
 
     def __init__(self, init_cfg: dict | list[dict] | None = None):
         super().__init__()
         self.init_cfg, self.is_init = copy.deepcopy(init_cfg), False
-        self.position: Position = resolve_position('none', 'default', 'layernorm')
+        self.position = resolve_position('none', 'default', 'layernorm')
         self.recorded_arguments: dict[str, Any] = {}
-        self.pe_norm: nn.Module | None = None
+        self.pe_norm = None
         self.arguments = {}
         self._unfinished: RemovableHandle | None = self.register_forward_pre_hook(
             _refuse_unfinished
@@ -155,43 +109,11 @@ class BaseBackbone(nn.Module, ABC):
         self.add_tables(self.num_layers)
         self.add_encodings()
         self.add_last_pe_norm()
-        self._check_layers()
+        require_encodings(self)
         self.freeze()
         if self._unfinished is not None:
             self._unfinished.remove()
             self._unfinished = None
-
-    def _check_layers(self) -> None:
-        """Refuse layers without what the position encodings need in each of them."""
-        position, model = self.position, type(self).__name__
-        if position.joining.patches_only and self.num_prefix:
-            raise ConfigError(
-                f'{model}: pe_joining={position.joining.name!r} is for pooled patch tokens, and '
-                'this model has '
-                f'{", ".join(self.prefix_tokens)}: {self.without_prefix}'
-            )
-        declared = [cfg['type'] for cfg in position.inside]
-        for number, layer in enumerate(self.all_layers if declared or position.pe_norm else ()):
-            built = [
-                encoding.name
-                for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())
-            ]
-            if built != declared:
-                raise ConfigError(
-                    f'{model}: pe_type says {declared or "nothing"} inside attention, but layer '
-                    f'{number} has '
-                    f'{built or "nothing"}; build its attention with '
-                    'encodings=self.position.build_inside() and a slot'
-                )
-            wanted, found = position.pe_norm_of(number), getattr(layer, 'pe_norm', None)
-            if (wanted is None) != (found is None):
-                norms = 'does not norm' if wanted is None else 'norms'
-                raise ConfigError(
-                    f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer '
-                    f'{number}, which has '
-                    f'{"a" if found else "no"} pe_norm; build it with '
-                    f'pe_norm=self.position.pe_norm_of({number})'
-                )
 
     def init_weights(self) -> None:
         """Load the checkpoint of ``init_cfg``, or let MMEngine do what else it says; without it, weights stay.
@@ -232,33 +154,6 @@ class BaseBackbone(nn.Module, ABC):
             'tensors: use torch.export, torch.compile or torch.jit.trace'
         )
 
-    # structure
-
-    @property
-    def last_norm(self) -> nn.Module | None:
-        """The norm behind the last layer, if there is one."""
-        return getattr(self, 'norm', None)
-
-    @property
-    def joining(self) -> Joining:
-        """How the layers and the last norm join the PE."""
-        return self.position.joining
-
-    @property
-    def all_layers(self) -> Sequence[nn.Module]:
-        """The layers of all stages, in the order in which they run."""
-        return getattr(self, self.layers_name)
-
-    @property
-    def layer_names(self) -> list[str]:
-        """What the parameter names of each layer begin with."""
-        return [f'{self.layers_name}.{number}.' for number in range(self.num_layers)]
-
-    @property
-    def num_layers(self) -> int:
-        """How many layers there are."""
-        return len(self.all_layers)
-
     def grid_of(self, size: int | tuple[int, int]) -> Grid:
         """Return the grid of tokens of an image of (height, width) pixels, or of a square one."""
         height, width = (size, size) if isinstance(size, int) else size
@@ -277,48 +172,6 @@ class BaseBackbone(nn.Module, ABC):
         Raises:
             DataError: If a side of the images is smaller than a patch.
         """
-
-    def shard_units(self) -> Sequence[nn.Module]:
-        """Return the parts that sharded training (FSDP) gathers one at a time."""
-        return self.all_layers
-
-    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Return the depth of a parameter for layer-wise learning rates, and the number of depths.
-
-        It is 0 for the embeddings, k + 1 for layer k with its PE norm, and the number of layers + 1 for what follows;
-        ``prefix`` is what the parameter's name begins with before this backbone's own names.
-        """
-        name = param_name.removeprefix(prefix)
-        depths = self.num_layers + 2
-        for number, layer in enumerate(self.layer_names, 1):
-            if name.startswith(layer):
-                return number, depths
-        if name.startswith((*self.embedding_names, self.table_name, *self.prefix_tokens)):
-            return 0, depths
-        return depths - 1, depths
-
-    def part_of(self, param_name: str) -> str:
-        """Return the part of the network that a parameter belongs to, for figures over depth.
-
-        Parts are 'patch_embed', 'position' (PE tables and prefix tokens), 'blocks.0' and so on for the layers, and
-        'backbone' for what follows.
-        """
-        depth, depths = self.get_layer_depth(param_name)
-        if depth == 0:
-            return (
-                'position'
-                if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens)
-                else 'patch_embed'
-            )
-        return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
-
-    @staticmethod
-    def init_linear(module: nn.Module) -> None:
-        """Initialise a linear map as DeiT does; for ``apply``."""
-        if isinstance(module, nn.Linear):
-            trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
     def set_outputs(
         self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer'
@@ -339,167 +192,6 @@ class BaseBackbone(nn.Module, ABC):
         self.out_type, self.out_indices = out_type, [int(index) % count for index in indices]
         self.strides = (self.patch_size,) * len(indices) if out_type == 'featmap' else ()
 
-    # freezing
-
-    def frozen_modules(self) -> list[nn.Module]:
-        """Return the modules that ``frozen_stages`` freezes."""
-        if self.frozen_stages < 0:
-            return []
-        names = [*(name.rstrip('.') for name in self.embedding_names), 'pos_drop']
-        embeddings = [getattr(self, name, None) for name in names]
-        layers = self.all_layers[: self.frozen_stages]
-        return [part for part in embeddings if isinstance(part, nn.Module)] + list(layers)
-
-    def freeze(self) -> None:
-        """Stop the training of what ``frozen_stages`` says.
-
-        Raises:
-            ConfigError: If there are not so many layers, or stages.
-        """
-        most = len(getattr(self, self.layers_name, self.all_layers))
-        if self.frozen_stages not in range(-1, most + 1):
-            raise ConfigError(
-                f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, '
-                'for all'
-            )
-        if self.frozen_stages < 0:
-            return
-        for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):
-            getattr(self, name).requires_grad_(False)
-        for module in self.frozen_modules():
-            module.requires_grad_(False)
-
-    def train(self, mode: bool = True):
-        """Set the mode; frozen parts stay in evaluation mode."""
-        super().train(mode)
-        for module in self.frozen_modules():
-            module.eval()
-        return self
-
-    # position
-
-    def table_tokens(self) -> dict[str, int]:
-        """Return the prefix tokens that the PE tables have rows for, and how many each."""
-        return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
-
-    def table_grid(self, name: str, grid: Grid) -> Grid:
-        """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
-        return grid
-
     def absent_parts(self) -> tuple[str, ...]:
         """Return beginnings of names of tensors that other models of this class have; a file's are left out."""
         return tuple(name for name in type(self).prefix_tokens if name not in self.prefix_tokens)
-
-    def add_tables(self, num_layers: int) -> None:
-        """Add the absolute PE, if it is not there yet: parameters if it is trainable, else buffers, saved as well."""
-        if self.position.absolute is None or self.pe_names:
-            return
-        per_layer = self.position.joining.table_per_layer
-        self.pe_names = (
-            [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
-        )
-        for name in self.pe_names:
-            self.add_table(name, self.embed_dims)
-
-    def add_last_pe_norm(self) -> None:
-        """Add the last norm's norm of the PE, of the layers' kind, if the joining has one and there is a last norm."""
-        position = self.position
-        if position.pe_norm and position.joining.at_last_norm and self.last_norm is not None:
-            layer = self.all_layers[-1]
-            self.pe_norm = build_pe_norm(position.pe_norm, layer.embed_dims, layer.norm_cfg)
-
-    def norm_places(self) -> NormPlaces:
-        """Return where there are norms of the PE."""
-        layers = tuple(
-            self.position.pe_norm_of(number) is not None for number in range(self.num_layers)
-        )
-        last = None if self.last_norm is None else self.pe_norm is not None
-        return NormPlaces(layers, last, staged=self.position.staged)
-
-    def add_table(self, name: str, dims: int) -> None:
-        """Add one table of the absolute PE, for the grid that ``table_grid`` says, in torch's default dtype.
-
-        A half one is that of a float32 model which is cast afterwards.
-        """
-        kind, dtype = self.position.absolute, torch.get_default_dtype()
-        table = kind.table(self.table_grid(name, self.grid), dims, self.pe_prefix)
-        table = table.to(torch.promote_types(dtype, torch.float32)).to(dtype)
-        if kind.trainable:
-            self.register_parameter(name, nn.Parameter(table))
-        else:
-            self.register_buffer(name, table)
-
-    def add_encodings(self) -> None:
-        """Let the encodings between layers follow theirs, if they do not yet.
-
-        Raises:
-            ConfigError: If one follows a layer that is not there.
-        """
-        if not self.position.between or any(layer.encodings for layer in self.all_layers):
-            return
-        for number, layer in enumerate(self.all_layers):
-            for encoding in self.position.build_between():
-                wrong = [after for after in encoding.after if not 0 <= after < self.num_layers]
-                if wrong:
-                    raise ConfigError(
-                        f'pe_type={encoding.name!r}: after={wrong[0]} is no layer; choose from 0 '
-                        'to '
-                        f'{self.num_layers - 1}'
-                    )
-                if number in encoding.after:
-                    layer.add_encoding(encoding)
-
-    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
-        """Resize the PE to a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
-
-        Tokens without a row in the tables have none here either.
-
-        Returns:
-            (1, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where each
-            layer has a table; None without an absolute PE.
-        """
-        kind, prefix, mode = self.position.absolute, self.pe_prefix, self.interpolate_mode
-        tables = [
-            kind.resize(getattr(self, name), self.grid, grid, prefix, mode)
-            for name in self.pe_names
-        ]
-        if num_prefix < prefix:
-            tables = [table[:, prefix:] for table in tables]
-        if self.position.joining.table_per_layer:
-            return tuple(tables)
-        return tables[0] if tables else None
-
-    def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
-        """Return the grid of each layer's tokens, from that of the first layer's patches.
-
-        With ``inside``, return that of the tokens that attend to one another: of a window, where there are windows.
-        """
-        windows = (
-            [getattr(layer.attention, 'window_size', None) for layer in self.all_layers]
-            if inside
-            else []
-        )
-        return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers
-
-    @torch.no_grad()
-    def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
-        """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
-
-        The joining runs on tokens that are zero everywhere, so that only the PE is left.
-        """
-        pe = self.position_stream(grid, 0)
-        x = self.position.joining.enter(
-            torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe
-        )
-        norm_pre = getattr(self, 'norm_pre', None)
-        x = x if norm_pre is None else norm_pre(x)
-        for layer in self.all_layers:
-            x, seen, pe = layer.join_position(x, pe)
-            yield seen[0]
-
-    @torch.no_grad()
-    def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
-        """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
-        for layer, own in zip(self.all_layers, self.layer_grids(grid, inside=True)):
-            drawn = (encoding.drawn(layer.attention, own) for encoding in layer.attention.encodings)
-            yield next((values for values in drawn if values is not None), None)

@@ -21,7 +21,7 @@ from mmlape.models.layers.transformer_layer import (
     full_precision,
     growing_rates,
 )
-from mmlape.models.position import AttentionSlot, Stream
+from mmlape.models.position import AttentionSlot, Position, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 
@@ -45,18 +45,6 @@ class IsotropicBackbone(BaseBackbone):
 
     # building
 
-    def require_cls_token(self, with_cls_token: bool) -> None:
-        """Check that there is a class token where it is the output.
-
-        Raises:
-            ConfigError: If there is none.
-        """
-        if self.out_type == 'cls_token' and not with_cls_token:
-            raise ConfigError(
-                "out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or "
-                "'avg_featmap'"
-            )
-
     def add_prefix_tokens(self, counts: dict[str, int]) -> None:
         """Add trainable tokens before the patches.
 
@@ -75,27 +63,6 @@ class IsotropicBackbone(BaseBackbone):
         """Return the prefix tokens, which all have rows in the PE tables."""
         return {name: getattr(self, name).shape[1] for name in self.prefix_tokens}
 
-    def build_norm_pre(self, patch_norm: str, eps: float) -> nn.Module | None:
-        """Build the norm of tokens + PE that a Dual PatchNorm's ablation has.
-
-        None for the other kinds.
-
-        Raises:
-            ConfigError: If the PE does not join the tokens before the first layer.
-        """
-        build = PATCH_NORMS[patch_norm][2]
-        if build is None:
-            return None
-        position = self.position
-        if position.absolute is None or not position.joining.at_input:
-            given = position.options()
-            raise ConfigError(
-                f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' "
-                f'and an absolute pe_type, not pe_joining={given["pe_joining"]!r} with '
-                f'pe_type={given["pe_type"]!r}'
-            )
-        return build(self.embed_dims, eps=eps)
-
     def build_blocks(
         self,
         layer: type[BaseTransformerLayer],
@@ -113,9 +80,19 @@ class IsotropicBackbone(BaseBackbone):
         depth, dims = self.arch['num_layers'], self.embed_dims
         attn = dict(attn, embed_dims=dims, num_heads=self.arch['num_heads'])
         windows = windows or [None] * depth
-        attns = [
-            dict(attn, window_size=side, slot=self.slot(i, side)) for i, side in enumerate(windows)
+        slots = [
+            AttentionSlot(
+                layer=layer,
+                grid=(side, side) if side else self.grid,
+                num_prefix=self.num_prefix,
+                normed=self.position.normed,
+                interpolate_mode=self.interpolate_mode,
+                window=side is not None,
+                num_layers=depth,
+            )
+            for layer, side in enumerate(windows)
         ]
+        attns = [dict(attn, window_size=side, slot=slot) for side, slot in zip(windows, slots)]
         return build_layers(
             layer,
             MultiheadAttention,
@@ -125,21 +102,6 @@ class IsotropicBackbone(BaseBackbone):
             embed_dims=dims,
             feedforward_channels=self.arch['feedforward_channels'],
             **options,
-        )
-
-    def slot(self, layer: int, window: int | None = None) -> AttentionSlot:
-        """Return what a layer's encodings inside attention are attached to.
-
-        ``window`` is the side of its windows.
-        """
-        return AttentionSlot(
-            layer=layer,
-            grid=(window, window) if window else self.grid,
-            num_prefix=self.num_prefix,
-            normed=self.position.normed,
-            interpolate_mode=self.interpolate_mode,
-            window=window is not None,
-            num_layers=self.arch['num_layers'],
         )
 
     # running
@@ -207,3 +169,36 @@ class IsotropicBackbone(BaseBackbone):
         """Return the prefix tokens that do not run along, and the final norms if there are none."""
         norm = () if self.norm is not None else ('norm.', 'pe_norm.')
         return super().absent_parts() + norm
+
+
+def require_cls_token(out_type: str, with_cls_token: bool) -> None:
+    """Check that there is a class token where it is the output.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    if out_type == 'cls_token' and not with_cls_token:
+        raise ConfigError(
+            "out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'"
+        )
+
+
+def build_norm_pre(patch_norm: str, dims: int, eps: float, position: Position) -> nn.Module | None:
+    """Build the norm of tokens + PE that a Dual PatchNorm's ablation has.
+
+    None for the other kinds.
+
+    Raises:
+        ConfigError: If the PE does not join the tokens before the first layer.
+    """
+    build = PATCH_NORMS[patch_norm][2]
+    if build is None:
+        return None
+    if position.absolute is None or not position.joining.at_input:
+        given = position.options()
+        raise ConfigError(
+            f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' "
+            f'and an absolute pe_type, not pe_joining={given["pe_joining"]!r} with '
+            f'pe_type={given["pe_type"]!r}'
+        )
+    return build(dims, eps=eps)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import norms_around
 from mmlape.models.layers.transformer_layer import (
@@ -175,7 +176,7 @@ class SwinTransformer(BaseBackbone):
         self.layers = nn.ModuleList(self._build_stages(attn, drop_path_rate, options))
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm(self.norm_cfg, self.dims_of(stage)))
-        self.layers.apply(self.init_linear)
+        self.layers.apply(init_linear)
         self.complete()
 
     # building

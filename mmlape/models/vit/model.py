@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.base.initial_values import init_linear
+from mmlape.models.base.isotropic import IsotropicBackbone, build_norm_pre, require_cls_token
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
@@ -208,7 +209,7 @@ class VisionTransformer(IsotropicBackbone):
         self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
-        self.require_cls_token(with_cls_token)
+        require_cls_token(out_type, with_cls_token)
         self.pe_type, self.pe_joining = pe_type, pe_joining
         self.interpolate_mode, self.with_prefix_pe = interpolate_mode, with_prefix_pe
         self.frozen_stages = frozen_stages
@@ -227,7 +228,7 @@ class VisionTransformer(IsotropicBackbone):
         tokens |= {'reg_token': num_registers} if num_registers else {}
         self.add_prefix_tokens(tokens)
         self.add_tables(depth)  # here, since initial values by seed depend on the order
-        self.norm_pre = self.build_norm_pre(patch_norm, eps)
+        self.norm_pre = build_norm_pre(patch_norm, self.embed_dims, eps, self.position)
         self.pos_drop = nn.Dropout(drop_rate)
 
         windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
@@ -252,7 +253,7 @@ class VisionTransformer(IsotropicBackbone):
             with_cp=with_cp,
         )
         self.norm = build_norm(norm_cfg, self.embed_dims) if final_norm else None
-        self.blocks.apply(self.init_linear)
+        self.blocks.apply(init_linear)
         self.norm_placement.scale_initial(self.blocks)
         self.recorded_arguments = dict(
             num_heads=self.arch['num_heads'],

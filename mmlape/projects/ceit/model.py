@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
+from mmlape.models.base.initial_values import init_linear
+from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone, require_cls_token
 from mmlape.models.grid import Grid
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import name_models, resolve_arch
@@ -102,7 +103,7 @@ class CeiT(IsotropicBackbone):
         self.frozen_stages = frozen_stages
         self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
-        self.require_cls_token(with_cls_token)
+        require_cls_token(out_type, with_cls_token)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
         self.recorded_arguments = {'patch_norm': patch_norm}
@@ -138,7 +139,7 @@ class CeiT(IsotropicBackbone):
             )
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm(norm_cfg, dims)
-        self.apply(self.init_linear)
+        self.apply(init_linear)
         self.complete()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
+from mmlape.models.base.initial_values import init_linear
+from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone, build_norm_pre
 from mmlape.models.grid import Grid
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
@@ -140,7 +141,7 @@ class CompactTransformer(IsotropicBackbone):
         if self.position.absolute is not None and 'std' not in vars(self.position.absolute):
             self.position.absolute.std = 0.2
         self.add_tables(depth)
-        self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])
+        self.norm_pre = build_norm_pre(patch_norm, self.embed_dims, norm_cfg['eps'], self.position)
 
         self.blocks = self.build_blocks(
             CompactLayer,
@@ -173,7 +174,7 @@ class CompactTransformer(IsotropicBackbone):
 
     @torch.no_grad()
     def _init(self, module: nn.Module) -> None:
-        self.init_linear(module)
+        init_linear(module)
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)
         elif module is self and self.num_prefix:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.base.initial_values import init_linear
+from mmlape.models.base.isotropic import IsotropicBackbone, require_cls_token
 from mmlape.models.grid import Grid
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.named_layers import build_norm
@@ -100,7 +101,7 @@ class T2TViT(IsotropicBackbone):
         self.recorded_arguments = {'patch_norm': patch_norm}
         self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
-        self.require_cls_token(with_cls_token)
+        require_cls_token(out_type, with_cls_token)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
         norm_cfg = dict(type='LN', eps=1e-5)
@@ -124,7 +125,7 @@ class T2TViT(IsotropicBackbone):
             with_cp=with_cp,
         )
         self.norm = build_norm(norm_cfg, self.embed_dims)
-        self.apply(self.init_linear)
+        self.apply(init_linear)
         self.complete()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
