@@ -92,11 +92,12 @@ OWN_TESTS = {
     'mmlape/projects/upgraded_mask_rcnn/': ('tests/models/test_necks.py',),
     'mmlape/projects/htc/roi_head.py': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
     'mmlape/models/base/balance.py': ('tests/analysis/test_balance.py',),
-    'mmlape/models/base/checkpoint.py': (
+    'mmlape/models/base/finding.py': (
         'tests/checkpoint/test_lookup.py',
         *OF_FILES[:-1],
         f'{OF_FILES[-1]} or prints or found or named',
     ),
+    'mmlape/models/base/recording.py': ('tests/models/test_own_backbone.py',),
     'mmlape/models/base/fitting.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
     'mmlape/models/vit/transformers_layouts.py': OF_TRANSFORMERS,
@@ -277,10 +278,18 @@ BY_FILE = {
         ('a backbone: tables forgotten', '        self.add_tables(self.num_layers)\n', ''),
         ('a backbone: encodings between layers forgotten', '        self.add_encodings()\n', ''),
         ('a backbone: freezing forgotten', '        self.freeze()\n', ''),
-        ('a backbone: layers not checked', '        self._check_layers()\n', ''),
-        ('a backbone: state dicts not attended', '        self.checkpoint_adapter.attach(self)\n', ''),
+        ('a backbone: layers not checked', '        require_encodings(self)\n', ''),
+        ('a backbone: state dicts not attended', '        resize_on_load(self)\n', ''),
+        ('a backbone: a constructor without its call', '            _refuse_unfinished(self)\n', '            pass\n'),
+        ('a backbone: arguments not asked for', '        require_registered(self)\n', ''),
+    ],
+    'mmlape/models/base/freezing.py': [
         ('frozen: embeddings are dropped out', ", 'pos_drop']", ']'),
+    ],
+    'mmlape/models/base/initial_values.py': [
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
+    ],
+    'mmlape/models/base/position_tables.py': [
         ('PE: last row dropped for the class row', 'table[:, prefix:]', 'table[:, :-prefix]'),
         ('PE: rows of zeros go through the chain', '[table[:, prefix:] for table in tables]\n',
          '[table[:, prefix:] for table in tables]\n        elif num_prefix > prefix:\n            tables = '
@@ -411,7 +420,7 @@ BY_FILE = {
         ('compact: no drop path', 'drop_path_rate=drop_path_rate,', 'drop_path_rate=0.0,'),
         ('compact: initial PE std 0.02', 'absolute.std = 0.2', 'absolute.std = 0.02'),
         ('compact: initial class token random', 'nn.init.zeros_(self.class_emb)', 'pass'),
-        ('compact: initial linear maps of PyTorch', 'self.init_linear(module)', 'pass'),
+        ('compact: initial linear maps of PyTorch', 'init_linear(module)', 'pass'),
         ('compact: initial convolutions of PyTorch', 'nn.init.kaiming_normal_(module.weight)', 'pass'),
         ('compact: no attention dropout by default', 'attn_drop_rate: float = 0.1', 'attn_drop_rate: float = 0.0'),
         ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
@@ -717,7 +726,7 @@ BY_FILE = {
         ('ALiBi: no factor of the slopes', 'self.slope * 2 **', '2 **'),
         ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
     ],
-    'mmlape/models/base/checkpoint.py': [
+    'mmlape/models/base/finding.py': [
         ('lookup: any shapes', 'return signature(own) == signature(stored)',
          'return dict(signature(own)).keys() == dict(signature(stored)).keys()'),
         ('lookup: what a file records is not compared',
@@ -725,10 +734,13 @@ BY_FILE = {
         ('lookup: the grid transposed', 'rows, columns = (side * model.patch_size',
          'columns, rows = (side * model.patch_size'),
         ('lookup: the size of the candidate alone', 'if grid is not None and grid != model.grid:', 'if False:'),
-        ('a file: tuples of recorded arguments are others', 'not mismatch(pe_type, self.record(model))',
-         "pe_type['pe_type'] == self.record(model)['pe_type']"),
+    ],
+    'mmlape/models/base/recording.py': [
+        ('a file: an argument of its default value recorded', 'value != defaults[key]', 'True'),
     ],
     'mmlape/models/base/fitting.py': [
+        ('a file: tuples of recorded arguments are others', 'not mismatch(pe_type, self.record(model))',
+         "pe_type['pe_type'] == self.record(model)['pe_type']"),
         ('a file: any table taken for sinusoids', 'if not recorded and not', 'if False and not'),
         ('a file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
         ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),

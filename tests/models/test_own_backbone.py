@@ -17,7 +17,8 @@ from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES
 from mmlape.models import VisionTransformer
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.recording import recorded_config
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.names import own_parameters

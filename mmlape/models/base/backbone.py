@@ -19,10 +19,12 @@ from torch.utils.hooks import RemovableHandle
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError, require_choice
 from mmlape.log import log
-from mmlape.models.base.checkpoint import CheckpointAdapter, require_registered, resize_on_load
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.fitting import resize_on_load
 from mmlape.models.base.freezing import FreezesStages
 from mmlape.models.base.initial_values import initialise
 from mmlape.models.base.position_tables import require_encodings
+from mmlape.models.base.recording import require_registered
 from mmlape.models.base.shown_position import ShowsPosition
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
 from mmlape.models.names import parameters

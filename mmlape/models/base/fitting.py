@@ -1,12 +1,152 @@
 """How the tensors of a file become those of a model: norms of the PE, tables, and encodings inside attention."""
 
+import re
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
+from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.metadata import mismatch
 from mmlape.errors import CheckpointError
+from mmlape.log import log
+from mmlape.models.base.recognising import RecognisesFiles
+from mmlape.models.base.recording import RecordsModels
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import Grid, square_grid
+from mmlape.models.position import has_norms_in, joinings
+from mmlape.weights.load_report import summary_of_resized
+
+
+class FitsModels(RecognisesFiles, RecordsModels):
+    """Fits a file's tensors to a model; ``resize`` also serves ``load_state_dict``, see ``resize_on_load``."""
+
+    def infer_table_tokens(
+        self, model: nn.Module, weights: Weights, grid: Grid | None
+    ) -> dict[str, int]:
+        """Return the prefix tokens that a file's PE tables, of ``grid``, have rows for, and how many each."""
+        known = dict.fromkeys((*type(model).prefix_tokens, *model.prefix_tokens), 1)
+        return {name: count for name, count in known.items() if name in weights.tensors}
+
+    def fit(
+        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+    ) -> dict[str, Tensor]:
+        """Return a file's tensors as a model takes them: resized, without what it has no place for.
+
+        ``report`` gets what was dropped and resized, and problems.
+
+        Raises:
+            CheckpointError: If the weights cannot be meant for this model.
+        """
+        tensors, position = dict(weights.tensors), model.position
+        if position.absolute is not None or position.inside:
+            fit_pe_norms(
+                model, position.joining.name, tensors, model.absent_parts(), options, report
+            )
+        grid = options.grid or weights.grid
+        pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
+        recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
+        for name in model.pe_names:
+            if name in tensors:
+                stored = self.infer_table_tokens(model, weights, grid)
+                source = grid and model.table_grid(name, grid)
+                tensors[name] = fit_table(
+                    tensors[name], name, stored, source, model, report, recorded
+                )
+        tensors |= resize_inside(model, tensors, grid, report.resized)
+        unwanted = (
+            set() if position.absolute or position.inside else set(self.names.tables(weights))
+        )
+        for name in list(tensors):
+            if name in unwanted or name.startswith(model.absent_parts()):
+                del tensors[name]
+                report.dropped.append(name)
+        return tensors
+
+    def may_be_new(
+        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
+    ) -> bool:
+        """Check whether a tensor that a file lacks may keep its initial values."""
+        if name in model.pe_names and model.position.absolute.unstored:
+            return not self.names.tables(weights)
+        place = norm_place(name)
+        if (
+            not options.allow_joining_mismatch
+            or place is None
+            or weights.has(rf'{re.escape(place)}\.')
+        ):
+            return False
+        return any(
+            has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values()
+        )
+
+    def resize(
+        self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
+    ) -> dict[str, str]:
+        """Resize the PE in a state dict, also of a model that contains this one, to the model's grid, in place.
+
+        The names begin with ``prefix``; ``grid`` is that of the stored PE, None if it is unknown.
+
+        Returns:
+            What was resized, and how, by name.
+        """
+        stored = {
+            name.removeprefix(prefix): value
+            for name, value in state_dict.items()
+            if name.startswith(prefix)
+        }
+        resized: dict[str, str] = {}
+        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(
+            model, stored, grid, resized
+        )
+        state_dict.update({prefix + name: value for name, value in tensors.items()})
+        return {prefix + name: how for name, how in resized.items()}
+
+    def resize_tables(
+        self,
+        model: nn.Module,
+        stored: dict[str, Tensor],
+        grid: Grid | None,
+        resized: dict[str, str],
+    ) -> dict[str, Tensor]:
+        """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
+        out, prefix = {}, model.pe_prefix
+        for name in model.pe_names:
+            if name not in stored:
+                continue
+            table = out[name] = with_batch_axis(stored[name])
+            dst = model.table_grid(name, model.grid)
+            known = dst if table.shape == getattr(model, name).shape else None
+            src = (model.table_grid(name, grid) if grid else known) or square_grid(
+                table.shape[1] - prefix
+            )
+            if src not in (None, dst):
+                out[name] = model.position.absolute.resize(
+                    table, src, dst, prefix, model.interpolate_mode
+                )
+                resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
+        return out
+
+
+def resize_on_load(model: nn.Module) -> None:
+    """Let state dicts of a model tell the grid of its PE, and resize the PE of those that are loaded."""
+    model.register_state_dict_post_hook(_note_grid)
+    model.register_load_state_dict_pre_hook(_resize_loaded)
+
+
+def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadata: dict) -> None:
+    record = model.checkpoint_adapter.record(model)
+    if 'grid' in record:
+        local_metadata['grid'] = tuple(record['grid'])
+
+
+def _resize_loaded(
+    model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args
+) -> None:
+    resized = model.checkpoint_adapter.resize(model, state_dict, prefix, local_metadata.get('grid'))
+    if resized:
+        log(f'load_state_dict: {summary_of_resized(resized)}')
 
 
 def norm_place(name: str) -> str | None:

@@ -16,8 +16,9 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import CheckpointAdapter, recorded_config
+from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.fitting import fit_pe_norms
+from mmlape.models.base.recording import recorded_config
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.timm.joined import table_names
