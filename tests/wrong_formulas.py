@@ -508,7 +508,7 @@ BY_FILE = {
         ('timm adapter: values as wide as tokens', 'deform_ratio=0.5,', 'deform_ratio=1.0,'),
         ('timm adapter: no drop path in DINOv3', 'drop_path_rate=0.3', 'drop_path_rate=0.0'),
         ('timm adapter: a drop path of 0 is none', 'if drop_path_rate is not None:', 'if drop_path_rate:'),
-        ("timm adapter: without the ViT's drop path", "drop_path_rate=vit.get('drop_path_rate', 0.0)",
+        ("timm adapter: without the ViT's drop path", "drop_path_rate=base.get('drop_path_rate', 0.0)",
          'drop_path_rate=0.0'),
     ],
     'mmlape/models/base/isotropic.py': [

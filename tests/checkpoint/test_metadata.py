@@ -190,11 +190,13 @@ def test_backbones_that_differ_have_no_common_record():
 
 def test_a_backbone_says_itself_what_it_records():
     """The encodings, the grid, and what else leaves no trace in a file."""
-    model = vit(pe_type=['sincos2d', 'rpe'], act_cfg=dict(type='ReLU'), patch_norm='no-learnable')
+    changed = dict(pe_type=['sincos2d', 'rpe'], act_cfg=dict(type='ReLU'), patch_norm='no-learnable')
+    model = vit(**changed, qkv_bias=True)
     assert metadata_of(model).backbone == dict(
         pe_type=['sincos2d', 'rpe'], pe_joining='default', grid=[4, 4], num_heads=3, patch_norm='no-learnable',
         norm_cfg=dict(type='LN', eps=1e-6), act_cfg=dict(type='ReLU'), window_attn=False, window_size=14,
-        out_type='raw', config={'type': 'mmlape.VisionTransformer', **plain(model.arguments)},
+        out_type='raw',
+        config=dict(type='mmlape.VisionTransformer', arch=ARCH, img_size=32, patch_size=8, out_type='raw', **changed),
     )  # fmt: skip
     assert metadata_of(nn.Linear(2, 2)).plain() == {}
     assert metadata_of(vit(pe_type='none')).backbone['pe_type'] == 'none'
@@ -202,7 +204,7 @@ def test_a_backbone_says_itself_what_it_records():
 
 def test_what_only_training_needs_is_not_recorded():
     vits = dict(model_name='test_vit', with_cp=True, drop_path_rate=0.1)
-    model = TimmViTAdapter(vits, drop_path_rate=0.2, deform_num_heads=4)
+    model = TimmViTAdapter(vits, drop_path_rate=0.2, deform_num_heads=4, mode='inject')
     recorded = dict(vit=dict(model_name='test_vit'), deform_num_heads=4)
     assert metadata_of(model).backbone['config'] == dict(type='mmlape.TimmViTAdapter', **recorded)
     assert model.arguments['vit']['with_cp'] and vit(frozen_stages=1).arguments['frozen_stages'] == 1

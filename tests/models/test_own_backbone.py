@@ -31,7 +31,7 @@ ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
 
 NEEDED = {
     'TimmViT': dict(model_name='test_vit', pe_joining='lape'),
-    'TimmViTAdapter': dict(vit=dict(model_name='test_vit', drop_path_rate=0.1), mode='read-only', layers=[0, 1, 2, 3]),
+    'TimmViTAdapter': dict(vit=dict(model_name='test_vit', drop_path_rate=0.1), mode='read-only', layers=[0, 1, 2, 3], conv_inplane=8),
 }
 BACKBONES.import_from_location()
 
@@ -121,7 +121,7 @@ def test_a_constructor_that_forgets_a_call_is_told_so(tmp_path):
     class Registered(Unregistered):
         def __init__(self, scale=2.0, **kwargs):
             super().__init__(scale, **kwargs)
-            self.register_arguments({**locals(), **kwargs})
+            self.register_arguments(locals(), **kwargs)
 
     image = torch.zeros(1, 3, 32, 32)
     for use in (lambda model: model(image), lambda model: model.init_weights()):

@@ -320,17 +320,16 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         with_cls_token: bool = False,
         **kwargs,
     ):
-        arguments = {**locals(), **kwargs}
         for key, only in FIXED.items():
-            if kwargs.setdefault(key, only) != only:
+            if kwargs.get(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
         if kwargs.get('patch_size', PATCHES[0]) not in PATCHES:
             raise ConfigError(
                 f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}'
             )
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
-        super().__init__(arch, img_size, **shared, **kwargs)
-        self.register_arguments(arguments)
+        super().__init__(arch, img_size, **shared, **{**FIXED, **kwargs})
+        self.register_arguments(locals(), **kwargs)
         self.build_adapter(
             conv_inplane=conv_inplane,
             n_points=n_points,

@@ -84,17 +84,18 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
         )
         resize_on_load(self)
 
-    def register_arguments(self, arguments: Mapping[str, Any]) -> None:
+    def register_arguments(self, named: Mapping[str, Any], /, **others: Any) -> None:
         """Note what the backbone is built with, which its files record.
 
-        Where a constructor passes ``**kwargs`` on, its arguments are ``{**locals(), **kwargs}``. Those of a subclass
-        replace those of its base.
+        The arguments of a subclass replace those of its base.
 
         Args:
-            arguments: By name, ``locals()`` at the begin of a constructor; what is no argument is left out.
+            named: ``locals()`` of the constructor, as long as it has changed no argument; what is none is left out.
+            **others: The constructor's own ``**kwargs``.
         """
         known = parameters(type(self))
-        self.arguments = copy.deepcopy({key: arguments[key] for key in known if key in arguments})
+        own = {key: named[key] for key in known if key in named}
+        self.arguments = copy.deepcopy({**own, **others})
 
     def complete(self) -> None:
         """Do what follows from the arguments, at the end of a constructor.

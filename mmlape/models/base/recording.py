@@ -67,6 +67,6 @@ def recorded_config(backbone: nn.Module) -> dict[str, Any]:
     told = {
         key: value
         for key, value in backbone.arguments.items()
-        if key == 'arch' or value != defaults[key]
+        if key == 'arch' or key not in defaults or value != defaults[key]
     }
     return {'type': f'mmlape.{kind.__name__}', **lasting_arguments(told)}

@@ -73,26 +73,25 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         init_cfg: dict | list[dict] | None = None,
         **kwargs,
     ):
-        arguments = {**locals(), **kwargs}
-        vit = _checked(dict(vit), mode)
-        self.resizes_image = _fit_patch(vit, patch14)
+        base = _checked(dict(vit), mode)
+        self.resizes_image = _fit_patch(base, patch14)
         read_only = mode == 'read-only'
-        vit['model_args'] = _same_channels(vit.get('model_args') or {}, kwargs)
-        of_vit = vit.pop('init_cfg', None)
+        base['model_args'] = _same_channels(base.get('model_args') or {}, kwargs)
+        of_vit = base.pop('init_cfg', None)
         if init_cfg and of_vit:
             raise ConfigError(
                 'TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them'
             )
-        super().__init__(**vit, final_norm=read_only, init_cfg=init_cfg or of_vit)
-        self.register_arguments(arguments)
+        super().__init__(**base, final_norm=read_only, init_cfg=init_cfg or of_vit)
+        self.register_arguments(locals(), **kwargs)
         ranges = _ranges(layers, len(self.vit.blocks))
         self.keep_layers(ranges[-1][-1] + 1)
         if patch14 != 'two-grids':
             self.patch_size = PATCH
         options = dict(
-            READ_ONLY if read_only else dict(drop_path_rate=vit.get('drop_path_rate', 0.0))
+            READ_ONLY if read_only else dict(drop_path_rate=base.get('drop_path_rate', 0.0))
         )
-        options |= dict(with_cp=vit.get('with_cp', False), interaction_indexes=ranges, **kwargs)
+        options |= dict(with_cp=base.get('with_cp', False), interaction_indexes=ranges, **kwargs)
         options['in_channels'] = self.in_channels
         if drop_path_rate is not None:
             options['drop_path_rate'] = drop_path_rate

@@ -85,9 +85,8 @@ class ViTPyramid(VisionTransformer):
         with_cls_token: bool = False,
         **kwargs,
     ):
-        arguments = {**locals(), **kwargs}
         for key, only in FIXED.items():
-            if kwargs.setdefault(key, only) != only:
+            if kwargs.get(key, only) != only:
                 raise ConfigError(f'ViTPyramid works with {key}={only!r} only, not {kwargs[key]!r}')
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(
@@ -95,9 +94,9 @@ class ViTPyramid(VisionTransformer):
             img_size,
             out_indices=-1 if out_indices is None else out_indices,
             **shared,
-            **kwargs,
+            **{**FIXED, **kwargs},
         )
-        self.register_arguments(arguments)
+        self.register_arguments(locals(), **kwargs)
         if out_indices is None:
             self.out_indices = [max(0, round((i + 1) * self.num_layers / 4) - 1) for i in range(4)]
         if len(self.out_indices) not in (1, 4):
