@@ -7,7 +7,7 @@ import pytest
 import torch
 from checkpoint_helpers import assert_same, record_in, run_file, save
 from mmengine.logging import MMLogger
-from model_helpers import vit
+from model_helpers import ARCH, vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model
