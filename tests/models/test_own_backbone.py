@@ -31,7 +31,7 @@ ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
 
 NEEDED = {
     'TimmViT': dict(model_name='test_vit', pe_joining='lape'),
-    'TimmViTAdapter': dict(vit=dict(model_name='test_vit', drop_path_rate=0.1), mode='read-only', layers=[0, 1, 2, 3], conv_inplane=8),
+    'TimmViTAdapter': dict(vit=dict(model_name='test_vit'), mode='read-only', layers=[0, 1, 2, 3], conv_inplane=8),
 }
 BACKBONES.import_from_location()
 
