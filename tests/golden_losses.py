@@ -57,7 +57,7 @@ def first_losses(name: str, data: Path, work_dir: Path, seed: int) -> dict:
     [log] = work_dir.rglob('vis_data/scalars.json')
     rows = [json.loads(line) for line in log.read_text(encoding='utf-8').splitlines()]
     losses = [row['loss'] for row in rows if 'loss' in row]
-    return dict(losses=losses[:STEPS], metrics=record['last']['metrics'])
+    return dict(losses=losses[:STEPS], metrics=record.last.metrics)
 
 
 def main(names: list[str]) -> None:

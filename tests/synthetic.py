@@ -5,6 +5,7 @@ import json
 
 from mmlape.lab.runs.paper_model import paper_model
 from mmlape.lab.runs.run import write_planned
+from mmlape.lab.runs.schema import Identity
 
 STACK = {'torch': '2.11.0', 'mmengine': '0.10.12', 'mmcv': '2.3.6'}
 
@@ -31,7 +32,7 @@ def identity(seed, chosen=None, **more):
         'loads': loads,
         'code': {'version': '0.2.0', 'source': 's' * 64, 'commit': None},
         'stack': STACK,
-        'paper': vars(paper_model('', {'settings': chosen, 'loads': loads})),
+        'paper': vars(paper_model('', Identity(settings=chosen, loads=loads))),
         **more,
     }
 

@@ -43,7 +43,7 @@ class Runs:
 
     def top1(self, arm: str, seeds: Sequence[int]) -> Values:
         """Return the last top-1 of each seed."""
-        return {run.seed: run.last['metrics'][METRIC] for run in self._of(arm, seeds)}
+        return {run.seed: run.last.metrics[METRIC] for run in self._of(arm, seeds)}
 
     def stem_norm(self, arm: str, seeds: Sequence[int]) -> Values:
         """Return the logarithm of the stem's mean gradient norm over the last iterations."""

@@ -38,6 +38,7 @@ def _train(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.config import load_config
     from mmlape.lab.engine.trackers import add_trackers
     from mmlape.lab.engine.trainer import train
+    from mmlape.lab.studies.study_file import is_study
 
     cfg = load_config(args.config, args.cfg_options)
     add_trackers(cfg, args)
@@ -55,6 +56,8 @@ def _train(args: argparse.Namespace) -> int:
         batch=args.batch,
         allow_different_software=args.allow_different_software,
         share=args.shorten,
+        study=args.config if is_study(args.config) else None,
+        arm=args.arm,
     )
     if args.smoke:
         return _smoke(cfg, args, options)
@@ -64,7 +67,7 @@ def _train(args: argparse.Namespace) -> int:
         resume=True if args.resume == 'auto' else args.resume or False,
         **options,
     )
-    return 0 if record['state'] == 'finished' else 1
+    return 0 if record.state == 'finished' else 1
 
 
 def _smoke(cfg: 'Config', args: argparse.Namespace, options: dict) -> int:

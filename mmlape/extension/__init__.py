@@ -82,11 +82,13 @@ class Papers(Extension):
             return Provenance("a run of DeiT's or LaPE's code")
         return None
 
-    def paper_model(self, name: str, identity: Mapping[str, Any]) -> PaperModel | None:
+    def paper_model(
+        self, name: str, settings: Mapping[str, Any], loads: Sequence[str], weights: str | None
+    ) -> PaperModel | None:
         """Name backbones with a ``paper_name``, and what their settings say of the position encoding."""
         from mmlape.extension.names import paper_model
 
-        return paper_model(name, identity)
+        return paper_model(name, settings, loads, weights)
 
     def paper_figures(self, config: str) -> PaperFigures | None:
         """Read the metafiles of our configs."""

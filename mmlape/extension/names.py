@@ -5,7 +5,7 @@ called by its own name, and so is one that inherits: a subclass is another model
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
@@ -15,18 +15,20 @@ from mmlape.models.position import AbsolutePosition
 _SIZES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
 
 
-def paper_model(name: str, identity: Mapping[str, Any]) -> PaperModel | None:
+def paper_model(
+    name: str, settings: Mapping[str, Any], loads: Sequence[str], weights: str | None
+) -> PaperModel | None:
     """Return the paper's name of a model, see `mmlape.lab.extension.Extension.paper_model`."""
-    model = (identity.get('settings') or {}).get('model') or {}
+    model = settings.get('model') or {}
     backbone = model.get('backbone') or {}
     encoded = model if 'pe_type' in model else backbone  # DETR's encodings are not in its backbone
     if encoded is backbone and not _has_name(backbone):
-        return _by_weights(name, backbone, identity)
+        return None if weights else _by_weights(name, backbone)
     joining, patch_norm = encoded.get('pe_joining', 'default'), encoded.get('patch_norm', 'none')
     method = _method(encoded, joining)
     method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
     family, size = _family_and_size(backbone)
-    pretrained, loads = 'none', identity.get('loads') or ()
+    pretrained = 'none'
     if any(key.startswith(('load_from', 'model.backbone.')) for key in loads):
         pretrained = _joined(family, size)
         if encoded is backbone or 'load_from' in loads:
@@ -51,10 +53,10 @@ def _has_name(backbone: dict) -> bool:
     return 'arch' in backbone if known is None else vars(known).get('paper_name', '') is not None
 
 
-def _by_weights(name: str, backbone: dict, identity: Mapping[str, Any]) -> PaperModel | None:
+def _by_weights(name: str, backbone: dict) -> PaperModel | None:
     """Return a model of timm, which is called by the weights that it starts from; None for others."""
     vit = backbone.get('vit') or backbone
-    if not vit.get('pretrained') or (identity.get('checkpoint') or {}).get('name'):
+    if not vit.get('pretrained'):
         return None
     return PaperModel(name, vit.get('model_name', 'none'))
 

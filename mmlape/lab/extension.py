@@ -181,12 +181,16 @@ class Extension:
         """
         return None
 
-    def paper_model(self, name: str, identity: Mapping[str, Any]) -> PaperModel | None:
+    def paper_model(
+        self, name: str, settings: Mapping[str, Any], loads: Sequence[str], weights: str | None
+    ) -> PaperModel | None:
         """Return what papers call the model of a run; None if they do not.
 
         Args:
             name: What to call a model that has no name.
-            identity: Of the run, as `mmlape.lab.runs.identity` records it.
+            settings: Of its run, as `mmlape.lab.runs.identity.settings` returns them.
+            loads: The keys of the config that name weights.
+            weights: The names of their files; None without any.
         """
         return None
 

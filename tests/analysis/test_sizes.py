@@ -170,6 +170,6 @@ def test_the_sweep_starts_from_what_each_run_ended_with(records):
     swept, runs = sizes.read_sweep(records / 'mini-sizes-sweep')[1.0], read_arms(records / 'mini-sizes')
     assert set(runs) == set(sizes.ARMS)
     for arm, of_arm in runs.items():
-        found = {run.seed: run.last['metrics']['mIoU'] for run in of_arm if run.counts}
+        found = {run.seed: run.last.metrics['mIoU'] for run in of_arm if run.counts}
         assert [found[seed] for seed in sizes.SEEDS] == pytest.approx(swept[arm], abs=0.005), arm
-        assert {run.last['step'] for run in of_arm} == {600}
+        assert {run.last.step for run in of_arm} == {600}

@@ -19,7 +19,7 @@ from mmlape.errors import CheckpointError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.runs.record import read_evaluations
+from mmlape.lab.runs.schema import read_evaluations
 from mmlape.lab.studies.study_file import read_study
 from mmlape.models import VisionTransformer
 from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
@@ -341,7 +341,7 @@ def test_two_steps_on_imagenet_21k_and_25_shot(digits, tmp_path):
     assert cfg.model.head.num_classes == cfg.model.data_preprocessor.num_classes == 9
     check_data(cfg)
     train(cfg, tmp_path / 'run', batch='allow-batch-mismatch')
-    last = read_evaluations(tmp_path / 'run')[-1]['metrics']
+    last = read_evaluations(tmp_path / 'run')[-1].metrics
     assert {f'few-shot/{shots}-shot' for shots in (1, 2)} <= set(last)
 
 

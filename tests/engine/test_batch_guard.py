@@ -152,8 +152,8 @@ def test_accumulation_repeats_the_recipe(tmp_path, monkeypatch, capsys):
     cfg.train_dataloader.batch_size = 4
     whole = train(cfg, tmp_path / 'whole', seed=1)
     assert len(accumulated) == len(steps.rates) == 4 and accumulated == steps.rates == [0.1, 0.1] + [0.1 * 0.1] * 2
-    assert (run['identity']['batch_policy'], whole['identity']['batch_policy']) == ('accumulate', 'recipe')
-    assert run['iter'] == 8 and whole['iter'] == 4
+    assert (run.identity.batch_policy, whole.identity.batch_policy) == ('accumulate', 'recipe')
+    assert run.iter == 8 and whole.iter == 4
     assert [entry['step'] for entry in tiny.evaluations(tmp_path / 'accumulated')] == [4, 8]
     assert tiny.difference(tmp_path / 'accumulated' / 'iter_8.pth', tmp_path / 'whole' / 'iter_4.pth') < 1e-6
 

@@ -12,7 +12,7 @@ from mmlape.cli import main
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.runs.record import RunRecord
+from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.run import read_run
 
 
@@ -65,17 +65,17 @@ def test_a_stop_is_a_finish_with_its_reason(data, tmp_path, capfd):
         config = tiny.write_config(tmp_path, data, extra)
         folder = tmp_path / f'{hook}{done}' / 'seed_1'
         record = train(load_config(config), folder, seed=1)
-        assert (record['state'], record['iter'], record['max_iters']) == ('finished', done, length), name
+        assert (record.state, record.iter, record.max_iters) == ('finished', done, length), name
         reason = f'stopped by {hook} at {done} of {length}: {cause}'
-        assert record['reason'].startswith(reason)
+        assert record.reason.startswith(reason)
         run = read_run(folder)
-        assert run.counts and not run.partial and run.outcome == f'finished: {record["reason"]}'
+        assert run.counts and not run.partial and run.outcome == f'finished: {record.reason}'
         capfd.readouterr()
         words = ['train', str(config), '--work-dir', str(folder), '--resume', '--seed', '1']
         assert main(words) == 0
         assert f'a finished run ({reason}' in capfd.readouterr().out
         assert main(['status', str(folder.parent), '--json']) == 0
-        assert json.loads(capfd.readouterr().out)[0]['reason'] == record['reason']
+        assert json.loads(capfd.readouterr().out)[0]['reason'] == record.reason
         files = sorted(folder.glob('*.pth'))
         assert main(['test', str(config), str(files[-1]), '--work-dir', str(tmp_path / f'test{done}')]) == 0
     assert main(['report', str(tmp_path / 'EarlyStoppingHook6')]) == 0
@@ -85,7 +85,7 @@ def test_a_stop_is_a_finish_with_its_reason(data, tmp_path, capfd):
 def test_a_stop_in_the_last_iteration_is_none(data, tmp_path):
     cfg = load_config(tiny.write_config(tmp_path, data, "custom_hooks = [dict(type='StopAt', iteration=6)]"))
     record = train(cfg, tmp_path / 'run', seed=1)
-    assert (record['state'], record['iter'], record['reason'], record['stopped']) == ('finished', 6, None, None)
+    assert (record.state, record.iter, record.reason, record.stopped) == ('finished', 6, None, None)
 
 
 @pytest.mark.parametrize('when', ['before the note', 'after the note', 'before the stop'])
@@ -95,20 +95,20 @@ def test_a_run_that_was_killed_stops_where_it_would_have(when, data, tmp_path, m
     expected = train(cfg, tmp_path / 'whole', seed=1)
     with monkeypatch.context() as killed:
         if when == 'before the stop':
-            step = RunRecord.add_evaluation
+            step = Recorder.add_evaluation
 
-            def add(self, number, *args, **kwargs):
-                step(self, number, *args, **kwargs)
-                self.writes = number < 4
+            def add(self, entry, *args):
+                step(self, entry, *args)
+                self.writes = entry.step < 4
 
-            killed.setattr(RunRecord, 'add_evaluation', add)
+            killed.setattr(Recorder, 'add_evaluation', add)
         else:
             note = Runner.note_stop
 
             def stop(self, hook, **options):
-                self.record.writes = when == 'after the note'
+                self.recorder.writes = when == 'after the note'
                 note(self, hook, **options)
-                self.record.writes = False
+                self.recorder.writes = False
 
             killed.setattr(Runner, 'note_stop', stop)
         train(cfg, tmp_path / 'run', seed=1)
@@ -116,9 +116,9 @@ def test_a_run_that_was_killed_stops_where_it_would_have(when, data, tmp_path, m
     if when == 'before the stop':
         (tmp_path / 'run' / 'iter_6.pth').unlink()
     record = train(cfg, tmp_path / 'run', resume=True)
-    for key in ('state', 'iter', 'reason', 'stopped'):
-        assert record[key] == expected[key]
-    assert record['last']['metrics'] == pytest.approx(expected['last']['metrics'])
+    assert (record.state, record.iter) == (expected.state, expected.iter)
+    assert (record.reason, record.stopped) == (expected.reason, expected.stopped)
+    assert record.last.metrics == pytest.approx(expected.last.metrics)
 
 
 def test_an_arm_with_a_stopped_run_is_averaged(data, tmp_path, capfd):

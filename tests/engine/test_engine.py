@@ -25,8 +25,9 @@ from mmlape.lab.engine.optim import group_parameters, parameter_groups, set_amp
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.runner import FormattedOnce
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.runs import record
+from mmlape.lab.runs.record import Recorder, check_writable
 from mmlape.lab.runs.resume import acquire, find_checkpoint, is_complete
+from mmlape.lab.runs.schema import Failure, Identity, RunRecord, read_record
 
 
 @pytest.fixture
@@ -335,10 +336,10 @@ def checkpoint(path, value=0):
 
 def test_a_used_work_dir_is_refused(tmp_path):
     assert find_checkpoint(tmp_path, False) is None
-    record.RunRecord(tmp_path, dict(config='a.py', iter=3)).update()
+    Recorder(tmp_path, RunRecord(config='a.py', iter=3)).write()
     with pytest.raises(TrainingError, match=r'already used .*a\.py that is running at iteration 3.*--resume'):
         find_checkpoint(tmp_path, False)
-    record.RunRecord(tmp_path, dict(config='a.py', iter=0)).update(state='failed')
+    Recorder(tmp_path, RunRecord(config='a.py', iter=0)).fail(Failure(kind='error'))
     assert find_checkpoint(tmp_path, False) is None, (
         'nothing was lost in a run that failed before its first checkpoint'
     )
@@ -350,7 +351,7 @@ def test_a_used_work_dir_is_refused(tmp_path):
 def test_a_work_dir_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(TrainingError, match='cannot write into .*file/run .*--work-dir'):
-        record.check_writable(tmp_path / 'file' / 'run')
+        check_writable(tmp_path / 'file' / 'run')
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
@@ -372,9 +373,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
 def test_what_a_kill_left_half_written_is_deleted(tmp_path):
     partial = tmp_path / '.iter_30.123.pth'
     partial.write_bytes(b'half')
-    start = acquire(tmp_path, dict(seed=None), None, resume=False)
+    start = acquire(tmp_path, Identity(), None, resume=False)
     os.close(start.lock)
-    assert not partial.exists() and start.checkpoint is None and isinstance(start.identity['seed'], int)
+    assert not partial.exists() and start.checkpoint is None and isinstance(start.identity.seed, int)
 
 
 def test_nothing_to_resume_starts_a_run(tmp_path):
@@ -384,11 +385,11 @@ def test_nothing_to_resume_starts_a_run(tmp_path):
 
 
 def test_a_record_is_complete_json(tmp_path):
-    record.RunRecord(tmp_path, dict(config='a.py')).update(iter=1)
+    Recorder(tmp_path, RunRecord(config='a.py', iter=1)).write()
     assert json.loads((tmp_path / 'run.json').read_text())['iter'] == 1
     assert [path.name for path in tmp_path.iterdir()] == ['run.json']
     (tmp_path / 'run.json').write_text('{"half')
-    assert record.read_record(tmp_path) is None
+    assert read_record(tmp_path) is None
 
 
 # processes, batch, precision

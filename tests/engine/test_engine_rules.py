@@ -32,6 +32,7 @@ from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.schedule import check_schedule
 from mmlape.lab.runs import record
+from mmlape.lab.runs.schema import Cost, Evaluation, Identity, RunRecord
 from mmlape.models import VisionTransformer
 from mmlape.models.position.base import resize_absolute
 
@@ -177,14 +178,16 @@ def test_a_schedule_begins_before_it_ends(begin, end, refused):
 @pytest.mark.parametrize(
     ('iteration', 'known', 'due'), [(4, False, True), (4, True, False), (3, False, False), (0, False, False)]
 )
-def test_a_missing_evaluation_is_made_up_for_once(iteration, known, due):
+def test_a_missing_evaluation_is_made_up_for_once(iteration, known, due, tmp_path):
     loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
     loop._iter, loop._max_iters, loop.val_interval, loop.val_begin, loop.dynamic_milestones = iteration, 9, 2, 1, None
-    ran, record = [], SimpleNamespace(fields={}, update=lambda **fields: None, has_evaluated=lambda step: known)
+    recorder = record.Recorder(tmp_path, RunRecord(identity=Identity()), write=False)
+    recorder.evaluations = [Evaluation(step=iteration, metrics={})] if known else []
+    ran = []
     runner = SimpleNamespace(
         hooks=[], iter=iteration, max_iters=9, train_loop=loop,
         val_loop=SimpleNamespace(run=lambda: ran.append(1)),
-        record=record, model=nn.Linear(2, 2), logger=SimpleNamespace(info=lambda text: None),
+        cfg={}, recorder=recorder, model=nn.Linear(2, 2), logger=SimpleNamespace(info=lambda text: None),
     )  # fmt: skip
     loop._decide_current_val_interval = lambda: None
     RunRecordHook().before_train(runner)
@@ -215,16 +218,16 @@ def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
     monkeypatch.setattr('torch.cuda.is_available', lambda: True)
     monkeypatch.setattr('torch.cuda.max_memory_allocated', lambda: 3 * 2**20)
     monkeypatch.setattr('mmengine.dist.get_world_size', lambda: 4)
-    found = record.cost(1800.0, 0.25, 7, {})
-    assert (found['gpu_hours'], found['peak_memory_mib'], found['train_seconds']) == (2.0, 3.0, 1800.0)
+    found = record.cost(1800.0, 0.25, 7, Cost())
+    assert (found.gpu_hours, found.peak_memory_mib, found.train_seconds) == (2.0, 3.0, 1800.0)
     monkeypatch.setattr('mmengine.dist.get_world_size', lambda: 1)
     resumed = record.cost(3600.0, 0.25, 7, found)
-    assert (resumed['gpu_hours'], resumed['train_seconds']) == (3.0, 5400.0)
-    assert (found['seconds_per_iter'], found['parameters'], found['memory_kind']) == (0.25, 7, 'allocated on one GPU')
+    assert (resumed.gpu_hours, resumed.train_seconds) == (3.0, 5400.0)
+    assert (found.seconds_per_iter, found.parameters, found.memory_kind) == (0.25, 7, 'allocated on one GPU')
     monkeypatch.setattr('torch.cuda.is_available', lambda: False)
     monkeypatch.setattr(record.resource, 'getrusage', lambda who: SimpleNamespace(ru_maxrss=5 * 2**10))
-    found = record.cost(1800.0, None, 7, {})
-    assert (found['gpu_hours'], found['peak_memory_mib']) == (None, 5.0)
+    found = record.cost(1800.0, None, 7, Cost())
+    assert (found.gpu_hours, found.peak_memory_mib) == (None, 5.0)
 
 
 def test_load_from_resizes_the_pe_of_another_image_size(tmp_path):

@@ -80,5 +80,5 @@ def test_the_plain_runner_trains_and_evaluates_alike(name, tmp_path):
     assert losses_in(tmp_path / 'ours')[:20] == pytest.approx(expected[:20], rel=1e-6) and len(expected) >= 20
     assert len(set(expected)) >= 20
     metrics = {key.removeprefix('val/'): log.data[0][-1] for key, log in hub.log_scalars.items() if 'val/' in key}
-    shared = {key: value for key, value in record['last']['metrics'].items() if key in metrics}
+    shared = {key: value for key, value in record.last.metrics.items() if key in metrics}
     assert shared and shared == pytest.approx({key: metrics[key] for key in shared}, abs=0.006)

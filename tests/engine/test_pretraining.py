@@ -21,7 +21,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.runs.record import read_evaluations
+from mmlape.lab.runs.schema import read_evaluations
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
 
@@ -173,7 +173,7 @@ def test_imagenet_is_evaluated_at_both_crop_ratios(tmp_path):
     ))  # fmt: skip
     accuracies = {'accuracy/top1': pytest.approx(100 / 6), 'crop_1.0/accuracy/top1': pytest.approx(100 / 3)}
     train(cfg, tmp_path / 'out', seed=0)
-    first, last = (evaluation['metrics'] for evaluation in read_evaluations(tmp_path / 'out'))
+    first, last = (evaluation.metrics for evaluation in read_evaluations(tmp_path / 'out'))
     assert 'crop_1.0/accuracy/top1' not in first and first['accuracy/top1'] == accuracies['accuracy/top1']
     assert {key: last[key] for key in accuracies} == accuracies
     found = evaluate(cfg, tmp_path / 'out' / 'epoch_2.pth', tmp_path / 'test')

@@ -74,7 +74,7 @@ def test_deterministic_kernels_by_config_or_option(config, tmp_path, monkeypatch
     cfg = load_config(config)
     if randomness is not None:
         cfg.randomness = dict(randomness, seed=3, diff_rank_seed=False)
-    seed = train(cfg, tmp_path / 'run', deterministic=option)['seed']
+    seed = train(cfg, tmp_path / 'run', deterministic=option).seed
     if randomness is not None:
         assert seed == 3
     assert seen == [(expected,) * 4]

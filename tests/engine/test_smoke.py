@@ -35,7 +35,7 @@ def test_the_estimate_is_that_of_the_complete_run(extra, expected, data, tmp_pat
     assert all(facts[key] > 0 for key in KEYS) and facts['images'] == 5
     train(cfg, tmp_path / 'run', seed=0)
     record = train(cfg, tmp_path / 'run', resume=True)
-    assert (record['iter'], record['max_iters']) == (expected[0],) * 2
+    assert (record.iter, record.max_iters) == (expected[0],) * 2
     evaluations = (tmp_path / 'run' / 'evaluations.jsonl').read_text().splitlines()
     assert len(evaluations) == facts['validations']
     files = list((tmp_path / 'run').glob('*.pth'))

@@ -156,7 +156,7 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     cfg = load_config(tiny.write_config(tmp_path, config.parent / 'data', trouble.CONFIG + EPOCHS, 'epochs'))
     before = cfg.pretty_text
     expected = train(cfg, tmp_path / 'whole', seed=1)
-    assert (expected['state'], expected['epoch'], expected['iter'], expected['max_epochs']) == ('finished', 3, 12, 3)
+    assert (expected.state, expected.epoch, expected.iter, expected.max_epochs) == ('finished', 3, 12, 3)
     history = tiny.evaluations(tmp_path / 'whole')
     assert [(entry['epoch'], entry['step']) for entry in history] == [(1, 4), (2, 8), (3, 12)]
     monkeypatch.setenv('TROUBLE', 'nan:7:0')
@@ -165,7 +165,7 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     monkeypatch.delenv('TROUBLE')
     run = train(cfg, tmp_path / 'part', resume=True)
     assert tiny.evaluations(tmp_path / 'part') == history
-    assert run['last'] == expected['last'] and run['best'] == expected['best']
+    assert run.last == expected.last and run.best == expected.best
     assert tiny.difference(tmp_path / 'part' / 'epoch_3.pth', tmp_path / 'whole' / 'epoch_3.pth') == 0
     assert [path.name for path in (tmp_path / 'part').glob('epoch_*')] == ['epoch_3.pth']
     assert cfg.pretty_text == before
@@ -399,7 +399,7 @@ def test_training_from_weights_takes_all_of_them_or_fails(config, whole, tmp_pat
         train(cfg, tmp_path / 'run', seed=1)
     assert tiny.record(tmp_path / 'run')['state'] == 'failed'
     cfg.load_strict, cfg.optim_wrapper.optimizer.lr = False, 0.0
-    assert train(cfg, tmp_path / 'run', seed=1)['state'] == 'finished', 'nothing was there to be lost'
+    assert train(cfg, tmp_path / 'run', seed=1).state == 'finished', 'nothing was there to be lost'
     cfg = load_config(config, [*options[:-1], f'load_from={whole[0]}/nothing.pth'])
     with pytest.raises(CheckpointError, match=r'nothing\.pth: there is no such file'):
         train(cfg, tmp_path / 'other')

@@ -36,7 +36,6 @@ CACHES = {
     'lab/engine/plan.py identity': OF_ARGUMENTS,
     'lab/studies/parsing.py _parse': 'test_studies',
     'lab/environment/lock.py locked': OF_PROCESS,
-    'lab/extension.py extensions': OF_PROCESS,
     'extension/metafiles.py read_metafiles': OF_PROCESS,
     'mmcv_ext.py _kernel': OF_PROCESS,
     'models/adapter/deform_attn.py _level_table': OF_ARGUMENTS,
@@ -56,8 +55,10 @@ CACHES = {
     'files.py _by_libyaml': OF_ARGUMENTS,
     'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
     'projects/mask2former/pixel_decoder.py _sides': OF_ARGUMENTS,
+    'lab/extension.py extensions': OF_PROCESS,
+    'lab/runs/code.py source_hash': OF_PROCESS,
+    'lab/runs/decoding.py stored_fields': OF_ARGUMENTS,
     'lab/runs/identity.py commit': OF_PROCESS,
-    'lab/runs/identity.py source_digest': OF_PROCESS,
     'lab/runs/identity.py stack_versions': OF_PROCESS,
 }
 """The functions whose results are kept: the test of it, or why there is nothing to test."""

@@ -28,6 +28,7 @@ from mmlape.commands import COMMANDS, fill_parser
 from mmlape.lab.datasets.formats.base import IssueLog
 from mmlape.lab.engine.options import TRACKERS
 from mmlape.lab.experiments.planning import Arm
+from mmlape.lab.runs.schema import RunRecord
 from mmlape.tables import text_table
 
 
@@ -148,7 +149,7 @@ CONTRACTS = {
         'a.py',
         LOAD
         | {
-            'mmlape.lab.engine.trainer.train': dict(state='finished'),
+            'mmlape.lab.engine.trainer.train': RunRecord(state='finished'),
             'mmlape.lab.engine.trackers._backend': lambda name, work_dir: dict(type=name),
             'mmlape.lab.engine.smoke.smoke': None,
             'mmlape.lab.engine.smoke.summary': [],
@@ -157,6 +158,7 @@ CONTRACTS = {
         | {'--smoke': [('--smoke', {'train': False, 'smoke': True, 'summary': True})]}
         | simple('--shorten 0.5', 'train.share', 0.5)
         | simple('--work-dir d', 'train.work_dir', 'd')
+        | simple('--arm lape', 'train.arm', 'lape')
         | {'--resume': [('--resume', {'train.resume': True}), ('--resume p.pth', {'train.resume': 'p.pth'})]}
         | {'--amp': [('--amp', {'train.amp': 'bf16'}), ('--amp fp16', {'train.amp': 'fp16'})]}
         | simple('--seed 5', 'train.seed', 5)

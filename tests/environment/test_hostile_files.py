@@ -22,8 +22,8 @@ from mmlape.errors import CheckpointError, DataError, MMLaPEError
 from mmlape.files import MAX_DEPTH, MAX_DIGITS, parse_json, parse_yaml, read_json
 from mmlape.lab.datasets.formats.coco_file import read_coco
 from mmlape.lab.runs.curves import read_curves
-from mmlape.lab.runs.record import read_evaluations
 from mmlape.lab.runs.resume import is_complete
+from mmlape.lab.runs.schema import Evaluation, read_evaluations
 from mmlape.lab.studies import parsing
 from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.lit.captions import read_captions
@@ -130,7 +130,7 @@ def test_records_of_runs_count_as_unreadable(tmp_path, text):
     (tmp_path / 'run.json').write_text('{"last": {"step": 2, "metrics": {}}}')
     good = {'step': 1, 'metrics': {'mIoU': 1.0}}
     (tmp_path / 'evaluations.jsonl').write_text(f'{json.dumps(good)}\n{text}\n')
-    assert read_evaluations(tmp_path) == [good]
+    assert read_evaluations(tmp_path) == [Evaluation(**good)]
     (tmp_path / 'run' / 'vis_data').mkdir(parents=True)
     row = '{"loss": 1.0, "iter": 5, "step": 5}'
     (tmp_path / 'run' / 'vis_data' / 'scalars.json').write_text(f'{text}\n[1]\n7\n{row}\n')

@@ -219,8 +219,8 @@ def test_a_real_training_has_what_averages_need(tmp_path):
     runs = read_seeds(tmp_path / 'tiny')
     summary = summarise(runs)
     assert summary.seeds == [1] and summary.unfinished == {}
-    assert runs[0].identity['settings']['model']['backbone']['pe_joining'] == 'lape'
-    assert runs[0].cost['parameters'] > 10_000 and runs[0].cost['seconds_per_iter'] > 0
+    assert runs[0].identity.settings['model']['backbone']['pe_joining'] == 'lape'
+    assert runs[0].cost.parameters > 10_000 and runs[0].cost.seconds_per_iter > 0
     classes = summary.last.per_class['IoU']
     assert list(classes) == list(tiny.CLASSES)
     mean = np.mean([entry.mean for entry in classes.values()])

@@ -11,6 +11,7 @@ from mmlape.files import write_json
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, PlannedRun, Study, on_fractions, require_startable
+from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import Run, start_lock
@@ -27,10 +28,10 @@ def _place(study, state='finished', seed=4, **identity):
     arm = study.arms[0]
     known = study._identity(arm, seed)
     folder = study.folder(arm) / f'seed_{seed}'
-    said = {key: value for key, value in known.items() if key != 'settings'} | identity
+    said = encode(known) | identity
     last = dict(step=6, metrics=dict(mIoU=1.0))
     write_json(folder / 'run.json', dict(seed=seed, state=state, iter=6, max_iters=6, last=last, identity=said))
-    write_json(folder / 'settings.json', known['settings'])
+    write_json(folder / 'settings.json', known.settings)
     return folder
 
 
@@ -179,7 +180,8 @@ def test_the_trainings_command_has_all_options(config, tmp_path, gpus, launcher)
     assert command[command.index(str(config)) :] == [
         str(config),
         *([str(gpus)] if gpus > 1 else []),
-        *['--work-dir', str(tmp_path / 'tiny' / 'seed_4'), '--seed', '4', *extra, '--cfg-options', *options],
+        *['--work-dir', str(tmp_path / 'tiny' / 'seed_4'), '--arm', 'tiny', '--seed', '4', *extra],
+        *['--cfg-options', *options],
     ]
     both = Study([Arm.of(config)], (4, 5), tmp_path, gpus, extra).plan()
     assert [one.train_args[one.train_args.index('--seed') + 1] for one in both] == ['4', '5']
@@ -201,7 +203,7 @@ def test_arms_on_fractions(config):
     study = Study(found, (4,))
     assert [one.get('data_fraction') for one in study.configs.values()] == ['1/16', '1/4', 1]
     assert study.plan()[0].train_args[-2:] == ('train_cfg.max_iters=3', 'data_fraction=1/16')
-    assert len({study._identity(one, 4)['settings_sha256'] for one in found}) == 3
+    assert len({study._identity(one, 4).settings_sha256 for one in found}) == 3
     assert study._identity(found[-1], 4) == Study([arm], (4,))._identity(arm, 4)
     with pytest.raises(ConfigError, match='data_fraction=2: give a number above 0'):
         on_fractions([arm], ['1', '2'])

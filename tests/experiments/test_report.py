@@ -40,9 +40,11 @@ from mmlape.lab.experiments.report.tables import (
 from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
 from mmlape.lab.experiments.statistics import Difference
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
+from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.identity import checkpoint_keys, collect
 from mmlape.lab.runs.paper_model import paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order
+from mmlape.lab.runs.schema import Identity
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
 from mmlape.tables import header_of, rows_of
@@ -171,7 +173,7 @@ def test_last_and_best_evaluations_are_compared_apart(tmp_path):
     found = {one.which: one for one in made.comparisons}
     assert found['last'].welch.mean == found['last'].paired.mean == 3.0
     assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
-    assert made.result('new').identity['total_batch'] == 8
+    assert made.result('new').identity.total_batch == 8
     assert document.setting_lines(made) == ['plain → new: model.backbone.pe_joining "default" → "lape"']
     told = [part.content[1].content for part in document._differences(made, tmp_path) if part.element == 'details'][:2]
     # pairs at the best evaluation differ by the same, and have no p
@@ -572,13 +574,16 @@ def test_an_arm_of_a_study_has_the_studys_figure():
     assert index_entry('lape-table7.yml:nothing') is None
 
 
+LOADS = ['model.backbone.init_cfg.checkpoint']
+
+
 def test_a_checkpoint_of_another_joining_has_no_star():
     chosen = settings('lape')
-    assert paper_model('x', {**synthetic.identity(1), 'settings': chosen}).pretrained == 'DeiT-Ti*'
+    assert paper_model('x', Identity(settings=chosen, loads=LOADS)).pretrained == 'DeiT-Ti*'
     for joining in ('default', 'shared', 'unshared'):
-        assert paper_model('x', {**synthetic.identity(1), 'settings': settings(joining)}).pretrained == 'DeiT-Ti'
+        assert paper_model('x', Identity(settings=settings(joining), loads=LOADS)).pretrained == 'DeiT-Ti'
     chosen['model']['backbone']['init_cfg']['allow_joining_mismatch'] = True
-    assert paper_model('x', {**synthetic.identity(1), 'settings': chosen}).pretrained == 'DeiT-Ti?'
+    assert paper_model('x', Identity(settings=chosen, loads=LOADS)).pretrained == 'DeiT-Ti?'
 
 
 TRUNCATED = dict(type='TruncNormal', layer='Linear', std=0.02)
@@ -604,6 +609,11 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
     for model in (dict(backbone=backbone), dict(backbone=backbone, **teacher)):
         cfg = dict(more, model=dict(type='ImageClassifier', **model))
         assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
+
+
+def _model_of(backbone):
+    settings = {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}
+    return paper_model('x', Identity(settings=settings))
 
 
 def test_other_backbones_have_the_papers_names():
@@ -635,7 +645,9 @@ def test_other_backbones_have_the_papers_names():
             ),
         ]
     ):
-        model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=options)}})
+        model = paper_model(
+            'x', Identity(settings={'model': dict(type='mmpretrain.ImageClassifier', backbone=options)})
+        )
         assert (model.name, model.method) == words
         assert model.plain == (model.method == 'Default')
 
@@ -643,7 +655,7 @@ def test_other_backbones_have_the_papers_names():
 @pytest.mark.parametrize('kind', ['mmlape.MyConvNet', 'MyConvNet', 'my_models.MyConvNet'])
 def test_an_unknown_backbone_is_called_by_its_class(kind):
     backbone = dict(type=kind, arch='tiny', pe_joining='lape')
-    model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+    model = _model_of(backbone)
     assert (model.name, model.method) == ('MyConvNet-Ti', 'LaPE')
 
 
@@ -657,7 +669,9 @@ def test_a_backbone_that_inherits_has_a_name_of_its_own(monkeypatch):
     for cls, name in ((Wide, 'Wide-T'), (Named, 'Swin V3-T')):
         monkeypatch.setitem(MODELS.module_dict, cls.__name__, cls)
         backbone = dict(type=f'mmlape.{cls.__name__}', arch='tiny')
-        model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+        model = paper_model(
+            'x', Identity(settings={'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)})
+        )
         assert (model.name, model.method) == (name, 'RPE')
 
 
@@ -718,7 +732,7 @@ def test_every_config_has_a_name_in_the_report():
 def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
     def write(arm, config):
         found = collect(load(ROOT / 'configs' / config), 1, 1, 8, 'recipe')
-        write_run(tmp_path / arm, 1, 40.0, chosen=found.pop('settings'), identity=found)
+        write_run(tmp_path / arm, 1, 40.0, chosen=found.settings, identity=encode(found))
 
     for arm, config in (
         ('dinov2', 'linear/linear_dinov2-base_4xb4-40k_ade20k.py'),

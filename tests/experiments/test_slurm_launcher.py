@@ -121,7 +121,7 @@ def test_a_job_that_left_the_queue_goes_on_only_if_that_can_help(slurm, tmp_path
     launcher.refresh([job])
     assert job.poll() == f'job 1 that ended as {state or "vanished"}'
     assert job.can_continue(read_run(planned.folder, 1)) == again
-    assert (job.failure or {}).get('kind') == kind
+    assert (job.failure.kind if job.failure else None) == kind
 
 
 @pytest.mark.parametrize(

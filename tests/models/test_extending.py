@@ -12,6 +12,7 @@ import torch
 from checkpoint_helpers import run_file
 
 from mmlape.lab.runs.paper_model import paper_model
+from mmlape.lab.runs.schema import Identity
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.registry import JOININGS, MODELS, POSITION_ENCODINGS
 
@@ -120,7 +121,7 @@ def test_the_report_names_them(trained):
 )
 def test_tables_call_them_by_their_classes(options, method):
     backbone = dict(type='mmlape.ConvStemViT', **options)
-    model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+    model = paper_model('x', Identity(settings={'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}))
     assert (model.name, model.method, model.plain) == ('ConvStemViT', method, False)
 
 

@@ -7,6 +7,7 @@ import pytest
 from mmlape.files import write_json
 from mmlape.lab.runs.diagnosis import diagnose, last_part, log_tail, record_diagnosis
 from mmlape.lab.runs.run import read_run
+from mmlape.lab.runs.schema import Failure, RunRecord
 
 CASES = [
     (-9, [], False, 'interrupted', 'killed by SIGKILL'),
@@ -46,7 +47,7 @@ CASES = [
 @pytest.mark.parametrize(('status', 'lines', 'starved', 'kind', 'reason'), CASES)
 def test_exit_status_and_log_tell_kind_and_reason(status, lines, starved, kind, reason):
     found = diagnose(status, lines, starved)
-    assert found['kind'] == kind and found['reason'].startswith(reason)
+    assert found.kind == kind and found.reason.startswith(reason)
 
 
 def test_only_the_last_attempt_counts(tmp_path):
@@ -58,18 +59,18 @@ def test_only_the_last_attempt_counts(tmp_path):
 
 
 def test_a_run_that_says_why_keeps_its_reason_and_an_older_reason_does_not_stay(tmp_path):
-    failure, run = dict(kind='error', reason='from outside'), tmp_path / 'arm' / 'seed_3'
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', {}).outcome == 'failed: from outside'
+    failure, run = Failure(kind='error', reason='from outside'), tmp_path / 'arm' / 'seed_3'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', RunRecord()).outcome == 'failed: from outside'
     written = json.loads((run / 'run.json').read_text())
-    assert (written['seed'], written['failure'], written['config']) == (3, failure, 'config.py')
+    assert (written['seed'], written['failure'], written['config']) == (3, vars(failure), 'config.py')
 
     own = dict(seed=3, state='failed', reason='its own', iter=4, max_iters=9)
     write_json(run / 'run.json', own)
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', written).reason == 'its own'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', RunRecord()).reason == 'its own'
     later = record_diagnosis(read_run(run, 3), failure, 'config.py', read_run(run, 3).record)
     assert later.outcome == 'failed at iteration 4 of 9: from outside'
 
     write_json(run / 'run.json', dict(own, state='running'))  # and nobody holds its lock
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', {}).state == 'failed'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', RunRecord()).state == 'failed'
     write_json(run / 'run.json', dict(own, state='finished', reason=None))
-    assert record_diagnosis(read_run(run, 3), failure, 'config.py', {}).state == 'finished'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', RunRecord()).state == 'finished'

@@ -23,7 +23,8 @@ from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.runs.failure_types import failure_type_of
 from mmlape.lab.runs.failures import _cause, record_failure
-from mmlape.lab.runs.record import NOTES, RESERVE, RunRecord
+from mmlape.lab.runs.record import NOTES, RESERVE, Recorder
+from mmlape.lab.runs.schema import Failure, RunRecord
 from mmlape.lab.runs.signals import ECHO, Interrupted, StopRequest
 
 TOOLS = tiny.ROOT / 'tools'
@@ -225,21 +226,25 @@ class Dying(torch.utils.data.Dataset):
 
 
 def test_a_killed_loading_process_is_a_lost_worker(tmp_path):
-    record = RunRecord(tmp_path, dict(iter=3))
-    record.begin()
-    with pytest.raises(TrainingError, match=r'a data loader process was killed .*num_workers'), record_failure(record):
+    recorder = Recorder(tmp_path, RunRecord(iter=3))
+    recorder.begin()
+    with (
+        pytest.raises(TrainingError, match=r'a data loader process was killed .*num_workers'),
+        record_failure(recorder),
+    ):
         list(torch.utils.data.DataLoader(Dying(), num_workers=1))
     failed(tmp_path, 'lost-worker', 'before the first iteration')
 
 
 def test_another_process_s_note_is_not_written_over(tmp_path):
-    record = RunRecord(tmp_path, dict(iter=3))
-    record.begin()
-    RunRecord(tmp_path, dict(iter=3)).fail(dict(kind='error', reason='process 1: broken'))
+    recorder = Recorder(tmp_path, RunRecord(iter=3))
+    recorder.begin()
+    Recorder(tmp_path, RunRecord(iter=3)).fail(Failure(kind='error', reason='process 1: broken'))
     write_json(tmp_path / NOTES / '1.json', dict(kind='error', reason='broken'))
-    record.update(iter=4)
+    recorder.record.iter = 4
+    recorder.write()
     failed(tmp_path, 'error', 'process 1: broken')
-    again = RunRecord(tmp_path, dict(iter=3))
+    again = Recorder(tmp_path, RunRecord(iter=3))
     again.begin()
     assert tiny.record(tmp_path)['state'] == 'running' and tiny.record(tmp_path)['failure'] is None
 
@@ -247,21 +252,21 @@ def test_another_process_s_note_is_not_written_over(tmp_path):
 def test_sigterm_does_not_stop_a_failure_from_being_recorded(tmp_path):
     """torchrun sends it as soon as another process has ended."""
 
-    class Record(RunRecord):
+    class Signalled(Recorder):
         def fail(self, failure):
             os.kill(os.getpid(), signal.SIGTERM)
             super().fail(failure)
 
-    record = Record(tmp_path, dict(iter=3))
-    record.begin()
-    with pytest.raises(LookupError), record_failure(record):
+    recorder = Signalled(tmp_path, RunRecord(iter=3))
+    recorder.begin()
+    with pytest.raises(LookupError), record_failure(recorder):
         raise LookupError('broken')
     failed(tmp_path, 'error', 'broken')
 
 
 def test_only_a_process_without_a_note_died_without_a_message(tmp_path):
     peers = [(socket.gethostname(), os.getpid()), (socket.gethostname(), 2**30), ('elsewhere', 2**30)]
-    assert 'process 1 ' in _cause(tmp_path, peers)['reason']
+    assert 'process 1 ' in _cause(tmp_path, peers).reason
     write_json(tmp_path / NOTES / '1.json', dict(kind='interrupted', reason='interrupted in iteration 3'))
     assert _cause(tmp_path, peers) is None
 

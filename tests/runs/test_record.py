@@ -5,36 +5,37 @@ import json
 import pytest
 
 from mmlape.lab.runs import record
-from mmlape.lab.runs.record import RunRecord, checkpoints, read_evaluations, read_record
+from mmlape.lab.runs.record import Recorder, checkpoints
+from mmlape.lab.runs.schema import HISTORY, BestEvaluation, Evaluation, RunRecord, read_evaluations, read_record
 
 SCORES = ((1, 5.0), (2, 9.0), (3, None), (4, 7.0))
 
 
 def evaluated(folder, key='mIoU', greater=True, scores=SCORES, **more):
-    run = RunRecord(folder, dict(config='a.py'))
+    run = Recorder(folder, RunRecord(config='a.py'))
     run.begin()
     for step, value in scores:
-        run.add_evaluation(step, {key: value}, key, greater, **more)
+        run.add_evaluation(Evaluation(step=step, metrics={key: value}, **more), key, greater)
     return run
 
 
 def resumed(folder, step):
     """The run as it continues from the checkpoint of an iteration."""
-    run = RunRecord(folder, dict(config='a.py'))
+    run = Recorder(folder, RunRecord(config='a.py'))
     run.rewind(read_record(folder), read_evaluations(folder), step)
     return run
 
 
 def steps(folder):
-    return [entry['step'] for entry in read_evaluations(folder)]
+    return [entry.step for entry in read_evaluations(folder)]
 
 
 def test_last_and_best_are_kept_apart(tmp_path):
     evaluated(tmp_path)
     written = read_record(tmp_path)
-    assert written['last'] == dict(step=4, metrics=dict(mIoU=7.0))
-    assert written['best'] == dict(step=2, metrics=dict(mIoU=9.0), key='mIoU')
-    assert [entry['metrics']['mIoU'] for entry in read_evaluations(tmp_path)] == [5.0, 9.0, None, 7.0]
+    assert written.last == Evaluation(step=4, metrics=dict(mIoU=7.0))
+    assert written.best == BestEvaluation(step=2, metrics=dict(mIoU=9.0), key='mIoU')
+    assert [entry.metrics['mIoU'] for entry in read_evaluations(tmp_path)] == [5.0, 9.0, None, 7.0]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_last_and_best_are_kept_apart(tmp_path):
     ],
 )
 def test_a_run_of_32_iterations_never_fails_in_another(tmp_path, iteration, place):
-    run = RunRecord(tmp_path, dict(max_iters=32))
+    run = Recorder(tmp_path, RunRecord(max_iters=32))
     run.iteration = iteration
     assert run.place == place
 
@@ -66,20 +67,20 @@ def test_checkpoints_are_in_the_order_of_training(tmp_path):
 def test_a_resumed_run_keeps_what_it_had_at_its_checkpoint(tmp_path, greater, scores, best):
     evaluated(tmp_path, 'score', greater, tuple(enumerate(scores, 1)))
     run = resumed(tmp_path, 3)
-    assert run.fields['last']['step'] == 3 and run.fields['best']['step'] == best
+    assert run.record.last.step == 3 and run.record.best.step == best
     assert run.has_evaluated(3) and not run.has_evaluated(4)
     run.begin()
     assert steps(tmp_path) == [1, 2, 3]
-    run.add_evaluation(4, dict(score=0.0 if greater else 99.0), 'score', greater)
-    assert steps(tmp_path) == [1, 2, 3, 4] and read_record(tmp_path)['best']['step'] == best
-    assert resumed(tmp_path, 0).fields['best'] is None
+    run.add_evaluation(Evaluation(step=4, metrics=dict(score=0.0 if greater else 99.0)), 'score', greater)
+    assert steps(tmp_path) == [1, 2, 3, 4] and read_record(tmp_path).best.step == best
+    assert resumed(tmp_path, 0).record.best is None
 
 
 def test_an_evaluation_that_is_repeated_replaces_the_first(tmp_path):
     run = evaluated(tmp_path)
-    run.add_evaluation(4, dict(mIoU=10.0), 'mIoU')
-    assert steps(tmp_path) == [1, 2, 3, 4] and read_evaluations(tmp_path)[-1]['metrics'] == dict(mIoU=10.0)
-    assert read_record(tmp_path)['best']['metrics'] == dict(mIoU=10.0)
+    run.add_evaluation(Evaluation(step=4, metrics=dict(mIoU=10.0)), 'mIoU')
+    assert steps(tmp_path) == [1, 2, 3, 4] and read_evaluations(tmp_path)[-1].metrics == dict(mIoU=10.0)
+    assert read_record(tmp_path).best.metrics == dict(mIoU=10.0)
 
 
 def test_a_kill_between_the_two_files_undoes_the_evaluation(tmp_path, monkeypatch):
@@ -89,24 +90,24 @@ def test_a_kill_between_the_two_files_undoes_the_evaluation(tmp_path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(record, 'write_json', killed)
-        run.add_evaluation(5, dict(mIoU=99.0), 'mIoU')
-    assert len((tmp_path / record.HISTORY).read_text().splitlines()) == 5 and steps(tmp_path) == [1, 2, 3, 4]
+        patch.setattr(record, 'write_record', killed)
+        run.add_evaluation(Evaluation(step=5, metrics=dict(mIoU=99.0)), 'mIoU')
+    assert len((tmp_path / HISTORY).read_text().splitlines()) == 5 and steps(tmp_path) == [1, 2, 3, 4]
     again = resumed(tmp_path, 5)
-    assert not again.has_evaluated(5) and again.fields['best']['step'] == 2
+    assert not again.has_evaluated(5) and again.record.best.step == 2
     again.begin()
-    again.add_evaluation(5, dict(mIoU=8.0), 'mIoU')
-    assert steps(tmp_path) == [1, 2, 3, 4, 5] and read_record(tmp_path)['best']['step'] == 2
+    again.add_evaluation(Evaluation(step=5, metrics=dict(mIoU=8.0)), 'mIoU')
+    assert steps(tmp_path) == [1, 2, 3, 4, 5] and read_record(tmp_path).best.step == 2
 
 
 def test_half_a_line_is_none(tmp_path):
     evaluated(tmp_path)
-    history = tmp_path / record.HISTORY
+    history = tmp_path / HISTORY
     history.write_text(history.read_text() + '{"step": 5, "met')
     assert steps(tmp_path) == [1, 2, 3, 4]
     run = resumed(tmp_path, 4)
     run.begin()
-    run.add_evaluation(5, dict(mIoU=8.0), 'mIoU')
+    run.add_evaluation(Evaluation(step=5, metrics=dict(mIoU=8.0)), 'mIoU')
     assert steps(tmp_path) == [1, 2, 3, 4, 5]
 
 
@@ -114,11 +115,11 @@ def test_a_record_of_an_older_version_is_read_and_continued(tmp_path):
     entries = [dict(step=step, metrics=dict(mIoU=value)) for step, value in SCORES]
     old = dict(state='failed', evaluations=entries, last=entries[-1], best=dict(entries[1], key='mIoU'))
     (tmp_path / 'run.json').write_text(json.dumps(old))
-    assert read_evaluations(tmp_path) == entries
+    assert read_evaluations(tmp_path) == [Evaluation(**entry) for entry in entries]
     run = resumed(tmp_path, 3)
     run.begin()
-    assert read_evaluations(tmp_path) == entries[:3] and 'evaluations' not in read_record(tmp_path)
-    assert read_record(tmp_path)['best'] == dict(entries[1], key='mIoU')
+    assert steps(tmp_path) == [1, 2, 3] and not read_record(tmp_path).evaluations
+    assert read_record(tmp_path).best == BestEvaluation(**entries[1], key='mIoU')
 
 
 def test_the_record_does_not_grow_with_the_history(tmp_path):
@@ -126,7 +127,7 @@ def test_the_record_does_not_grow_with_the_history(tmp_path):
     sizes = []
     run = evaluated(tmp_path, scores=((1, 5.0),), per_class=classes)
     for step in range(2, 42):
-        run.add_evaluation(step, dict(mIoU=5.0), 'mIoU', per_class=classes)
+        run.add_evaluation(Evaluation(step=step, metrics=dict(mIoU=5.0), per_class=classes), 'mIoU')
         sizes.append((tmp_path / 'run.json').stat().st_size)
     assert max(sizes) < 1.1 * min(sizes) and len(steps(tmp_path)) == 41
-    assert read_evaluations(tmp_path)[0]['per_class'] == classes
+    assert read_evaluations(tmp_path)[0].per_class == classes

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -28,9 +29,11 @@ from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.slurm import SlurmJob, SlurmLauncher
 from mmlape.lab.runs import locks
-from mmlape.lab.runs.record import RunRecord, lock_run, running_in
+from mmlape.lab.runs.decoding import decode
+from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import Run, read_seeds
+from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.projects.vtab.protocol import SetResult
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
 
@@ -115,9 +118,9 @@ def _at(folder, done):
     """A runner after so many iterations of 11; it validates every second from the fourth on, and at the end."""
     loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
     vars(loop).update(_iter=done, _max_iters=11, val_begin=4, dynamic_milestones=[0], dynamic_intervals=[2])
-    record, model = RunRecord(folder, {}), torch.nn.Linear(1, 1)
+    recorder, model = Recorder(folder, RunRecord(identity=Identity())), torch.nn.Linear(1, 1)
     return SimpleNamespace(
-        iter=done, max_iters=11, train_loop=loop, record=record, model=model, logger=Mock(), hooks=[]
+        iter=done, max_iters=11, train_loop=loop, cfg={}, recorder=recorder, model=model, logger=Mock(), hooks=[]
     )
 
 
@@ -137,14 +140,14 @@ def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkey
     hook.before_train(runner)
     runner.iter = 6  # the second iteration of this part has just ended: 2 seconds each, 4 are left
     hook.after_train_iter(runner, 0)
-    assert (runner.record.fields['iter'], runner.record.fields['eta']) == (7, 8)
+    assert (runner.recorder.record.iter, runner.recorder.record.eta) == (7, 8)
 
 
 # refused starts
 
 
 def _acquire(folder, seed=None, resume=True):
-    return acquire(folder, dict(seed=seed, settings={}), 'a.py', resume)
+    return acquire(folder, Identity(seed=seed, settings={}), 'a.py', resume)
 
 
 def _refusals(resumed, folder):
@@ -202,7 +205,8 @@ def test_a_holder_is_named_where_a_longer_one_was(tmp_path):
 def test_a_run_with_other_software_is_refused_with_what_helps(tmp_path, batch, length, advice):
     old, new = (settings(train_cfg=dict(max_iters=count)) for count in (300, length))
     work_dir = write_run(tmp_path, 1, 40.0, chosen=old, state='failed')
-    mine = identity(1, new, total_batch=batch, stack=dict(STACK, torch='1.0'), settings=new)
+    other = identity(1, new, total_batch=batch, stack=dict(STACK, torch='1.0'))
+    mine = replace(decode(Identity, other, work_dir), settings=new)
     with pytest.raises(TrainingError, match=f'stack: torch 2.11.0 -> 1.0.*: {advice}'):
         acquire(work_dir, mine, 'a.py', True)
 
@@ -211,7 +215,7 @@ def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed,
     shutil.copy(resumed.out / 'iter_5.pth', tmp_path / 'iter_5.pth')
     start = _acquire(tmp_path)
     os.close(start.lock)
-    assert (start.identity['seed'], start.iteration, start.checkpoint) == (3, 5, str(tmp_path / 'iter_5.pth'))
+    assert (start.identity.seed, start.iteration, start.checkpoint) == (3, 5, str(tmp_path / 'iter_5.pth'))
 
 
 # how many at a time
@@ -245,7 +249,7 @@ def test_which_jobs_are_submitted_again(tmp_path, state, again):
     planned = PlannedRun(Arm('arm', 'a.py'), (), Run(tmp_path, 1, 'running'), 'resume')
     job = SlurmJob(planned=planned, number='7', iteration=40, state=state)
     for iteration, advanced in ((39, False), (40, False), (41, True)):
-        run = Run(tmp_path, 1, 'broken', record=dict(iter=iteration))
+        run = Run(tmp_path, 1, 'broken', record=RunRecord(iter=iteration))
         assert job.can_continue(run) == (again and advanced)
     assert not job.can_continue(Run(tmp_path, 1, 'missing'))
 
@@ -261,7 +265,8 @@ def test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones(tmp_pa
     write_run(tmp_path, 5, 40.0, cost=dict(gpu_hours=None))
     result = average(ArmRuns('arm', read_seeds(tmp_path)))
     assert result.gpu_hours == 2 + 6 + 20 + 200
-    assert result.mean_cost('train_seconds') == 200 and result.mean_cost('seconds_per_iter') == 1
+    assert result.mean_cost(lambda cost: cost.train_seconds) == 200
+    assert result.mean_cost(lambda cost: cost.seconds_per_iter) == 1
     assert result.parameters == 5
 
 

@@ -373,7 +373,7 @@ def test_the_dry_run_shows_the_arms_and_then_what_is_missing(grid, tmp_path, mon
     shown = capsys.readouterr()
     out, error = ' '.join(shown.out.split()), shown.err
     assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in out and 'model.backbone.patch_norm=rms' in out
-    command = f'dist_train.sh {grid}:rms-flat 3 --work-dir w/rms-flat/seed_4 --seed 4'
+    command = f'dist_train.sh {grid}:rms-flat 3 --work-dir w/rms-flat/seed_4 --arm rms-flat --seed 4'
     assert command in out.replace("'", '')
     assert error.count('the recipe is for 2') == 2, 'once for all arms of one length'
     assert error.startswith('mmlape: error: arms dual, ') and '\narms rms, rms-flat: 3 CPU processes' in error

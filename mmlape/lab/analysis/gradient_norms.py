@@ -13,6 +13,7 @@ from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.lab.engine.hooks.gradient_norm import TAG
 from mmlape.lab.runs.curves import log_files, read_scalars
 from mmlape.lab.runs.identity import read_identity
+from mmlape.lab.runs.schema import Identity
 
 LAST = 1000  # iterations that the norm by depth is averaged over, as in the paper
 # parts with no place between input and output
@@ -102,7 +103,7 @@ def _require_same_parts(arm: NormArm) -> None:
 
 def _model_of(run: Path) -> str:
     """Return size and patches of a run's backbone: 'deit-base/16', or '2x64/7' (layers x width) if it has no name."""
-    settings = (read_identity(run) or {}).get('settings') or {}
+    settings = (read_identity(run) or Identity()).settings or {}
     backbone = (settings.get('model') or {}).get('backbone') or {}
     arch = backbone.get('arch', '')
     if isinstance(arch, dict):

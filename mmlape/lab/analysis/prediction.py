@@ -22,7 +22,8 @@ from mmlape.lab.analysis.images import ImageLike, find_images, to_array
 from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.engine.graphs import SUFFIX
 from mmlape.lab.engine.stored_config import config_of_checkpoint, config_of_run
-from mmlape.lab.runs.record import RECORD, checkpoints, read_record
+from mmlape.lab.runs.record import checkpoints
+from mmlape.lab.runs.schema import RECORD, read_record
 from mmlape.weights.download import is_on_hub, local_path
 from mmlape.weights.gate import building
 from mmlape.weights.reading import read_checkpoint, state_dict_of
@@ -319,7 +320,7 @@ def _config_of(folder: Path) -> Path:
         below = sorted(str(path.parent) for path in found)
         hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
         raise ConfigError(f'{folder} is no folder of a run{hint}')
-    named = folder / f'{Path(record.get("config") or "config").stem or "config"}.py'
+    named = folder / f'{Path(record.config or "config").stem or "config"}.py'
     if not named.is_file():
         raise ConfigError(
             f'{named} does not exist: give the config and the checkpoint instead of the folder'

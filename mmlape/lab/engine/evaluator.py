@@ -30,7 +30,8 @@ from mmlape.lab.engine.optim import InitialModel
 from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.tta import RATIOS, augment
-from mmlape.lab.runs.record import RECORD, check_writable
+from mmlape.lab.runs.record import check_writable
+from mmlape.lab.runs.schema import RECORD
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
 from mmlape.weights.reading import read_checkpoint, state_dict_of

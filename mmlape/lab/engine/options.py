@@ -168,6 +168,11 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     )
     add_launcher(more)
     more.add_argument(
+        '--arm',
+        metavar='NAME',
+        help='name of the arm that the run belongs to, recorded in run.json; default: that of its folder',
+    )
+    more.add_argument(
         '--allow-different-software',
         action='store_true',
         help='resume with other code or another stack than the run started with; recorded in run.json',

@@ -18,6 +18,7 @@ from mmlape.lab.engine.keys import find_classes, iter_dicts
 from mmlape.lab.engine.optim import set_amp
 from mmlape.lab.engine.schedule import check_schedule, shorten, stretch
 from mmlape.lab.runs.identity import collect
+from mmlape.lab.runs.schema import Identity
 
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
 
@@ -125,7 +126,7 @@ class RunPlan:
     sources: list[DataSource]  # the datasets of known format; they read and change parts of ``cfg``
 
     @cached_property
-    def identity(self) -> dict:
+    def identity(self) -> Identity:
         """See :func:`mmlape.lab.runs.identity.collect`.
 
         The checkpoints that training starts from are hashed once.

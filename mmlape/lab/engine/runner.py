@@ -47,8 +47,9 @@ from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import Batches, seeded_dataloader, set_random_states
 from mmlape.lab.engine.shared_memory import require_shared_memory
 from mmlape.lab.engine.widths import explained_widths
-from mmlape.lab.runs.record import RunRecord
+from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import RunStart, read_resumable
+from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
 from mmlape.weights.reading import guard_mmengine
 
@@ -90,12 +91,12 @@ class FormattedOnce(Config):
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``record`` and ``stop``, which the hooks of training use. ``initial`` is
+    The trainer sets ``recorder`` and ``stop``, which the hooks of training use. ``initial`` is
     the model, if it is built already.
     """
 
     plan: RunPlan
-    record: RunRecord
+    recorder: Recorder
     stop: StopRequest
     diff_rank_seed: bool
 
@@ -127,7 +128,7 @@ class Runner(_Runner):
             cfg.load_from = start.checkpoint
         hooks.install(cfg, *hooks.ALWAYS)
         set_model_wrapper(cfg, plan.distributed)
-        cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity['seed'])
+        cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
         if deterministic is not None:
             cfg.randomness.deterministic = deterministic
         runner = cls.from_cfg(cfg, initial)
@@ -265,13 +266,17 @@ class Runner(_Runner):
             except TypeError as error:
                 raise TypeError(f'{error} in {hook}') from None
             stops = getattr(self._train_loop, 'stop_training', False) and self.iter < self.max_iters
-            if stops and not self.record.fields['stopped']:
+            if stops and not self.recorder.record.stopped:
                 self.note_stop(hook, in_iteration=fn_name == 'after_train_iter')
 
     def note_stop(self, hook: Hook, in_iteration: bool = False) -> None:
         """Record that a hook ends training now, also for a run that is killed before it has ended."""
-        stopped = dict(hook=type(hook).__name__, cause=hooks.cause_of_stop(hook))
-        self.record.update(stopped=dict(stopped, iter=self.iter + in_iteration))
+        self.recorder.record.stopped = Stop(
+            hook=type(hook).__name__,
+            cause=hooks.cause_of_stop(hook),
+            iter=self.iter + in_iteration,
+        )
+        self.recorder.write()
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
         """Build a visualiser of this run's own: one of the same name would log into an earlier run's folder."""

@@ -22,22 +22,24 @@ from mmlape.lab.engine.hooks import CheckpointHook
 from mmlape.lab.engine.plan import default_work_dir
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.registry import HOOKS
-from mmlape.lab.runs.record import checkpoints, cost, read_record
+from mmlape.lab.runs.record import Recorder, checkpoints, cost
+from mmlape.lab.runs.schema import Cost
 
 STEPS = 2
 MIB = 2**20
 
 
 class TrialEnd(TrainingError):
-    """A part of the trial is done."""
+    """A part of the trial is done; ``facts`` are what was measured."""
+
+    def __init__(self, facts: dict) -> None:
+        super().__init__('the trial ends here')
+        self.facts = facts
 
 
 @HOOKS.register_module()
 class TrialHook(Hook):
-    """End a new run after two steps with a checkpoint, and a resumed one after an iteration and a validation.
-
-    What was measured is in the run's record, under ``trial``.
-    """
+    """End a new run after two steps with a checkpoint, and a resumed one after an iteration and a validation."""
 
     changes_results = False
     priority = 'LOWEST'
@@ -50,7 +52,7 @@ class TrialHook(Hook):
         )
         if self.saving is None:
             raise ConfigError('--smoke needs default_hooks.checkpoint of type CheckpointHook')
-        self.facts = dict(
+        self.facts: dict = dict(
             iterations=runner.max_iters,
             validations=_validations(runner) if runner.val_loop else 0,
             checkpoints=self.saving._to_come(runner),
@@ -75,10 +77,12 @@ class TrialHook(Hook):
             seconds = self.ends[-1] - self.ends[-1 - accumulated]
             self.facts['seconds_per_iter'] = seconds / accumulated
             self.saving.save_now(runner, runner.epoch, runner.iter + 1)
-        memory = cost(0.0, None, 0, {})
-        self.facts |= {key: memory[key] for key in ('peak_memory_mib', 'memory_kind')}
-        runner.record.update(trial=self.facts, iter=runner.iter + 1)
-        raise TrialEnd('the trial ends here')
+        memory = cost(0.0, None, 0, Cost())
+        self.facts['peak_memory_mib'] = memory.peak_memory_mib
+        self.facts['memory_kind'] = memory.memory_kind
+        recorder: Recorder = runner.recorder
+        recorder.record.iter = runner.iter + 1
+        raise TrialEnd(self.facts)
 
     def _validate(self, runner) -> None:
         if runner.val_loop is None:
@@ -150,8 +154,8 @@ def _part(cfg: Config, scratch: str, options: dict) -> dict:
     """Train until the hook ends it; return what it has measured."""
     try:
         train(cfg, scratch, **options)
-    except TrialEnd:
-        return read_record(scratch)['trial']
+    except TrialEnd as end:
+        return end.facts
     raise TrainingError(f'--smoke: the complete run has fewer than {STEPS + 1} steps, so train it')
 
 

@@ -26,8 +26,9 @@ from mmlape.lab.engine.runner import Runner
 from mmlape.lab.runs.curves import plot_run
 from mmlape.lab.runs.failures import record_failure
 from mmlape.lab.runs.identity import SETTINGS, checkpoint_keys, is_missing
-from mmlape.lab.runs.record import RunRecord, describe_machine, read_record
+from mmlape.lab.runs.record import Recorder, describe_machine
 from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
+from mmlape.lab.runs.schema import RunRecord, read_record
 
 
 def train(
@@ -42,7 +43,9 @@ def train(
     batch: str | None = None,
     allow_different_software: bool = False,
     share: float = 1,
-) -> dict:
+    study: str | None = None,
+    arm: str | None = None,
+) -> RunRecord:
     """Train the model of a configuration.
 
     Args:
@@ -61,9 +64,11 @@ def train(
         allow_different_software: Resume a run even if code or stack have changed since it was
             started.
         share: Of the schedule, see :func:`mmlape.lab.engine.schedule.shorten`.
+        study: The arm of a study that the configuration is, ``FILE.yml:ARM``.
+        arm: What the run's arm is called; by default it is its folder's name.
 
     Returns:
-        The record of the run, as in ``run.json``.
+        The record of the run.
 
     Raises:
         ConfigError: The configuration cannot be trained like this; nothing has been written.
@@ -84,64 +89,64 @@ def train(
         )
     )
     if start.finished:
-        done = read_record(plan.work_dir) or {}
-        why = f' ({done["reason"]})' if done.get('reason') else ''
+        done = read_record(plan.work_dir) or RunRecord()
+        why = f' ({done.reason})' if done.reason else ''
         print_log(f'{plan.work_dir} holds a finished run{why}: nothing to do', 'current')
         return done
     with contextlib.ExitStack() as stack:
         if is_main_process():
             stack.callback(os.close, start.lock)
-        record = _record(plan, start)
-        with record_failure(record) as stop:
-            record.begin()
+        recorder = Recorder(plan.work_dir, _record(plan, start, study, arm), is_main_process())
+        recorder.rewind(start.previous, start.evaluations, start.iteration)
+        with record_failure(recorder) as stop:
+            recorder.begin()
             on_main_process(lambda: _check_inputs(plan, start))
             # on the CPU, vanishing gradients otherwise cost ten times the time
             torch.set_flush_denormal(True)
             stack.callback(torch.set_flush_denormal, False)
             runner = Runner.of_run(plan, start, initial, launcher, deterministic)
-            runner.record, runner.stop = record, stop
-            # folders of logs, oldest first
-            record.fields['parts'] = [*record.fields['parts'], runner.timestamp]
+            runner.recorder, runner.stop = recorder, stop
+            recorder.record.parts.append(runner.timestamp)
             runner.train()
-        record.finish()
+        recorder.finish()
         if is_main_process():
             with contextlib.suppress(OSError):  # a full disk costs the figure, not the run
                 plot_run(plan.work_dir)
-    return record.fields
+    return recorder.record
 
 
-def _record(plan: RunPlan, start: RunStart) -> RunRecord:
+def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) -> RunRecord:
     """Return the record of the run, with what an earlier part of it has found out."""
-    identity = {key: value for key, value in start.identity.items() if key != 'settings'}
-    previous = start.previous or {}
-    stopped = previous.get('stopped')
-    fields = dict(
+    previous = start.previous or RunRecord()
+    stopped = previous.stopped
+    host, device = describe_machine()
+    return RunRecord(
         config=str(plan.cfg.filename) if plan.cfg.filename else None,
+        study=study,
+        arm=arm,
         mmlape=mmlape.__version__,
-        seed=identity['seed'],
-        **vars(plan.batch),
+        seed=start.identity.seed,
+        world_size=plan.batch.world_size,
+        images_per_process=plan.batch.images_per_process,
+        accumulation=plan.batch.accumulation,
         total_batch=plan.batch.total,
         distributed=plan.distributed if is_distributed() else None,
-        identity=identity,
-        software_changes=[*(previous.get('software_changes') or []), *start.software_changes],
-        **describe_machine(),
+        identity=start.identity,
+        software_changes=[*previous.software_changes, *start.software_changes],
+        host=host,
+        device=device,
         started=time.strftime('%Y-%m-%dT%H:%M:%S'),
         iter=start.iteration,
         max_iters=plan.cfg.train_cfg.get('max_iters'),
-        last=None,
-        best=None,
-        stopped=stopped if stopped and stopped['iter'] <= start.iteration else None,
-        cost=previous.get('cost'),
-        parts=previous.get('parts') or [],
+        stopped=stopped if stopped and stopped.iter <= start.iteration else None,
+        cost=previous.cost,
+        parts=[*previous.parts],
     )
-    record = RunRecord(plan.work_dir, fields, write=is_main_process())
-    record.rewind(start.previous, start.evaluations, start.iteration)
-    return record
 
 
 def _check_inputs(plan: RunPlan, start: RunStart) -> None:
     """Write ``settings.json``; check the data, and that the checkpoints to start from are there."""
-    write_json(plan.work_dir / SETTINGS, start.identity['settings'])
+    write_json(plan.work_dir / SETTINGS, start.identity.settings)
     check_data(plan.cfg, ('train', 'val'), plan.sources)
     for key, path in checkpoint_keys(plan.cfg):
         if is_missing(path) and not (start.checkpoint and key == 'load_from'):

@@ -147,12 +147,12 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
     seeds = [run.seed for run in runs]
     if len(set(seeds)) != len(seeds):
         raise DataError(f'two of {[str(run.folder) for run in runs]} have the same seed: {seeds}')
-    keys = {run.best['key'] for run in runs if run.best}
+    keys = {run.best.key for run in runs if run.best}
     if len(keys) > 1:
         raise DataError(
             f'these runs picked their best evaluation by different metrics: {sorted(keys)}'
         )
-    steps = {run.last['step'] for run in runs if run.last and not run.record.get('stopped')}
+    steps = {run.last.step for run in runs if run.last and not run.record.stopped}
     if len(steps) > 1:
         raise DataError(
             f'these runs end at different iterations, {sorted(steps)}: they are not repeats of '
@@ -187,17 +187,18 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> Summary:
     done = [run for run in runs if run.counts]
     check_repeats(done, allow_software)
     unfinished = {run.seed: run.outcome for run in runs if not run.counts}
-    key = next((run.best['key'] for run in done if run.best), None)
+    key = next((run.best.key for run in done if run.best), None)
     averaged = {}
     for which in EVALUATIONS:
-        evaluations = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
-        by_class = {seed: entry.get('per_class') or {} for seed, entry in evaluations.items()}
+        by_seed = {run.seed: run.last if which == 'last' else run.best for run in done}
+        evaluations = {seed: entry for seed, entry in by_seed.items() if entry}
+        by_class = {seed: entry.per_class for seed, entry in evaluations.items()}
         per_class = {}
         for name in dict.fromkeys(name for classes in by_class.values() for name in classes):
             rows = {seed: classes.get(name) or {} for seed, classes in by_class.items()}
             per_class[name] = average_values(rows, name)
-        steps = {seed: entry['step'] for seed, entry in evaluations.items()}
-        metrics = average_values({seed: entry['metrics'] for seed, entry in evaluations.items()})
+        steps = {seed: entry.step for seed, entry in evaluations.items()}
+        metrics = average_values({seed: entry.metrics for seed, entry in evaluations.items()})
         averaged[which] = Evaluations(len(evaluations), steps, metrics, per_class)
     return Summary([run.seed for run in done], unfinished, key, **averaged)
 

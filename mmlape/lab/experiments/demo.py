@@ -42,8 +42,9 @@ from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
 from mmlape.lab.experiments.report import ArmRuns, build, console_table, write_report
 from mmlape.lab.experiments.scheduler import Progress, Scheduler
 from mmlape.lab.runs.diagnosis import log_tail
-from mmlape.lab.runs.record import checkpoints, read_record
+from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.run import read_seeds, seed_folder
+from mmlape.lab.runs.schema import RunRecord, read_record
 from mmlape.mim import mim_root
 
 IMAGES = (0, 7, 21)
@@ -265,10 +266,10 @@ def _predict(
 
 def _share_done(folder: Path) -> float:
     """Return the share of a run's iterations that is done."""
-    record = read_record(folder) or {}
-    if not record.get('max_iters'):
+    record = read_record(folder) or RunRecord()
+    if not record.max_iters:
         return 0.0
-    return min(1.0, (record.get('iter') or 0) / record['max_iters'])
+    return min(1.0, (record.iter or 0) / record.max_iters)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from mmlape.lab.runs.diagnosis import oom_kills
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.record import available_cores
 from mmlape.lab.runs.run import Run
+from mmlape.lab.runs.schema import Failure
 from mmlape.mim import mim_root
 
 _LIST_DEVICES = """
@@ -147,7 +148,7 @@ class Job(ABC):
         return ''
 
     @property
-    def failure(self) -> dict | None:
+    def failure(self) -> Failure | None:
         """Kind and reason of its failure; None if only exit status and log tell."""
         return None
 

@@ -70,14 +70,14 @@ def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
 def _estimate(plan: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield what the runs that are left will take, as the finished ones did; nothing while none is."""
     left = [planned for planned in plan if planned.action in ('start', 'resume')]
-    finished = [planned for planned in plan if planned.run.cost.get('train_seconds')]
+    finished = [planned for planned in plan if planned.run.cost.train_seconds]
     finished = [planned for planned in finished if planned.run.finished]
     if not left or not finished:
         return
     seconds, size = 0.0, 0.0
     for planned in left:
         alike = [one for one in finished if one.arm == planned.arm] or finished
-        seconds += sum(one.run.cost['train_seconds'] for one in alike) / len(alike)
+        seconds += sum(one.run.cost.train_seconds for one in alike) / len(alike)
         size += sum(_size_of_checkpoints(one.folder) for one in alike) / len(alike)
     yield (
         f'{len(left)} run{"s" * (len(left) > 1)} left: about {clock(seconds)} one after the other, and '

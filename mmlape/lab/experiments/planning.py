@@ -23,10 +23,16 @@ from mmlape.lab.engine.options import add_train_options
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trackers import require_trackers
 from mmlape.lab.extension import advice_on_pretraining
-from mmlape.lab.runs.identity import checkpoint_keys, differences, is_missing, software_differences
+from mmlape.lab.runs.identity import (
+    checkpoint_keys,
+    differences,
+    is_missing,
+    planned_beside,
+    software_differences,
+)
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.provenance import NO_WEIGHTS, provenance
-from mmlape.lab.runs.record import ENDED, checkpoints, running_in
+from mmlape.lab.runs.record import checkpoints, running_in
 from mmlape.lab.runs.run import (
     Run,
     log_file,
@@ -36,6 +42,7 @@ from mmlape.lab.runs.run import (
     write_order,
     write_planned,
 )
+from mmlape.lab.runs.schema import ENDED, Identity
 from mmlape.lab.studies.study_file import is_study, read_study
 
 
@@ -140,7 +147,7 @@ def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:
     ]
 
 
-STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
+STUDY_OPTIONS = ('seed', 'work_dir', 'arm', 'resume', 'launcher', 'cfg_options')
 """Options of training that a study sets itself."""
 
 
@@ -204,7 +211,7 @@ class Study:
     processes: int = 1  # of one run, one per GPU; without GPUs they are CPU processes
     extra: Sequence[str] = ()  # further options of ``mmlape train``, the same for all runs
     configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
-    _identities: dict[str, dict] = field(init=False, repr=False, default_factory=dict)
+    _identities: dict[str, Identity] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_different('--seeds', self.seeds)
@@ -279,9 +286,9 @@ class Study:
         """
         if planned.action != 'skip' or self.options.allow_different_software:
             return planned
-        lines = software_differences(
-            planned.run.identity, self._identity(planned.arm, planned.run.seed)
-        )
+        known = planned.run.identity
+        mine = self._identity(planned.arm, planned.run.seed)
+        lines = software_differences(known, planned_beside(mine, known))
         if not lines:
             return planned
         return replace(planned, action='refuse', reason=_other_run(planned.folder, lines, True))
@@ -290,7 +297,7 @@ class Study:
         """Plan one run."""
         folder = seed_folder(self.folder(arm), seed)
         train_args = run_arguments(arm, folder, seed, self.extra)
-        planned = PlannedRun(arm, train_args, Run(folder, seed, 'missing', arm=arm.name), 'refuse')
+        planned = PlannedRun(arm, train_args, Run(folder, seed, 'missing', arm.name), 'refuse')
         try:
             planned = replace(planned, run=read_run(folder, seed))
         except DataError as error:
@@ -373,26 +380,27 @@ class Study:
             if unused:
                 return ''
             return f'{run.folder} has no identity in its run.json (an older version started it)'
-        mine = self._identity(planned.arm, run.seed)
+        mine = planned_beside(self._identity(planned.arm, run.seed), run.identity)
         lines, software = (
             differences(run.identity, mine, for_resume=True),
             software_differences(run.identity, mine),
         )
-        if run.finished and run.identity.get('world_size') != self.processes:
-            lines.append(f'world_size: {run.identity.get("world_size")} -> {self.processes}')
+        if run.finished and run.identity.world_size != self.processes:
+            lines.append(f'world_size: {run.identity.world_size} -> {self.processes}')
         if run.finished or self.options.allow_different_software:
             lines = [line for line in lines if line not in software]
         return _other_run(run.folder, lines, set(lines) <= set(software)) if lines else ''
 
-    def _identity(self, arm: Arm, seed: int) -> dict:
+    def _identity(self, arm: Arm, seed: int) -> Identity:
         """Return the identity of a run of this study."""
-        return dict(self._identities[arm.name], seed=seed)
+        return replace(self._identities[arm.name], seed=seed)
 
 
 def run_arguments(arm: Arm, folder: Path, seed: int, extra: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments of ``mmlape train`` for a run, without ``--resume`` and the launcher."""
     changes = ('--cfg-options', *arm.cfg_options) if arm.cfg_options else ()
-    return arm.config, '--work-dir', str(folder), '--seed', str(seed), *extra, *changes
+    options = ('--work-dir', str(folder), '--arm', arm.name, '--seed', str(seed))
+    return arm.config, *options, *extra, *changes
 
 
 def processes_of(cfg: Config) -> int:

@@ -13,8 +13,8 @@ from mmlape.console import clock
 from mmlape.lab.experiments.launchers import Job, Launcher
 from mmlape.lab.experiments.planning import PlannedRun, require_startable
 from mmlape.lab.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
-from mmlape.lab.runs.record import ENDED, read_record
 from mmlape.lab.runs.run import Run, read_run
+from mmlape.lab.runs.schema import ENDED, RunRecord, read_record
 from mmlape.quiet import printable
 
 
@@ -165,7 +165,7 @@ class Scheduler:
         end = status if code is None else f'exit status {code}'
         ending = 'interrupted' if run.state == 'interrupted' else 'FAILED'
         self.log(
-            f'{planned.label}: {ending} with {end}: {run.reason or failure["reason"]}\n'
+            f'{planned.label}: {ending} with {end}: {run.reason or failure.reason}\n'
             f'  the end of {planned.log}:\n{log_tail(planned.log)}'
         )
 
@@ -201,7 +201,7 @@ class Scheduler:
 
     def _time_left(self) -> str:
         """Return the time left, once it can be estimated."""
-        left = [(read_record(job.planned.folder) or {}).get('eta') for job in self.jobs]
+        left = [(read_record(job.planned.folder) or RunRecord()).eta for job in self.jobs]
         if not self.estimate or not (self.jobs or self.waiting) or None in left:
             return ''
         now = time.monotonic()
@@ -224,10 +224,10 @@ def _resumed(planned: PlannedRun, run: Run) -> PlannedRun:
 
 def _progress(planned: PlannedRun) -> str:
     """Return a line such as 'lape, seed 121: 400 of 16000'."""
-    record = read_record(planned.folder) or {}
-    if record.get('state') != 'running' or not record.get('max_iters'):
-        return f'{planned.label}: {"ending" if record.get("state") == "finished" else "preparing"}'
-    return f'{planned.label}: {record.get("iter")} of {record["max_iters"]}'
+    record = read_record(planned.folder) or RunRecord()
+    if record.state != 'running' or not record.max_iters:
+        return f'{planned.label}: {"ending" if record.state == "finished" else "preparing"}'
+    return f'{planned.label}: {record.iter} of {record.max_iters}'
 
 
 PRIOR = 60.0

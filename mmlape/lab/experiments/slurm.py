@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.files import atomic_path, write_json
+from mmlape.files import atomic_path
 from mmlape.lab.experiments.launchers import Job, Launcher, Slot, import_path
 from mmlape.lab.experiments.planning import PlannedRun
 from mmlape.lab.runs.diagnosis import SLURM_STATES
-from mmlape.lab.runs.record import read_record
 from mmlape.lab.runs.run import Run, job_file, job_script
+from mmlape.lab.runs.schema import Failure, JobState, RunRecord, read_record, write_job
 from mmlape.mim import mim_root
 
 GRACE = 120
@@ -46,7 +46,7 @@ class SlurmJob(Job):
     @classmethod
     def of(cls, planned: PlannedRun, number: str, state: str) -> 'SlurmJob':
         """Build a job from its entry in the queue."""
-        iteration = (read_record(planned.folder) or {}).get('iter') or 0
+        iteration = (read_record(planned.folder) or RunRecord()).iter or 0
         if state == 'COMPLETING':  # its progress was made before this call
             iteration = -1
         return cls(planned=planned, number=number, iteration=iteration, state=state)
@@ -57,12 +57,12 @@ class SlurmJob(Job):
         return f'as job {self.number}, {self.state}'
 
     @property
-    def failure(self) -> dict | None:
+    def failure(self) -> Failure | None:
         """Slurm's reason for a failure."""
         failure_type, reason = SLURM_STATES.get(self.state, (None, None))
         if not failure_type:
             return None
-        return dict(kind=failure_type, reason=f'job {self.number}: {reason}')
+        return Failure(kind=failure_type, reason=f'job {self.number}: {reason}')
 
     def poll(self) -> str | None:
         """Return how it ended; None until then."""
@@ -70,15 +70,15 @@ class SlurmJob(Job):
 
     def can_continue(self, run: Run) -> bool:
         """Return whether another job should resume the run: it has advanced, and did not fail by itself."""
-        failure = run.record.get('failure') or {}
-        stopped = self.state == 'FAILED' and failure.get('kind') == 'interrupted'
-        has_advanced = (run.record.get('iter') or 0) > self.iteration
+        failure = run.record.failure or Failure()
+        stopped = self.state == 'FAILED' and failure.kind == 'interrupted'
+        has_advanced = (run.record.iter or 0) > self.iteration
         return (stopped or self.state in RESUMABLE) and has_advanced
 
     def save(self) -> None:
         """Record the state for processes that do not ask Slurm."""
-        state = dict(job=self.number, state=self.state, ended=self.ended, updated=time.time())
-        write_json(job_file(self.planned.folder), state)
+        job = JobState(job=self.number, state=self.state, ended=self.ended, updated=time.time())
+        write_job(job_file(self.planned.folder), job)
 
 
 class SlurmLauncher(Launcher):

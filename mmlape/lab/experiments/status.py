@@ -13,11 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from mmlape.console import clock, console
-from mmlape.files import read_json
 from mmlape.lab.evaluation.names import ranked, show
 from mmlape.lab.runs.locks import lock_holder
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.runs.run import Run, job_file, read_arms, start_lock
+from mmlape.lab.runs.schema import Failure, JobState, read_job
 from mmlape.tables import console_table, text_table
 
 SILENT = 900
@@ -63,40 +63,41 @@ def rows(work_dir: str | Path) -> list[Row]:
 
 def _row(arm: str, run: Run) -> Row:
     record, now = run.record, time.time()
-    silence = max(
-        0.0, now - (record.get('updated') or now)
-    )  # of a machine whose clock is ahead, too
-    reason, eta = run.reason or (record.get('failure') or {}).get('reason'), None
+    silence = max(0.0, now - (record.updated or now))  # of a machine whose clock is ahead, too
+    reason, eta = run.reason or (record.failure or Failure()).reason, None
     state, holder, job = run.state, running_in(run.folder), _slurm_job(run.folder)
     starting = None if holder else lock_holder(start_lock(run.folder))
     if state == 'running':
         reason = f'no news for {clock(silence)}' if silence > SILENT else None
-        if record.get('eta') is not None:
-            eta = max(0, round(record['eta'] - silence))
+        if record.eta is not None:
+            eta = max(0, round(record.eta - silence))
     elif (holder or starting) and state != 'finished':
         state, reason = 'starting', None
     elif job and run.state != 'finished':
-        state, reason = 'queued', f'job {job["job"]}: {job["state"]}'
+        state, reason = 'queued', f'job {job.job}: {job.state}'
     elif state == 'broken':
         reason = 'killed; `train --resume` or the next multi-seed resumes it'
-    host = (holder or starting or {}).get('host') or record.get('host')
-    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
-    metric = (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
-    done, end, speed = record.get('iter'), record.get('max_iters'), _images_per_second(run)
-    return Row(arm, run.seed, state, done, end, speed, eta, metric, host, reason)
+    host = (holder or starting or {}).get('host') or record.host
+    key = run.best.key if run.best else None
+    names = ranked(run.last.metrics, key) if run.last else []
+    metric = (names[0], run.last.metrics[names[0]], run.last.step) if names else None
+    speed = _images_per_second(run)
+    return Row(
+        arm, run.seed, state, record.iter, record.max_iters, speed, eta, metric, host, reason
+    )
 
 
 def _images_per_second(run: Run) -> float | None:
     """Return the throughput of a run; None until it is known."""
-    images = [run.record.get(key) for key in ('world_size', 'images_per_process')]
-    seconds = run.cost.get('seconds_per_iter')
-    return images[0] * images[1] / seconds if seconds and all(images) else None
+    images = (run.record.world_size or 0) * (run.record.images_per_process or 0)
+    seconds = run.cost.seconds_per_iter
+    return images / seconds if seconds and images else None
 
 
-def _slurm_job(folder: Path) -> dict | None:
+def _slurm_job(folder: Path) -> JobState | None:
     """Return the Slurm job of a run, if it had not ended when its state was recorded last."""
-    job = read_json(job_file(folder))
-    return None if job is None or job.get('ended') else job
+    job = read_job(job_file(folder))
+    return None if job is None or job.ended else job
 
 
 def table(runs: Sequence[Row]) -> Table:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mmlape.figures import save_figure, tidy
 from mmlape.files import parse_json
 from mmlape.lab.evaluation.names import RANKING, is_defined, label, points
-from mmlape.lab.runs.record import read_record
+from mmlape.lab.runs.schema import RunRecord, read_record
 
 FIGURE = 'curves.png'
 MOST_POINTS = 240
@@ -55,9 +55,8 @@ def log_files(work_dir: str | Path) -> list[Path]:
     before those, by their first iteration. Names, which are times, do not decide: a clock may have
     been set back.
     """
-    known = {
-        name: place for place, name in enumerate((read_record(work_dir) or {}).get('parts') or ())
-    }
+    parts = (read_record(work_dir) or RunRecord()).parts
+    known = {name: place for place, name in enumerate(parts)}
 
     def place(file: Path) -> tuple[int, int]:
         first = next((row['iter'] for row in read_scalars(file) if 'iter' in row), 0)

@@ -10,10 +10,10 @@ import signal
 import time
 from pathlib import Path
 
-from mmlape.files import write_json
 from mmlape.lab.runs.failure_types import failure_type_in
-from mmlape.lab.runs.record import ENDED, RECORD, ended, read_record
+from mmlape.lab.runs.record import end_by
 from mmlape.lab.runs.run import Run, read_run
+from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record, write_record
 
 TAIL_LINES = 15
 SCANNED_LINES = 200
@@ -64,8 +64,8 @@ def oom_kills() -> int:
     return int(match[1]) if match else 0
 
 
-def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) -> dict[str, str]:
-    """Return ``kind`` and ``reason`` of a failure.
+def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) -> Failure:
+    """Return what a run has died of.
 
     Args:
         status: The exit status, below 0 or above 128 for a signal; None if unknown.
@@ -82,22 +82,22 @@ def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) 
     kind = failure_type_in(errors[-1] if errors else text).name
     if kind == 'lost-worker' and out_of_memory:
         reason = 'the kernel killed a process: this machine ran out of memory'
-        return dict(kind='out-of-memory', reason=reason)
+        return Failure(kind='out-of-memory', reason=reason)
     if errors:
-        return dict(kind=kind, reason=errors[-1])
-    return dict(kind=kind, reason=_ending(status, lines))
+        return Failure(kind=kind, reason=errors[-1])
+    return Failure(kind=kind, reason=_ending(status, lines))
 
 
-def _of_signal(number: int, rank: str | None, out_of_memory: bool) -> dict[str, str]:
+def _of_signal(number: int, rank: str | None, out_of_memory: bool) -> Failure:
     """Return the failure of a run that a signal ended, or of its process ``rank``."""
     is_known = number in set(signal.Signals)
     name = signal.Signals(number).name if is_known else f'signal {number}'
     if name == 'SIGKILL' and out_of_memory:
         reason = 'killed by the kernel: this machine ran out of memory'
-        return dict(kind='out-of-memory', reason=reason)
+        return Failure(kind='out-of-memory', reason=reason)
     if rank is not None:
-        return dict(kind='lost-worker', reason=f'process {rank} was killed by {name}')
-    return dict(kind='interrupted' if name in _STOPS else 'error', reason=f'killed by {name}')
+        return Failure(kind='lost-worker', reason=f'process {rank} was killed by {name}')
+    return Failure(kind='interrupted' if name in _STOPS else 'error', reason=f'killed by {name}')
 
 
 def _ending(status: int | None, lines: list[str]) -> str:
@@ -115,7 +115,7 @@ def _signal_of(status: int | None) -> int:
     return -status if status < 0 else status - 128
 
 
-def record_diagnosis(run: Run, failure: dict, config: str, before: dict) -> Run:
+def record_diagnosis(run: Run, failure: Failure, config: str, before: RunRecord) -> Run:
     """Record the diagnosed failure of a run that ended without recording one.
 
     Args:
@@ -131,9 +131,9 @@ def record_diagnosis(run: Run, failure: dict, config: str, before: dict) -> Run:
     has_recorded_failure = run.state in ENDED and run.record != before
     if run.finished or run.state == 'running' or has_recorded_failure:
         return run
-    never_started = dict(config=config, seed=run.seed, iter=0, last=None, best=None)
-    record = read_record(run.folder) or never_started
-    record.update(ended(failure), updated=time.time(), eta=None)
+    record = read_record(run.folder) or RunRecord(config=config, seed=run.seed, iter=0)
+    end_by(record, failure)
+    record.updated, record.eta = time.time(), None
     with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
-        write_json(Path(run.folder) / RECORD, record)
+        write_record(run.folder, record)
     return read_run(run.folder, run.seed)

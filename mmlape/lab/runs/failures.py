@@ -16,9 +16,9 @@ from pathlib import Path
 from mmengine.dist import all_gather_object, get_rank
 
 from mmlape.errors import MMLaPEError, TrainingError
-from mmlape.files import read_json, write_json
 from mmlape.lab.runs.failure_types import SECONDARY, UNKNOWN, failure_type_of
-from mmlape.lab.runs.record import NOTES, RunRecord, read_record
+from mmlape.lab.runs.record import NOTES, Recorder
+from mmlape.lab.runs.schema import Failure, read_failure, read_record, write_failure
 from mmlape.lab.runs.signals import (
     Interrupted,
     StopRequest,
@@ -29,7 +29,7 @@ from mmlape.quiet import say
 
 
 @contextlib.contextmanager
-def record_failure(record: RunRecord) -> Iterator[StopRequest]:
+def record_failure(recorder: Recorder) -> Iterator[StopRequest]:
     """Record an exception as the run's failure, then raise it.
 
     Yields:
@@ -56,52 +56,52 @@ def record_failure(record: RunRecord) -> Iterator[StopRequest]:
             failure_type = failure_type_of(error)
             cause = None
             if get_rank() == 0 and failure_type.name in SECONDARY:
-                cause = _cause(record.folder, peers)
-            reason = failure_type.explain(error, record.place)
-            failure = cause or dict(kind=failure_type.name, reason=reason)
-            _write_failure(record, failure)
+                cause = _cause(recorder.folder, peers)
+            reason = failure_type.explain(error, recorder.place)
+            failure = cause or Failure(kind=failure_type.name, reason=reason)
+            _write_failure(recorder, failure)
             is_known = failure_type is not UNKNOWN
             explains_itself = isinstance(error, MMLaPEError | KeyboardInterrupt | Interrupted)
             if cause or (is_known and not explains_itself):
-                raise TrainingError(failure['reason']) from caught
+                raise TrainingError(failure.reason) from caught
             if isinstance(error, Interrupted):
                 if get_rank() == 0:
-                    say(f'mmlape: {failure["reason"]}', file=sys.stderr, flush=True)
+                    say(f'mmlape: {failure.reason}', file=sys.stderr, flush=True)
                 raise error from None
             if isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt(failure['reason']) from None
+                raise KeyboardInterrupt(failure.reason) from None
             raise
 
 
-def _write_failure(record: RunRecord, failure: dict[str, str]) -> None:
+def _write_failure(recorder: Recorder, failure: Failure) -> None:
     if get_rank() == 0:
-        record.fail(failure)
+        recorder.fail(failure)
         return
     with contextlib.suppress(OSError):
-        write_json(record.folder / NOTES / f'{get_rank()}.json', failure)
-        now = read_record(record.folder)
-        if failure['kind'] != 'interrupted' and now and now.get('state') == 'running':
-            reason = f'process {get_rank()}: {failure["reason"]}'
-            RunRecord(record.folder, now).fail(dict(failure, reason=reason))
+        write_failure(recorder.folder / NOTES / f'{get_rank()}.json', failure)
+        now = read_record(recorder.folder)
+        if failure.kind != 'interrupted' and now and now.state == 'running':
+            reason = f'process {get_rank()}: {failure.reason}'
+            Recorder(recorder.folder, now).fail(Failure(kind=failure.kind, reason=reason))
 
 
-def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> dict[str, str] | None:
+def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> Failure | None:
     """Return the failure of another process, from its note or its absence.
 
     None if none is known.
     """
     files = (work_dir / NOTES).glob('[0-9]*.json')
-    notes = {int(path.stem): note for path in files if (note := read_json(path))}
+    notes = {int(path.stem): note for path in files if (note := read_failure(path))}
     for rank, note in sorted(notes.items()):
-        if note['kind'] not in SECONDARY:
-            return dict(kind=note['kind'], reason=f'process {rank}: {note["reason"]}')
+        if note.kind not in SECONDARY:
+            return Failure(kind=note.kind, reason=f'process {rank}: {note.reason}')
     for rank, (host, pid) in enumerate(peers):
         if rank not in notes and host == socket.gethostname() and not _is_alive(pid):
             reason = (
                 f'process {rank} (pid {pid} on {host}) died without a message, most often because '
                 'memory ran out; continue with --resume'
             )
-            return dict(kind='lost-worker', reason=reason)
+            return Failure(kind='lost-worker', reason=reason)
     return None
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,8 +21,9 @@ from mmlape.files import read_json, sha256
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.registry import HOOKS
+from mmlape.lab.runs.code import as_it_is_now, code_differences
 from mmlape.lab.runs.paper_model import paper_model
-from mmlape.lab.runs.record import read_record
+from mmlape.lab.runs.schema import Code, Identity, RunRecord, Weights, read_record
 
 COUNTED = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
@@ -138,16 +140,6 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
 
 
 SETTINGS = 'settings.json'
-_AFTERWARDS = (
-    'analysis',
-    'commands',
-    'figures.py',
-    'environment',
-    'experiments',
-    'export',
-    'cli.py',
-)
-"""Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
@@ -157,8 +149,8 @@ def collect(
     world_size: int,
     total_batch: int,
     batch_policy: str,
-) -> dict:
-    """Return the identity of a run.
+) -> Identity:
+    """Return the identity of a run; the modules of its code are known once it has imported them.
 
     Args:
         cfg: The configuration that is trained, before the trainer completes it.
@@ -166,15 +158,9 @@ def collect(
         world_size: Number of processes.
         total_batch: Images of one optimiser step.
         batch_policy: 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'.
-
-    Returns:
-        ``settings_sha256``, ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
-        ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash
-        of the package's modules, ``commit``), ``stack``, ``paper`` (what the papers call the
-        model), and ``settings``, which a record does not keep.
     """
     checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
-    identity = dict(
+    identity = Identity(
         settings_sha256=digest(content),
         seed=seed,
         world_size=world_size,
@@ -183,25 +169,22 @@ def collect(
         batch_policy=batch_policy,
         checkpoint=joined_digest(checkpoints.values()),
         loads=list(checkpoints),
-        code=dict(version=mmlape.__version__, source=source_digest(), commit=commit()),
+        code=Code(version=mmlape.__version__, commit=commit()),
         stack=stack_versions(),
         settings=content,
     )
-    return dict(identity, paper=vars(paper_model('', identity)))
+    return replace(identity, paper=paper_model('', identity))
 
 
-def joined_digest(paths: Iterable[str]) -> dict | None:
-    """Return ``name`` and ``sha256`` of checkpoints, joined by ' + '; None if there are none.
-
-    The hash is None if a file is not here.
-    """
+def joined_digest(paths: Iterable[str]) -> Weights | None:
+    """Return name and hash of checkpoints, joined by ' + '; None if there are none."""
     files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
     if not files:
         return None
     name = ' + '.join(file.name for file in files)
     if not all(file.is_file() for file in files):
-        return dict(name=name, sha256=None)
-    return dict(name=name, sha256=' + '.join(map(sha256, files)))
+        return Weights(name=name)
+    return Weights(name=name, sha256=' + '.join(map(sha256, files)))
 
 
 def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
@@ -216,17 +199,6 @@ def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
 def is_missing(checkpoint: str) -> bool:
     """Return whether a checkpoint is a path, not an address, and no file is there."""
     return '://' not in checkpoint and not Path(checkpoint).expanduser().is_file()
-
-
-@cache
-def source_digest() -> str:
-    """Return the SHA-256 over names and bytes of those modules of this package that can change a result."""
-    root, total = Path(mmlape.__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob('*.py')):
-        name = path.relative_to(root)
-        if name.parts[0] not in _AFTERWARDS and not name.parts[0].startswith('.'):
-            total.update(f'{name}\0'.encode() + path.read_bytes() + b'\0')
-    return total.hexdigest()
 
 
 @cache
@@ -260,80 +232,74 @@ def stack_versions() -> dict[str, str]:
     return versions
 
 
-def read_identity(work_dir: str | Path) -> dict | None:
-    """Return the identity in ``run.json``, or None.
-
-    It has the ``settings`` beside it if they can be read.
-    """
-    identity = (read_record(work_dir) or {}).get('identity')
-    if not isinstance(identity, dict):
-        return None
+def with_settings(identity: Identity | None, work_dir: str | Path) -> Identity | None:
+    """Return the identity of the run in a work dir with the settings beside it, if they can be read."""
     content = read_json(Path(work_dir) / SETTINGS)
-    if digest(content) != identity.get('settings_sha256'):
+    if identity is None or digest(content) != identity.settings_sha256:
         return identity
-    return dict(identity, settings=content)
+    return replace(identity, settings=content)
 
 
-def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
+def read_identity(work_dir: str | Path) -> Identity | None:
+    """Return the identity in ``run.json``, with its settings; None if there is none."""
+    return with_settings((read_record(work_dir) or RunRecord()).identity, work_dir)
+
+
+def planned_beside(planned: Identity, known: Identity) -> Identity:
+    """Return the identity of a run that has not started, to be compared with one that has."""
+    return replace(planned, code=as_it_is_now(planned.code, known.code))
+
+
+def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[str]:
     """Return what keeps two runs apart, one line each, such as 'stack: torch 2.10 -> 2.11'.
 
     Args:
         mine: The identity of the existing run (``->`` points away from it). Where both have
             ``settings``, differing configurations are named key by key.
-        other: The identity to compare it with.
+        other: The identity to compare it with; of a run that is planned, see `planned_beside`.
         for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the
             number of processes may change. Otherwise they are averaged: seeds must differ.
     """
     lines = []
-    if mine.get('settings_sha256') != other.get('settings_sha256'):
+    if mine.settings_sha256 != other.settings_sha256:
         named = []
-        if 'settings' in mine and 'settings' in other:
-            named = named_differences(mine['settings'], other['settings'])
+        if mine.settings is not None and other.settings is not None:
+            named = named_differences(mine.settings, other.settings)
         lines += [f'config: {line}' for line in named] or ['config: other settings']
-    if for_resume and mine.get('seed') != other.get('seed'):
-        lines.append(f'seed: {mine.get("seed")} -> {other.get("seed")}')
-    if not for_resume and mine.get('seed') == other.get('seed'):
-        lines.append(f'seed: both have {mine.get("seed")}')
-    keys = ['total_batch', 'batch_policy', 'amp']
+    if for_resume and mine.seed != other.seed:
+        lines.append(f'seed: {mine.seed} -> {other.seed}')
+    if not for_resume and mine.seed == other.seed:
+        lines.append(f'seed: both have {mine.seed}')
+    compared = [
+        ('total_batch', mine.total_batch, other.total_batch),
+        ('batch_policy', mine.batch_policy, other.batch_policy),
+        ('amp', mine.amp, other.amp),
+    ]
     if not for_resume:
-        keys.append('world_size')
-    for key in keys:
-        if mine.get(key) != other.get(key):
-            lines.append(f'{key}: {mine.get(key)} -> {other.get(key)}')
-    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))
+        compared.append(('world_size', mine.world_size, other.world_size))
+    lines += [f'{name}: {one} -> {two}' for name, one, two in compared if one != two]
+    lines += _other_weights(mine.checkpoint, other.checkpoint)
     return lines + software_differences(mine, other)
 
 
-def software_differences(mine: dict, other: dict) -> list[str]:
+def software_differences(mine: Identity, other: Identity) -> list[str]:
     """Return the part of :func:`differences` that is about ``code`` and ``stack``."""
-    lines = []
-    my_code, other_code = mine.get('code') or {}, other.get('code') or {}
-    has_other_version = my_code.get('version') != other_code.get('version')
-    if has_other_version or my_code.get('source') != other_code.get('source'):
-        what = 'other modules'
-        if has_other_version:
-            what = f'{my_code.get("version")} -> {other_code.get("version")}'
-        before, after = my_code.get('commit'), other_code.get('commit')
-        where = ''
-        if before and after and before != after:
-            where = f' (commit {before[:9]} -> {after[:9]})'
-        lines.append(f'code: mmlape {what}{where}')
-    my_stack, other_stack = mine.get('stack') or {}, other.get('stack') or {}
-    for name in dict.fromkeys([*my_stack, *other_stack]):
-        before, after = my_stack.get(name, 'none'), other_stack.get(name, 'none')
+    lines = code_differences(mine.code, other.code)
+    for name in dict.fromkeys([*mine.stack, *other.stack]):
+        before, after = mine.stack.get(name, 'none'), other.stack.get(name, 'none')
         if before != after:
             lines.append(f'stack: {name} {before} -> {after}')
     return lines
 
 
-def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
+def _other_weights(mine: Weights | None, other: Weights | None) -> list[str]:
     """Compare weights by their bytes, or by file name where a file is not here."""
-    first, second = mine or {}, other or {}
-    key = 'sha256' if first.get('sha256') and second.get('sha256') else 'name'
-    if first.get(key) == second.get(key):
+    hashes = [one.sha256 if one else None for one in (mine, other)]
+    names = [one.name if one else None for one in (mine, other)]
+    first, second = hashes if all(hashes) else names
+    if first == second:
         return []
     shown = [
-        f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none'
-        for run in (first, second)
+        f'{run.name} ({(run.sha256 or "not here")[:8]})' if run else 'none' for run in (mine, other)
     ]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']

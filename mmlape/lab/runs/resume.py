@@ -13,12 +13,18 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from mmlape.errors import CheckpointError, TrainingError, listed
-from mmlape.lab.runs.identity import differences, read_identity, software_differences
-from mmlape.lab.runs.record import (
+from mmlape.lab.runs.identity import (
+    differences,
+    planned_beside,
+    software_differences,
+    with_settings,
+)
+from mmlape.lab.runs.record import check_writable, checkpoints, lock_run
+from mmlape.lab.runs.schema import (
     ENDED,
-    check_writable,
-    checkpoints,
-    lock_run,
+    Evaluation,
+    Identity,
+    RunRecord,
     read_evaluations,
     read_record,
 )
@@ -31,9 +37,11 @@ RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 class RunStart:
     """How a run starts."""
 
-    identity: dict  # the run's identity, with its ``settings`` and its seed
-    previous: dict | None = None  # the record of the part that it continues; None for a new run
-    evaluations: list[dict] = field(default_factory=list)  # all evaluations of that part
+    identity: Identity  # the run's identity, with its ``settings`` and its seed
+    previous: RunRecord | None = (
+        None  # the record of the part that it continues; None for a new run
+    )
+    evaluations: list[Evaluation] = field(default_factory=list)  # all evaluations of that part
     # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from
     # the beginning
     checkpoint: str | None = None
@@ -46,7 +54,7 @@ class RunStart:
 
 def acquire(
     work_dir: Path,
-    identity: dict,
+    identity: Identity,
     config: str | None,
     resume: bool | str,
     allow_different_software: bool = False,
@@ -68,11 +76,11 @@ def acquire(
         CheckpointError: There is nothing to resume from where ``resume`` points, or it is unusable.
     """
     source, previous = _previous(work_dir, resume)
-    start = RunStart(dict(identity), previous, read_evaluations(source) if previous else [])
+    start = RunStart(replace(identity), previous, read_evaluations(source) if previous else [])
     if previous:
-        if start.identity['seed'] is None:
-            start.identity['seed'] = previous.get('seed')
-        finished = resume is True and previous.get('state') == 'finished'
+        if start.identity.seed is None:
+            start.identity.seed = previous.seed
+        finished = resume is True and previous.state == 'finished'
         _require_same_run(start, source, config, allow_different_software or finished)
         if finished:
             return replace(start, finished=True)
@@ -90,10 +98,8 @@ def acquire(
     except BaseException:
         os.close(start.lock)
         raise
-    if start.identity['seed'] is None:
-        start.identity['seed'] = (
-            initial_seed(work_dir, None, False) if new_seed is None else new_seed
-        )
+    if start.identity.seed is None:
+        start.identity.seed = initial_seed(work_dir, None, False) if new_seed is None else new_seed
     return start
 
 
@@ -102,12 +108,12 @@ def initial_seed(work_dir: Path, seed: int | None, resume: bool | str) -> int:
 
     It is the given one, else that of the resumed record, else a random number.
     """
-    previous = _previous(work_dir, resume)[1] or {}
-    known = [value for value in (seed, previous.get('seed')) if value is not None]
+    previous = _previous(work_dir, resume)[1] or RunRecord()
+    known = [value for value in (seed, previous.seed) if value is not None]
     return known[0] if known else random.SystemRandom().randrange(2**31)
 
 
-def _previous(work_dir: Path, resume: bool | str) -> tuple[Path, dict | None]:
+def _previous(work_dir: Path, resume: bool | str) -> tuple[Path, RunRecord | None]:
     """Return the folder of the run to resume, and its record if there is one."""
     source = Path(resume).absolute().parent if isinstance(resume, str) else work_dir
     return source, read_record(source) if resume else None
@@ -192,23 +198,23 @@ def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = Fal
 def _require_unused(work_dir: Path) -> None:
     record = read_record(work_dir)
     count = len(list(work_dir.glob('*.pth')))
-    if not count and (record is None or record.get('state') in ENDED):
+    if not count and (record is None or record.state in ENDED):
         return
     content = f'{count} checkpoint{"s" * (count != 1)}'
     if record:
-        content += f', a run of {record.get("config")} that is {record.get("state")} at iteration {record.get("iter")}'
+        content += f', a run of {record.config} that is {record.state} at iteration {record.iter}'
     raise TrainingError(
         f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir'
     )
 
 
-def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> None:
+def _require_same_seed(checkpoint: Path, stored: int | None, identity: Identity) -> None:
     """Take over the seed in a checkpoint if the run has none yet; refuse a different one."""
-    if identity['seed'] is None:
-        identity['seed'] = stored
-    if stored is not None and stored != identity['seed']:
+    if identity.seed is None:
+        identity.seed = stored
+    if stored is not None and stored != identity.seed:
         raise TrainingError(
-            f'{checkpoint} belongs to a run with seed {stored}, not {identity["seed"]}: resume '
+            f'{checkpoint} belongs to a run with seed {stored}, not {identity.seed}: resume '
             'without --seed, or start a new run in another work dir'
         )
 
@@ -219,10 +225,11 @@ def _require_same_run(
     config: str | None,
     software_may_differ: bool,
 ) -> None:
-    known = read_identity(source)
+    known = with_settings(start.previous.identity, source)
     if known is None:
         print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
         return
+    start.identity = planned_beside(start.identity, known)
     software = software_differences(known, start.identity)
     lines = differences(known, start.identity, for_resume=True)
     if software_may_differ:
@@ -230,7 +237,7 @@ def _require_same_run(
         start.software_changes = software
     if not lines:
         return
-    before = start.previous.get('config')
+    before = start.previous.config
     if before and config and Path(before).name != Path(config).name:
         lines.insert(0, f'config file: {before} -> {config}')
     raise TrainingError(

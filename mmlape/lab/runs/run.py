@@ -1,10 +1,10 @@
 """Runs on disk: ``run.json`` in a run's folder is the only state.
 
-A single run has ``<work dir>/run.json``.
+A single run has ``<work dir>/run.json``; mmlape.lab.runs.schema says what the files hold.
 
 <work dir>/arms.json       the arms in the order of the command or the study
 <work dir>/<arm>/
-    seed_121/              the run itself; mmlape.lab.runs.record says what is in it
+    seed_121/              the run itself
     seeds.json             the seeds that the arm is to have
     logs/seed_121.log      its output
     logs/.seed_121.lock    held from before its process starts until that ends
@@ -19,14 +19,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.errors import DataError
-from mmlape.files import read_json, write_json
-from mmlape.lab.runs.identity import read_identity
-from mmlape.lab.runs.record import check_writable, read_record, running_in
-
-PLANNED = 'seeds.json'
-"""The seeds that an arm is to have, in its folder."""
-ORDER = 'arms.json'
-"""The arms of an experiment in their order, in its folder."""
+from mmlape.lab.runs.identity import with_settings
+from mmlape.lab.runs.record import check_writable, running_in
+from mmlape.lab.runs.schema import (
+    BestEvaluation,
+    Cost,
+    Evaluation,
+    Failure,
+    Identity,
+    RunRecord,
+    arm_order,
+    planned_seeds,
+    read_record,
+    write_arm_order,
+    write_planned_seeds,
+)
 
 
 @dataclass(frozen=True)
@@ -38,15 +45,33 @@ class Run:
     # 'finished', 'failed', 'interrupted' (by a signal), 'running', 'broken' (killed: recorded as
     # running, but nobody holds its lock) or 'missing'
     state: str
-    reason: str | None = None  # why it failed, or ended before its length; None otherwise
-    # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
-    last: dict | None = None
-    # the same of the best one, with the ``key`` of the metric that decides
-    best: dict | None = None
     arm: str = ''
-    # see :func:`mmlape.lab.runs.identity.read_identity`; None in records of older versions
-    identity: dict | None = None
-    record: dict = field(default_factory=dict)  # all of ``run.json``
+    record: RunRecord = field(default_factory=RunRecord)  # empty if it was never started
+
+    @property
+    def reason(self) -> str | None:
+        """Why it failed, or ended before its length; None otherwise."""
+        return self.record.reason
+
+    @property
+    def last(self) -> Evaluation | None:
+        """The last evaluation; None if there was none."""
+        return self.record.last
+
+    @property
+    def best(self) -> BestEvaluation | None:
+        """The best evaluation; None if there was none."""
+        return self.record.best
+
+    @property
+    def identity(self) -> Identity | None:
+        """What it is, with its settings if they can be read; None in records of older versions."""
+        return self.record.identity
+
+    @property
+    def cost(self) -> Cost:
+        """What it has cost."""
+        return self.record.cost
 
     @property
     def finished(self) -> bool:
@@ -54,16 +79,11 @@ class Run:
         return self.state == 'finished'
 
     @property
-    def cost(self) -> dict:
-        """See :func:`mmlape.lab.runs.record.cost`; empty if unknown."""
-        return self.record.get('cost') or {}
-
-    @property
     def partial(self) -> bool:
         """Whether it is recorded as finished, but has no evaluation, or fewer iterations than a hook let it have."""
-        done, end = self.record.get('iter'), self.record.get('max_iters')
+        done, end = self.record.iter, self.record.max_iters
         stopped_early = done is not None and end is not None and done < end
-        stopped_early = stopped_early and not self.record.get('stopped')
+        stopped_early = stopped_early and not self.record.stopped
         return self.finished and (self.last is None or stopped_early)
 
     @property
@@ -74,23 +94,23 @@ class Run:
     @property
     def outcome(self) -> str:
         """Its state with iteration and reason, as text."""
-        failure = self.record.get('failure') or {}
+        failure = self.record.failure or Failure()
         state = (
             'diverged'
-            if failure.get('kind') == 'not-finite'
+            if failure.kind == 'not-finite'
             else 'partial'
             if self.partial
             else self.state
         )
         if self.partial and self.last is None:
             return 'partial: it has no evaluation'
-        done, end = self.record.get('iter'), self.record.get('max_iters')
+        done, end = self.record.iter, self.record.max_iters
         where = (
             f' at iteration {done} of {end}'
             if not self.counts and done is not None and end is not None
             else ''
         )
-        reason = self.reason or failure.get('reason')
+        reason = self.reason or failure.reason
         return f'{state}{where}: {reason}' if reason else f'{state}{where}'
 
 
@@ -102,21 +122,20 @@ def seed_folder(folder: str | Path, seed: int) -> Path:
 def read_run(folder: str | Path, seed: int | None = None) -> Run:
     """Read the record of a run; DataError if it has another seed than the given one."""
     folder = Path(folder)
-    record, arm = read_record(folder), folder.absolute().parent.name
+    record, place = read_record(folder), folder.absolute().parent.name
     if record is None:
-        return Run(folder, seed, 'missing', arm=arm)
-    recorded = record.get('seed')
-    if seed is not None and recorded is not None and recorded != seed:
+        return Run(folder, seed, 'missing', place)
+    if seed is not None and record.seed is not None and record.seed != seed:
         raise DataError(
-            f'{folder} holds a run with seed {recorded}, not {seed}: move it away, or use another '
+            f'{folder} holds a run with seed {record.seed}, not {seed}: move it away, or use another '
             '--work-dir'
         )
-    state = record.get('state', 'missing')
+    state = record.state or 'missing'
     if state == 'running' and running_in(folder) is None:
         state = 'broken'
-    seed, identity = seed if recorded is None else recorded, read_identity(folder)
-    outcome = {key: record.get(key) for key in ('reason', 'last', 'best')}
-    return Run(folder, seed, state, **outcome, arm=arm, identity=identity, record=record)
+    record.identity = with_settings(record.identity, folder)
+    seed = seed if record.seed is None else record.seed
+    return Run(folder, seed, state, record.arm or place, record)
 
 
 def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[Run]:
@@ -128,7 +147,7 @@ def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[R
 def read_arm(folder: str | Path) -> list[Run]:
     """Return the runs of an arm: of every seed in its folder or planned there, and one in the folder itself."""
     folder = Path(folder)
-    runs = read_seeds(folder, sorted({*_seeds_in(folder), *_planned_in(folder)}))
+    runs = read_seeds(folder, sorted({*_seeds_in(folder), *planned_seeds(folder)}))
     return [*runs, *([read_run(folder)] if read_record(folder) else [])]
 
 
@@ -137,7 +156,7 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
 
     Args:
         work_dir: Holds ``<arm>/seed_<S>`` or work dirs of single runs, itself or in folders below
-            it, by whose path an arm is then called.
+            it. An arm is called as its runs recorded it, below the path of the folder it is in.
         names: The arms, in this order, or patterns as shells write them ('rms*'); by default all,
             in the order of the command that started them, then by name.
 
@@ -148,9 +167,11 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     arms = {}
     for path in _folders(folder, set()):
         if runs := read_arm(path):
-            arms[
-                folder.absolute().name if path == folder else path.relative_to(folder).as_posix()
-            ] = runs
+            place = Path(folder.absolute().name) if path == folder else path.relative_to(folder)
+            recorded = next((run.record.arm for run in runs if run.record.arm), place.name)
+            name = (place.parent / recorded).as_posix()
+            # of a copy, its folder tells it from the first
+            arms[place.as_posix() if name in arms else name] = runs
     if not arms:
         raise DataError(
             f'no runs in {folder}: expected a run.json, <run>/run.json or '
@@ -174,7 +195,7 @@ def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:
         for path in folder.glob('*/')
         if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)
     ]
-    places = {name: place for place, name in enumerate(_listed(folder / ORDER, str))}
+    places = {name: place for place, name in enumerate(arm_order(folder))}
     # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
     for path in sorted(
         below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))
@@ -185,7 +206,7 @@ def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:
 def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
     """Record which seeds an arm is to have, so that those without a run are missing ones."""
     check_writable(Path(folder))
-    write_json(Path(folder) / PLANNED, sorted(seeds))
+    write_planned_seeds(folder, seeds)
 
 
 def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
@@ -193,20 +214,11 @@ def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
 
     A command that names only some of those recorded leaves their order as it is.
     """
-    file = Path(work_dir) / ORDER
-    known = _listed(file, str)
-    write_json(
-        file, list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names]))
+    known = arm_order(work_dir)
+    write_arm_order(
+        work_dir,
+        list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names])),
     )
-
-
-def _planned_in(folder: Path) -> list[int]:
-    return _listed(folder / PLANNED, int)
-
-
-def _listed(file: Path, expected: type) -> list:
-    """Return the entries of a type in a file that holds a list; none if it cannot be read."""
-    return [entry for entry in read_json(file, list) or () if isinstance(entry, expected)]
 
 
 def _seeds_in(folder: Path) -> list[int]:

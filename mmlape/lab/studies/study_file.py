@@ -87,22 +87,27 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
     """Return the study and the arm that a run was trained on; None for another config.
 
     Args:
-        config: What the run's record names: ``FILE.yml:ARM``, or what ``StudyFile.config_file``
-            returns. A study that is not in its place any more is looked for among those of this
-            package.
+        config: What the run's record names as its study, ``FILE.yml:ARM``; or as its config, in
+            records of older versions, which is what ``StudyFile.config_file`` returns. A study that
+            is not in its place any more is looked for among those of this package.
     """
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
-    name = re.sub(r'\.ya?ml:', '-', name)
     own = [] if str(config).startswith(PREFIX) else [Path(folder)]
     for place in (*own, _packaged()):
         for file in _study_files(place):
-            if not name.startswith(f'{file.stem}-'):
-                continue
-            arm_name = name.removeprefix(f'{file.stem}-').removesuffix('.py')
-            study = read_study(file)
-            for arm in study.arms:
-                if arm.name == arm_name:
-                    return study, arm
+            named = _named_arm(file, name)
+            arms = read_study(file).arms if named else ()
+            for arm in arms:
+                if arm.name == named:
+                    return read_study(file), arm
+    return None
+
+
+def _named_arm(file: Path, name: str) -> str | None:
+    """Return which arm of a study file 'FILE.yml:ARM' or 'FILE-ARM.py' names; None for another file's."""
+    for start in (f'{file.name}:', f'{file.stem}-'):
+        if name.startswith(start):
+            return name.removeprefix(start).removesuffix('.py')
     return None
 
 

@@ -200,9 +200,9 @@ def _tested(run: Run, listed: Path) -> float | None:
 
 def _test(run: Run, cfg: Config, listed: Path) -> float:
     final = next(iter(checkpoints(run.folder)), None)
-    if final is None or final.stem.rpartition('_')[2] != str(run.record.get('max_iters')):
+    if final is None or final.stem.rpartition('_')[2] != str(run.record.max_iters):
         raise DataError(
-            f'{run.folder} has no checkpoint of iteration {run.record.get("max_iters")}, so it cannot '
+            f'{run.folder} has no checkpoint of iteration {run.record.max_iters}, so it cannot '
             'be tested: remove the folder to train it again'
         )
     cfg = cfg.copy()

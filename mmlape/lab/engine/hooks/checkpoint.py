@@ -14,6 +14,7 @@ from mmlape.errors import DiskSpaceError
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
 from mmlape.lab.engine.effects import require_measured
 from mmlape.lab.registry import HOOKS
+from mmlape.lab.runs.record import Recorder
 
 
 @HOOKS.register_module()
@@ -112,7 +113,8 @@ class CheckpointHook(_CheckpointHook):
             self.max_keep_ckpts = limit
             if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(step))):
                 # also if what is written behind it fails
-                runner.record.fields['iter'] = meta['iter']
+                recorder: Recorder = runner.recorder
+                recorder.record.iter = meta['iter']
         if is_main_process():
             for old in stale:
                 path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
@@ -191,7 +193,9 @@ class StopHook(Hook):
             return
         if any_process(runner.stop.received, next(runner.model.parameters()).device):
             self.saving.save_now(runner, epoch, done)
-            runner.record.update(iter=done)
+            recorder: Recorder = runner.recorder
+            recorder.record.iter = done
+            recorder.write()
             barrier()  # a process that is gone ends the others, which may still write
             raise runner.stop.error()
         runner.stop.waits = self.saving.saved != done

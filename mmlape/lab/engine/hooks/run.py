@@ -18,7 +18,9 @@ from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import derive_seed, seed_everything
 from mmlape.lab.registry import HOOKS
-from mmlape.lab.runs.record import checkpoints, cost
+from mmlape.lab.runs.code import imported
+from mmlape.lab.runs.record import Recorder, checkpoints, cost
+from mmlape.lab.runs.schema import Cost, Evaluation, RunRecord, Stop
 
 # keeps these keys apart from those of the samples, which have three parts as well
 _MODEL_STREAM = 1
@@ -178,7 +180,7 @@ class NaNGuardHook(Hook):
 
 @HOOKS.register_module()
 class RunRecordHook(Hook):
-    """Write metrics, and progress every few ``seconds``, through ``runner.record``."""
+    """Write metrics, and progress every few ``seconds``, through ``runner.recorder``."""
 
     changes_results = False
     priority = 'LOWEST'
@@ -186,7 +188,7 @@ class RunRecordHook(Hook):
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
         self.updated = -math.inf
-        self.earlier: dict = {}  # costs of earlier parts of the run
+        self.earlier = Cost()  # of earlier parts of the run
         self.times = [0.0, 0]  # seconds of iterations, and how many
         # of the last iteration; None if something else came after it
         self.iteration_end: float | None = None
@@ -194,13 +196,16 @@ class RunRecordHook(Hook):
     def before_train(self, runner) -> None:
         """Record the start, and evaluate resumed weights if the run was killed before that was done."""
         self.started, self.first = time.monotonic(), runner.iter
-        runner.record.iteration = runner.iter + 1
-        self.earlier = runner.record.fields.get('cost') or {}
+        recorder: Recorder = runner.recorder
+        recorder.iteration = runner.iter + 1
+        self.earlier = recorder.record.cost
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
-        runner.record.update(**self._progress(runner))
+        recorder.record.identity.code.modules = imported(runner.cfg)
+        self._record_progress(runner, runner.iter)
+        recorder.write()
         self._restore_stops(runner)
         is_due = runner.iter and self._evaluation_is_due(runner)
-        if is_due and not runner.record.has_evaluated(runner.iter):
+        if is_due and not recorder.has_evaluated(runner.iter):
             runner.logger.info(
                 f'the evaluation at iteration {runner.iter} is missing: evaluating now'
             )
@@ -212,15 +217,16 @@ class RunRecordHook(Hook):
 
         A run that was killed after a hook had stopped it stays stopped.
         """
-        if runner.record.fields.get('stopped'):
+        recorder: Recorder = runner.recorder
+        if recorder.record.stopped:
             runner.train_loop.stop_training = True
         for hook in runner.hooks:
             if not isinstance(hook, EarlyStoppingHook):
                 continue
-            for evaluation in runner.record.evaluations:
-                if hook.monitor not in evaluation['metrics']:
+            for evaluation in recorder.evaluations:
+                if hook.monitor not in evaluation.metrics:
                     continue
-                value = evaluation['metrics'][hook.monitor]
+                value = evaluation.metrics[hook.monitor]
                 if hook._check_stop_condition(math.nan if value is None else value)[0]:
                     runner.train_loop.stop_training = True
                     runner.note_stop(hook)
@@ -245,7 +251,8 @@ class RunRecordHook(Hook):
     ) -> None:
         """Record the progress every few seconds, and at the end."""
         now, done = time.monotonic(), runner.iter + 1
-        runner.record.iteration = done + 1
+        recorder: Recorder = runner.recorder
+        recorder.iteration = done + 1
         if self.iteration_end is not None:
             self.times = [self.times[0] + now - self.iteration_end, self.times[1] + 1]
         self.iteration_end = now
@@ -253,11 +260,14 @@ class RunRecordHook(Hook):
             return
         self.updated = now
         pace = (now - self.started) / max(done - self.first, 1)
-        eta = round(pace * (runner.max_iters - done))
-        loss = float(outputs['loss'].detach()) if outputs and 'loss' in outputs else None
-        runner.record.update(**self._progress(runner, done), loss=loss, eta=eta, cost=self._cost())
+        self._record_progress(runner, done)
+        has_loss = outputs and 'loss' in outputs
+        recorder.record.loss = float(outputs['loss'].detach()) if has_loss else None
+        recorder.record.eta = round(pace * (runner.max_iters - done))
+        recorder.record.cost = self._cost()
+        recorder.write()
 
-    def _cost(self) -> dict:
+    def _cost(self) -> Cost:
         seconds, count = self.times
         elapsed = time.monotonic() - self.started
         seconds_per_iter = seconds / count if count else None
@@ -283,8 +293,13 @@ class RunRecordHook(Hook):
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         classes = {name: finite(row) for name, row in classes.items()}
         by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
-        epoch = {} if by_iter else dict(epoch=runner.epoch)
-        runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
+        epoch = None if by_iter else runner.epoch
+        recorder: Recorder = runner.recorder
+        recorder.add_evaluation(
+            Evaluation(step=runner.iter, epoch=epoch, metrics=scalars, per_class=classes),
+            key,
+            greater,
+        )
 
     @staticmethod
     def _criterion(runner, metrics: dict) -> tuple[str, bool]:
@@ -294,22 +309,29 @@ class RunRecordHook(Hook):
                 return hook.key_indicators[0], hook.rules[0] != 'less'
         return next(iter(metrics)), True
 
-    def _progress(self, runner, done: int | None = None) -> dict:
-        by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
-        epochs = {} if by_iter else dict(epoch=runner.epoch, max_epochs=runner.max_epochs)
-        done = runner.iter if done is None else done
-        return dict(iter=done, max_iters=runner.max_iters, **epochs)
+    @staticmethod
+    def _record_progress(runner, done: int) -> None:
+        record: RunRecord = runner.recorder.record
+        record.iter, record.max_iters = done, runner.max_iters
+        if not isinstance(runner.train_loop, IterBasedTrainLoop):
+            record.epoch, record.max_epochs = runner.epoch, runner.max_epochs
 
     def after_train(self, runner) -> None:
         """Record that all iterations are done, or which hook has ended training before."""
-        ending: dict[str, Any] = dict(stopped=None)
-        stopped = runner.record.fields.get('stopped')
+        recorder: Recorder = runner.recorder
+        record, stopped = recorder.record, recorder.record.stopped
+        record.stopped = None
         if stopped and runner.iter < runner.max_iters:
-            cause = f': {stopped["cause"]}' if stopped['cause'] else ''
-            reason = f'stopped by {stopped["hook"]} at {runner.iter} of {runner.max_iters}{cause}'
-            ending = dict(reason=reason, stopped=dict(stopped, iter=runner.iter))
-            runner.logger.info(reason)
-        runner.record.update(**self._progress(runner), **ending, eta=0, cost=self._cost())
+            cause = f': {stopped.cause}' if stopped.cause else ''
+            record.reason = (
+                f'stopped by {stopped.hook} at {runner.iter} of {runner.max_iters}{cause}'
+            )
+            record.stopped = Stop(hook=stopped.hook, cause=stopped.cause, iter=runner.iter)
+            runner.logger.info(record.reason)
+        self._record_progress(runner, runner.iter)
+        record.identity.code.modules = imported(runner.cfg)  # what evaluations have imported, too
+        record.eta, record.cost = 0, self._cost()
+        recorder.write()
 
 
 def cause_of_stop(hook: Hook) -> str:

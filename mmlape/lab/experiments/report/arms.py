@@ -1,6 +1,6 @@
 """The arms of a report, averaged: every value in points."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +11,7 @@ from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.extension import PaperFigures, PaperModel
 from mmlape.lab.runs.paper_model import recorded_model
 from mmlape.lab.runs.run import Run
+from mmlape.lab.runs.schema import Cost, Identity
 from mmlape.lab.studies.study import StudyArm, StudyFile
 from mmlape.lab.studies.study_file import find_arm
 
@@ -35,12 +36,13 @@ class ArmRuns:
     def config(self) -> str:
         """The config of its averaged runs, or its name."""
         first = next((run for run in self.runs if run.counts), None)
-        return str(first.record.get('config') or self.name) if first else self.name
+        return str(first.record.config or self.name) if first else self.name
 
     @property
     def study(self) -> tuple[StudyFile, StudyArm] | None:
         """The study that it is an arm of, and what that says about it; None if it is of none."""
-        return find_arm(self.config)
+        first = next((run for run in self.runs if run.counts), None)
+        return find_arm(first.record.study if first and first.record.study else self.config)
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,14 @@ class ArmResult:
         return next(iter(self.counted), None)
 
     @property
-    def identity(self) -> dict:
-        """The identity that its averaged runs share; empty if they have none."""
-        return next((run.identity for run in self.counted if run.identity), {})
+    def identity(self) -> Identity | None:
+        """The identity that its averaged runs share; None if they have none."""
+        return next((run.identity for run in self.counted if run.identity), None)
+
+    @property
+    def settings(self) -> dict | None:
+        """The settings of its averaged runs; None if they cannot be read."""
+        return self.identity.settings if self.identity else None
 
     @property
     def fraction(self) -> Fraction:
@@ -89,7 +96,7 @@ class ArmResult:
 
     @property
     def _data_fraction(self) -> dict:
-        return (self.identity.get('settings') or {}).get('data_fraction') or {}
+        return (self.settings or {}).get('data_fraction') or {}
 
     def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
         """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
@@ -101,22 +108,18 @@ class ArmResult:
     @property
     def parameters(self) -> int | None:
         """The number of parameters: as a run counted them, else from the metafile."""
-        counted = next(
-            (run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None
-        )
+        counted = next((run.cost.parameters for run in self.counted if run.cost.parameters), None)
         return counted or (self.paper.parameters if self.paper else None)
 
     @property
     def gpu_hours(self) -> float | None:
         """The GPU hours of all runs, including those that do not count."""
-        recorded = [
-            run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None
-        ]
+        recorded = [run.cost.gpu_hours for run in self.arm.runs if run.cost.gpu_hours is not None]
         return sum(recorded) if recorded else None
 
-    def mean_cost(self, key: str) -> float | None:
+    def mean_cost(self, of: Callable[[Cost], float | None]) -> float | None:
         """Return the mean of a cost over the averaged runs; None if none recorded it."""
-        recorded = [run.cost[key] for run in self.counted if run.cost.get(key) is not None]
+        recorded = [value for run in self.counted if (value := of(run.cost)) is not None]
         return sum(recorded) / len(recorded) if recorded else None
 
     def untrained(self, metric: str) -> float | None:
@@ -138,7 +141,7 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     metrics = [name for name in metrics if name in measured] if measured else metrics
     first = next((run for run in arm.runs if run.counts), None)
     config = arm.config
-    paper = arm.paper or index_entry(config, first.cost.get('parameters') if first else None)
+    paper = arm.paper or index_entry(config, first.cost.parameters if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
     planned = arm.study[1].title if arm.study else arm.name
     result = ArmResult(

@@ -263,22 +263,21 @@ def _warnings(
             absent = ', '.join(str(seed) for seed in result.summary.seeds if seed not in values)
             if absent:
                 yield f'{result.name}: {label(metric)} is undefined in the last evaluation of seed {absent}.'
-        stopped = [run for run in result.counted if run.record.get('stopped')]
+        stopped = [run for run in result.counted if run.record.stopped]
         if stopped:
             seeds = '; '.join(f'seed {run.seed} {run.reason}' for run in stopped)
             yield f'{result.name}: runs that ended before their length count as finished: {seeds}.'
-        policy = result.identity.get('batch_policy')
-        if policy == 'allow-batch-mismatch':
+        if result.identity and result.identity.batch_policy == 'allow-batch-mismatch':
             yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to that."
     for arm, other in pairs:
         if not (arm.identity and other.identity):
             continue
-        starts = [result.identity.get('checkpoint') or {} for result in (other, arm)]
-        known = [known_provenance(one.get('name') or '', one.get('sha256')) for one in starts]
+        starts = [result.identity.checkpoint for result in (other, arm)]
+        known = [known_provenance(one.name, one.sha256) if one else None for one in starts]
         source = next((one.source for one in known if one), '')
         if source and not all(known):
             names = [
-                f'{result.name} from {start.get("name") or "no weights"}'
+                f'{result.name} from {start.name if start else "no weights"}'
                 for result, start in zip((other, arm), starts)
             ]
             which = f'one of them {source}: {", ".join(names)}{advice_on_pretraining()}.'

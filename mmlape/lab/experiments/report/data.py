@@ -12,6 +12,8 @@ from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Report
 from mmlape.lab.experiments.statistics import CONFIDENCE
 from mmlape.lab.extension import PaperModel
+from mmlape.lab.runs.decoding import encode
+from mmlape.lab.runs.schema import Cost
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _arm(result: ArmResult) -> ArmData:
         paper.flops if paper else None,
         list(paper.size) if paper else None,
         result.gpu_hours,
-        {run.seed: run.cost for run in result.arm.runs},
+        {run.seed: encode(run.cost) if run.cost != Cost() else {} for run in result.arm.runs},
     )
     return ArmData(
         title=result.title,
@@ -219,7 +221,7 @@ def _arm(result: ArmResult) -> ArmData:
         last=summary.last,
         best=summary.best,
         cost=cost,
-        identity={key: value for key, value in result.identity.items() if key != 'settings'},
+        identity=encode(result.identity) if result.identity else {},
     )
 
 

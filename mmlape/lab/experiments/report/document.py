@@ -21,6 +21,7 @@ from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractio
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.lab.extension import Quotation
 from mmlape.lab.runs.identity import named_differences
+from mmlape.lab.runs.schema import RunRecord
 from mmlape.page import Part, write_page
 from mmlape.tables import markdown_table, markdown_text
 
@@ -112,14 +113,14 @@ def _runs(runs: str) -> str:
 
 def _not_as_published(result: ArmResult) -> Iterator[str]:
     """Yield the length and the batch of an arm where they are not its recipe's."""
-    record = result.first.record if result.first else {}
+    record = result.first.record if result.first else RunRecord()
     unit, length = result.paper.length or (None, None)
-    trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
+    trained = record.max_epochs if unit == 'Epochs' else record.max_iters
     apart = [
         f'{mine} {what} instead of {theirs}'
         for mine, theirs, what in (
             (trained, length, (unit or '').lower()),
-            (record.get('total_batch'), result.paper.batch, 'images a batch'),
+            (record.total_batch, result.paper.batch, 'images a batch'),
         )
         if mine is not None and theirs is not None and mine != theirs
     ]
@@ -131,9 +132,9 @@ def stacks(report: Report) -> list[str]:
     """Return the versions that the arms ran with, a line for each set of versions."""
     arms: dict[str, list[str]] = {}
     for result in report.results:
-        if result.identity.get('stack'):
+        if result.identity and result.identity.stack:
             versions = ', '.join(
-                f'{name} {version}' for name, version in result.identity['stack'].items()
+                f'{name} {version}' for name, version in result.identity.stack.items()
             )
             arms.setdefault(versions, []).append(result.name)
     return [
@@ -146,7 +147,7 @@ def setting_lines(report: Report) -> list[str]:
     """Return the settings in which each arm differs from its baseline, a line for each pair."""
     lines = []
     for arm, other in report.pairs:
-        settings = [result.identity.get('settings') for result in (other, arm)]
+        settings = [result.settings for result in (other, arm)]
         if all(settings):
             named = [line.replace(' -> ', ' → ') for line in named_differences(*settings)]
             lines.append(f'{other.name} → {arm.name}: {"; ".join(named) or "the same settings"}')

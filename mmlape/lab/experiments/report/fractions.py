@@ -20,9 +20,6 @@ from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.runs.identity import digest
 from mmlape.tables import text_table
 
-_ALIKE = ('checkpoint', 'total_batch', 'batch_policy', 'amp')
-"""What the arms of a series have in common besides their settings."""
-
 
 @dataclass(frozen=True)
 class Series:
@@ -51,10 +48,16 @@ def series_of(report: Report) -> list[Series]:
     """Return the series of a report, of at least two fractions each."""
     groups: dict[tuple, list[ArmResult]] = {}
     for result in report.results:
-        settings = result.identity.get('settings')
+        identity, settings = result.identity, result.settings
         if settings and result.counted:
             rest = {key: value for key, value in settings.items() if key != 'data_fraction'}
-            key = (digest(rest), *(str(result.identity.get(name)) for name in _ALIKE))
+            key = (
+                digest(rest),
+                str(identity.checkpoint),
+                identity.total_batch,
+                identity.batch_policy,
+                identity.amp,
+            )
             groups.setdefault(key, []).append(result)
     return [series for group in groups.values() for series in _series(group)]
 

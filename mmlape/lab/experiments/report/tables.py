@@ -3,7 +3,7 @@
 Averages, tests, seeds, cost, provenance.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import pandas as pd
@@ -31,7 +31,7 @@ from mmlape.lab.experiments.statistics import (
     pooled,
     seeds_needed,
 )
-from mmlape.lab.runs.run import Run
+from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.tables import text_table
 
 DIFFERENCES = (0.5, 1.0, 2.0)
@@ -199,7 +199,11 @@ def cost_table(report: Report) -> pd.DataFrame:
     for result in report.results:
         if not result.arm.runs:
             continue
-        count, paper, seconds = result.parameters, result.paper, result.mean_cost('train_seconds')
+        count, paper, seconds = (
+            result.parameters,
+            result.paper,
+            result.mean_cost(lambda cost: cost.train_seconds),
+        )
         flops = DASH
         if paper and paper.flops:
             flops = f'{paper.flops / 1e9:.2f} ({" x ".join(map(str, paper.size))})'
@@ -207,14 +211,14 @@ def cost_table(report: Report) -> pd.DataFrame:
             result.name,
             number(count and count / 1e6, '.3f'),
             flops,
-            number(result.mean_cost('peak_memory_mib'), ',.0f'),
-            number(result.mean_cost('seconds_per_iter'), '.3f'),
+            number(result.mean_cost(lambda cost: cost.peak_memory_mib), ',.0f'),
+            number(result.mean_cost(lambda cost: cost.seconds_per_iter), '.3f'),
             DASH if seconds is None else clock(seconds),
             number(result.gpu_hours),
         ))  # fmt: skip
     runs = [run for result in report.results for run in result.counted]
     measured = ' or '.join(
-        dict.fromkeys(run.cost['memory_kind'] for run in runs if run.cost.get('memory_kind'))
+        dict.fromkeys(run.cost.memory_kind for run in runs if run.cost.memory_kind)
     )
     memory = f'peak memory (MiB{", " + measured if measured else ""})'
     columns = (
@@ -234,21 +238,22 @@ def provenance_table(report: Report) -> pd.DataFrame:
     for result in report.results:
         if not result.arm.runs:
             continue
-        identity, record = result.identity, result.first.record if result.first else {}
-        code, checkpoint = identity.get('code') or {}, identity.get('checkpoint') or {}
-        config = str(record.get('config') or '').rpartition('/')[2].removesuffix('.py')
-        commit = f'(commit {code["commit"][:9]})' if code.get('commit') else ''
+        identity = result.identity or Identity()
+        record = result.first.record if result.first else RunRecord()
+        code, weights = identity.code, identity.checkpoint
+        config = (record.config or '').rpartition('/')[2].removesuffix('.py')
+        commit = f'(commit {code.commit[:9]})' if code.commit else ''
         rows.append((
             result.name,
-            f'{config} {_short(identity.get("settings_sha256"))}'.strip(),
+            f'{config} {_short(identity.settings_sha256)}'.strip(),
             _seeds(result.summary.seeds) or DASH,
             _batch(record),
-            identity.get('batch_policy') or DASH,
-            (identity.get('amp') or 'fp32') if identity else DASH,
-            f'{checkpoint["name"]} {_short(checkpoint.get("sha256"))}'.strip() if checkpoint else DASH,
-            ' '.join(filter(None, (code.get('version'), _short(code.get('source')), commit))) or DASH,
-            _recorded(result.counted, 'host'),
-            _recorded(result.counted, 'device'),
+            identity.batch_policy or DASH,
+            (identity.amp or 'fp32') if result.identity else DASH,
+            f'{weights.name} {_short(weights.sha256)}'.strip() if weights else DASH,
+            ' '.join(filter(None, (code.version, _short(code.digest), commit))) or DASH,
+            _recorded(run.record.host for run in result.counted),
+            _recorded(run.record.device for run in result.counted),
         ))  # fmt: skip
     columns = (
         'arm', 'config', 'seeds', 'total batch', 'batch policy', 'precision', 'starts from',
@@ -257,21 +262,20 @@ def provenance_table(report: Report) -> pd.DataFrame:
     return text_table(columns, rows, len(columns))
 
 
-def _batch(record: dict) -> str:
-    if record.get('total_batch') is None:
+def _batch(record: RunRecord) -> str:
+    if record.total_batch is None:
         return DASH
-    keys = ('world_size', 'images_per_process', 'accumulation')
-    factors = ' x '.join(str(record[key]) for key in keys if record.get(key) is not None)
-    return f'{factors} = {record["total_batch"]}' if factors else str(record['total_batch'])
+    recorded = (record.world_size, record.images_per_process, record.accumulation)
+    factors = ' x '.join(str(factor) for factor in recorded if factor is not None)
+    return f'{factors} = {record.total_batch}' if factors else str(record.total_batch)
 
 
 def _short(digest: str | None) -> str:
     return (digest or '')[:10]
 
 
-def _recorded(runs: Sequence[Run], key: str) -> str:
-    values = dict.fromkeys(str(run.record[key]) for run in runs if run.record.get(key))
-    return ', '.join(values) or DASH
+def _recorded(values: Iterable[str | None]) -> str:
+    return ', '.join(dict.fromkeys(filter(None, values))) or DASH
 
 
 def console_table(report: Report) -> ConsoleTable:

@@ -99,7 +99,7 @@ def _study_title(arms: Sequence[ArmRuns]) -> str | None:
 def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
     """Choose the metrics to compare, as far as each arm has them."""
     of_arms = {
-        arm.name: {name for run in arm.runs if run.counts for name in run.last['metrics']}
+        arm.name: {name for run in arm.runs if run.counts for name in run.last.metrics}
         for arm in arms
     }
     every = sorted(set().union(*of_arms.values()))

@@ -1,0 +1,158 @@
+"""The code that counts for a run: the modules that it has imported, without comments, docstrings and formatting."""
+
+import ast
+import hashlib
+import importlib.util
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mmlape.errors import listed
+from mmlape.lab.extension import extensions
+from mmlape.lab.runs.schema import Code
+
+COUNTED = (
+    'mmlape.determinism',
+    'mmlape.lab.datasets',
+    'mmlape.lab.engine',
+    'mmlape.lab.evaluation',
+    'mmlape.lab.registry',
+    'mmlape.lab.runs.resume',
+    'mmlape.mmcv_ext',
+    'mmlape.registry',
+)
+"""The laboratory's modules that can change a result, with those below them."""
+GONE = 'gone'
+"""Instead of the hash of a module that is not there any more."""
+
+
+def imported(cfg: dict) -> dict[str, str]:
+    """Return the hash of each module that counts and that this process has imported, by name.
+
+    They are the laboratory's, those that extensions count, and a user's that the configuration
+    imports. Packages with a version of their own count by that.
+    """
+    given = (cfg.get('custom_imports') or {}).get('imports') or ()
+    named = [given] if isinstance(given, str) else given
+    starts = [*COUNTED, *(start for one in extensions() for start in one.counted)]
+    starts += [name for name in named if not _has_version(name.partition('.')[0])]
+    chosen = [
+        name
+        for name in sorted(sys.modules)
+        if any(f'{name}.'.startswith(f'{start}.') for start in starts)
+    ]
+    return {name: found for name in chosen if (found := source_hash(name)) != GONE}
+
+
+def as_it_is_now(code: Code, other: Code) -> Code:
+    """Return code with the modules that another run has imported, as they are now.
+
+    What a run will import is not known before it has started; one that repeats or resumes the
+    other will import the same.
+    """
+    return replace(code, modules={name: source_hash(name) for name in other.modules})
+
+
+def code_differences(mine: Code, other: Code) -> list[str]:
+    """Return what keeps the code of two runs apart, as one line, such as 'code: mmlape.lab.engine.seeding changed'.
+
+    Modules that both have imported are compared. One that only one of them has imported is left
+    out: where code imports another module than before, the importing module has changed, and else
+    the machine or the moment decides (a GPU, a resume), which is no difference in code. Records of
+    older versions name no modules: of these and newer ones only the version is compared.
+    """
+    before, after = mine.commit, other.commit
+    where = f' (commit {before[:9]} -> {after[:9]})' if before and after and before != after else ''
+    if mine.version != other.version:
+        return [f'code: mmlape {mine.version} -> {other.version}{where}']
+    if mine.source and other.source and mine.source != other.source:
+        return [f'code: mmlape other modules{where}']
+    common = [name for name in mine.modules if name in other.modules]
+    changed = [name for name in common if mine.modules[name] != other.modules[name]]
+    return [f'code: {listed(changed)} changed{where}'] if changed else []
+
+
+def _has_version(package: str) -> bool:
+    """Return whether a package is this one, or installed where packages are: its version is compared."""
+    file = _file_of(package)
+    return package == 'mmlape' or (file is not None and 'site-packages' in file.parts)
+
+
+def _file_of(module: str) -> Path | None:
+    """Return the source of a module, which need not be imported; None if there is none."""
+    known = getattr(sys.modules.get(module), '__file__', None)
+    if known is not None:
+        return Path(known)
+    top, *below = module.split('.')
+    try:
+        spec = importlib.util.find_spec(top)  # which imports nothing
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if not below:
+        return Path(spec.origin) if spec.origin else None
+    for folder in spec.submodule_search_locations or ():
+        place = Path(folder, *below)
+        for file in (place.with_name(f'{place.name}.py'), place / '__init__.py'):
+            if file.is_file():
+                return file
+    return None
+
+
+@cache
+def source_hash(module: str) -> str:
+    """Return a hash of what a module's source computes; `GONE` if it has none."""
+    file = _file_of(module)
+    if file is None or file.suffix != '.py' or not file.is_file():
+        return GONE
+    return fingerprint(file.read_bytes())
+
+
+def fingerprint(source: bytes) -> str:
+    """Return a hash of a source that comments, docstrings and formatting leave as it is.
+
+    It is of the syntax tree without its empty fields, which the versions of Python add to.
+    """
+    try:
+        tree: Any = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return _digest(source)
+    parts: list[str] = []
+    _write(tree, parts)
+    return _digest(''.join(parts).encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _write(node: Any, parts: list[str]) -> None:
+    """Append a syntax tree as text, without statements that are a text alone, and ``pass``."""
+    if isinstance(node, ast.Constant):
+        parts.append(repr(node.value))
+    elif isinstance(node, ast.AST):
+        parts.append(f'{type(node).__name__}(')
+        for name in node._fields:
+            child = getattr(node, name, None)
+            if child is not None and child != [] and name != 'ctx':
+                parts.append(f'{name}=')
+                _write(child, parts)
+        parts.append(')')
+    elif isinstance(node, list):
+        parts.append('[')
+        for child in node:
+            if not _is_without_effect(child):
+                _write(child, parts)
+                parts.append(',')
+        parts.append(']')
+    else:
+        parts.append(repr(node))
+
+
+def _is_without_effect(node: Any) -> bool:
+    text = node.value if isinstance(node, ast.Expr) else None
+    is_text = isinstance(text, ast.Constant) and isinstance(text.value, str)
+    return is_text or isinstance(node, ast.Pass)
