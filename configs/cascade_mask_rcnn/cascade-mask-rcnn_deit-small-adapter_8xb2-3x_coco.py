@@ -7,5 +7,6 @@ _base_ = [
     '../_base_/models/cascade_mask_rcnn_vit-adapter.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 auto_scale_lr = dict(base_batch_size=16)

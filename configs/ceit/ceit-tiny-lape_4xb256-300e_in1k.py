@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/ceit.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/deit_300e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(pe_joining='lape'))
 # an average of weights and batch statistics is kept beside them

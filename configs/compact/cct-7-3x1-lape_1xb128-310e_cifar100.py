@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/compact.py',
     '../_base_/datasets/cifar100_randaugment.py',
     '../_base_/schedules/compact_310e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     data_preprocessor=dict(num_classes=100, mean=_base_.mean, std=_base_.std),

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/compact.py',
     '../_base_/datasets/cifar10_randaugment.py',
     '../_base_/schedules/compact_310e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(train_cfg=dict(augments=_base_.augments))
 # no mixup and no CutMix after 175 epochs, as in the public code

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/compact.py',
     '../_base_/datasets/fashion_mnist.py',
     '../_base_/schedules/compact_310e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     data_preprocessor=_base_.normalisation,

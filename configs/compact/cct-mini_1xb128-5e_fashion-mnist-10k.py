@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/compact_mini.py',
     '../_base_/datasets/fashion_mnist.py',
     '../_base_/schedules/fashion_mnist_mini.py',
+    '../_base_/default_runtime.py',
 ]
 tokenizer = dict(_delete_=True, type='conv', kernel_size=7, num_convs=1)
 model = dict(backbone=dict(arch=dict(tokenizer=tokenizer, pooling='sequence_pool')))

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/compact_mini.py',
     '../_base_/datasets/fashion_mnist.py',
     '../_base_/schedules/fashion_mnist_mini.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(arch=dict(pooling='sequence_pool')))
 train_dataloader = dict(dataset=dict(indices=10000))

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/compact.py',
     '../_base_/datasets/cifar10_randaugment.py',
     '../_base_/schedules/compact_310e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(arch='vit-lite-7/4', pe_joining='lape'), train_cfg=dict(augments=_base_.augments))
 train_dataloader = dict(dataset=dict(pipeline=_base_.erased_pipeline))

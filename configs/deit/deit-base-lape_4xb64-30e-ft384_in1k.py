@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/deit.py',
     '../_base_/datasets/imagenet_384.py',
     '../_base_/schedules/deit_ft30e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     backbone=dict(

@@ -7,5 +7,6 @@ _base_ = [
     '../_base_/models/deit_digits.py',
     '../_base_/datasets/mini_digits.py',
     '../_base_/schedules/mini_digits.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(patch_norm='dual'))

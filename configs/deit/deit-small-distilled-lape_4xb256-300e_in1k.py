@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/deit_distilled.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/deit_300e.py',
+    '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
 model = dict(backbone=dict(**_base_.sizes.small.backbone, pe_joining='lape'), head=_base_.sizes.small.head)

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/deit.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/deit_300e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     backbone=dict(**_base_.sizes.small.backbone, pe_type=['learnable', dict(type='irpe')]),

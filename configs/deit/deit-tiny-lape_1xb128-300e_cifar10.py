@@ -7,5 +7,6 @@ _base_ = [
     '../_base_/models/deit_cifar.py',
     '../_base_/datasets/cifar10.py',
     '../_base_/schedules/cifar_300e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(pe_joining='lape'))

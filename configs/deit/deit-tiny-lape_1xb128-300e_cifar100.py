@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/deit_cifar.py',
     '../_base_/datasets/cifar100.py',
     '../_base_/schedules/cifar_300e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(data_preprocessor=dict(num_classes=100), head=dict(num_classes=100), backbone=dict(pe_joining='lape'))
 optim_wrapper = dict(optimizer=dict(lr=6e-4))  # LaPE's Table I has a rate for each of the two datasets

@@ -7,5 +7,6 @@ _base_ = [
     '../_base_/models/deit.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/deit_300e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(pe_joining='lape'))

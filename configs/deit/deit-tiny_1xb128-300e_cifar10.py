@@ -7,4 +7,5 @@ _base_ = [
     '../_base_/models/deit_cifar.py',
     '../_base_/datasets/cifar10.py',
     '../_base_/schedules/cifar_300e.py',
+    '../_base_/default_runtime.py',
 ]

@@ -7,4 +7,5 @@ _base_ = [
     '../_base_/models/deit.py',
     '../_base_/datasets/imagenet.py',
     '../_base_/schedules/deit_300e.py',
+    '../_base_/default_runtime.py',
 ]

@@ -3,7 +3,12 @@
 tools/dist_train.sh configs/detr/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco.py 2
 """
 
-_base_ = ['../_base_/models/detr_r50.py', '../_base_/datasets/mini_coco.py', '../_base_/schedules/mini.py']
+_base_ = [
+    '../_base_/models/detr_r50.py',
+    '../_base_/datasets/mini_coco.py',
+    '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
+]
 
 dims = 64
 attn = dict(embed_dims=dims, num_heads=2, dropout=0.0)

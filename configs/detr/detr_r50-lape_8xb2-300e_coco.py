@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/detr_r50.py',
     '../_base_/datasets/coco_detection.py',
     '../_base_/schedules/detr_150e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(pe_joining='lape')
 train_cfg = dict(max_epochs=300)

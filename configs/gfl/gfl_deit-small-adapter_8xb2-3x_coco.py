@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/dense_vit-adapter.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 model = _base_.gfl
 val_evaluator = dict(metric='bbox')

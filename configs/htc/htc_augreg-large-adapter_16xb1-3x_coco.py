@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/htc_vit-adapter.py',
     '../_base_/datasets/coco_stuffthing.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
 auto_scale_lr = dict(base_batch_size=16)

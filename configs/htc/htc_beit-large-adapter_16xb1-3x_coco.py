@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/htc_vit-adapter.py',
     '../_base_/datasets/coco_stuffthing.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=_base_.beit, neck=_base_.beit_neck, test_cfg=_base_.beit_test_cfg)
 optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))

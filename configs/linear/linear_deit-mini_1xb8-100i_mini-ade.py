@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/linear_mini.py',
     '../_base_/datasets/mini_ade.py',
     '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
 ]
 train_dataloader = dict(batch_size=8)
 train_cfg = dict(max_iters=100, val_interval=34)

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/linear_timm.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/linear_40k.py',
+    '../_base_/default_runtime.py',
 ]
 name = 'vit_small_patch16_dinov3.lvd1689m'
 model = dict(

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/linear_vit.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/linear_128e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/vit_base_p16_dpn.pth')))
 train_dataloader = dict(batch_size=4)

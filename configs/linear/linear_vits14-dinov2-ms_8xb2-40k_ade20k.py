@@ -10,6 +10,7 @@ _base_ = [
     '../_base_/models/linear_dinov2.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/linear_40k.py',
+    '../_base_/default_runtime.py',
 ]
 crop_size = (640, 640)
 scale = (2560, 640)

@@ -7,4 +7,5 @@ _base_ = [
     '../_base_/models/linear_dinov2.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/linear_40k.py',
+    '../_base_/default_runtime.py',
 ]

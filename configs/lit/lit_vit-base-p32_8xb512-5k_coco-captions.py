@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/coco_captions.py',
     '../_base_/schedules/lit_5k.py',
+    '../_base_/default_runtime.py',
 ]
 backbone = dict(
     _base_.model.backbone,

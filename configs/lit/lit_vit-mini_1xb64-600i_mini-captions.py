@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/deit_digits.py',
     '../_base_/datasets/mini_captions.py',
     '../_base_/schedules/mini_lit.py',
+    '../_base_/default_runtime.py',
 ]
 # attention in windows of the pretrained size, as in the dense mini recipes: a window is a cell of a scene
 backbone = dict(

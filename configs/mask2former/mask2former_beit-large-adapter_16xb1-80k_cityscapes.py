@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask2former_vit-adapter.py',
     '../_base_/datasets/cityscapes_896.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 load_from = 'pretrained/mask2former_beit_adapter_large_896_80k_mapillary.pth'
 load_fresh = ['decode_head.cls_embed.']  # of other classes

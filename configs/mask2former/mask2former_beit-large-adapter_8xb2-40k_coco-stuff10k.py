@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask2former_vit-adapter.py',
     '../_base_/datasets/coco_stuff10k.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 crop_size = _base_.crop_size
 num_classes = _base_.num_classes

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask2former_coco_vit-adapter.py',
     '../_base_/datasets/coco_panoptic.py',
     '../_base_/schedules/mask2former_265k.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     backbone=_base_.beit,

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask2former_coco_vit-adapter.py',
     '../_base_/datasets/mini_coco.py',
     '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
 ]
 embed_dims = 128
 width = 64

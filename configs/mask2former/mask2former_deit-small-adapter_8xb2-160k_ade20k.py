@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask2former_vit-adapter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 optim_wrapper = dict(
     optimizer=dict(lr=3e-5), paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.95, **_base_.paramwise)

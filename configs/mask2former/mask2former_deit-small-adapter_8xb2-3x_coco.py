@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask2former_coco_vit-adapter.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 optim_wrapper = dict(clip_grad=dict(max_norm=0.01, norm_type=2), paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
 auto_scale_lr = dict(base_batch_size=16)

@@ -11,6 +11,7 @@ _base_ = [
     '../_base_/models/mask2former_vit-adapter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 crop_size = (896, 896)
 scale = (3584, 896)

@@ -7,4 +7,5 @@ _base_ = [
     '../_base_/models/mask_rcnn_vit-adapter.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]

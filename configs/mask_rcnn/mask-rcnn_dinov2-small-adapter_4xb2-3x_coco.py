@@ -7,5 +7,6 @@ _base_ = [
     '../_base_/models/mask_rcnn_timm.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask_rcnn_timm.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 name = 'vit_base_patch16_dinov3.lvd1689m'
 model = dict(

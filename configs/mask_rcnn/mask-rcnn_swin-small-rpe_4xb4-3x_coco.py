@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask_rcnn_swin.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(arch='small', init_cfg=dict(checkpoint='pretrained/swin_small_patch4_window7_224.pth')))
 train_dataloader = dict(batch_size=4, dataset=dict(pipeline=_base_.uncropped_pipeline))

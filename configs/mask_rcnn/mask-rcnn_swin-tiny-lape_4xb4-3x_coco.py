@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask_rcnn_swin.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     backbone=dict(pe_type='learnable', pe_joining='lape', init_cfg=dict(checkpoint='pretrained/swin_tiny_lape.pth'))

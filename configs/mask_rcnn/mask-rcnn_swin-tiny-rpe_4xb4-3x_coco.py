@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/mask_rcnn_swin.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 train_dataloader = dict(batch_size=4, dataset=dict(pipeline=_base_.uncropped_pipeline))
 optim_wrapper = dict(paramwise_cfg=_base_.decay)

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/segmenter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
+    '../_base_/default_runtime.py',
 ]
 init = dict(type='Pretrained', checkpoint='pretrained/ceit_small_patch16_224.pth')
 model = dict(

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/segmenter_mini.py',
     '../_base_/datasets/mini_ade.py',
     '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
 ]
 weights = 'work_dirs/deit-mini-lape_1xb32-5e_mini-digits/epoch_5.pth'
 model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint=weights)))

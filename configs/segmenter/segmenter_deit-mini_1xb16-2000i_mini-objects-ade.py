@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/segmenter_mini.py',
     '../_base_/datasets/objects_ade.py',
     '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     data_preprocessor=dict(size=_base_.crop_size),

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/segmenter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     backbone=dict(arch='deit-small', init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')),

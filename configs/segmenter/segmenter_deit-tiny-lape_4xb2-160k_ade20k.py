@@ -7,5 +7,6 @@ _base_ = [
     '../_base_/models/segmenter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_tiny_lape.pth')))

@@ -7,4 +7,5 @@ _base_ = [
     '../_base_/models/segmenter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
+    '../_base_/default_runtime.py',
 ]

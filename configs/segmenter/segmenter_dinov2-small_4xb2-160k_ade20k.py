@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/segmenter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
+    '../_base_/default_runtime.py',
 ]
 name = 'vit_small_patch14_reg4_dinov2.lvd142m'
 init = dict(type='Pretrained', checkpoint=f'hf-hub:timm/{name}')

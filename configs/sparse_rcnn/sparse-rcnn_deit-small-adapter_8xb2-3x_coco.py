@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/sparse_rcnn_vit-adapter.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
+    '../_base_/default_runtime.py',
 ]
 optim_wrapper = dict(
     clip_grad=dict(max_norm=1, norm_type=2),

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/t2t_vit.py',
     '../_base_/datasets/imagenet_t2t.py',
     '../_base_/schedules/t2t_310e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(pe_joining='lape'))
 custom_hooks = [dict(type='EMAHook', momentum=4e-5, update_buffers=True), *_base_.custom_hooks]

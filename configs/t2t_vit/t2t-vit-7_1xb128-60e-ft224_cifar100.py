@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/t2t_vit.py',
     '../_base_/datasets/cifar100_224.py',
     '../_base_/schedules/t2t_ft60e.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     data_preprocessor=dict(num_classes=100, to_rgb=False, **_base_.normalisation),

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/upernet_vit-adapter.py',
     '../_base_/datasets/mini_ade.py',
     '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
 ]
 embed_dims = 128
 channels = 64

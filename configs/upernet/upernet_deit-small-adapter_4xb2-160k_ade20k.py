@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/upernet_vit-adapter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(
     backbone=dict(

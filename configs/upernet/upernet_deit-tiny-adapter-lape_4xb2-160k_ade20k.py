@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/upernet_vit-adapter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_tiny_lape.pth')))
 val_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))

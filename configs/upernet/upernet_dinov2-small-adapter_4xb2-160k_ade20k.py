@@ -7,5 +7,6 @@ _base_ = [
     '../_base_/models/upernet_timm.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

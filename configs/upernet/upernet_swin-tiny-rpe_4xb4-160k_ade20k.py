@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/upernet_swin.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
+    '../_base_/default_runtime.py',
 ]
 train_dataloader = dict(batch_size=4)
 optim_wrapper = dict(optimizer=dict(lr=6e-5, weight_decay=0.01), paramwise_cfg=_base_.decay)

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/upernet_timm.py',
     '../_base_/datasets/mini_ade.py',
     '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
 ]
 embed_dims = 64
 channels = 64

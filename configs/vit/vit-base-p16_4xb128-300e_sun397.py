@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/sun397.py',
     '../_base_/schedules/sun397_300e.py',
+    '../_base_/default_runtime.py',
 ]
 # no augmentation but crops and flips
 # dropout 0.1 and stochastic depth 0.1 as for ImageNet-1K are our choice

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
     '../_base_/schedules/big_vision_ft5k.py',
+    '../_base_/default_runtime.py',
 ]
 # the complete model of 224 pixels but for its last layer, which starts at zeros; the PE is resized
 load_from = 'pretrained/vit_base_p16.pth'

@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/sun397.py',
     '../_base_/schedules/sun397_300e.py',
+    '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # medium2, the best for B on ImageNet-1K, is our choice: the paper searches mixup and magnitude

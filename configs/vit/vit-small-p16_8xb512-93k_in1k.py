@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
+    '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # medium2

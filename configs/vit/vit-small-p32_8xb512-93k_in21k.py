@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/imagenet21k.py',
     '../_base_/schedules/big_vision_93k.py',
+    '../_base_/default_runtime.py',
 ]
 # as big_vision's public config: the mean of the patches, no tanh layer, no dropout, and only crops and flips
 num_classes = _base_.num_classes

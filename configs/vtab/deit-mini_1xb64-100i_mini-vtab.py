@@ -7,6 +7,7 @@ _base_ = [
     '../_base_/models/vit_vtab.py',
     '../_base_/datasets/vtab.py',
     '../_base_/schedules/vtab_2500.py',
+    '../_base_/default_runtime.py',
 ]
 # MMEngine reads these from the environment; the arms of the study set them
 vtab = dict(name='mini-{{$VTAB_SET:digits}}', group='{{$VTAB_GROUP:natural}}')

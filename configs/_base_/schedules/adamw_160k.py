@@ -3,7 +3,7 @@
 `train_cfg.max_iters` is the only length: the learning rate decays until training ends.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 interval = 16000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=160000, val_interval=interval)

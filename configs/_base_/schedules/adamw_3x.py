@@ -1,6 +1,6 @@
 """36 epochs of AdamW at 1e-4: 500 iterations of warm-up, then a tenth of the rate after epochs 27 and 33."""
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=36, val_interval=1)
 val_cfg = dict(type='ValLoop')

@@ -4,7 +4,7 @@ Its weight decay of 1e-4 multiplies the schedule, not the rate: torch's is 1e-4 
 moment is kept in bfloat16, ours in float32. Fewer GPUs: keep the batch by `--accumulate`.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 4096
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=93_000, val_interval=3_100)

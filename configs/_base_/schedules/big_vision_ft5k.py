@@ -1,13 +1,10 @@
 """big_vision's fine-tuning: 5,000 steps of 512 images, SGD at 0.03 without weight decay, a cosine to 0."""
 
-_base_ = '../default_runtime.py'
-
 batch_size = 512
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=5_000, val_interval=500)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(
-    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='SGD', lr=0.03, momentum=0.9, weight_decay=0.0),

@@ -1,6 +1,6 @@
 """300 epochs at batch 128 with the rate, decay and warm-up of LaPE's Table I for CIFAR-10, by AdamW."""
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 128
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=300, val_interval=1)

@@ -5,7 +5,7 @@ of CIFAR at 300 epochs have the very same rates and decay; so do we. The rate is
 and norms do not decay: the PE does.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 128
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=310, val_interval=1)

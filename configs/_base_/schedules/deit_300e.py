@@ -4,7 +4,7 @@ The public code scales the papers' 5e-4 by batch / 512, so a batch of 1024 train
 keep the batch by `--accumulate` or scale the rate by `--auto-scale-lr`. The rate changes with every epoch, as timm's.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 1024
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=300, val_interval=1)

@@ -1,6 +1,6 @@
 """DeiT's fine-tuning: 30 epochs of AdamW at 5e-6 for every 512 images, constant, with next to no weight decay."""
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 256
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=30, val_interval=1)

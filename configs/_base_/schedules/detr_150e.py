@@ -4,13 +4,10 @@ Everything is decayed by 1e-4, but tables of relative encodings are not: iRPE's 
 scripts do (`--cfg-options optim_wrapper.paramwise_cfg.custom_keys.lookup_table.decay_mult=1`).
 """
 
-_base_ = '../default_runtime.py'
-
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=150, val_interval=1)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
-    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=1e-4),

@@ -4,7 +4,7 @@
 Transformers does, as in their public recipe.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 128
 # AdamW moves an entry by about the sum of the rates at most, 0.79 in 395 steps, and relative tables start at 0. Of 1,

@@ -3,15 +3,12 @@
 Norms and biases do not decay; PE and class token do. A fraction of the data is trained for as many steps.
 """
 
-_base_ = '../default_runtime.py'
-
 steps_per_epoch = 20210 // 16
 interval = 16 * steps_per_epoch
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=128 * steps_per_epoch, val_interval=interval)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
-    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=3e-5, betas=(0.9, 0.999), weight_decay=0.01),

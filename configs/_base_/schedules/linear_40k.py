@@ -1,13 +1,10 @@
 """A linear head on frozen features: AdamW at 1e-3, 1,500 iterations of warm-up, then linear decay to 0 at 40,000."""
 
-_base_ = '../default_runtime.py'
-
 interval = 4000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=40000, val_interval=interval)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
-    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-3, betas=(0.9, 0.999), weight_decay=1e-4),

@@ -5,7 +5,7 @@ checkpoint; here, as in Dual PatchNorm's Table 4, it is trained from scratch, at
 multiplies the schedule, not the rate: torch's is 0.01 / 1e-3. Only kernels decay.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 lit = dict(
     type='mmlape.LiT',

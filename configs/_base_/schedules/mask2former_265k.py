@@ -3,7 +3,7 @@
 Gradients are clipped to a norm of 0.01, and an average of the weights is evaluated, as in ViT-Adapter's public code.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 interval = 5000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=265500, val_interval=interval)

@@ -3,7 +3,7 @@
 `train_cfg.max_iters` is the only length: the learning rate decays until training ends.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=400, val_interval=100)
 val_cfg = dict(type='ValLoop')

@@ -1,6 +1,6 @@
 """Pretraining on the digits, in epochs: AdamW, half an epoch of warm-up, then a cosine to 1e-5."""
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=5, val_interval=2)
 val_cfg = dict()

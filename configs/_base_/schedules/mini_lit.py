@@ -1,6 +1,6 @@
 """A small text tower for the mini data, 600 steps of 64 pairs: AdamW, 30 steps of warm-up, then a cosine to 0."""
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 lit = dict(
     type='mmlape.LiT',

@@ -3,14 +3,11 @@
 `train_cfg.max_iters` is the only length: the learning rate decays until training ends.
 """
 
-_base_ = '../default_runtime.py'
-
 interval = 16000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=160000, val_interval=interval)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
-    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='SGD', lr=1e-3, momentum=0.9, weight_decay=0.0),

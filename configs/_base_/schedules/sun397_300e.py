@@ -3,7 +3,7 @@
 The paper gives neither batch nor length nor warm-up, and searches rate (1e-3, 3e-4, 1e-4) and decay (0.03, 0.1).
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 512
 max_epochs = 300

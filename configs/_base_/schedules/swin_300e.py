@@ -4,7 +4,7 @@ LaPE's Table I has 5e-4 at a batch of 512, to which the public code's rates, for
 As there, the cosine begins after the warm-up, and the rate changes with every iteration.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 512
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=300, val_interval=1)

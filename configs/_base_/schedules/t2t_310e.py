@@ -3,7 +3,7 @@
 The rate is not scaled by the batch: the LaPE paper has 1e-3 at 1024, T2T-ViT's public code at 512.
 """
 
-_base_ = '../default_runtime.py'
+_base_ = 'adamw.py'
 
 batch_size = 1024
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=310, val_interval=1)

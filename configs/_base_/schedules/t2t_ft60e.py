@@ -4,15 +4,12 @@ Rate, decay, batch and length are in MPVG's paper, too; the rest is T2T-ViT's pu
 public code leaves class token and last norm out of the optimiser; here they train at the rate of the backbone.
 """
 
-_base_ = '../default_runtime.py'
-
 batch_size = 128
 max_epochs = 60
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(
-    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='SGD', lr=5e-2, momentum=0.9, weight_decay=5e-4),

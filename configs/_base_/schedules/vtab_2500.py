@@ -3,14 +3,11 @@
 The rate is that of the paper's listing; `mmlape vtab` chooses among several. Validated once, at the end.
 """
 
-_base_ = '../default_runtime.py'
-
 warmup_iters = 200
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=2500, val_interval=2500)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
-    _delete_=True,
     type='OptimWrapper',
     optimizer=dict(type='SGD', lr=3e-4, momentum=0.9, weight_decay=0.0),
     clip_grad=dict(max_norm=1.0),
