@@ -110,6 +110,7 @@ OWN_TESTS = {
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'mmlape/models/names.py': OF_NAMES,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
+    'configs/_base_/datasets/randaugment_big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
     'mmlape/models/timm/lape.py': OF_TIMM_CHANGES[:1],
@@ -1135,7 +1136,9 @@ BY_FILE = {
         ('big_vision: mean over the classes', "type='CrossEntropyLoss', use_sigmoid=True",
          "type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1e-3"),
         ('big_vision: no bias of the head', 'val=0.0, bias=-6.9', 'val=0.0'),
-        ('big_vision: PE std 0.02', 'std=width**-0.5', 'std=0.02'),
+        ('big_vision: PE std 0.02', 'std=embed_dims**-0.5', 'std=0.02'),
+    ],
+    'configs/_base_/datasets/randaugment_big_vision.py': [
         ('RandAugment: contrast with the mean of the image', 'mmlape.BigVisionContrast', 'Contrast'),
         ('RandAugment: skipped half of the time', 'prob=1.0', 'prob=0.5'),
         ('RandAugment: Posterize by the other end', "'Posterize', magnitude_range=(0, 4)",
@@ -1181,7 +1184,7 @@ BY_FILE = {
         ('report: host of the first run', 'for run in runs if run.record.get(key)',
          'for run in runs[:1] if run.record.get(key)'),
     ],
-    'configs/_base_/default_runtime.py': [
+    'configs/_base_/schedules/adamw.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),
         ('decay: batch norms decay', 'norm_decay_mult=0.0,', ''),
         ('decay: biases decay', ', bias=no_decay', ''),

@@ -1,4 +1,4 @@
-"""Settings that all recipes share; the dataset sets the scope, the schedule the optimiser, loops, hooks and intervals."""
+"""Settings that all recipes share. The dataset sets the scope, the schedule the optimiser, loops, hooks, intervals."""
 
 custom_imports = dict(imports=['mmlape'], allow_failed_imports=False)
 env_cfg = dict(

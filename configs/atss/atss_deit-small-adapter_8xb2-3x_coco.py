@@ -4,7 +4,7 @@ tools/dist_train.sh configs/atss/atss_deit-small-adapter_8xb2-3x_coco.py 8
 """
 
 _base_ = [
-    '../_base_/models/dense_vit-adapter.py',
+    '../_base_/models/atss_vit-adapter.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
     '../_base_/default_runtime.py',

@@ -33,7 +33,7 @@ model = dict(
     rpn_head=dict(in_channels=channels, feat_channels=channels),
     roi_head=dict(
         bbox_roi_extractor=dict(out_channels=channels),
-        bbox_head=[dict(head, num_classes=num_classes, **narrow) for head in _base_.bbox_heads],
+        bbox_head=[dict(head, num_classes=num_classes, **narrow) for head in _base_.model.roi_head.bbox_head],
         mask_roi_extractor=dict(out_channels=channels),
         mask_head=dict(in_channels=channels, conv_out_channels=channels, num_classes=num_classes),
     ),

@@ -9,6 +9,6 @@ _base_ = [
     '../_base_/schedules/deit_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(backbone=dict(**_base_.sizes.small.backbone, pe_joining='lape'), head=_base_.sizes.small.head)
+model = dict(backbone=dict(arch='small', pe_joining='lape'), head=dict(in_channels=384))
 # an average of weights and batch statistics is kept beside them
 custom_hooks = [dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True), *_base_.custom_hooks]

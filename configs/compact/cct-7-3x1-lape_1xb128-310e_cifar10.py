@@ -9,6 +9,6 @@ _base_ = [
     '../_base_/schedules/compact_310e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(backbone=dict(pe_joining='lape'), train_cfg=dict(augments=_base_.augments))
+model = dict(backbone=dict(pe_joining='lape'))
 # no mixup and no CutMix after 175 epochs, as in the public code
 custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

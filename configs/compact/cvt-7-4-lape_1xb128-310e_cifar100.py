@@ -13,7 +13,6 @@ model = dict(
     data_preprocessor=dict(num_classes=100, mean=_base_.mean, std=_base_.std),
     backbone=dict(arch='cvt-7/4', pe_joining='lape'),
     head=dict(num_classes=100),
-    train_cfg=dict(augments=_base_.augments),
 )
 optim_wrapper = dict(optimizer=dict(lr=6e-4))
 param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=10, warmup_start=1e-6, eta_min=1e-5, T_max=300)]

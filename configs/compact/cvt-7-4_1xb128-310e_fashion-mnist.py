@@ -10,7 +10,6 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 model = dict(
-    data_preprocessor=_base_.normalisation,
-    backbone=dict(**_base_.grey, arch='cvt-7/4'),
-    train_cfg=dict(augments=_base_.augments),
+    data_preprocessor=dict(mean=[72.94], std=[90.02]),
+    backbone=dict(in_channels=1, img_size=28, arch='cvt-7/4'),
 )

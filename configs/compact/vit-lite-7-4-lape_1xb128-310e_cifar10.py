@@ -9,7 +9,7 @@ _base_ = [
     '../_base_/schedules/compact_310e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(backbone=dict(arch='vit-lite-7/4', pe_joining='lape'), train_cfg=dict(augments=_base_.augments))
+model = dict(backbone=dict(arch='vit-lite-7/4', pe_joining='lape'))
 train_dataloader = dict(dataset=dict(pipeline=_base_.erased_pipeline))
 # no mixup and no CutMix after 175 epochs, as in the public code
 custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

@@ -10,4 +10,4 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
-model = dict(backbone=dict(**_base_.sizes.base.backbone, pe_joining='lape'), head=_base_.sizes.base.head)
+model = dict(backbone=dict(arch='deit-base', pe_joining='lape'), head=dict(in_channels=768))

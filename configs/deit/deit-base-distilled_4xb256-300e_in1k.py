@@ -10,4 +10,4 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
-model = _base_.sizes.base
+model = dict(backbone=dict(arch='deit-base'), head=dict(in_channels=768))

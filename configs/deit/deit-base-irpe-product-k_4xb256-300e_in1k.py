@@ -9,6 +9,4 @@ _base_ = [
     '../_base_/schedules/deit_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    backbone=dict(**_base_.sizes.base.backbone, pe_type=['learnable', dict(type='irpe')]), head=_base_.sizes.base.head
-)
+model = dict(backbone=dict(arch='deit-base', pe_type=['learnable', dict(type='irpe')]), head=dict(in_channels=768))

@@ -11,10 +11,10 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(
-        **_base_.sizes.base.backbone,
+        arch='deit-base',
         pe_joining='lape',
         img_size=_base_.img_size,
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_base_lape.pth'),
     ),
-    head=_base_.sizes.base.head,
+    head=dict(in_channels=768),
 )

@@ -9,4 +9,4 @@ _base_ = [
     '../_base_/schedules/deit_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = _base_.sizes.base
+model = dict(backbone=dict(arch='deit-base'), head=dict(in_channels=768))

@@ -11,9 +11,9 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(
-        **_base_.sizes.base.backbone,
+        arch='deit-base',
         img_size=_base_.img_size,
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_base_patch16_224-b5f2ef4d.pth'),
     ),
-    head=_base_.sizes.base.head,
+    head=dict(in_channels=768),
 )

@@ -9,4 +9,4 @@ _base_ = [
     '../_base_/schedules/deit_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(backbone=dict(**_base_.sizes.small.backbone, patch_norm='dual'), head=_base_.sizes.small.head)
+model = dict(backbone=dict(arch='deit-small', patch_norm='dual'), head=dict(in_channels=384))

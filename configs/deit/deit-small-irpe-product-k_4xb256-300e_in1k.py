@@ -10,6 +10,6 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 model = dict(
-    backbone=dict(**_base_.sizes.small.backbone, pe_type=['learnable', dict(type='irpe')]),
-    head=_base_.sizes.small.head,
+    backbone=dict(arch='deit-small', pe_type=['learnable', dict(type='irpe')]),
+    head=dict(in_channels=384),
 )

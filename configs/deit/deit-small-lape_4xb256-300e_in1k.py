@@ -9,4 +9,4 @@ _base_ = [
     '../_base_/schedules/deit_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(backbone=dict(**_base_.sizes.small.backbone, pe_joining='lape'), head=_base_.sizes.small.head)
+model = dict(backbone=dict(arch='deit-small', pe_joining='lape'), head=dict(in_channels=384))

@@ -9,4 +9,4 @@ _base_ = [
     '../_base_/schedules/deit_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = _base_.sizes.small
+model = dict(backbone=dict(arch='deit-small'), head=dict(in_channels=384))

@@ -4,12 +4,11 @@ tools/dist_train.sh configs/gfl/gfl_deit-small-adapter_8xb2-3x_coco.py 8
 """
 
 _base_ = [
-    '../_base_/models/dense_vit-adapter.py',
+    '../_base_/models/gfl_vit-adapter.py',
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
     '../_base_/default_runtime.py',
 ]
-model = _base_.gfl
 val_evaluator = dict(metric='bbox')
 test_evaluator = val_evaluator
 auto_scale_lr = dict(base_batch_size=16)

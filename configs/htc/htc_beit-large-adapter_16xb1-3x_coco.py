@@ -4,11 +4,12 @@ tools/dist_train.sh configs/htc/htc_beit-large-adapter_16xb1-3x_coco.py 16
 """
 
 _base_ = [
-    '../_base_/models/htc_vit-adapter.py',
+    '../_base_/models/htc_beit-adapter.py',
     '../_base_/datasets/coco_stuffthing.py',
     '../_base_/schedules/adamw_3x.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(backbone=_base_.beit, neck=_base_.beit_neck, test_cfg=_base_.beit_test_cfg)
-optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
+optim_wrapper = dict(
+    paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
+)
 auto_scale_lr = dict(base_batch_size=16)

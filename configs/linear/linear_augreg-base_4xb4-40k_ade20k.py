@@ -13,6 +13,6 @@ name = 'vit_base_patch16_224.augreg_in21k'
 model = dict(
     data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3),
     backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
-    decode_head=_base_.sizes.base,
+    decode_head=dict(in_channels=768, channels=768),
 )
 train_dataloader = dict(batch_size=4)

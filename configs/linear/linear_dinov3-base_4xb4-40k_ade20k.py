@@ -12,6 +12,6 @@ _base_ = [
 name = 'vit_base_patch16_dinov3.lvd1689m'
 model = dict(
     backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
-    decode_head=_base_.sizes.base,
+    decode_head=dict(in_channels=768, channels=768),
 )
 train_dataloader = dict(batch_size=4)

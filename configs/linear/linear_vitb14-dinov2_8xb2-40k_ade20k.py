@@ -9,4 +9,10 @@ _base_ = [
     '../_base_/schedules/linear_40k.py',
     '../_base_/default_runtime.py',
 ]
-model = _base_.sizes.base
+model = dict(
+    backbone=dict(
+        arch=dict(embed_dims=768, num_heads=12, feedforward_channels=3072),
+        init_cfg=dict(checkpoint='https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth'),
+    ),
+    decode_head=dict(in_channels=[768]),
+)

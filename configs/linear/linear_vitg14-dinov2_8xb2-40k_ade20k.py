@@ -9,4 +9,12 @@ _base_ = [
     '../_base_/schedules/linear_40k.py',
     '../_base_/default_runtime.py',
 ]
-model = _base_.sizes.giant
+model = dict(
+    backbone=dict(
+        arch=dict(embed_dims=1536, num_layers=40, num_heads=24, feedforward_channels=4096),
+        ffn_type='swiglu',
+        frozen_stages=40,
+        init_cfg=dict(checkpoint='https://dl.fbaipublicfiles.com/dinov2/dinov2_vitg14/dinov2_vitg14_pretrain.pth'),
+    ),
+    decode_head=dict(in_channels=[1536]),
+)

@@ -9,4 +9,11 @@ _base_ = [
     '../_base_/schedules/linear_40k.py',
     '../_base_/default_runtime.py',
 ]
-model = _base_.sizes.large
+model = dict(
+    backbone=dict(
+        arch=dict(embed_dims=1024, num_layers=24, num_heads=16, feedforward_channels=4096),
+        frozen_stages=24,
+        init_cfg=dict(checkpoint='https://dl.fbaipublicfiles.com/dinov2/dinov2_vitl14/dinov2_vitl14_pretrain.pth'),
+    ),
+    decode_head=dict(in_channels=[1024]),
+)

@@ -4,19 +4,19 @@ tools/dist_train.sh configs/lit/lit_vit-base-p16_8xb512-5k_coco-captions.py 8
 """
 
 _base_ = [
-    '../_base_/models/vit_big_vision.py',
+    '../_base_/models/lit_big_vision.py',
     '../_base_/datasets/coco_captions.py',
+    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/lit_5k.py',
     '../_base_/default_runtime.py',
 ]
-backbone = dict(
-    _base_.model.backbone,
-    **_base_.sizes.base.backbone,
-    with_prefix_pe=True,
-    init_cfg=dict(
-        type='Pretrained', checkpoint='checkpoints/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0.npz'
-    ),
+model = dict(
+    backbone=dict(
+        with_prefix_pe=True,
+        init_cfg=dict(
+            type='Pretrained', checkpoint='checkpoints/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0.npz'
+        ),
+    )
 )
-model = dict(_delete_=True, backbone=backbone, **_base_.lit)
 train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=10), *_base_.after]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

@@ -4,19 +4,19 @@ tools/dist_train.sh configs/lit/lit_vit-base-p32_8xb512-5k_coco-captions.py 8
 """
 
 _base_ = [
-    '../_base_/models/vit_big_vision.py',
+    '../_base_/models/lit_big_vision.py',
     '../_base_/datasets/coco_captions.py',
+    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/lit_5k.py',
     '../_base_/default_runtime.py',
 ]
-backbone = dict(
-    _base_.model.backbone,
-    **_base_.sizes.base.backbone,
-    patch_size=32,
-    with_cls_token=False,
-    out_type='avg_featmap',
-    init_cfg=dict(type='Pretrained', checkpoint='work_dirs/vit-base-p32_8xb512-93k_in21k/iter_93000.pth'),
+model = dict(
+    backbone=dict(
+        patch_size=32,
+        with_cls_token=False,
+        out_type='avg_featmap',
+        init_cfg=dict(type='Pretrained', checkpoint='work_dirs/vit-base-p32_8xb512-93k_in21k/iter_93000.pth'),
+    )
 )
-model = dict(_delete_=True, backbone=backbone, **_base_.lit)
 train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=10), *_base_.after]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

@@ -4,25 +4,22 @@ tools/dist_train.sh configs/mask2former/mask2former_beit-large-adapter_8xb1-80k_
 """
 
 _base_ = [
-    '../_base_/models/mask2former_vit-adapter.py',
+    '../_base_/models/mask2former_beit-adapter_256.py',
     '../_base_/datasets/potsdam.py',
-    '../_base_/schedules/adamw_160k.py',
+    '../_base_/schedules/mask2former_160k.py',
     '../_base_/default_runtime.py',
 ]
 crop_size = _base_.crop_size
 num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(size=crop_size, test_cfg=dict(size=crop_size)),
-    backbone=dict(img_size=crop_size, **_base_.beit.large),
+    backbone=dict(img_size=crop_size),
     decode_head=dict(
-        in_channels=[1024] * 4,
         num_classes=num_classes,
         loss_cls=dict(class_weight=[1.0] * num_classes + [0.1]),
-        **_base_.heads.medium,
     ),
     test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
 )
 train_cfg = dict(max_iters=80000, val_interval=8000)
 default_hooks = dict(checkpoint=dict(interval=8000))
-optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, **_base_.paramwise))
 auto_scale_lr = dict(base_batch_size=8)

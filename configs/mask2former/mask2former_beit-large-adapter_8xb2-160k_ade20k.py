@@ -4,20 +4,14 @@ tools/dist_train.sh configs/mask2former/mask2former_beit-large-adapter_8xb2-160k
 """
 
 _base_ = [
-    '../_base_/models/mask2former_vit-adapter.py',
+    '../_base_/models/mask2former_beit-adapter.py',
     '../_base_/datasets/ade20k_640.py',
-    '../_base_/schedules/adamw_160k.py',
+    '../_base_/schedules/mask2former_160k.py',
     '../_base_/default_runtime.py',
 ]
 crop_size = _base_.crop_size
 model = dict(
     data_preprocessor=dict(size=crop_size, test_cfg=dict(size=crop_size)),
-    backbone=dict(img_size=crop_size, **_base_.beit.large),
-    decode_head=dict(
-        in_channels=[1024] * 4,
-        **_base_.heads.large,
-    ),
+    backbone=dict(img_size=crop_size),
     test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
 )
-optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, **_base_.paramwise))
-auto_scale_lr = dict(base_batch_size=16)

@@ -4,15 +4,11 @@ tools/dist_train.sh configs/mask2former/mask2former_beitv2-large-adapter_16xb1-2
 """
 
 _base_ = [
-    '../_base_/models/mask2former_coco_vit-adapter.py',
+    '../_base_/models/mask2former_coco-panoptic_beit-adapter.py',
     '../_base_/datasets/coco_panoptic.py',
     '../_base_/schedules/mask2former_265k.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    backbone=_base_.beit,
-    panoptic_head=dict(in_channels=[1024] * 4, **_base_.panoptic.panoptic_head),
-    panoptic_fusion_head=_base_.panoptic.panoptic_fusion_head,
-    test_cfg=_base_.panoptic.test_cfg,
+optim_wrapper = dict(
+    paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
 )
-optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))

@@ -4,10 +4,11 @@ tools/dist_train.sh configs/mask2former/mask2former_deit-small-adapter_16xb1-265
 """
 
 _base_ = [
-    '../_base_/models/mask2former_coco_vit-adapter.py',
+    '../_base_/models/mask2former_coco-panoptic_vit-adapter.py',
     '../_base_/datasets/coco_panoptic.py',
     '../_base_/schedules/mask2former_265k.py',
     '../_base_/default_runtime.py',
 ]
-model = _base_.panoptic
-optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
+optim_wrapper = dict(
+    paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
+)

@@ -11,7 +11,10 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(
-        **_base_.sizes.small.backbone, pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')
+        arch='deit-small',
+        drop_path_rate=0.2,
+        pe_joining='lape',
+        init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth'),
     ),
-    neck=_base_.sizes.small.neck,
+    neck=dict(in_channels=[384] * 4),
 )

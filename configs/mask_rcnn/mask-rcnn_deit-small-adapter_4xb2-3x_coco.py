@@ -11,7 +11,9 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(
-        **_base_.sizes.small.backbone, init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')
+        arch='deit-small',
+        drop_path_rate=0.2,
+        init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
     ),
-    neck=_base_.sizes.small.neck,
+    neck=dict(in_channels=[384] * 4),
 )

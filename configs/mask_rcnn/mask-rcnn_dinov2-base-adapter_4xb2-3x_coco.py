@@ -12,6 +12,12 @@ _base_ = [
 name = 'vit_base_patch14_reg4_dinov2.lvd142m'
 model = dict(
     backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
-    **_base_.sizes.base,
+    neck=dict(in_channels=[768] * 4),
 )
-optim_wrapper = dict(paramwise_cfg=_base_.paramwise)
+optim_wrapper = dict(
+    paramwise_cfg=dict(
+        layer_decay_rate=0.9,
+        flat_decay_mult=0.0,
+        custom_keys=dict(cls_token=dict(decay_mult=0.0), reg_token=dict(decay_mult=0.0)),
+    )
+)

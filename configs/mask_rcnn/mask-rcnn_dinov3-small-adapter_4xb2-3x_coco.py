@@ -13,8 +13,15 @@ name = 'vit_small_patch16_dinov3.lvd1689m'
 model = dict(
     backbone=dict(
         vit=dict(model_name=name, drop_path_rate=0.0, frozen=True),
-        **_base_.read_only,
+        mode='read-only',
+        vit_feature_source='interaction',
         init_cfg=dict(checkpoint=f'hf-hub:timm/{name}'),
     ),
 )
-optim_wrapper = dict(paramwise_cfg=_base_.paramwise)
+optim_wrapper = dict(
+    paramwise_cfg=dict(
+        layer_decay_rate=0.9,
+        flat_decay_mult=0.0,
+        custom_keys=dict(cls_token=dict(decay_mult=0.0), reg_token=dict(decay_mult=0.0)),
+    )
+)

@@ -4,13 +4,12 @@ tools/dist_train.sh configs/segmenter/segmenter_ceit-small-lape_4xb2-160k_ade20k
 """
 
 _base_ = [
-    '../_base_/models/segmenter.py',
+    '../_base_/models/segmenter_ceit.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
     '../_base_/default_runtime.py',
 ]
-init = dict(type='Pretrained', checkpoint='pretrained/ceit_small_lape.pth')
 model = dict(
-    backbone=dict(_delete_=True, **_base_.ceit, arch='small', pe_joining='lape', init_cfg=init),
-    decode_head=_base_.widths[384],
+    backbone=dict(arch='small', pe_joining='lape', init_cfg=dict(checkpoint='pretrained/ceit_small_lape.pth')),
+    decode_head=dict(in_channels=384, channels=384, embed_dims=384, num_heads=6),
 )

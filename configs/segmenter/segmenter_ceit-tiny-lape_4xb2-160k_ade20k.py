@@ -4,13 +4,11 @@ tools/dist_train.sh configs/segmenter/segmenter_ceit-tiny-lape_4xb2-160k_ade20k.
 """
 
 _base_ = [
-    '../_base_/models/segmenter.py',
+    '../_base_/models/segmenter_ceit.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
     '../_base_/default_runtime.py',
 ]
-init = dict(type='Pretrained', checkpoint='pretrained/ceit_tiny_lape.pth')
 model = dict(
-    backbone=dict(_delete_=True, **_base_.ceit, arch='tiny', pe_joining='lape', init_cfg=init),
-    decode_head=_base_.widths[192],
+    backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/ceit_tiny_lape.pth')),
 )

@@ -11,5 +11,5 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(arch='deit-small', pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')),
-    decode_head=_base_.widths[384],
+    decode_head=dict(in_channels=384, channels=384, embed_dims=384, num_heads=6),
 )

@@ -11,5 +11,5 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(arch='deit-small', init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')),
-    decode_head=_base_.widths[384],
+    decode_head=dict(in_channels=384, channels=384, embed_dims=384, num_heads=6),
 )

@@ -4,14 +4,8 @@ tools/dist_train.sh configs/segmenter/segmenter_dinov2-small_4xb2-160k_ade20k.py
 """
 
 _base_ = [
-    '../_base_/models/segmenter.py',
+    '../_base_/models/segmenter_timm.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
     '../_base_/default_runtime.py',
 ]
-name = 'vit_small_patch14_reg4_dinov2.lvd142m'
-init = dict(type='Pretrained', checkpoint=f'hf-hub:timm/{name}')
-model = dict(
-    backbone=dict(_delete_=True, **_base_.timm, model_name=name, init_cfg=init),
-    decode_head=_base_.widths[384],
-)

@@ -4,13 +4,8 @@ tools/dist_train.sh configs/segmenter/segmenter_t2t-vit-7_4xb2-160k_ade20k.py 4
 """
 
 _base_ = [
-    '../_base_/models/segmenter.py',
+    '../_base_/models/segmenter_t2t_vit.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
     '../_base_/default_runtime.py',
 ]
-init = dict(type='Pretrained', checkpoint='pretrained/71.7_T2T_ViT_7.pth.tar')
-model = dict(
-    backbone=dict(_delete_=True, **_base_.t2t, init_cfg=init),
-    decode_head=_base_.widths[256],
-)

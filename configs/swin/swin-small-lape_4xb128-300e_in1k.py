@@ -9,6 +9,6 @@ _base_ = [
     '../_base_/schedules/swin_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(backbone=dict(**_base_.sizes.small, pe_type='learnable', pe_joining='lape'))
+model = dict(backbone=dict(arch='small', drop_path_rate=0.3, pe_type='learnable', pe_joining='lape'))
 # each image once an epoch
 train_dataloader = dict(batch_size=128, sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True))

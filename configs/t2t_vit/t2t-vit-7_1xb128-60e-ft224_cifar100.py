@@ -10,7 +10,9 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 model = dict(
-    data_preprocessor=dict(num_classes=100, to_rgb=False, **_base_.normalisation),
+    data_preprocessor=dict(
+        num_classes=100, to_rgb=False, mean=[125.307, 122.961, 113.8575], std=[51.5865, 50.847, 51.255]
+    ),
     backbone=dict(init_cfg=dict(type='Pretrained', checkpoint='pretrained/t2t_vit_7.pth')),
     head=dict(num_classes=100, loss=dict(_delete_=True, type='CrossEntropyLoss')),
     train_cfg=dict(_delete_=True),

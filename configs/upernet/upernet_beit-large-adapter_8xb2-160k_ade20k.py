@@ -4,7 +4,7 @@ tools/dist_train.sh configs/upernet/upernet_beit-large-adapter_8xb2-160k_ade20k.
 """
 
 _base_ = [
-    '../_base_/models/upernet_vit-adapter.py',
+    '../_base_/models/upernet_beit-adapter.py',
     '../_base_/datasets/ade20k_640.py',
     '../_base_/schedules/adamw_160k.py',
     '../_base_/default_runtime.py',
@@ -12,10 +12,10 @@ _base_ = [
 crop_size = _base_.crop_size
 model = dict(
     data_preprocessor=dict(size=crop_size, test_cfg=dict(size=crop_size)),
-    backbone=dict(img_size=crop_size, drop_path_rate=0.3, **_base_.beit),
-    decode_head=dict(in_channels=[1024] * 4, channels=1024),
-    auxiliary_head=dict(in_channels=1024),
+    backbone=dict(img_size=crop_size),
     test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
 )
-optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
+optim_wrapper = dict(
+    paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
+)
 auto_scale_lr = dict(base_batch_size=16)

@@ -11,10 +11,12 @@ _base_ = [
 ]
 model = dict(
     backbone=dict(
-        **_base_.sizes.small.backbone, init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')
+        arch='deit-small',
+        drop_path_rate=0.2,
+        init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
     ),
-    decode_head=_base_.sizes.small.decode_head,
-    auxiliary_head=_base_.sizes.small.auxiliary_head,
+    decode_head=dict(in_channels=[384] * 4),
+    auxiliary_head=dict(in_channels=384),
 )
 val_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))
 test_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))

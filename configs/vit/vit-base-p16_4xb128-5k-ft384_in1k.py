@@ -4,7 +4,7 @@ tools/dist_train.sh configs/vit/vit-base-p16_4xb128-5k-ft384_in1k.py 4
 """
 
 _base_ = [
-    '../_base_/models/vit_big_vision.py',
+    '../_base_/models/vit-base_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
     '../_base_/schedules/big_vision_ft5k.py',
     '../_base_/default_runtime.py',
@@ -14,12 +14,8 @@ load_from = 'pretrained/vit_base_p16.pth'
 load_fresh = ['head.layers.head.']
 img_size = 384
 model = dict(
-    backbone=dict(
-        **_base_.sizes.base.backbone,
-        img_size=img_size,
-        interpolate_mode='bilinear-corners',
-    ),
-    head=dict(**_base_.sizes.base.head, init_cfg=dict(bias=0.0)),
+    backbone=dict(img_size=img_size, interpolate_mode='bilinear-corners'),
+    head=dict(init_cfg=dict(bias=0.0)),
 )
 train_dataloader = dict(batch_size=128, dataset=dict(pipeline=_base_.train_384))
 val_dataloader = dict(dataset=dict(pipeline=_base_.test_384))

@@ -4,16 +4,16 @@ tools/dist_train.sh configs/vit/vit-base-p16_8xb512-93k_in1k.py 8
 """
 
 _base_ = [
-    '../_base_/models/vit_big_vision.py',
+    '../_base_/models/vit-base_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
+    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # medium2
 model = dict(
-    backbone=dict(**_base_.sizes.base.backbone, drop_rate=0.1, drop_path_rate=0.1),
-    head=_base_.sizes.base.head,
+    backbone=dict(drop_rate=0.1, drop_path_rate=0.1),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]),
 )
 train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]

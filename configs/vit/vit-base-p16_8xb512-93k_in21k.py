@@ -4,8 +4,9 @@ tools/dist_train.sh configs/vit/vit-base-p16_8xb512-93k_in21k.py 8
 """
 
 _base_ = [
-    '../_base_/models/vit_big_vision.py',
+    '../_base_/models/vit-base_big_vision.py',
     '../_base_/datasets/imagenet21k.py',
+    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]
@@ -14,8 +15,8 @@ custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], all
 num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(num_classes=num_classes),
-    backbone=dict(**_base_.sizes.base.backbone, with_cls_token=False, out_type='avg_featmap'),
-    head=dict(in_channels=768, num_classes=num_classes, hidden_dim=None, init_cfg=dict(bias=-10.0)),
+    backbone=dict(with_cls_token=False, out_type='avg_featmap'),
+    head=dict(num_classes=num_classes, hidden_dim=None, init_cfg=dict(bias=-10.0)),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.2)]),
 )
 train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=10), *_base_.after]

@@ -4,7 +4,7 @@ tools/dist_train.sh configs/vit/vit-base-p32_4xb128-5k-ft384_in1k.py 4
 """
 
 _base_ = [
-    '../_base_/models/vit_big_vision.py',
+    '../_base_/models/vit-base_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
     '../_base_/schedules/big_vision_ft5k.py',
     '../_base_/default_runtime.py',
@@ -15,12 +15,11 @@ load_fresh = ['head.layers.head.']
 img_size = 384
 model = dict(
     backbone=dict(
-        **_base_.sizes.base.backbone,
         img_size=img_size,
         patch_size=32,
         interpolate_mode='bilinear-corners',
     ),
-    head=dict(**_base_.sizes.base.head, init_cfg=dict(bias=0.0)),
+    head=dict(init_cfg=dict(bias=0.0)),
 )
 train_dataloader = dict(batch_size=128, dataset=dict(pipeline=_base_.train_384))
 val_dataloader = dict(dataset=dict(pipeline=_base_.test_384))

@@ -6,6 +6,7 @@ tools/dist_train.sh configs/vit/vit-small-p32-dpn_8xb512-93k_in1k.py 8
 _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
+    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]

@@ -4,7 +4,7 @@ tools/dist_train.sh configs/vit/vit-tiny-p16_8xb512-93k_in21k.py 8
 """
 
 _base_ = [
-    '../_base_/models/vit_big_vision.py',
+    '../_base_/models/vit-tiny_big_vision.py',
     '../_base_/datasets/imagenet21k.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
@@ -13,7 +13,7 @@ _base_ = [
 num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(num_classes=num_classes),
-    backbone=dict(**_base_.sizes.tiny.backbone, with_cls_token=False, out_type='avg_featmap'),
-    head=dict(in_channels=192, num_classes=num_classes, hidden_dim=None, init_cfg=dict(bias=-10.0)),
+    backbone=dict(with_cls_token=False, out_type='avg_featmap'),
+    head=dict(num_classes=num_classes, hidden_dim=None, init_cfg=dict(bias=-10.0)),
 )
 train_cfg = dict(val_interval=31_000)

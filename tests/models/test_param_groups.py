@@ -21,7 +21,7 @@ from mmlape.errors import ConfigError
 from mmlape.models import TimmViT, ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
-RECIPE = Config.fromfile(ROOT / 'configs/_base_/default_runtime.py').optim_wrapper
+RECIPE = Config.fromfile(ROOT / 'configs/_base_/schedules/adamw.py').optim_wrapper
 
 
 class Segmentor(nn.Module):

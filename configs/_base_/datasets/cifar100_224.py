@@ -9,7 +9,6 @@ data_root = 'data/cifar100/'
 dataset_type = 'CIFAR100'
 num_classes = 100
 img_size = 224
-normalisation = dict(mean=[125.307, 122.961, 113.8575], std=[51.5865, 50.847, 51.255])
 
 resize = dict(type='Resize', scale=(img_size, img_size), backend='pillow', interpolation='bilinear')
 train_pipeline = [

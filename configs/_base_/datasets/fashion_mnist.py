@@ -10,8 +10,6 @@ data_root = '/usr/share/datasets/fashion-mnist/'
 dataset_type = 'mmlape.GzippedFashionMNIST'
 num_classes = 10
 img_size = 28
-grey = dict(in_channels=1, img_size=img_size)  # for the backbone
-normalisation = dict(mean=[72.94], std=[90.02])  # of the training images
 
 train_pipeline = [dict(type='RandomFlip', prob=0.5, direction='horizontal'), dict(type='PackInputs')]
 train_dataloader = dict(

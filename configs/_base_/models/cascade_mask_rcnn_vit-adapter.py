@@ -1,18 +1,11 @@
 """Cascade Mask R-CNN with FPN over ViT-Adapter-S, 80 classes; heads of four convolutions with SyncBN and GIoU.
 
 Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
-maps take the features of the last layer. `sizes`: what B changes.
+maps take the features of the last layer.
 """
 
 _base_ = 'mmdet::_base_/models/cascade-mask-rcnn_r50_fpn.py'
 
-sizes = dict(
-    small=dict(backbone=dict(arch='deit-small', drop_path_rate=0.2), neck=dict(in_channels=[384] * 4)),
-    base=dict(
-        backbone=dict(arch='deit-base', drop_path_rate=0.3, deform_num_heads=12, deform_ratio=0.5),
-        neck=dict(in_channels=[768] * 4),
-    ),
-)
 bbox_heads = [
     dict(
         type='ConvFCBBoxHead',
@@ -41,8 +34,9 @@ model = dict(
         window_size=14,
         vit_feature_source='last',
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
-        **sizes['small']['backbone'],
+        arch='deit-small',
+        drop_path_rate=0.2,
     ),
-    neck=sizes['small']['neck'],
+    neck=dict(in_channels=[384] * 4),
     roi_head=dict(bbox_head=bbox_heads),
 )

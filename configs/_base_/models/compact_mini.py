@@ -1,7 +1,4 @@
-"""A small ViT-Lite for one CPU core, 4 x 4 tokens of 28x28 grey pixels, as an image classifier of ten classes.
-
-`vit` is the plain ViT of the same layers, which takes a patch size.
-"""
+"""A small ViT-Lite for one CPU core, 4 x 4 tokens of 28x28 grey pixels, as an image classifier of ten classes."""
 
 embed_dims = 64
 init_std = embed_dims**-0.5  # so narrow a model learns its first features sooner than with 0.02
@@ -27,12 +24,4 @@ model = dict(
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.0, mode='original'),
         init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
     ),
-)
-# a plain ViT in its place
-vit = dict(
-    type='mmlape.VisionTransformer',
-    arch=layers,
-    img_size=28,
-    in_channels=1,
-    init_cfg=dict(type='TruncNormal', layer='Linear', std=init_std),
 )

@@ -1,9 +1,5 @@
-"""DeiT-Ti as an image classifier for 1000 classes, trained with mixup and CutMix; `sizes` is what others change."""
+"""DeiT-Ti as an image classifier for 1000 classes, trained with mixup and CutMix."""
 
-sizes = {
-    size: dict(backbone=dict(arch=f'deit-{size}'), head=dict(in_channels=width))
-    for size, width in dict(tiny=192, small=384, base=768).items()
-}
 model = dict(
     type='ImageClassifier',
     data_preprocessor=dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
@@ -14,14 +10,14 @@ model = dict(
         out_type='cls_token',
         pe_joining='default',
         drop_path_rate=0.1,
-        **sizes['tiny']['backbone'],
+        arch='deit-tiny',
     ),
     head=dict(
         type='VisionTransformerClsHead',
         num_classes=1000,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
         init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
-        **sizes['tiny']['head'],
+        in_channels=192,
     ),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
 )

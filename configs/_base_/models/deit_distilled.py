@@ -1,12 +1,8 @@
-"""DeiT-Ti with a distillation token as an image classifier for 1000 classes; `sizes` is what others change.
+"""DeiT-Ti with a distillation token as an image classifier for 1000 classes.
 
 The teacher is timm's RegNetY-16GF; set `model.teacher_checkpoint` to its file, or `model.teacher` to another one.
 """
 
-sizes = {
-    size: dict(backbone=dict(arch=f'deit-{size}'), head=dict(in_channels=width))
-    for size, width in dict(tiny=192, small=384, base=768).items()
-}
 model = dict(
     type='mmlape.DistilledImageClassifier',
     data_preprocessor=dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
@@ -17,14 +13,14 @@ model = dict(
         out_type='cls_token',
         pe_joining='default',
         drop_path_rate=0.1,
-        **sizes['tiny']['backbone'],
+        arch='deit-tiny',
     ),
     head=dict(
         type='mmlape.DistilledClsHead',
         num_classes=1000,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
         init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
-        **sizes['tiny']['head'],
+        in_channels=192,
     ),
     teacher=dict(type='TimmClassifier', model_name='regnety_160'),
     teacher_checkpoint='pretrained/regnety_160.pth',

@@ -2,31 +2,15 @@
 
 80 classes, 183 of COCO-Stuff in the semantic branch; boxes are suppressed softly. Attention is global in the last
 layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four maps take the features of the last
-layer. `beit`: what BEiT changes, in `beit_neck` and `beit_test_cfg` too. `paramwise`: the layer decay of ViT-Adapter's
-public code, where all but vectors decays.
+layer.
 """
 
 _base_ = 'mmdet::_base_/models/cascade-mask-rcnn_r50_fpn.py'
 
-paramwise = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
 embed_dims = 1024
 drop_path_rate = 0.4
 attention = dict(type='mmlape.ExtraAttention', in_channels=[embed_dims] * 4, num_head=32)
 fpn = dict(type='FPN', in_channels=[embed_dims] * 4, out_channels=256, num_outs=5)
-beit = dict(
-    img_size=224,
-    pe_type='beit',
-    qkv_bias='qv',
-    layer_scale_init_value=1e-6,
-    init_values=1e-6,
-    window_attn=True,
-    window_size=[14, 14, 14, 14, 14, 56] * 4,
-    window_padding='before-qkv',
-    with_cp=False,
-    init_cfg=dict(checkpoint='pretrained/beit_large_patch16_224_pt22k_ft22k.pth'),
-)
-beit_neck = [dict(attention, drop_path=0.3), fpn]
-beit_test_cfg = dict(rcnn=dict(max_per_img=100))
 mask_head = dict(
     type='HTCMaskHead',
     num_convs=4,

@@ -1,9 +1,8 @@
-"""A linear map from the frozen features of DINOv2-S, with registers, to 150 classes. `sizes`: what the width changes.
+"""A linear map from the frozen features of DINOv2-S, with registers, to 150 classes.
 
 Logits at the stride of the patches are resized to the image; there is no other head, and no dropout.
 """
 
-sizes = dict(small=dict(in_channels=384, channels=384), base=dict(in_channels=768, channels=768))
 model = dict(
     type='EncoderDecoder',
     # images are normalised as the weights expect, and padded to the crop
@@ -31,7 +30,8 @@ model = dict(
         dropout_ratio=0.0,
         align_corners=False,
         loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True, loss_weight=1.0),
-        **sizes['small'],
+        in_channels=384,
+        channels=384,
     ),
     train_cfg=dict(),
     test_cfg=dict(mode='whole'),

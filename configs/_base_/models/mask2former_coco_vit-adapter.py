@@ -1,35 +1,13 @@
 """Mask2Former for instances on COCO over ViT-Adapter-S, for 80 classes; all but the pixel decoder is mmdetection's.
 
 All four maps take the features of the last layer, and attention is global in the last layer of each interaction
-block, in windows of 14 x 14 tokens elsewhere. `beit`: BEiTv2-L, all in windows. `panoptic`: what 80 things and 53
-stuff classes change. `paramwise`: the layer decay of ViT-Adapter's public code, where all but vectors decays; its rate
-there is for other base models.
+block, in windows of 14 x 14 tokens elsewhere.
 """
 
 width, num_heads = 256, 8
 dropless = dict(attn_drop=0.0, proj_drop=0.0, batch_first=True)
 ffn = dict(num_fcs=2, ffn_drop=0.0, act_cfg=dict(type='ReLU', inplace=True))
 attention = dict(embed_dims=width, num_heads=num_heads, **dropless)
-paramwise = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
-beit = dict(
-    arch='vit-large',
-    pe_type='beit',
-    qkv_bias='qv',
-    layer_scale_init_value=1e-6,
-    init_values=1e-6,
-    deform_num_heads=16,
-    deform_ratio=0.5,
-    drop_path_rate=0.4,
-    window_attn=True,
-    window_size=[14, 14, 14, 14, 14, 56] * 4,
-    window_padding='before-qkv',
-    init_cfg=dict(checkpoint='pretrained/beitv2_large_patch16_224_pt1k_ft21k.pth'),
-)
-panoptic = dict(
-    panoptic_head=dict(num_stuff_classes=53, loss_cls=dict(class_weight=[1.0] * 133 + [0.1])),
-    panoptic_fusion_head=dict(num_stuff_classes=53),
-    test_cfg=dict(panoptic_on=True),
-)
 model = dict(
     type='Mask2Former',
     data_preprocessor=dict(

@@ -1,83 +1,11 @@
 """Mask2Former for semantic segmentation over ViT-Adapter-S, for 150 classes; the head is mmsegmentation's.
 
 Map k takes the features after interaction k. Scores are resized to the image, as in ViT-Adapter's released models.
-`heads`: its widths, also ViT-Adapter's; giant is DINOv2's; medium and large recompute their FFNs. `beit`: BEiT under
-the adapter, in its sizes. `paramwise`: its rule of learning rates and weight decay, without the layer decay's rate.
-Queries and output layers train at the rate of the embeddings, and all but vectors decays.
 """
 
-# width, heads, and FFN of the encoder and of the decoder
-widths = dict(
-    base=(256, 8, 1024, 2048), medium=(256, 8, 2048, 2048), large=(1024, 32, 4096, 4096), giant=(1536, 32, 6144, 6144)
-)
-dropless = dict(attn_drop=0.0, proj_drop=0.0, batch_first=True)
+width, num_heads = 256, 8
 ffn = dict(num_fcs=2, ffn_drop=0.0, act_cfg=dict(type='ReLU', inplace=True))
-heads = {
-    size: dict(
-        feat_channels=width,
-        out_channels=width,
-        with_cp=size in ('medium', 'large'),
-        pixel_decoder=dict(
-            type='mmlape.MSDeformAttnPixelDecoder',
-            with_cp=size in ('medium', 'large'),
-            num_outs=3,
-            norm_cfg=dict(type='GN', num_groups=32),
-            act_cfg=dict(type='ReLU'),
-            encoder=dict(
-                num_layers=6,
-                layer_cfg=dict(
-                    self_attn_cfg=dict(
-                        embed_dims=width,
-                        num_heads=num_heads,
-                        num_levels=3,
-                        num_points=4,
-                        dropout=0.0,
-                        batch_first=True,
-                    ),
-                    ffn_cfg=dict(embed_dims=width, feedforward_channels=encoder, **ffn),
-                ),
-            ),
-            positional_encoding=dict(num_feats=width // 2, normalize=True),
-        ),
-        positional_encoding=dict(num_feats=width // 2, normalize=True),
-        transformer_decoder=dict(
-            return_intermediate=True,
-            num_layers=9,
-            layer_cfg=dict(
-                self_attn_cfg=dict(embed_dims=width, num_heads=num_heads, **dropless),
-                cross_attn_cfg=dict(embed_dims=width, num_heads=num_heads, **dropless),
-                ffn_cfg=dict(embed_dims=width, feedforward_channels=decoder, **ffn),
-            ),
-        ),
-    )
-    for size, (width, num_heads, encoder, decoder) in widths.items()
-}
-shared_beit = dict(
-    with_cls_token=True,
-    pe_type='beit',
-    qkv_bias='qv',
-    layer_scale_init_value=1e-6,
-    init_values=1e-6,
-    deform_ratio=0.5,
-    with_cp=True,
-)
-beit = {
-    size: dict(
-        arch=arch,
-        deform_num_heads=num_heads,
-        drop_path_rate=drop_path_rate,
-        init_cfg=dict(checkpoint=f'pretrained/beit_{size}_patch16_224_pt22k_ft22k.pth'),
-        **shared_beit,
-    )
-    for size, arch, num_heads, drop_path_rate in (('base', 'deit-base', 12, 0.2), ('large', 'vit-large', 16, 0.3))
-}
-paramwise = dict(
-    layer_decay_first=[
-        f'decode_head.{part}' for part in ('mask_embed', 'cls_embed', 'level_embed', 'query_embed', 'query_feat')
-    ],
-    flat_decay_mult=0.0,
-    position_decay_mult=1.0,
-)
+attention = dict(embed_dims=width, num_heads=num_heads, attn_drop=0.0, proj_drop=0.0, batch_first=True)
 model = dict(
     type='EncoderDecoder',
     # images are normalised as the weights expect, and padded to the crop
@@ -139,7 +67,41 @@ model = dict(
             ),
             sampler=dict(type='mmdet.MaskPseudoSampler'),
         ),
-        **heads['base'],
+        feat_channels=width,
+        out_channels=width,
+        with_cp=False,
+        pixel_decoder=dict(
+            type='mmlape.MSDeformAttnPixelDecoder',
+            with_cp=False,
+            num_outs=3,
+            norm_cfg=dict(type='GN', num_groups=32),
+            act_cfg=dict(type='ReLU'),
+            encoder=dict(
+                num_layers=6,
+                layer_cfg=dict(
+                    self_attn_cfg=dict(
+                        embed_dims=width,
+                        num_heads=num_heads,
+                        num_levels=3,
+                        num_points=4,
+                        dropout=0.0,
+                        batch_first=True,
+                    ),
+                    ffn_cfg=dict(embed_dims=width, feedforward_channels=4 * width, **ffn),
+                ),
+            ),
+            positional_encoding=dict(num_feats=width // 2, normalize=True),
+        ),
+        positional_encoding=dict(num_feats=width // 2, normalize=True),
+        transformer_decoder=dict(
+            return_intermediate=True,
+            num_layers=9,
+            layer_cfg=dict(
+                self_attn_cfg=attention,
+                cross_attn_cfg=attention,
+                ffn_cfg=dict(embed_dims=width, feedforward_channels=8 * width, **ffn),
+            ),
+        ),
     ),
     train_cfg=dict(),
     test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341)),

@@ -1,12 +1,8 @@
-"""Mask R-CNN with FPN over Swin-T; the heads are mmdetection's own, for 80 classes. Swin-S has the same widths.
-
-`decay` is that of the public recipe, which decays biases and batch norms.
-"""
+"""Mask R-CNN with FPN over Swin-T; the heads are mmdetection's own, for 80 classes. Swin-S has the same widths."""
 
 _base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'
 
 embed_dims = 96
-decay = dict(_delete_=True, custom_keys=dict(norm=dict(decay_mult=0.0)))
 model = dict(
     backbone=dict(
         _delete_=True,

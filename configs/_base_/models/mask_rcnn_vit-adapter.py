@@ -1,4 +1,4 @@
-"""Mask R-CNN with FPN over ViT-Adapter-Ti; the heads are mmdetection's own, for 80 classes. `sizes`: what S changes.
+"""Mask R-CNN with FPN over ViT-Adapter-Ti; the heads are mmdetection's own, for 80 classes.
 
 Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
 maps take the features of the last layer.
@@ -6,10 +6,6 @@ maps take the features of the last layer.
 
 _base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'
 
-sizes = dict(
-    tiny=dict(backbone=dict(arch='deit-tiny', drop_path_rate=0.1), neck=dict(in_channels=[192] * 4)),
-    small=dict(backbone=dict(arch='deit-small', drop_path_rate=0.2), neck=dict(in_channels=[384] * 4)),
-)
 model = dict(
     backbone=dict(
         _delete_=True,
@@ -19,7 +15,8 @@ model = dict(
         window_size=14,
         vit_feature_source='last',
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_tiny_patch16_224-a1311bcf.pth'),
-        **sizes['tiny']['backbone'],
+        arch='deit-tiny',
+        drop_path_rate=0.1,
     ),
-    neck=sizes['tiny']['neck'],
+    neck=dict(in_channels=[192] * 4),
 )

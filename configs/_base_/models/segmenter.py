@@ -1,17 +1,5 @@
-"""Seg-Ti-Mask/16 for 150 classes: DeiT-Ti and a mask transformer of two layers. Tables: what other backbones change.
+"""Seg-Ti-Mask/16 for 150 classes: DeiT-Ti and a mask transformer of two layers."""
 
-`widths` is the decoder's, of heads of 64; the others are the arguments of backbones besides DeiT.
-"""
-
-widths = {
-    width: dict(in_channels=width, channels=width, embed_dims=width, num_heads=width // 64)
-    for width in (192, 256, 384, 768)
-}
-ceit = dict(
-    type='mmlape.CeiT', img_size=(512, 512), out_type='featmap', drop_path_rate=0.1, bn_cfg=dict(type='SyncBN')
-)
-t2t = dict(type='mmlape.T2TViT', arch='t2t-vit-7', img_size=(512, 512), out_type='featmap', drop_path_rate=0.1)
-timm = dict(type='mmlape.TimmViT', drop_path_rate=0.1)
 model = dict(
     type='EncoderDecoder',
     # images are normalised as the weights expect, and padded to the crop
@@ -45,7 +33,10 @@ model = dict(
         dropout_ratio=0.0,
         # the mean over labelled pixels, as in the public Segmenter
         loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True, loss_weight=1.0),
-        **widths[192],
+        in_channels=192,
+        channels=192,
+        embed_dims=192,
+        num_heads=3,  # heads of 64
     ),
     train_cfg=dict(),
     test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(512, 512)),

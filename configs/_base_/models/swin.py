@@ -1,10 +1,9 @@
-"""Swin-T as an image classifier, for 1000 classes; `sizes` is what Swin-S changes. Both end 768 wide."""
+"""Swin-T as an image classifier, for 1000 classes; Swin-S ends as wide."""
 
-sizes = dict(tiny=dict(arch='tiny', drop_path_rate=0.2), small=dict(arch='small', drop_path_rate=0.3))
 model = dict(
     type='ImageClassifier',
     data_preprocessor=dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
-    backbone=dict(type='mmlape.SwinTransformer', img_size=224, pe_type='rpe', **sizes['tiny']),
+    backbone=dict(type='mmlape.SwinTransformer', img_size=224, arch='tiny', pe_type='rpe', drop_path_rate=0.2),
     head=dict(
         type='LinearClsHead',
         num_classes=1000,

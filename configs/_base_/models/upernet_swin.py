@@ -1,10 +1,9 @@
 """UperNet over Swin-T, for 150 classes, with an auxiliary FCN head on the map of stride 16.
 
-Swin-S has the same widths. `decay` is that of the public recipe, which decays biases and batch norms.
+Swin-S has the same widths.
 """
 
 embed_dims = 96
-decay = dict(_delete_=True, custom_keys=dict(norm=dict(decay_mult=0.0)))
 shared_head = dict(
     num_classes=150, dropout_ratio=0.1, norm_cfg=dict(type='SyncBN', requires_grad=True), align_corners=False
 )

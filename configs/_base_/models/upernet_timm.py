@@ -1,18 +1,9 @@
-"""UperNet over DINOv2-S of timm and its adapter, for 150 classes. `sizes`: what the other width changes.
+"""UperNet over DINOv2-S of timm and its adapter, for 150 classes.
 
-`paramwise` follows timm: layer decay, and no weight decay on vectors, position embeddings and prefix tokens. Its rate
-is our choice.
+Configs follow timm: layer decay, and no weight decay on vectors, position embeddings and prefix tokens. The rate of
+the layer decay is our choice.
 """
 
-paramwise = dict(
-    layer_decay_rate=0.9,
-    flat_decay_mult=0.0,
-    custom_keys=dict(cls_token=dict(decay_mult=0.0), reg_token=dict(decay_mult=0.0)),
-)
-sizes = {
-    size: dict(decode_head=dict(in_channels=[width] * 4), auxiliary_head=dict(in_channels=width))
-    for size, width in dict(small=384, base=768).items()
-}
 shared_head = dict(
     num_classes=150, dropout_ratio=0.1, norm_cfg=dict(type='SyncBN', requires_grad=True), align_corners=False
 )
@@ -41,7 +32,7 @@ model = dict(
         pool_scales=(1, 2, 3, 6),
         loss_decode=dict(type='CrossEntropyLoss', loss_weight=1.0),
         **shared_head,
-        **sizes['small']['decode_head'],
+        in_channels=[384] * 4,
     ),
     auxiliary_head=dict(
         type='FCNHead',
@@ -51,7 +42,7 @@ model = dict(
         concat_input=False,
         loss_decode=dict(type='CrossEntropyLoss', loss_weight=0.4),
         **shared_head,
-        **sizes['small']['auxiliary_head'],
+        in_channels=384,
     ),
     train_cfg=dict(),
     test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341)),

@@ -7,16 +7,6 @@ multiplies the schedule, not the rate: torch's is 0.01 / 1e-3. Only kernels deca
 
 _base_ = 'adamw.py'
 
-lit = dict(
-    type='mmlape.LiT',
-    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True),
-    text=dict(type='mmlape.TextTransformer', embed_dims=768, num_layers=12, num_heads=12, drop_rate=0.1),
-    tokenizer=dict(vocab_file='data/coco/annotations/bert-uncased.txt', vocab_size=30_522, length=16),
-    width=768,
-    loss='softmax',
-    classes='imagenet',
-    templates='openai_imagenet',
-)
 batch_size = 4096
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=5_000, val_interval=1_000)
 val_cfg = dict()

@@ -2,16 +2,6 @@
 
 _base_ = 'adamw.py'
 
-lit = dict(
-    type='mmlape.LiT',
-    data_preprocessor=dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
-    text=dict(type='mmlape.TextTransformer', embed_dims=64, num_layers=2, num_heads=2),
-    tokenizer=dict(vocab_file='data/mini/coco/annotations/vocabulary.txt', vocab_size=26, length=20),
-    width=128,
-    # in the order of the folders of the digits
-    classes=['eight', 'five', 'four', 'nine', 'one', 'seven', 'six', 'three', 'two', 'zero'],
-    templates=['a {} on a photograph of a temple', 'a {} on a photograph of a flower'],
-)
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=600, val_interval=200)
 val_cfg = dict()
 test_cfg = dict()

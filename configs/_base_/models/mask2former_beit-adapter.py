@@ -1,0 +1,35 @@
+"""Mask2Former of width 1024 over ViT-Adapter-L and BEiT-L; the backward pass recomputes ViT, adapter and all FFNs."""
+
+_base_ = 'mask2former_vit-adapter.py'
+
+width = 1024
+attention = dict(embed_dims=width, num_heads=32)
+ffn = dict(embed_dims=width, feedforward_channels=4 * width)
+model = dict(
+    backbone=dict(
+        arch='vit-large',
+        with_cls_token=True,
+        pe_type='beit',
+        qkv_bias='qv',
+        layer_scale_init_value=1e-6,
+        init_values=1e-6,
+        deform_num_heads=16,
+        deform_ratio=0.5,
+        drop_path_rate=0.3,
+        with_cp=True,
+        init_cfg=dict(checkpoint='pretrained/beit_large_patch16_224_pt22k_ft22k.pth'),
+    ),
+    decode_head=dict(
+        in_channels=[1024] * 4,
+        feat_channels=width,
+        out_channels=width,
+        with_cp=True,
+        pixel_decoder=dict(
+            with_cp=True,
+            encoder=dict(layer_cfg=dict(self_attn_cfg=attention, ffn_cfg=ffn)),
+            positional_encoding=dict(num_feats=width // 2),
+        ),
+        positional_encoding=dict(num_feats=width // 2),
+        transformer_decoder=dict(layer_cfg=dict(self_attn_cfg=attention, cross_attn_cfg=attention, ffn_cfg=ffn)),
+    ),
+)
