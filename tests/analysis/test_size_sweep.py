@@ -119,6 +119,11 @@ def test_checkpoints_of_one_config_are_averaged(swept):
         swept(models[:1], {'a (1)': {28: {'mIoU': None}}})
 
 
+def test_a_baseline_that_is_no_arm_is_found_before_anything_is_evaluated(tmp_path):
+    with pytest.raises(ConfigError, match='--baseline b: no such arm; there are: a'):
+        size_sweep.sweep_models([trained('a', 'a')], [8], tmp_path, False, 'b')
+
+
 def test_arms_are_compared_size_by_size_over_their_seeds(swept):
     """AP is in points; runs of a study are known by their seeds, so that pairs are of one seed."""
     aps = {'rope': {3: 0.40, 5: 0.44, 7: 0.45}, 'fire': {7: 0.36, 3: 0.30, 5: 0.31}}

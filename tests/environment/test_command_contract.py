@@ -778,6 +778,7 @@ CONTRACTS = {
             '--scales': [('--scales 2 0.5 2', {'sweep_models.sizes': [0.5, 1.0, 2.0]}, '', 's.yml')],
         }
         | simple('--out p', 'sweep_models.out', 'p')
+        | simple('--baseline x', 'sweep_models.baseline', 'x')
         | simple('--arms x y', 'read_models.patterns', ['x', 'y'])
         | simple(f'{CFG} x=1', 'read_models.cfg_options', ['x=1'])
         | TRUST,

@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_cfg_options(parser)
     more = add_more(parser)
+    more.add_argument(
+        '--baseline',
+        metavar='ARM',
+        help='the arm to compare with; default: the default PE, model by model, else the first arm',
+    )
     add_trust(more)
 
 
@@ -65,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--scales are factors above 0, such as 0.75 1.5 2, not {wrong[0]:g}')
     models, skipped = read_models(args.models, args.cfg_options, args.arms)
     sizes = args.sizes or [1.0, *(args.scales or SCALES)]
-    report, files = sweep_models(models, sorted(set(sizes)), args.out, scaled=not args.sizes)
+    report, files = sweep_models(
+        models, sorted(set(sizes)), args.out, not args.sizes, args.baseline
+    )
     console().print(console_table(report.first[0].content, report.title))
     for line in skipped:
         say(f'not counted: {line}')

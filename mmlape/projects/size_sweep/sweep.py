@@ -33,7 +33,13 @@ from mmlape.lab.datasets.sources import iter_unwrapped
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.evaluation.names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
-from mmlape.lab.experiments.report import ArmRuns, Report, build, write_report
+from mmlape.lab.experiments.report import (
+    ArmRuns,
+    Report,
+    build,
+    check_baseline,
+    write_report,
+)
 from mmlape.lab.runs.failure_types import failure_type_of
 from mmlape.page import Part
 from mmlape.projects.size_sweep.models import Trained
@@ -168,7 +174,11 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def sweep_models(
-    models: Sequence[Trained], sizes: Sequence[float], out: str | Path, scaled: bool
+    models: Sequence[Trained],
+    sizes: Sequence[float],
+    out: str | Path,
+    scaled: bool,
+    baseline: str | None = None,
 ) -> tuple[Report, list[Path]]:
     """Evaluate models at several sizes, and write the report.
 
@@ -177,17 +187,22 @@ def sweep_models(
         sizes: In pixels, or in the sides of the trained size.
         out: The folder that receives all files.
         scaled: Whether sizes are scales, see `at_scale`; else see `at_size`.
+        baseline: The arm to compare with, as `build` of reports takes it.
 
     Returns:
         The report, whose first part is the table, and its files.
+
+    Raises:
+        ConfigError: No arm has the baseline's name.
     """
     out, results, trained_at = Path(out), {}, {}
+    check_baseline(baseline, list(dict.fromkeys(model.arm for model in models)))
     unit = 'side of the canvas, in trained sides' if scaled else 'shorter side of the test images'
     resize = functools.partial(at_scale, folder=out / 'scenes') if scaled else at_size
     for model in models:
         trained_at[model.name] = 1.0 if scaled else own_size(model.cfg)
         results[model.name] = sweep(model, sizes, resize, out / model.name)
-    report = build_report(models, results, trained_at, unit, out)
+    report = build_report(models, results, trained_at, unit, out, baseline)
     return report, write_report(report, out)
 
 
@@ -256,6 +271,7 @@ def build_report(
     trained_at: Mapping[str, float | None],
     unit: str,
     out: Path,
+    baseline: str | None = None,
 ) -> Report:
     """Build the report: its arms are those of the models, its metrics those of each size.
 
@@ -265,6 +281,7 @@ def build_report(
         trained_at: The size that each model was trained at; None if it has none.
         unit: What the sizes are.
         out: Receives the figure.
+        baseline: The arm to compare with.
 
     Raises:
         DataError: The main metric is undefined for every model and size.
@@ -291,7 +308,7 @@ def build_report(
         "'kept' is the share of the metric at the trained size that a model keeps, in percent: each "
         'model its own.',
     )
-    report = build(arms, title, notes=notes)
+    report = build(arms, title, baseline, notes=notes)
     draw_sweep(report, metric, sizes, unit, out / 'size_sweep.png')
     parts = (
         Part('table', sweep_table(report, metric, sizes)),

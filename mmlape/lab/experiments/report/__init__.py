@@ -6,8 +6,16 @@ tables hold the numbers.
 """
 
 from mmlape.lab.experiments.report.arms import ArmRuns
-from mmlape.lab.experiments.report.content import Report, build
+from mmlape.lab.experiments.report.content import Report, build, check_baseline
 from mmlape.lab.experiments.report.tables import console_table
 from mmlape.lab.experiments.report.writing import report_work_dir, write_report
 
-__all__ = ['ArmRuns', 'Report', 'build', 'console_table', 'report_work_dir', 'write_report']
+__all__ = [
+    'ArmRuns',
+    'Report',
+    'build',
+    'check_baseline',
+    'console_table',
+    'report_work_dir',
+    'write_report',
+]

@@ -227,8 +227,7 @@ def build(
     names = [arm.name for arm in arms]
     if len(set(names)) < len(names):
         raise ConfigError(f'two arms of one name: {names}')
-    if baseline is not None and baseline not in names:
-        raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
+    check_baseline(baseline, names)
     results = [average(arm, allow_software) for arm in arms]
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
@@ -243,6 +242,12 @@ def build(
         baseline,
         **more,
     )
+
+
+def check_baseline(baseline: str | None, names: Sequence[str]) -> None:
+    """Check that the baseline that was given is an arm; ConfigError if not."""
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
 
 
 def _warnings(
