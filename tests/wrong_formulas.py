@@ -1181,8 +1181,8 @@ BY_FILE = {
         ("seeds: the arms' spread for that of the pairs", 'compared.paired, of_differences(*arms)',
          'compared.paired, pooled([list(values.values()) for values in arms])'),
         ('report: gaps in seeds are lost', ' and sorted(seeds) == list(range(min(seeds), max(seeds) + 1))', ''),
-        ('report: host of the first run', 'for run in runs if run.record.get(key)',
-         'for run in runs[:1] if run.record.get(key)'),
+        ('report: host of the first run', 'run.record.host for run in result.counted',
+         'run.record.host for run in result.counted[:1]'),
     ],
     'configs/_base_/schedules/adamw.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),

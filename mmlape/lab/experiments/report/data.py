@@ -32,7 +32,7 @@ class CostData:
     flops: int | None
     flops_of_size: Sequence[int] | None
     gpu_hours: float | None
-    runs: Mapping[int, Any]
+    runs: Mapping[int, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
