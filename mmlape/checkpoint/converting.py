@@ -83,8 +83,7 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
     if weights.dropped or weights.head_tensors:
         notes = [
             *notes,
-            f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are '
-            'left out',
+            f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out',
         ]
     averages = next((key for key in AVERAGES if key in content), None)
     if averages_only(content):
@@ -95,8 +94,7 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
     elif averages:
         notes = [
             *notes,
-            f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` '
-            'takes them',
+            f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them',
         ]
     images = weights.normalisation
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())

@@ -228,8 +228,7 @@ def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors 
     if len(inner) > 1:
         raise CheckpointError(
             f'checkpoint {path}: has {len(inner)} models ({", ".join(map(repr, inner))}): give '
-            'mmlape.load_weights a dict with the tensors of one, without what stands before their '
-            'names'
+            'mmlape.load_weights a dict with the tensors of one, without what stands before their names'
         )
     return next(iter(inner.values()), None)
 

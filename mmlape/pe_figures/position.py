@@ -85,8 +85,7 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
     for layer, (own, values) in enumerate(zip(grids, maps)):
         if values is None:
             raise ConfigError(
-                f'{type(model).__name__}: nothing can be drawn of the position encodings of layer '
-                f'{layer}'
+                f'{type(model).__name__}: nothing can be drawn of the position encodings of layer {layer}'
             )
         yield f'layer {layer}', own, values
 

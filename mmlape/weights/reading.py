@@ -385,9 +385,8 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
         declared += size
         if declared > max(FREE_BYTES, MAX_RATIO * stored):
             raise CheckpointError(
-                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats '
-                f'{storage.nbytes():,} bytes as {size:,}; ask its author for a file of contiguous '
-                'tensors'
+                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats {storage.nbytes():,} '
+                f'bytes as {size:,}; ask its author for a file of contiguous tensors'
             )
 
 

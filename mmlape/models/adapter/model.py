@@ -369,7 +369,6 @@ def resolve_interactions(
     starts, stops = [start for start, _ in ranges], [0, *(stop for _, stop in ranges)]
     if starts != stops[:-1] or stops[-1] != num_layers or any(a >= b for a, b in ranges):
         raise ConfigError(
-            f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without '
-            'gaps'
+            f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps'
         )
     return ranges

@@ -35,8 +35,7 @@ class FreezesStages(LayerStack):
         most = len(getattr(self, self.layers_name, self.all_layers))
         if self.frozen_stages not in range(-1, most + 1):
             raise ConfigError(
-                f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, '
-                'for all'
+                f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all'
             )
         if self.frozen_stages < 0:
             return

@@ -90,8 +90,7 @@ class JoinsPosition(LayerStack):
                 if wrong:
                     raise ConfigError(
                         f'pe_type={encoding.name!r}: after={wrong[0]} is no layer; choose from 0 '
-                        'to '
-                        f'{self.num_layers - 1}'
+                        f'to {self.num_layers - 1}'
                     )
                 if number in encoding.after:
                     layer.add_encoding(encoding)

@@ -232,8 +232,7 @@ def _check_joining(
     if not fits(joining):
         fitting = ', '.join(name for name, other in joinings().items() if fits(other))
         raise ConfigError(
-            f'pe_joining={joining.name!r} cannot join pe_type={pe_type!r}; choose pe_joining from: '
-            f'{fitting}'
+            f'pe_joining={joining.name!r} cannot join pe_type={pe_type!r}; choose pe_joining from: {fitting}'
         )
 
 

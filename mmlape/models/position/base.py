@@ -33,9 +33,8 @@ class AttentionSlot(NamedTuple):
         if self.interpolate_mode == 'tile' and not self.window:
             raise ConfigError(
                 f"interpolate_mode='tile' repeats an absolute PE, but pe_type={name!r} has tables "
-                'of offsets, which '
-                "would have to be resized; choose another mode, such as 'bicubic', or attention in "
-                'windows'
+                'of offsets, which would have to be resized; choose another mode, such as '
+                "'bicubic', or attention in windows"
             )
 
 

@@ -110,8 +110,7 @@ class LookHere(OffsetBias):
             raise ConfigError(f'lookhere: slope={slope} must be positive, such as 1.0')
         if len(layer_slopes) != 2 or not min(layer_slopes) >= 0:
             raise ConfigError(
-                f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, '
-                '0.5)'
+                f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, 0.5)'
             )
         self.directed, self.slope, self.layer_slopes = directed, float(slope), tuple(layer_slopes)
 

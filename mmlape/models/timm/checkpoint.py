@@ -227,10 +227,10 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         for key, value in tensors.items():
             parts = value.chunk(3) if key.endswith('qkv.bias') else ()
             if parts and (parts[0].any() or parts[2].any()):
+                name = model.source.architecture
+                with_bias = f'{name.removesuffix("_qkvb")}_qkvb'
                 report.problems.append(
-                    f'{key} is not zero, and {model.source.architecture} has no such bias: take '
-                    "timm's "
-                    f'{model.source.architecture.removesuffix("_qkvb")}_qkvb'
+                    f"{key} is not zero, and {name} has no such bias: take timm's {with_bias}"
                 )
                 return
 

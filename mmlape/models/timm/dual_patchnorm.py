@@ -103,18 +103,15 @@ def _check(model: nn.Module, patch_norm: str) -> None:
         )
     if type(embed) is not PatchEmbed:
         raise ConfigError(
-            f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of '
-            'patches'
+            f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of patches'
         )
     if after and not isinstance(embed.norm, nn.Identity):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so '
-            'already'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so already'
         )
     if behind and not isinstance(model.norm_pre, nn.Identity):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and norm_pre does '
-            'so already'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and norm_pre does so already'
         )
     if behind and (isinstance(model, Joined) or getattr(model, 'pos_embed', None) is None):
         raise ConfigError(

@@ -181,9 +181,8 @@ class JoinedPre(Subclassed):
         """
         if run is None:
             raise ConfigError(
-                f'layer {self.number} joins the position embedding, which the model passes on: '
-                'call the model, its forward_features or its forward_intermediates instead of the '
-                'layer'
+                f'layer {self.number} joins the position embedding, which the model passes on: call '
+                'the model, its forward_features or its forward_intermediates instead of the layer'
             )
         pe = run.stream[self.number]
         own, passed = self.joining.advance(pe, self.pe_norm)

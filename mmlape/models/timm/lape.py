@@ -129,9 +129,8 @@ def _check_tokens(model: nn.Module, joining: Joining) -> None:
     if joining.patches_only and count:
         raise ConfigError(
             f'{name} is for pooled patch tokens, and this model has {count} before them: build it '
-            'with '
-            "class_token=False, global_pool='avg', fc_norm=False and no registers (mmlape.TimmViT: "
-            'with_prefix=False)'
+            "with class_token=False, global_pool='avg', fc_norm=False and no registers "
+            '(mmlape.TimmViT: with_prefix=False)'
         )
     behind = getattr(model, 'fc_norm', None)
     if joining.at_last_norm and behind is not None and not isinstance(behind, nn.Identity):

@@ -107,8 +107,7 @@ def timm_package() -> ModuleType:
         raise StackError(f"mmlape.TimmViT needs timm: pip install 'timm>={OLDEST}'") from error
     if tuple(int(part) for part in timm.__version__.split('.')[:3] if part.isdigit()) < (1, 0, 20):
         raise StackError(
-            f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U '
-            'timm'
+            f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U timm'
         )
     return timm
 

@@ -235,8 +235,7 @@ class VisionTransformer(IsotropicBackbone):
         self.norm_placement = resolve_norm_placement(norm_placement)
         if ffn_type != 'mlp' and self.norm_placement.scaled_init:
             raise ConfigError(
-                f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' "
-                'only'
+                f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' only"
             )
         attn = dict(qkv_bias=qkv_bias, window_padding=window_padding)
         self.blocks = self.build_blocks(

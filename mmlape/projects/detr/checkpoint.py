@@ -108,8 +108,7 @@ class DETRCheckpointAdapter(CheckpointAdapter):
     def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
         """Refuse, since only backbones are drawn."""
         raise CheckpointError(
-            f'checkpoint {path}: of a complete DETR, and only position encodings of backbones are '
-            'drawn'
+            f'checkpoint {path}: of a complete DETR, and only position encodings of backbones are drawn'
         )
 
     def fit(

@@ -209,8 +209,7 @@ class DETR(PlainDETR):
         if position.between:
             names = ', '.join(cfg['type'] for cfg in position.between)
             raise ConfigError(
-                f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave '
-                'it out'
+                f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out'
             )
         choices = fitting_joinings()
         if pe_joining not in choices:

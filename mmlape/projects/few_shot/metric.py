@@ -122,8 +122,7 @@ class FewShotMetric(BaseMetric):
         ranks = np.array([ranks for _, _, ranks in results if ranks is not None])  # (N, seeds)
         if not is_query.any() or not len(ranks):
             raise DataError(
-                f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were '
-                'evaluated'
+                f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were evaluated'
             )
         support, support_labels, truth = features[~is_query], labels[~is_query], labels[is_query]
         num_classes, values = int(labels.max()) + 1, {}

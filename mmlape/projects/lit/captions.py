@@ -114,8 +114,7 @@ def _tsv(path: str, text: str) -> Iterator[tuple[str, str]]:
             image, tab, caption = line.partition('\t')
             if not (tab and image.strip() and caption.strip()):
                 raise DataError(
-                    f'Captions {path}, line {number}: expected an image, a tab and a caption, not '
-                    f'{line!r}.'
+                    f'Captions {path}, line {number}: expected an image, a tab and a caption, not {line!r}.'
                 )
             yield image.strip(), caption.strip()
 

@@ -174,8 +174,7 @@ class LiT(BaseModel):
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ConfigError(
                 'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption '
-                'and '
-                f"PackInputs(algorithm_keys=['{TEXTS}'])"
+                f"and PackInputs(algorithm_keys=['{TEXTS}'])"
             )
         compute = partial(self.extract_feat, inputs)
         features = self.image_features(data_samples, compute) if self.image_features else compute()
@@ -232,8 +231,7 @@ class LiT(BaseModel):
         """
         if not self.classes:
             raise ConfigError(
-                'LiT: a zero-shot evaluation needs model.classes, the names in the order of the '
-                'labels'
+                'LiT: a zero-shot evaluation needs model.classes, the names in the order of the labels'
             )
         if self._classifier is None:
             names = [canonical(name, keep=',') for name in self.classes]
@@ -286,8 +284,7 @@ def _templates(value: str | Sequence[str]) -> tuple[str, ...]:
     bad = [text for text in texts if '{}' not in text]
     if bad or not texts:
         raise ConfigError(
-            f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} '
-            'lacks'
+            f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} lacks'
         )
     return texts
 

@@ -117,7 +117,6 @@ def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
                     )
             if not isinstance(text, str) or not text.strip():
                 raise DataError(
-                    f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with '
-                    '"caption".'
+                    f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".'
                 )
             yield image, text.strip()

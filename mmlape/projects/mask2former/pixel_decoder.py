@@ -124,10 +124,8 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         super().__init__(in_channels, *args, **kwargs)
         if self.num_input_levels < self.num_encoder_levels:
             raise ConfigError(
-                'mmlape.MSDeformAttnPixelDecoder: '
-                f'self_attn_cfg.num_levels={self.num_encoder_levels}, but '
-                f'in_channels={list(in_channels)} are {self.num_input_levels} maps: give as many '
-                'or more'
+                f'mmlape.MSDeformAttnPixelDecoder: self_attn_cfg.num_levels={self.num_encoder_levels}, but '
+                f'in_channels={list(in_channels)} are {self.num_input_levels} maps: give as many or more'
             )
         for layer in self.encoder.layers:
             layer.self_attn = MultiScaleDeformableAttention(**layer.self_attn_cfg)
