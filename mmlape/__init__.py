@@ -6,7 +6,7 @@ and OpenMMLab's registries import models, datasets and hooks when a config names
 
 from importlib import import_module
 
-from mmlape.mim import adapt_mmengine, config_path
+from mmlape.mim import config_path
 from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
@@ -28,7 +28,6 @@ _LAZY = {
 __all__ = ['__version__', 'config_path', *_LAZY]
 
 lend_ops()
-adapt_mmengine()
 
 
 def __getattr__(name: str):

@@ -2,13 +2,11 @@
 
 import contextlib
 import difflib
+import functools
 import importlib.util
 import sys
-from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
-from typing import ClassVar
 
 from mmlape.errors import ConfigError
 
@@ -77,82 +75,60 @@ def did_you_mean(file: Path) -> str:
     return f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
 
 
+@functools.cache
 def adapt_mmengine() -> None:
     """Let MMEngine find configs by `mmlape::` and `mmseg::`, and build plain values only from YAML.
 
-    And let MMPretrain import beside transformers 5. Neither is imported for it: a module of theirs
-    is changed once it is imported.
+    And let MMPretrain import beside transformers 5. `mmlape.registry` does this, and what reads a
+    config before.
     """
-    for name, adapt in _ADAPTED.items():
-        if name in sys.modules:
-            adapt(sys.modules[name])
-    if _Adapter not in sys.meta_path:
-        sys.meta_path.insert(0, _Adapter)
+    from mmengine.config import utils
+    from mmengine.fileio.handlers import yaml_handler
 
-
-def _add_prefix(module: ModuleType) -> None:
-    """Add the prefix to `mmengine.config.utils`, and correct the distribution of `mmseg::` where it is the fork's.
-
-    MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then
-    installs that one over the fork's files.
-    """
-    module.MODULE2PACKAGE['mmlape'] = 'mmlape'
-    for distribution in (module.MODULE2PACKAGE['mmseg'], 'onedl-mmsegmentation'):
+    utils.MODULE2PACKAGE['mmlape'] = 'mmlape'
+    # MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub`
+    # would install that one over the fork's files
+    for distribution in (utils.MODULE2PACKAGE['mmseg'], 'onedl-mmsegmentation'):
         with contextlib.suppress(PackageNotFoundError):
             version(distribution)
-            module.MODULE2PACKAGE['mmseg'] = distribution
-            return
+            utils.MODULE2PACKAGE['mmseg'] = distribution
+            break
+    yaml_handler.Loader = _plain_yaml()  # for configs, annotations and metafiles
+    _leave_out_multimodal()
 
 
-def _load_yaml_safely(module: ModuleType) -> None:
-    """Make MMEngine build plain values only from YAML, wherever it reads a config, annotations or a metafile."""
+def _plain_yaml() -> type:
+    """Return a loader that builds plain values only, and the tuples that MMEngine writes."""
     import yaml
 
     class PlainLoader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore[misc]
-        """Also reads the tuples that MMEngine writes."""
+        """YAML's safe loader, with tuples."""
 
     PlainLoader.add_constructor(
         'tag:yaml.org,2002:python/tuple',
         lambda loader, node: tuple(loader.construct_sequence(node, deep=True)),
     )
-    module.Loader = PlainLoader  # type: ignore[attr-defined]
+    return PlainLoader
 
 
-def _without_multimodal(module: ModuleType) -> None:
-    """Leave out MMPretrain's multimodal models, which do not import, beside transformers 5."""
-    with contextlib.suppress(PackageNotFoundError, ValueError):
-        if int(version('transformers').partition('.')[0]) >= 5:
-            module.WITH_MULTIMODAL = False  # type: ignore[attr-defined]
+def _leave_out_multimodal() -> None:
+    """Leave out MMPretrain's multimodal models, which do not import, beside transformers 5.
 
-
-_ADAPTED = {
-    'mmengine.config.utils': _add_prefix,
-    'mmengine.fileio.handlers.yaml_handler': _load_yaml_safely,
-    'mmpretrain.utils.dependency': _without_multimodal,
-}
-
-
-class _Adapter:
-    """Finds modules of the MM packages where Python does, and changes them once they are imported."""
-
-    looking: ClassVar[set[str]] = set()
-
-    @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        adapt = _ADAPTED.get(name)
-        if adapt is None or name in cls.looking:
-            return None
-        cls.looking.add(name)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            cls.looking.discard(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_adapt(module: ModuleType) -> None:
-                execute(module)
-                adapt(module)
-
-            spec.loader.exec_module = execute_and_adapt  # type: ignore[method-assign]
-        return spec
+    MMPretrain asks one small module whether it has them; that one is imported before.
+    """
+    name = 'mmpretrain.utils.dependency'
+    try:
+        needs_4 = int(version('transformers').partition('.')[0]) >= 5
+    except (PackageNotFoundError, ValueError):
+        return
+    package = (
+        importlib.util.find_spec('mmpretrain') if needs_4 and name not in sys.modules else None
+    )
+    if package is None or not package.submodule_search_locations:
+        return
+    file = Path(package.submodule_search_locations[0]) / 'utils' / 'dependency.py'
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.WITH_MULTIMODAL = False  # type: ignore[attr-defined]
+    sys.modules[name] = module

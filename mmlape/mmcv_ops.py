@@ -1,12 +1,12 @@
 """The ops of an mmcv that was installed without a compiler: `mmcv._ext` on torchvision's kernels.
 
 Importing mmlape lends them to this process. MM's own tools import mmdet before mmlape: `mmlape
-install-ops` is for them. Python prefers a compiled extension to both.
+install-ops` is for them. A compiled extension goes before both.
 """
 
 import importlib.util
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from mmlape.errors import StackError
@@ -16,18 +16,15 @@ SOURCE = Path(__file__).with_name('mmcv_ext.py')
 COMPILED, INSTALLED, LENT, MISSING = 'compiled', 'installed', 'lent', 'missing'
 
 
-class _Finder:
-    """Finds `mmcv._ext` where nothing else does, as the last of Python's finders."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return importlib.util.spec_from_file_location(NAME, SOURCE) if name == NAME else None
-
-
 def lend_ops() -> None:
-    """Let this process import `mmcv._ext` where mmcv has none."""
-    if _Finder not in sys.meta_path:
-        sys.meta_path.append(_Finder)
+    """Let this process import `mmcv._ext` where mmcv has none; the module is executed on its first use."""
+    if NAME in sys.modules or ops_in_use() != LENT:
+        return
+    # https://docs.python.org/3/library/importlib.html#implementing-lazy-imports
+    spec = importlib.util.spec_from_file_location(NAME, SOURCE)
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    sys.modules[NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[NAME])
 
 
 def mmcv_folder() -> Path:
@@ -46,13 +43,13 @@ def ops_in_use() -> str:
     """Return whether `mmcv._ext` is 'compiled', 'installed' beside mmcv, 'lent' by mmlape, or 'missing'."""
     try:
         folder = mmcv_folder()
-    except StackError:
+    except (StackError, ValueError):  # a stand-in has no spec
         return MISSING
     if any((folder / f'_ext{suffix}').exists() for suffix in EXTENSION_SUFFIXES):
         return COMPILED
     if (folder / '_ext.py').exists():
         return INSTALLED
-    return LENT if _Finder in sys.meta_path else MISSING
+    return LENT
 
 
 def install_ops() -> Path:

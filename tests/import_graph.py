@@ -68,7 +68,8 @@ class Packages(NamedTuple):
 # the core works without OpenMMLab; folders and modules, of which the longest name counts, None for what is above it
 CORE: dict[str, Packages | None] = {
     **dict.fromkeys(('__init__', 'errors', 'kinds', 'log', 'mmcv_ops'), Packages()),
-    **dict.fromkeys(('files', 'mim'), Packages((), ('yaml',))),
+    'files': Packages((), ('yaml',)),
+    'mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
     'determinism': Packages(('torch',)),
     'integrations': Packages(),

@@ -16,7 +16,9 @@ from importlib import import_module
 from mmengine import registry as root
 
 from mmlape.lab.extension import extensions
+from mmlape.mim import adapt_mmengine
 
+adapt_mmengine()
 SCOPE = 'mmlape'
 
 

@@ -18,7 +18,7 @@ def test_a_base_of_mmseg_is_found_and_nothing_is_installed(tmp_path):
     (tmp_path / 'config.py').write_text(f'_base_ = {MMSEG!r}\n')
     code = f"""if True:
         import subprocess
-        import mmlape
+        import mmlape.registry
         from mmengine.config import Config
         from mmengine.hub import get_config
         subprocess.run = subprocess.Popen = subprocess.check_call = None  # what pip would be started by
@@ -33,7 +33,7 @@ def test_a_base_of_mmseg_is_found_and_nothing_is_installed(tmp_path):
 def test_mmpretrain_has_no_multimodal_models_beside_transformers_5(version, multimodal, tmp_path):
     (tmp_path / 'transformers.dist-info').mkdir()
     (tmp_path / 'transformers.dist-info' / 'METADATA').write_text(f'Name: transformers\nVersion: {version}\n')
-    code = 'import mmlape; from mmpretrain.utils import dependency; print(dependency.WITH_MULTIMODAL)'
+    code = 'import mmlape.registry; from mmpretrain.utils import dependency; print(dependency.WITH_MULTIMODAL)'
     env = dict(tiny.environment(), PYTHONPATH=os.pathsep.join([str(tmp_path), str(tiny.ROOT)]))
     done = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
     assert done.stdout == f'{multimodal}\n', done.stderr

@@ -53,7 +53,7 @@ def elsewhere(once, wheel: Path) -> Path:
 
 def outside(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
     """Run code where only the installed wheel is mmlape."""
-    where = f'import mmlape, sys; assert mmlape.__file__.startswith({str(elsewhere)!r}), mmlape.__file__\n'
+    where = f'import mmlape.registry, sys; assert mmlape.__file__.startswith({str(elsewhere)!r}), mmlape.__file__\n'
     return run(sys.executable, '-c', where + code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
 
 
@@ -137,7 +137,7 @@ def test_hub_reads_a_config_by_prefix(elsewhere: Path):
 BASE = 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py'
 
 
-def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Path):
+def test_base_by_prefix_needs_an_import_of_the_registry(elsewhere: Path, tmp_path: Path):
     """Then it stands for the same settings as the base's path; else MMEngine does not know the prefix."""
     mine = tmp_path / 'mine.py'
     mine.write_text(f"_base_ = '{BASE}'\nseed_of_mine = 7\n")

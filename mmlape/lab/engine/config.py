@@ -19,7 +19,9 @@ from mmlape.errors import ConfigError
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.engine.keys import SIZES, check_keys, check_override
 from mmlape.lab.studies.study_file import is_study, read_arm
-from mmlape.mim import PREFIX, did_you_mean, mim_root, resolve_path
+from mmlape.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
+
+adapt_mmengine()
 
 # for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15
 # s: once is enough

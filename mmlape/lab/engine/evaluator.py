@@ -7,7 +7,6 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
-from mmengine.registry import MODELS
 from rich.markup import escape
 
 import mmlape
@@ -126,7 +125,7 @@ def test(
     else:
         load_model(runner.bare_model, str(checkpoint), content=weights)
     if merging:
-        runner.model = MODELS.build(dict(merging, module=runner.bare_model))
+        runner.merge_views(merging)
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
     result = dict(_result(cfg, checkpoint, runner, runner.test()), tta=ratios if merging else None)
     if is_main_process():

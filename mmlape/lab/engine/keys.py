@@ -5,13 +5,11 @@ keys alone that it does not know, so that a misspelt one changes nothing, or fai
 started.
 """
 
-import ast
 import difflib
 import functools
 import importlib
 import inspect
 import re
-import textwrap
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -29,9 +27,6 @@ _RUNNER_EXTRAS = {
 }  # fmt: skip
 _ALIKE = 0.75
 """How much an unknown name resembles a known one that was meant, as `difflib` measures it."""
-_ALMOST = 0.885
-"""The same of a variable at the top. Nothing reads those of a config that MMEngine has dumped; `test_pipeline`, the
-nearest of the usual ones, is 0.88 like `tta_pipeline`."""
 _LOADER = r'(train|val|test)_dataloader'
 SIZES = ('crop_size', 'img_size')
 """Variables that an export and the cost of a model read; training has their values in other places."""
@@ -61,9 +56,9 @@ _REGISTRIES = (
 def check_keys(cfg: Config, source: str | None = None) -> None:
     """Check the keys and types of a configuration before anything is built from it.
 
-    A variable of the file is no mistake, unless nothing reads it and its name resembles a key of
-    the runner. Dotted keys that the configuration lists as ``own_keys`` are not checked. ``source``
-    is where the mistake is, for messages; default: the file.
+    A variable of the file is no mistake, unless nothing reads it and its name is a key of the
+    runner but for one letter. Dotted keys that the configuration lists as ``own_keys`` are not
+    checked. ``source`` is where the mistake is, for messages; default: the file.
 
     Raises:
         ConfigError: A key or a type is unknown; the message names it and similar ones.
@@ -79,7 +74,8 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
     """Yield each unknown key, dotted, and what is wrong with it."""
     known, scope = runner_keys(), cfg.get('default_scope') or 'mmengine'
     for key in cfg:
-        if key not in known and _close(key, known, _ALMOST) and _is_unread(key, cfg.text):
+        is_typo = key not in known and any(_one_letter_off(key, one) for one in known)
+        if is_typo and _is_unread(key, cfg.text):
             yield key, _unknown_key('', key, known)
     for where, node in iter_dicts({key: value for key, value in cfg.items() if key in known}, ''):
         names, complete = _accepted(scope, node, where)
@@ -168,6 +164,16 @@ def _close(key: str, names: Iterable[str], cutoff: float = _ALIKE) -> list[str]:
     return difflib.get_close_matches(key, list(names), n=3, cutoff=cutoff)
 
 
+def _one_letter_off(name: str, key: str) -> bool:
+    """Check whether one letter is missing, added or wrong in a name, or two neighbours have changed places."""
+    shorter, longer = sorted((name, key), key=len)
+    at = next((i for i, (a, b) in enumerate(zip(shorter, longer)) if a != b), len(shorter))
+    if len(longer) > len(shorter):
+        return longer[at + 1 :] == shorter[at:]
+    swapped = shorter[at : at + 2][::-1] + shorter[at + 2 :]
+    return longer[at + 1 :] == shorter[at + 1 :] or longer[at:] == swapped
+
+
 def _is_unread(key: str, text: str) -> bool:
     """Return whether the text of a configuration and its bases assigns a name, and never uses it."""
     assigned = re.findall(rf'^\s*[\'"]?{re.escape(key)}[\'"]?\s*[=:]', text, re.MULTILINE)
@@ -204,10 +210,15 @@ def _unknown_key(where: str, part: str, known: Iterable[str]) -> str:
 @functools.cache
 def runner_keys() -> frozenset[str]:
     """Return the keys that MMEngine or this package reads at the top of a configuration."""
+    return frozenset(runner_arguments() | _RUNNER_EXTRAS)
+
+
+@functools.cache
+def runner_arguments() -> frozenset[str]:
+    """Return the keys of a configuration that MMEngine's runner takes as arguments."""
     from mmengine.runner import Runner
 
-    arguments = set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
-    return frozenset(arguments | _RUNNER_EXTRAS)
+    return frozenset(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
 
 
 def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
@@ -301,7 +312,8 @@ def _type_names(scope: str) -> list[str]:
 def _arguments(built: Any) -> tuple[set[str], bool]:
     """Return the named arguments of a class and its bases, and whether these are all.
 
-    They are all if each constructor up to one without ``**kwargs`` passes its own on to its base.
+    With ``**kwargs``, a class may take others: its base's, or any. One that it does not take is then an error where
+    the class is built, and a misspelt one here.
     """
     if not callable(built):
         return set(), False
@@ -310,38 +322,13 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
         own = [vars(cls) for cls in built.__mro__]
         constructors = [attributes['__init__'] for attributes in own if '__init__' in attributes]
     names = {'type', '_scope_'}
-    complete = None  # until a constructor tells
-    for constructor in constructors:
+    for number, constructor in enumerate(constructors):
         try:
             parameters = inspect.signature(constructor).parameters.values()
         except (TypeError, ValueError):
-            return names, bool(complete)
-        named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        names |= set(named) - {'self'}
-        others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
-        if others is None and constructor is constructors[0]:
+            break
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        names |= {one.name for one in parameters if one.kind in kinds} - {'self'}
+        if not number and all(one.kind is not one.VAR_KEYWORD for one in parameters):
             return names, True
-        if complete is None and others is None:
-            complete = True
-        elif complete is None and not _passes_on(constructor, others):
-            complete = False
-    return names, bool(complete)
-
-
-def _passes_on(constructor: Any, others: str) -> bool:
-    """Return whether a constructor gives its ``**kwargs`` to the one of its base.
-
-    A signature does not say so: of the 1254 classes of the MM packages, 42 use ``**kwargs``
-    themselves (``TIMMBackbone``, ``IoUMetric``), and their bases' arguments are not all of theirs.
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or getattr(node.func, 'attr', '') != '__init__':
-            continue
-        for keyword in node.keywords:
-            if keyword.arg is None and getattr(keyword.value, 'id', '') == others:
-                return True
-    return False
+    return names, False

@@ -21,6 +21,7 @@ from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook, logger_hook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.registry import MODELS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
@@ -41,6 +42,7 @@ from mmlape.lab.engine.distributed.sharding import (
     full_tensor,
     set_model_wrapper,
 )
+from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, load_model, recorded_of
 from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
@@ -91,7 +93,7 @@ class FormattedOnce(Config):
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``recorder`` and ``stop``, which the hooks of training use. ``initial`` is
+    Hooks of training use ``plan``, ``recorder`` and ``stop``, which a test lacks. ``initial`` is
     the model, if it is built already.
     """
 
@@ -100,8 +102,17 @@ class Runner(_Runner):
     stop: StopRequest
     diff_rank_seed: bool
 
-    def __init__(self, *args, cfg: Config, initial: InitialModel | None = None, **kwargs) -> None:
-        self.initial = initial
+    def __init__(
+        self,
+        *args,
+        cfg: Config,
+        initial: InitialModel | None = None,
+        plan: RunPlan | None = None,
+        recorder: Recorder | None = None,
+        stop: StopRequest | None = None,
+        **kwargs,
+    ) -> None:
+        self.initial, self.plan, self.recorder, self.stop = initial, plan, recorder, stop
         # work dir and checkpoints get the plain transforms, which the inferencers of the MM
         # packages look for
         stored = copy.deepcopy(cfg)
@@ -113,6 +124,8 @@ class Runner(_Runner):
         cls,
         plan: RunPlan,
         start: RunStart,
+        recorder: Recorder,
+        stop: StopRequest,
         initial: InitialModel,
         launcher: str,
         deterministic: bool | None,
@@ -131,12 +144,15 @@ class Runner(_Runner):
         cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
         if deterministic is not None:
             cfg.randomness.deterministic = deterministic
-        runner = cls.from_cfg(cfg, initial)
-        runner.plan = plan
-        return runner
+        return cls.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
 
     @classmethod
-    def from_cfg(cls, cfg: Config, initial: InitialModel | None = None) -> 'Runner':
+    def from_cfg(
+        cls,
+        cfg: Config,
+        initial: InitialModel | None = None,
+        **of_training: RunPlan | Recorder | StopRequest,
+    ) -> 'Runner':
         """Build a runner with a state of its own.
 
         MMEngine shares it between runs started in the same second.
@@ -147,7 +163,12 @@ class Runner(_Runner):
         cfg.experiment_name = (
             f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         )
-        return _Runner.from_cfg.__func__(functools.partial(cls, initial=initial), cfg)
+        given = {key: cfg[key] for key in runner_arguments() if key in cfg}
+        return cls(**given, cfg=cfg, initial=initial, **of_training)
+
+    def merge_views(self, tta_model: dict) -> None:
+        """Let the model predict on several views of each image, which ``tta_model`` merges."""
+        self.model = MODELS.build(dict(tta_model, module=self.bare_model))
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model; one that is built already leaves random numbers as if it was built here."""

@@ -104,8 +104,7 @@ def train(
             # on the CPU, vanishing gradients otherwise cost ten times the time
             torch.set_flush_denormal(True)
             stack.callback(torch.set_flush_denormal, False)
-            runner = Runner.of_run(plan, start, initial, launcher, deterministic)
-            runner.recorder, runner.stop = recorder, stop
+            runner = Runner.of_run(plan, start, recorder, stop, initial, launcher, deterministic)
             recorder.record.parts.append(runner.timestamp)
             runner.train()
         recorder.finish()
