@@ -57,7 +57,7 @@ class LazyRegistry(ScopedRegistry):
         """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
         for location in self._locations:
             module = import_module(location)
-            for name in module.__all__:
+            for name in getattr(module, '__all__', ()):  # else the import has defined them
                 with contextlib.suppress(ImportError, AssertionError):
                     getattr(module, name)
 

@@ -77,7 +77,7 @@ def test_an_error_inside_a_config_names_the_line(config_file):
         ('train_dataloader.batchsize=4', "no 'batchsize': did you mean batch_size"),
         ('modle.backbone.img_size=4', "there is no 'modle': did you mean model"),
         ('model.backbone.pe_joning=lape', 'did you mean pe_joining'),
-        ('model.decode_head.clases=3', 'did you mean num_classes'),
+        ('model.decode_head.num_clases=3', 'did you mean num_classes'),
         ('optim_wrapper.optimizer.lr.x=1', "'optim_wrapper.optimizer.lr' is the value 0.001 and has no keys"),
         ('optim_wrapper.clipgrad.max_norm=1', 'did you mean clip_grad'),
         ('train_dataloader.dataset.pipeline.9.type=Resize', 'has 6 entries'),

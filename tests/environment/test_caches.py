@@ -34,6 +34,7 @@ CACHES = {
     'lab/engine/keys.py _find_classes': 'test_classes_that_are_registered_later',
     'lab/engine/keys.py runner_keys': OF_PROCESS,
     'lab/engine/keys.py runner_arguments': OF_PROCESS,
+    'mim.py adapt_mmengine': OF_PROCESS,
     'lab/engine/plan.py identity': OF_ARGUMENTS,
     'lab/studies/parsing.py _parse': 'test_studies',
     'lab/environment/lock.py locked': OF_PROCESS,

@@ -151,7 +151,9 @@ class Runner(_Runner):
         cls,
         cfg: Config,
         initial: InitialModel | None = None,
-        **of_training: RunPlan | Recorder | StopRequest,
+        plan: RunPlan | None = None,
+        recorder: Recorder | None = None,
+        stop: StopRequest | None = None,
     ) -> 'Runner':
         """Build a runner with a state of its own.
 
@@ -164,7 +166,7 @@ class Runner(_Runner):
             f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         )
         given = {key: cfg[key] for key in runner_arguments() if key in cfg}
-        return cls(**given, cfg=cfg, initial=initial, **of_training)
+        return cls(**given, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
 
     def merge_views(self, tta_model: dict) -> None:
         """Let the model predict on several views of each image, which ``tta_model`` merges."""
