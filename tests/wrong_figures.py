@@ -171,13 +171,13 @@ OWN_TESTS = {
         'compared_apart or markdowns',
     ),
     'mmlape/lab/analysis/drawing.py': (
-        'tests/analysis/test_image_demo.py',
+        'tests/analysis/test_drawing.py',
         'tests/analysis/test_prediction_rules.py',
         '-k',
         'drawn or threshold or stands or enlarged',
     ),
     'mmlape/lab/analysis/inference.py': (
-        'tests/analysis/test_image_demo.py',
+        'tests/analysis/test_drawing.py',
         'tests/models/test_drawn_numbers.py',
         '-k',
         'classes_come or listed',
@@ -1183,7 +1183,6 @@ BY_FILE = {
     ],
     'mmlape/lab/analysis/prediction.py': [
         ('predictions: at the threshold is below', 'kept = self.scores >= score', 'kept = self.scores > score'),
-        ('predictions: the oldest best checkpoint', 'found = best[-1:]', 'found = best[:1]'),
         ('predictions: the least certain first', 'np.argsort(-found.scores', 'np.argsort(found.scores'),
         ('predictions: shares of the classes', 'counts / counts.sum()', 'counts / len(counts)'),
     ],

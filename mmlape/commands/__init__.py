@@ -36,8 +36,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     'use': {
         'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
-        'predict': 'write what a trained model predicts on a folder of images: overlays, label maps, COCO JSON',
-        'image-demo': "draw a model's prediction on an image",
+        'predict': 'write what a trained model predicts on images: overlays, label maps, COCO JSON',
         'export-onnx': 'write a trained model, or its backbone, as an ONNX graph, checked against PyTorch',
         'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     },
@@ -92,7 +91,9 @@ def parse_arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> ar
     """
     passes_on = parser.get_default('extra') is not None
     end = words.index('--') if passes_on and '--' in words else len(words)
-    args = parser.parse_args(words[:end])
+    # the words of an argument that takes several may stand before and behind an option
+    is_mixed = parser.get_default('words_between_options')
+    args = (parser.parse_intermixed_args if is_mixed else parser.parse_args)(words[:end])
     if passes_on:
         args.extra = list(words[end + 1 :])
     return args

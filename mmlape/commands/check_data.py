@@ -11,7 +11,7 @@ from mmlape.lab.engine.options import add_config, positive
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_config(parser)
+    add_config(parser, or_run=True)
     add(
         '--splits',
         nargs='+',
@@ -39,11 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 after errors, 130 after an interrupt."""
     from mmlape.lab.datasets.checks import full_check, print_report, write_report
-    from mmlape.lab.engine.config import config_name, load_config
+    from mmlape.lab.engine.config import config_name
     from mmlape.lab.engine.optim import quiet_logger
+    from mmlape.lab.engine.trained import open_config
     from mmlape.quiet import say
 
-    cfg = load_config(args.config, args.cfg_options)
+    cfg = open_config(args.config, args.cfg_options, also=('train_dataloader', 'val_dataloader'))
     with quiet_logger():
         report = full_check(cfg, args.splits, args.sample, args.workers)
     print_report(report)

@@ -3,17 +3,12 @@ segmentors, Mask R-CNN, Faster R-CNN and classifiers, or the backbone of any mod
 
 import argparse
 
-from mmlape.lab.engine.options import add_config, add_more, add_size, add_trust, height_width
+from mmlape.lab.engine.options import add_more, add_size, add_trained, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_config(parser)
-    add(
-        'checkpoint',
-        metavar='CHECKPOINT',
-        help="weights of the trained model; 'none' keeps the initial ones",
-    )
+    add_trained(parser, "; CHECKPOINT 'none' keeps the initial weights")
     add_size(
         parser, "the image in pixels; default: the config's sliding window, crop or image size"
     )
@@ -49,19 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, and print how far the graph is from PyTorch."""
-    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.trained import open_trained
     from mmlape.lab.export.model import export, image_size
 
-    cfg = load_config(args.config, args.cfg_options)
+    trained = open_trained(args.trained, args.cfg_options)
+    trained.say_chosen()
+    cfg, checkpoint = trained.config, trained.checkpoint
     size = height_width(args.size, '--size') or image_size(cfg)
-    checkpoint = None if args.checkpoint == 'none' else args.checkpoint
     options = dict(opset=args.opset, tolerance=args.tolerance)
-    if args.backbone:
-        from mmlape.export.backbone import export_backbone_of
+    with trained.limited():
+        if args.backbone:
+            from mmlape.export.backbone import export_backbone_of
 
-        difference = export_backbone_of(cfg, checkpoint, size, args.out, **options)
-    else:
-        difference = export(cfg, checkpoint, size, args.out, labels=args.labels, **options)
+            difference = export_backbone_of(cfg, checkpoint, size, args.out, **options)
+        else:
+            difference = export(cfg, checkpoint, size, args.out, labels=args.labels, **options)
     shape = ' x '.join(map(str, size))
     print(
         f'wrote {args.out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit '

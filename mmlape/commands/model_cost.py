@@ -3,11 +3,17 @@ masks; norms, activations and post-processing are not counted. No checkpoint is 
 
 import argparse
 
-from mmlape.lab.engine.options import CONFIG_HELP, add_cfg_options, add_size, height_width
+from mmlape.lab.engine.options import (
+    CONFIG_HELP,
+    OR_RUN,
+    add_cfg_options,
+    add_size,
+    height_width,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('configs', metavar='CONFIG', nargs='+', help=CONFIG_HELP)
+    parser.add_argument('configs', metavar='CONFIG', nargs='+', help=CONFIG_HELP + OR_RUN)
     add_size(parser, "the image in pixels; default: the config's crop")
     parser.add_argument(
         '--json', action='store_true', help='exact numbers as JSON instead of a table'
@@ -22,14 +28,15 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.console import console
     from mmlape.lab.analysis.cost import input_shape, model_cost
-    from mmlape.lab.engine.config import config_name, load_config
+    from mmlape.lab.engine.config import config_name
     from mmlape.lab.engine.optim import build_model, quiet_logger
+    from mmlape.lab.engine.trained import open_config
     from mmlape.tables import console_table, text_table
 
     shape = height_width(args.size, '--size')
     results = []
     for path in args.configs:
-        cfg = load_config(path, args.cfg_options)
+        cfg = open_config(path, args.cfg_options)
         size = shape or input_shape(cfg)
         with quiet_logger(logging.ERROR), warnings.catch_warnings():
             warnings.simplefilter('ignore')  # they are about training

@@ -1,22 +1,18 @@
-"""Write what a trained model predicts on a folder of images: overlays; PNG label maps of a segmentor, COCO JSON of a
-detector, classes of a classifier. Images that cannot be read are listed at the end, and the status is 1."""
+"""Write what a trained model predicts on an image, or on a folder of images: overlays; PNG label maps of a segmentor,
+COCO JSON of a detector, classes of a classifier. Images that cannot be read are listed at the end, and the status is
+1."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_cfg_options, add_more, add_trust, positive
+from mmlape.lab.engine.options import add_more, add_trained, add_trust, positive
 from mmlape.quiet import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        'trained',
-        metavar='RUN',
-        help='the folder of a run, a checkpoint of one, or a config with --checkpoint',
-    )
-    add('images', metavar='FOLDER', help='images, also in folders below; or one image')
+    add_trained(parser)
+    add('images', metavar='IMAGES', help='a folder of images, also in folders below; or one image')
     add('--out', required=True, metavar='DIR', help='the folder to write')
-    add('--checkpoint', metavar='FILE', help="weights; default: the run's best, else its newest")
     add(
         '--score-thr',
         type=float,
@@ -24,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='S',
         help='draw no objects below; default: %(default)s',
     )
-    add_cfg_options(parser)
     more = add_more(parser)
     more.add_argument(
         '--batch-size',
@@ -42,10 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the predictions; return 1 if images were skipped."""
     from mmlape.lab.analysis.predicted_files import images_to_predict, predict_files
-    from mmlape.lab.analysis.prediction import load
+    from mmlape.lab.analysis.prediction import model_of
+    from mmlape.lab.engine.trained import open_trained
 
     images_to_predict(args.images, args.out, args.overwrite)
-    model = load(args.trained, args.checkpoint, device=args.device, cfg_options=args.cfg_options)
+    trained = open_trained(args.trained, args.cfg_options)
+    trained.say_chosen()
+    model = model_of(trained, args.device)
     say(f'{model.checkpoint}: {model.task}, {len(model.classes)} classes')
     done, skipped = predict_files(
         model,

@@ -2,13 +2,14 @@
 own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`."""
 
 import argparse
+from pathlib import Path
 
 from mmlape.lab.engine.options import add_config, add_shorten
 from mmlape.quiet import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
+    add_config(parser, or_run=True)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         '--diff', metavar='OTHER', help='print only the values that differ from this config'
@@ -29,18 +30,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mmlape.errors import ConfigError
-    from mmlape.lab.engine.config import load_config
     from mmlape.lab.engine.config_values import differing_values, value_sources
     from mmlape.lab.engine.optim import quiet_logger
     from mmlape.lab.engine.schedule import shorten
+    from mmlape.lab.engine.trained import complete_config
 
     if args.sources and args.shorten != 1:
         raise ConfigError('--from shows values as their files have them: give no --shorten')
+    if args.sources and Path(args.config).is_dir():
+        raise ConfigError(
+            f'--from: all values of a run are in its own copy of the config; give, instead of '
+            f'{args.config}, the config that it was trained with'
+        )
     if args.sources:
         for key, value, source in value_sources(args.config, args.cfg_options):
             say(f'{key} = {value}  # {source}')
         return 0
-    cfg = load_config(args.config, args.cfg_options)
+    cfg = complete_config(args.config, args.cfg_options)
     if args.shorten != 1:
         with quiet_logger():
             shorten(cfg, args.shorten)
@@ -52,6 +58,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.diff:
         print(cfg.pretty_text)
         return 0
-    for key, ours, theirs in differing_values(cfg, load_config(args.diff)):
+    for key, ours, theirs in differing_values(cfg, complete_config(args.diff)):
         say(f'{key}: {ours} -> {theirs}')
     return 0

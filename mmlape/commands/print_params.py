@@ -7,7 +7,7 @@ from mmlape.lab.engine.options import add_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
+    add_config(parser, or_run=True)
     parser.add_argument('--names', action='store_true', help='print every name in full')
 
 
@@ -15,10 +15,11 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from mmlape.console import console
-    from mmlape.lab.engine.config import config_name, load_config
+    from mmlape.lab.engine.config import config_name
     from mmlape.lab.engine.optim import parameter_groups
+    from mmlape.lab.engine.trained import open_config
 
-    cfg = load_config(args.config, args.cfg_options)
+    cfg = open_config(args.config, args.cfg_options, also=('optim_wrapper',))
     groups = parameter_groups(cfg)
     total = sum(group.count for group in groups)
     columns = 'lr', 'decided by', 'weight decay', 'decided by', 'parameters', 'tensors', 'names'

@@ -1,19 +1,14 @@
-"""Evaluate a checkpoint on the test set of a config: overall metrics and those of every class. Every tensor of the
-checkpoint must belong to the model."""
+"""Evaluate a trained model on the test set of its config: overall metrics and those of every class. Every tensor of
+the checkpoint must belong to the model."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_config, add_launcher, add_more, add_trust
+from mmlape.lab.engine.options import add_launcher, add_more, add_trained, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_config(parser)
-    add(
-        'checkpoint',
-        metavar='CHECKPOINT',
-        help='weights of the full model, or a graph of it: FILE.onnx',
-    )
+    add_trained(parser, '; CHECKPOINT may be a graph of the model: FILE.onnx')
     add(
         '--work-dir',
         metavar='DIR',
@@ -49,18 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.lab.engine.config import load_config
     from mmlape.lab.engine.evaluator import test
+    from mmlape.lab.engine.trained import open_trained
 
-    test(
-        load_config(args.config, args.cfg_options),
-        args.checkpoint,
-        args.work_dir,
-        out=args.out,
-        save_pred=args.save_pred,
-        page=args.page,
-        launcher=args.launcher,
-        name='metrics.json' if args.tta is None else 'metrics-tta.json',
-        tta=args.tta,
-    )
+    trained = open_trained(args.trained, args.cfg_options)
+    trained.say_chosen()
+    with trained.limited():
+        test(
+            trained.config,
+            trained.weights(),
+            args.work_dir,
+            out=args.out,
+            save_pred=args.save_pred,
+            page=args.page,
+            launcher=args.launcher,
+            name='metrics.json' if args.tta is None else 'metrics-tta.json',
+            tta=args.tta,
+        )
     return 0

@@ -3,7 +3,6 @@
 A config, a checkpoint, both, or the folder of a run.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,18 +12,15 @@ from mmengine.registry import MODELS, init_default_scope
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.config import config_name, load_config
 from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.stored_config import config_of_run
-from mmlape.lab.runs.record import checkpoints
-from mmlape.lab.studies.study_file import is_study
-from mmlape.mim import PREFIX
+from mmlape.lab.engine.trained import is_config, open_trained
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
+from mmlape.weights.download import is_on_hub
 from mmlape.weights.gate import building
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.weights.reading import read_checkpoint
 
-CONFIGS = ('.py', '.json', '.yaml', '.yml')
 SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 """Parts of names that a figure shows, so a checkpoint must fill them."""
 
@@ -68,41 +64,28 @@ def open_model(
         CheckpointError: If a file is missing, unreadable or of another model, or does not say
             enough.
     """
-    is_config = Path(text).suffix in CONFIGS or text.startswith(PREFIX) or is_study(text)
-    config, checkpoint = (text, None) if is_config else (None, text)
-    if Path(text).is_dir():
-        config, checkpoint = files_of_run(Path(text))
-    elif '@' in text and not Path(text).exists():
-        config, _, checkpoint = text.partition('@')
-    beside = sorted(Path(checkpoint).parent.glob('*.py')) if checkpoint else []
-    named = config or (str(beside[0]) if len(beside) == 1 else None)
+    if '@' in text and not Path(text).exists() and not is_on_hub(text):
+        words = text.split('@', 1)
+    elif Path(text).is_dir():
+        words = [text]
+    else:
+        words = []
     with quiet_logger():
-        if config is None:
-            model = _from_checkpoint(checkpoint, grid)
-        elif Path(text).is_dir():
-            cfg = config_of_run(config, cfg_options)
-            with building(checkpoint, state_dict_of(read_checkpoint(checkpoint), checkpoint)):
-                model = _from_config(cfg, config, checkpoint, untrained, grid)
+        if words:
+            trained = open_trained(words, cfg_options)
+            trained.say_chosen()
+            with trained.building():
+                model = _from_config(trained.config, text, trained.checkpoint, untrained, grid)
+            return trained.name, model.eval()
+        if is_config(text):
+            cfg = load_config(text, list(cfg_options or ()))
+            model = _from_config(cfg, text, None, untrained, grid)
+            names = [config_name(cfg), *(['untrained'] if model.load_report is None else [])]
         else:
-            cfg = load_config(config, list(cfg_options or ()))
-            model = _from_config(cfg, config, checkpoint, untrained, grid)
-    parts = [re.split(r'/|::', named)[-1].removesuffix('.py')] if named else []
-    if checkpoint:
-        parts.append(Path(checkpoint).stem)
-    elif model.load_report is None:
-        parts.append('untrained')
-    return ', '.join(parts), model.eval()
-
-
-def files_of_run(folder: Path) -> tuple[str, str]:
-    """Return the config of a run and its last checkpoint."""
-    files, configs = checkpoints(folder), sorted(folder.glob('*.py'))
-    if not files or len(configs) != 1:
-        raise CheckpointError(
-            f'{folder} holds {len(files)} checkpoints and {len(configs)} configs, so it is not the '
-            'folder of a run: name a file, or CONFIG@CHECKPOINT'
-        )
-    return str(configs[0]), str(files[0])
+            beside = sorted(Path(text).parent.glob('*.py'))
+            model = _from_checkpoint(text, grid)
+            names = [*([beside[0].stem] if len(beside) == 1 else []), Path(text).stem]
+    return ', '.join(names), model.eval()
 
 
 def _from_config(

@@ -82,6 +82,8 @@ TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
 """Keys whose lists hold any text."""
 NAMED = ['mode', 'model_name']
 """Keys of words that are published without a constructor that lists them."""
+NAMES = 'custom_keys'
+"""The key of a dict whose keys are beginnings of the names of parameters."""
 SIDES = ('crop_size', 'img_size', 'scale', 'size')
 """Keys of numbers of pixels."""
 MAX_DEPTH, MAX_VALUES, MAX_TEXT = 40, 200_000, 1000
@@ -181,7 +183,8 @@ class _Gate:
             raise _RefusedError((*place, '_scope_'), f'is {_brief(own)}, which has no models here')
         out = {}
         for key, value in node.items():
-            if not isinstance(key, str) or not _WORD.fullmatch(key) or key in SPECIAL:
+            is_word = isinstance(key, str) and (_WORD.fullmatch(key) or place[-1:] == (NAMES,))
+            if not is_word or key in SPECIAL:
                 raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
             inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT

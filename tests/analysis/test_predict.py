@@ -175,7 +175,7 @@ def test_the_files_of_a_folder(case, tmp_path, capsys):
         shutil.copy(file, images / name)
     (images / 'aa.png').write_bytes(b'no image')
     cfg.dump(tmp_path / 'config.py')
-    words = ['predict', tmp_path / 'config.py', images, '--checkpoint', model.checkpoint, '--device', 'cpu', '--out']
+    words = ['predict', tmp_path / 'config.py', model.checkpoint, images, '--device', 'cpu', '--out']
     out = tmp_path / 'out'
     assert main([str(word) for word in (*words, out, '--score-thr', '0')]) == 1
     printed = capsys.readouterr().out
@@ -248,7 +248,7 @@ def test_a_run_is_loaded_by_its_folder(run_folder, tmp_path):
         file.unlink()
     with pytest.raises(CheckpointError, match='has no checkpoint yet'):
         mmlape.load(moved)
-    with pytest.raises(ConfigError, match=r'tiny\.py is no folder of a run: give a checkpoint'):
+    with pytest.raises(ConfigError, match=r'tiny\.py is a config without weights: give its checkpoint'):
         mmlape.load(run_folder / 'tiny.py')
     with pytest.raises(ConfigError, match='has no run.json'):
         mmlape.load(run_folder / 'data')

@@ -1,7 +1,6 @@
 """What a prediction means, by models made by hand: boxes on the original image, thresholds, files, figures."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from PIL import Image
 from properties import examples
 from pycocotools import mask as coco_mask
 
-from mmlape.errors import CheckpointError, DataError
+from mmlape.errors import DataError
 from mmlape.lab.analysis.drawing import MIN_LONGER_SIDE, enlarge
 from mmlape.lab.analysis.predicted_files import predict_files
-from mmlape.lab.analysis.prediction import Classification, Detection, Model, Segmentation, _weights_of
+from mmlape.lab.analysis.prediction import Classification, Detection, Model, Segmentation
 
 CLASSES = ('bright', 'dark', 'none')
 HEIGHT, WIDTH = 24, 40
@@ -156,18 +155,6 @@ def test_an_enlarged_image_keeps_its_ratio(height, width):
     factor = max(1, MIN_LONGER_SIDE / max(height, width))
     assert max(shape[:2]) == max(MIN_LONGER_SIDE, height, width)
     assert abs(shape[0] - height * factor) <= 0.5 and abs(shape[1] - width * factor) <= 0.5
-
-
-def test_the_best_checkpoint_is_the_newest_best_one_then_the_last(tmp_path):
-    for age, name in enumerate(('best_b_iter_9.pth', 'iter_9.pth', 'best_a_iter_6.pth', 'iter_10.pth')):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (1000 + age, 1000 + age))
-    os.utime(tmp_path / 'best_b_iter_9.pth', (2000, 2000))
-    for name in ('best_b_iter_9.pth', 'best_a_iter_6.pth', 'iter_10.pth', 'iter_9.pth'):
-        assert _weights_of(tmp_path).name == name
-        (tmp_path / name).unlink()
-    with pytest.raises(CheckpointError, match='has no checkpoint yet'):
-        _weights_of(tmp_path)
 
 
 def test_figures_of_segmentations_and_classifications():

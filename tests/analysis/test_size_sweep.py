@@ -23,9 +23,10 @@ from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data, read_opti
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.retarget import reroot
 from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.trained import Trained
 from mmlape.projects.size_sweep import sweep as size_sweep
 from mmlape.projects.size_sweep.command import SCALES
-from mmlape.projects.size_sweep.models import Trained, read_models
+from mmlape.projects.size_sweep.models import Swept, read_models
 from mmlape.projects.size_sweep.sweep import (
     at_scale,
     at_size,
@@ -77,7 +78,7 @@ def test_a_pipeline_without_sizes_is_refused():
 
 
 def trained(arm, name, cfg=None, checkpoint='m.pth'):
-    return Trained(arm, name, cfg, str(checkpoint))
+    return Swept(arm, name, Trained(cfg, str(checkpoint)))
 
 
 @pytest.fixture
@@ -304,7 +305,7 @@ def work_dir(tmp_path):
 
 def test_all_finished_runs_of_a_work_dir_are_models(work_dir):
     models, skipped = read_models([str(work_dir)])
-    names = {model.name: (model.arm, model.checkpoint) for model in models}
+    names = {model.name: (model.arm, model.trained.checkpoint) for model in models}
     assert names == {
         f'{arm}/seed_{seed}': (arm, str(work_dir / arm / f'seed_{seed}' / 'iter_300.pth'))
         for arm, seeds in (('fire', (1, 3)), ('rope', (1, 2, 3)))
@@ -313,7 +314,7 @@ def test_all_finished_runs_of_a_work_dir_are_models(work_dir):
     assert len(skipped) == 1 and skipped[0].startswith('fire, seed 2: failed')
     models, skipped = read_models([str(work_dir)], ['model.backbone.pe_joining=default'], ['ro*'])
     assert [model.arm for model in models] == ['rope'] * 3 and not skipped
-    assert {model.cfg.model.backbone.pe_joining for model in models} == {'default'}
+    assert {model.trained.config.model.backbone.pe_joining for model in models} == {'default'}
 
 
 def test_a_study_is_its_own_work_dir(work_dir, monkeypatch):

@@ -289,7 +289,7 @@ def test_command_says_what_is_missing(tmp_path):
     assert list(found) == [f'tiny, m ({config}@{tmp_path}/m.pth)', f'tiny, m ({tmp_path}/m.pth)']
     for opened in found.values():
         torch.testing.assert_close(opened.pos_embed, model.pos_embed)
-    with pytest.raises(CheckpointError, match='not the folder of a run'):
+    with pytest.raises(ConfigError, match='is no folder of a run'):
         open_model(str(tmp_path))
     (tmp_path / 'm.pth').rename(tmp_path / 'iter_3.pth')
     Config.fromfile(config).dump(config)  # as a run does

@@ -111,7 +111,6 @@ WALK = {
     'checkpoint publish': ('{} out.safetensors', (*FILES, 'pth in a run', 'hub')),
     'export-onnx': (f'config.py {{}} --size 32 --out x.onnx {OTHER}', ('pth',)),
     'few-shot': ('config.py {} --work-dir out', ('pth',)),
-    'image-demo': ('data/images/validation/0.png config.py {} --out x.png', FILES),
     'plot-grad-norms': ('{} --out x.png', RUNS),
     'predict': ('{} data/images/validation --out out', ('pth', 'dict', 'address', 'run', 'hub')),
     'report': ('{} --out out', RUNS),

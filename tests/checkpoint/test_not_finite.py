@@ -28,7 +28,7 @@ def commands(config, good, bad, images, folder):
     out = folder / 'out'
     yield 'test', config, bad, '--work-dir', folder / 'test'
     yield 'predict', bad, images, '--out', folder / 'a'
-    yield 'predict', config, images, '--checkpoint', bad, '--out', folder / 'b'
+    yield 'predict', config, bad, images, '--out', folder / 'b'
     yield 'export-onnx', config, bad, '--out', out / 'a.onnx', '--size', 32, 48
     yield 'export-onnx', config, bad, '--out', out / 'a.onnx', '--backbone', '--size', 32, 48
     yield 'checkpoint', 'publish', bad, out / 'a.safetensors'

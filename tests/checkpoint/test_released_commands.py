@@ -1,4 +1,4 @@
-"""`mmlape test` and `mmlape image-demo` on complete models of the released layouts, and detectors' outputs by hand.
+"""`mmlape test` and `mmlape predict` on complete models of the released layouts, and detectors' outputs by hand.
 
 No released file can be had here: tiny models with random weights are written under the public names.
 """
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torchvision.ops import roi_align
 
 from mmlape.checkpoint import load_model
-from mmlape.lab.analysis.inference import init_model, list_prediction, predict
+from mmlape.lab.analysis.inference import init_model, predict
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
@@ -110,12 +110,15 @@ def test_the_commands_take_a_released_file(mini, tmp_path, task):
         assert len(np.unique(labels)) > 1 and (labels == prediction.pred_sem_seg.data[0].numpy() + 1).all()
         assert "from the names of mmcv 1.x's Mask2Former" in said
 
-    words = [image, config, file, '--out', 'drawing.png', '--device', 'cpu', '--score-thr', 0.1]
-    said = run('image-demo', words, options, tmp_path)
-    rows = list_prediction(prediction, model.classes, 0.1)
-    assert rows and Image.open(tmp_path / 'drawing.png').size[0] >= 96
-    for row in rows:
-        assert (f'{row["class"]}: {row["score"]:.3f}' if detects else f'{row["class"]}: {row["share"]:.1%}') in said
+    words = [config, file, image, '--out', 'predicted', '--device', 'cpu']
+    run('predict', words, options, tmp_path)
+    assert (tmp_path / 'predicted' / 'overlays' / image.name).is_file()
+    if detects:
+        found = json.loads((tmp_path / 'predicted' / 'predictions.json').read_text())['annotations']
+        np.testing.assert_allclose(sorted(row['score'] for row in found), sorted(scores), atol=1e-5)
+    else:
+        found = np.asarray(Image.open(tmp_path / 'predicted' / 'labels' / f'{image.stem}.png'))
+        assert (found == labels - 1).all()
 
 
 class Layers(dict):

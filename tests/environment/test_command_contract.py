@@ -51,7 +51,7 @@ def load(path, cfg_options=None):
     return Config(dict(source=' '.join([path, *(cfg_options or ())])), filename=path)
 
 
-LOAD = {'mmlape.lab.engine.config.load_config': load}
+LOAD = dict.fromkeys(('mmlape.lab.engine.config.load_config', 'mmlape.lab.engine.trained.load_config'), load)
 QUIET = {'--quiet': [('--quiet', {'quiet_stack.warnings_only': True})]}
 TRUST = {'--trust-checkpoint': [('--trust-checkpoint', {'trust_checkpoints': True})]}
 EVERYWHERE = {
@@ -75,6 +75,22 @@ def of_config(function, rest=''):
             (
                 f'{CFG} x=1 --cfg-options y=2',
                 {'load_config.cfg_options': ['x=1', 'y=2'], f'{function}.cfg.source': 'a.py x=1 y=2'},
+            )
+        ],
+    }
+
+
+def of_trained(*configs, checkpoint, rest=''):
+    """Return the entries of CONFIG CHECKPOINT, which are given to functions, and of the changes of the config."""
+    return {
+        'trained': [
+            (f'b.py m.pth {rest}', {'load_config.path': 'b.py'} | {f'{name}.source': 'b.py' for name in configs}),
+            (f'a.py n.pth {rest}', {checkpoint: 'n.pth'}),
+        ],
+        CFG: [
+            (
+                f'{CFG} x=1 --cfg-options y=2',
+                {'load_config.cfg_options': ['x=1', 'y=2']} | {f'{name}.source': 'a.py x=1 y=2' for name in configs},
             )
         ],
     }
@@ -178,8 +194,7 @@ CONTRACTS = {
     'test': Contract(
         'a.py m.pth',
         LOAD | {'mmlape.lab.engine.evaluator.test': {}},
-        of_config('test', 'm.pth')
-        | {'checkpoint': [('a.py n.pth', {'test.checkpoint': 'n.pth'})]}
+        of_trained('test.cfg', checkpoint='test.checkpoint')
         | simple('--work-dir d', 'test.work_dir', 'd')
         | simple('--out o.json', 'test.out', 'o.json')
         | {'--save-pred': [('--save-pred', {'test.save_pred': True}), ('--save-pred p', {'test.save_pred': 'p'})]}
@@ -357,46 +372,27 @@ CONTRACTS = {
         '--difference 0.5',
     ),
     'predict': Contract(
-        'run images',
-        {
+        'a.py m.pth images',
+        LOAD
+        | {
             'mmlape.lab.analysis.predicted_files.images_to_predict': None,
-            'mmlape.lab.analysis.prediction.load': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
+            'mmlape.lab.analysis.prediction.model_of': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
             'mmlape.lab.analysis.predicted_files.predict_files': (1, ()),
         },
-        {
-            'trained': [('other images', {'load.run': 'other'})],
-            'images': [('run more', {'images_to_predict.images': 'more', 'predict_files.images': 'more'})],
+        of_trained('model_of.trained.config', checkpoint='model_of.trained.checkpoint', rest='images')
+        | {
+            'images': [('a.py m.pth more', {'images_to_predict.images': 'more', 'predict_files.images': 'more'})],
             '--out': [('--out p', {'images_to_predict.out': 'p', 'predict_files.out': 'p'})],
             '--overwrite': [
                 ('--overwrite', {'images_to_predict.overwrite': True, 'predict_files.overwrite': True})
             ],
         }
-        | simple('--checkpoint n.pth', 'load.checkpoint', 'n.pth')
         | simple('--batch-size 3', 'predict_files.batch_size', 3)
         | simple('--score-thr 0.6', 'predict_files.score_thr', 0.6)
         | simple('--no-overlays', 'predict_files.overlays', False)
-        | simple('--device cuda:1', 'load.device', 'cuda:1')
-        | simple(f'{CFG} x=1 --cfg-options y=2', 'load.cfg_options', ['x=1', 'y=2'])
+        | simple('--device cuda:1', 'model_of.device', 'cuda:1')
         | TRUST,
         '--out o',
-    ),
-    'image-demo': Contract(
-        'i.png a.py m.pth',
-        {
-            'mmlape.lab.analysis.inference.files_to_draw': [('i.png', 'o.png')],
-            'mmlape.lab.analysis.inference.predict_and_draw_each': [[]],
-        },
-        {
-            'image': [('j.png a.py m.pth', {'files_to_draw.image': 'j.png'})],
-            'config': [('i.png b.py m.pth', {'predict_and_draw_each.config': 'b.py'})],
-            'checkpoint': [('i.png a.py n.pth', {'predict_and_draw_each.checkpoint': 'n.pth'})],
-            '--score-thr': [('--score-thr 0.6', {'predict_and_draw_each.score_thr': 0.6, 'printed': '0.6 or more'})],
-        }
-        | simple('--out p.png', 'files_to_draw.out', 'p.png')
-        | simple('--device cuda:1', 'predict_and_draw_each.device', 'cuda:1')
-        | simple(f'{CFG} x=1 --cfg-options y=2', 'predict_and_draw_each.cfg_options', ['x=1', 'y=2'])
-        | TRUST,
-        '--out o.png',
     ),
     'visualize-pe': Contract(
         'a.py',
@@ -586,27 +582,8 @@ CONTRACTS = {
             'mmlape.lab.export.model.image_size': (8, 8),
             'mmlape.export.backbone.export_backbone_of': 0.0,
         },
-        {
-            'config': [
-                (
-                    'b.py m.pth',
-                    {'load_config.path': 'b.py', 'image_size.cfg.source': 'b.py', 'export.cfg.source': 'b.py'},
-                )
-            ],
-            CFG: [
-                (
-                    f'{CFG} x=1 --cfg-options y=2',
-                    {
-                        'load_config.cfg_options': ['x=1', 'y=2'],
-                        'image_size.cfg.source': 'a.py x=1 y=2',
-                        'export.cfg.source': 'a.py x=1 y=2',
-                    },
-                )
-            ],
-            'checkpoint': [
-                ('a.py n.pth', {'export.checkpoint': 'n.pth'}),
-                ('a.py none', {'export.checkpoint': None}),
-            ],
+        of_trained('image_size.cfg', 'export.cfg', checkpoint='export.checkpoint')
+        | {
             '--size': [
                 ('--size 32', {'image_size': False, 'export.size': [32, 32], 'printed': '32 x 32'}),
                 ('--size 32 48', {'image_size': False, 'export.size': [32, 48], 'printed': '32 x 48'}),
@@ -733,24 +710,8 @@ CONTRACTS = {
             'mmlape.lab.engine.evaluator.few_shot_config': lambda cfg, *rest: cfg,
             'mmlape.lab.engine.evaluator.test': {},
         },
-        {
-            'config': [
-                (
-                    'b.py m.pth',
-                    {'load_config.path': 'b.py', 'few_shot_config.cfg.source': 'b.py', 'test.cfg.source': 'b.py'},
-                )
-            ],
-            CFG: [
-                (
-                    f'{CFG} x=1 --cfg-options y=2',
-                    {
-                        'load_config.cfg_options': ['x=1', 'y=2'],
-                        'few_shot_config.cfg.source': 'a.py x=1 y=2',
-                        'test.cfg.source': 'a.py x=1 y=2',
-                    },
-                )
-            ],
-            'checkpoint': [('a.py n.pth', {'test.checkpoint': 'n.pth'})],
+        of_trained('few_shot_config.cfg', 'test.cfg', checkpoint='test.checkpoint')
+        | {
             '--data': [('--data b.py', {'load_config#2': True, 'few_shot_config.data.source': 'b.py'})],
         }
         | simple('--shots 3 4', 'few_shot_config.shots', [3, 4])

@@ -1,6 +1,7 @@
 """Few-shot accuracy: the classifier against NumPy's normal equations, the choice of shots, runs and wrong input."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -184,12 +185,17 @@ def test_both_sets_have_the_pipeline_of_the_test(digits):
     assert cfg.test_dataloader.dataset == testing and 'test_evaluator' in cfg, 'the given one stays'
 
 
-def test_two_processes_measure_as_one(digits, measured, tmp_path):
+def test_two_processes_measure_the_folder_of_a_run_as_one(digits, measured, tmp_path):
     config, weights, _ = digits
+    (run_folder := tmp_path / 'run').mkdir()
+    load_config(config).dump(run_folder / 'digits.py')
+    shutil.copy(weights, run_folder / 'epoch_1.pth')
+    (run_folder / 'run.json').write_text('{"state": "finished", "config": "digits.py"}')
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2)
     options = ('--shots', 1, 2, '--num-seeds', 2, '--work-dir', tmp_path, '--launcher', 'pytorch')
-    printed = run(*launch, *MMLAPE, 'few-shot', config, weights, *options, cwd=tmp_path)
+    printed = run(*launch, *MMLAPE, 'few-shot', run_folder, *options, cwd=tmp_path)
     assert 'few-shot/2-shot' in printed
+    assert printed.count('newest checkpoint: epoch_1.pth (no best one was kept)') == 1
     found = json.loads((tmp_path / 'few_shot.json').read_text())
     assert found['world_size'] == 2 and found['metrics'] == pytest.approx(measured)
     queries = DATASETS.build(load_config(config).test_dataloader.dataset)

@@ -8,14 +8,11 @@ import pytest
 import torch
 from irpe_buckets import bucket_map
 from mmengine.config import Config
-from mmengine.structures import InstanceData, PixelData
-from mmpretrain.structures import DataSample
 from paper_costs import _change, _measure
 from PIL import Image
 
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
-from mmlape.lab.analysis.inference import list_prediction
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
@@ -195,37 +192,6 @@ def test_the_buckets_of_a_patch_are_its_own():
     assert len(set(for_columns[:, 1])) == 1 and len(set(for_columns[0])) > 2
     same = bucket_map(Buckets('cross', 1.9, 3.8, 15.2), (3, 5), (0, 0))
     assert same[0][0, 0] == for_rows[2, 1] and same[1][0, 0] == for_columns[2, 1]
-
-
-# lists of predictions
-
-
-def test_objects_are_listed_by_their_scores():
-    boxes = torch.arange(16.0).reshape(4, 4)
-    labels, scores = torch.tensor([2, 0, 1, 1]), torch.tensor([0.25, 0.5, 0.75, 0.125])
-    objects = InstanceData(labels=labels, scores=scores, bboxes=boxes)
-    sample = DataSample()
-    sample.set_field(objects, 'pred_instances')
-    rows = list_prediction(sample, NAMES, 0.25)
-    assert [(row['class'], row['score']) for row in rows] == [('bee', 0.75), ('ant', 0.5), ('cat', 0.25)]
-    assert rows[0]['box'] == [8.0, 9.0, 10.0, 11.0]
-
-
-def test_labels_are_listed_by_their_share_of_the_pixels():
-    sample = DataSample()
-    sample.set_field(PixelData(data=torch.tensor([[[3, 3, 3, 1], [1, 3, 3, 6]]])), 'pred_sem_seg')
-    assert list_prediction(sample, NAMES) == [
-        {'class': 'dog', 'share': 0.625}, {'class': 'bee', 'share': 0.25}, {'class': 'gnu', 'share': 0.125},
-    ]  # fmt: skip
-
-
-def test_the_five_most_likely_classes_are_listed():
-    sample = DataSample().set_pred_score(torch.tensor([0.05, 0.3, 0.0, 0.25, 0.2, 0.15, 0.05]))
-    rows = list_prediction(sample, NAMES)
-    assert [row['class'] for row in rows][:4] == ['bee', 'dog', 'emu', 'fox'] and len(rows) == 5
-    assert [row['score'] for row in rows] == pytest.approx([0.3, 0.25, 0.2, 0.15, 0.05])
-    short = list_prediction(DataSample().set_pred_score(torch.tensor([0.25, 0.75])), NAMES[:2])
-    assert [row['class'] for row in short] == ['bee', 'ant']
 
 
 # papers

@@ -2,11 +2,10 @@
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import cv2
-import mmcv
 import numpy as np
 import torch
 from mmcv.transforms import Compose
@@ -19,10 +18,9 @@ from PIL import Image
 from torch import nn
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.analysis.drawing import check_image_path, draw_sample, image_suffixes, write_image
+from mmlape.lab.analysis.drawing import draw_sample, write_image
 from mmlape.lab.analysis.images import to_array
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
-from mmlape.lab.datasets.images import open_image
 from mmlape.lab.datasets.sources import iter_heads, patch_size, set_num_classes
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.evaluator import TASKS
@@ -207,124 +205,6 @@ def _class_names(cfg: Config) -> list[str]:
             'the test dataset has no class names: set metainfo=dict(classes=...) in its config'
         )
     return list(names)
-
-
-def predict_and_draw(
-    image: str | Path,
-    config: str | Path | Config,
-    checkpoint: str | Path,
-    out: str | Path,
-    score_thr: float = 0.3,
-    device: str | None = None,
-    cfg_options: list[str] | dict | None = None,
-) -> list[dict]:
-    """Draw a model's prediction on an image file, and write the drawing in the format of its suffix.
-
-    Objects with a score below ``score_thr`` are not drawn; for the other arguments see
-    `init_model`.
-
-    Returns:
-        The rows of `list_prediction`.
-
-    Raises:
-        DataError: The image is missing or broken, or ``out`` cannot be written.
-    """
-    (rows,) = predict_and_draw_each(
-        [(image, out)], config, checkpoint, score_thr, device, cfg_options
-    )
-    return rows
-
-
-def predict_and_draw_each(
-    files: Sequence[tuple[str | Path, str | Path]],
-    config: str | Path | Config,
-    checkpoint: str | Path,
-    score_thr: float = 0.3,
-    device: str | None = None,
-    cfg_options: list[str] | dict | None = None,
-) -> Iterator[list[dict]]:
-    """Draw a model's predictions as `predict_and_draw` does, on the first of each pair of files, into the second.
-
-    Yields:
-        The rows of `list_prediction`.
-
-    Raises:
-        DataError: As there; before a model is built.
-    """
-    for image, out in files:
-        if not Path(image).exists():
-            raise DataError(f'Image {image} does not exist')
-        open_image(str(image))
-        if Path(image).resolve() == Path(out).resolve():
-            raise DataError(f'{out} is the image itself: give another file or folder for drawings')
-        check_image_path(out)
-    model = init_model(config, checkpoint, device, cfg_options)
-    for image, out in files:
-        yield _drawn(model, image, out, score_thr)
-
-
-def files_to_draw(image: str | Path, out: str | Path) -> list[tuple[Path, Path]]:
-    """Return an image with the file of its drawing, or each image of a folder with a file of that name in ``out``.
-
-    A single image, too, goes into ``out`` if that is a folder.
-
-    Raises:
-        DataError: A folder holds no images, or ``out`` is the file of one.
-    """
-    image, out = Path(image), Path(out)
-    if not image.is_dir():
-        return [(image, out / image.name if out.is_dir() else out)]
-    found = sorted(path for path in image.iterdir() if path.suffix.lower() in image_suffixes())
-    if not found:
-        raise DataError(f'{image}: no images in this folder; their names end with .png, .jpg, ...')
-    if out.suffix.lower() in image_suffixes() and not out.is_dir():
-        raise DataError(f'{image} is a folder of images: give a folder for the drawings, not {out}')
-    return [(path, out / path.name) for path in found]
-
-
-def _drawn(model: nn.Module, image: str | Path, out: str | Path, score_thr: float) -> list[dict]:
-    prediction = predict(model, image)
-    drawing = draw_sample(
-        mmcv.imread(str(image), channel_order='rgb'),
-        prediction,
-        model.classes,
-        score_thr,
-        ('pred',),
-    )
-    write_image(drawing, out)
-    return list_prediction(prediction, model.classes, score_thr)
-
-
-def list_prediction(
-    prediction: BaseDataElement,
-    classes: Sequence[str],
-    score_thr: float = 0.3,
-) -> list[dict]:
-    """List a prediction's objects or classes, the most certain or largest first.
-
-    Returns:
-        ``class``, ``score`` and ``box`` (x1, y1, x2, y2) of each object; or ``class`` and ``share``
-        of the pixels; or ``class`` and ``score`` of the five most likely classes.
-    """
-    if 'pred_instances' in prediction:
-        objects = prediction.pred_instances
-        rows = zip(objects.labels.tolist(), objects.scores.tolist(), objects.bboxes.tolist())
-        listed = []
-        for label, score, box in rows:
-            if score >= score_thr:
-                listed.append({'class': classes[label], 'score': score, 'box': box})
-        return sorted(listed, key=lambda row: -row['score'])
-    if 'pred_sem_seg' in prediction:
-        labels, counts = prediction.pred_sem_seg.data.unique(return_counts=True)
-        shares = (counts / counts.sum()).tolist()
-        listed = [
-            {'class': classes[k], 'share': share} for k, share in zip(labels.tolist(), shares)
-        ]
-        return sorted(listed, key=lambda row: -row['share'])
-    scores, labels = prediction.pred_score.topk(min(5, len(classes)))
-    return [
-        {'class': classes[k], 'score': score} for k, score in zip(labels.tolist(), scores.tolist())
-    ]
 
 
 def compare_on_dataset(

@@ -16,17 +16,11 @@ from mmengine import Config
 from mmengine.structures import BaseDataElement
 from torch import nn
 
-from mmlape.errors import CheckpointError, ConfigError, DataError, listed
+from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.images import ImageLike, find_images, to_array
 from mmlape.lab.analysis.inference import init_model, predict_batch
-from mmlape.lab.engine.graphs import SUFFIX
-from mmlape.lab.engine.stored_config import config_of_checkpoint, config_of_run
-from mmlape.lab.runs.record import checkpoints
-from mmlape.lab.runs.schema import RECORD, read_record
-from mmlape.weights.download import is_on_hub, local_path
-from mmlape.weights.gate import building
-from mmlape.weights.reading import read_checkpoint, state_dict_of
+from mmlape.lab.engine.trained import Trained, open_trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +275,8 @@ def load(
         run: The folder of a run; or a file that holds its config: a checkpoint of a run, or one that
             `mmlape checkpoint publish` has written, also on the hub, 'hf://OWNER/NAME'; or a config,
             by file, name or value.
-        checkpoint: The weights. Of a run, by default those of the best validation, else the newest.
+        checkpoint: The weights of a config. Of a run, by default those of the best validation, else
+            the newest.
         device: Such as 'cpu' or 'cuda:1'; by default a GPU if there is one.
         cfg_options: Changes of the config, as ``--cfg-options``.
 
@@ -289,51 +284,21 @@ def load(
         ConfigError: The folder is no run, or the config cannot be used.
         CheckpointError: There are no weights, or they are not this model's.
     """
-    weights: str | Path
-    if isinstance(run, str | Path) and Path(run).is_dir():
-        cfg, weights = config_of_run(_config_of(Path(run))), checkpoint or _weights_of(Path(run))
-    elif checkpoint is None and _is_weights(run):
-        weights = local_path(run)
-        cfg = config_of_checkpoint(run)
-    elif checkpoint is not None:
-        return Model(init_model(run, checkpoint, device, cfg_options), Path(checkpoint))
-    else:
-        name = run.filename if isinstance(run, Config) else run
-        raise ConfigError(f'{name} is no folder of a run: give a checkpoint with the config')
-    is_graph = Path(weights).suffix == SUFFIX
-    tensors = {} if is_graph else state_dict_of(read_checkpoint(weights, mmap=True), weights)
-    with building(run, tensors):
-        return Model(init_model(cfg, weights, device, cfg_options), Path(weights))
+    if isinstance(run, Config):
+        if checkpoint is None:
+            raise ConfigError(f'{run.filename} is a config: give its checkpoint with it')
+        trained = Trained(run, str(checkpoint))
+        return model_of(trained, device, cfg_options)
+    words = [run] if checkpoint is None else [run, checkpoint]
+    return model_of(open_trained(words, cfg_options), device)
 
 
-def _is_weights(run: str | Path | Config) -> bool:
-    return isinstance(run, str | Path) and (
-        is_on_hub(run) or Path(run).suffix in ('.pth', '.safetensors')
-    )
-
-
-def _config_of(folder: Path) -> Path:
-    """Return the config that a run has dumped into its folder."""
-    record = read_record(folder)
-    if record is None:
-        found = [*folder.glob(f'*/{RECORD}'), *folder.glob(f'*/*/{RECORD}')]
-        below = sorted(str(path.parent) for path in found)
-        hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
-        raise ConfigError(f'{folder} is no folder of a run{hint}')
-    named = folder / f'{Path(record.config or "config").stem or "config"}.py'
-    if not named.is_file():
-        raise ConfigError(
-            f'{named} does not exist: give the config and the checkpoint instead of the folder'
-        )
-    return named
-
-
-def _weights_of(folder: Path) -> Path:
-    """Return the best checkpoint of a run, else the newest."""
-    best = sorted(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
-    found = best[-1:] or checkpoints(folder)
-    if not found:
-        raise CheckpointError(
-            f'{folder} has no checkpoint yet: train further, or give one of another run'
-        )
-    return found[0]
+def model_of(
+    trained: Trained,
+    device: str | None = None,
+    cfg_options: list[str] | dict | None = None,
+) -> Model:
+    """Build what a user has named, with further changes of its config."""
+    with trained.building():
+        module = init_model(trained.config, trained.weights(), device, cfg_options)
+    return Model(module, Path(trained.weights()))

@@ -14,6 +14,7 @@ TRACKERS = {
 }
 """Packages with the help of their options."""
 CONFIG_HELP = 'a config file, mmlape::folder/name, or an arm of a study: studies/FILE.yml:ARM'
+OR_RUN = '; or the folder of a run, for its config'
 
 
 class Arguments(Protocol):
@@ -28,9 +29,22 @@ def add_more(parser: argparse.ArgumentParser) -> Arguments:
     return parser.add_argument_group('more')
 
 
-def add_config(parser: Arguments) -> None:
-    """Add CONFIG and the changes of it."""
-    parser.add_argument('config', metavar='CONFIG', help=CONFIG_HELP)
+def add_config(parser: Arguments, or_run: bool = False) -> None:
+    """Add CONFIG and the changes of it; ``or_run`` where the folder of a run may stand for one."""
+    parser.add_argument('config', metavar='CONFIG', help=CONFIG_HELP + (OR_RUN if or_run else ''))
+    add_cfg_options(parser)
+
+
+def add_trained(parser: argparse.ArgumentParser, more: str = '') -> None:
+    """Add the words that name a trained model, see `mmlape.lab.engine.trained`, and the changes of its config."""
+    parser.add_argument(
+        'trained',
+        nargs='+',
+        metavar='MODEL',
+        help='the folder of a run, for its best checkpoint, else its newest; or CONFIG CHECKPOINT; or a checkpoint '
+        f'that holds its config: of a run, or hf://OWNER/NAME{more}',
+    )
+    parser.set_defaults(words_between_options=True)
     add_cfg_options(parser)
 
 

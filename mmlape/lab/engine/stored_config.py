@@ -30,38 +30,76 @@ PARTS = {
 }
 """The keys that are taken, with MMEngine's registries that hold the types below them."""
 OF_MODEL = ('model', 'data_preprocessor')
+SIZES = ('crop_size', 'img_size')
+"""Variables of a config that say how large its images are."""
+_DATA = ('DATASETS', 'TRANSFORMS', 'DATA_SAMPLERS', 'FUNCTIONS')
+MORE = {
+    'train_dataloader': _DATA,
+    'val_dataloader': _DATA,
+    'optim_wrapper': ('OPTIM_WRAPPERS', 'OPTIM_WRAPPER_CONSTRUCTORS', 'OPTIMIZERS'),
+}
+"""The same of keys that only some commands need."""
 
 
-def config_of_run(file: str | Path, cfg_options: Sequence[str] | None = None) -> Config:
+def config_of_run(
+    file: str | Path,
+    cfg_options: list[str] | dict[str, Any] | None = None,
+    also: Sequence[str] = (),
+) -> Config:
     """Return the config that a run has written into its folder, with the user's changes.
+
+    Args:
+        file: The config.
+        cfg_options: The changes.
+        also: Keys of ``MORE`` that are taken too.
 
     Raises:
         CheckpointError: It is more than plain values, or `mmlape.weights.gate` refuses it.
         ConfigError: A change is unusable.
     """
     if is_trusted():
-        return load_config(file, list(cfg_options or ()))
-    cfg = Config(_taken(read_plain(Path(file).read_bytes(), file), file), filename=str(file))
-    apply_options(cfg, parse_options(list(cfg_options or ())))
+        return load_config(file, cfg_options)
+    parts = PARTS | {key: MORE[key] for key in also}
+    cfg = values_of_run(file)
+    cfg = Config(_taken(cfg.to_dict(), file, parts), filename=str(file))
+    apply_options(cfg, parse_options(cfg_options))
     return cfg
 
 
-def config_of_checkpoint(path: str | Path) -> Config:
-    """Return the config that MMEngine stores in a checkpoint as text.
+def values_of_run(
+    file: str | Path, cfg_options: list[str] | dict[str, Any] | None = None
+) -> Config:
+    """Return all of the config that a run has written, which is read and not run, for showing only.
+
+    Raises:
+        CheckpointError: It is more than plain values.
+        ConfigError: A change is unusable.
+    """
+    cfg = Config(read_plain(Path(file).read_bytes(), file), filename=str(file))
+    apply_options(cfg, parse_options(cfg_options))
+    return cfg
+
+
+def config_of_checkpoint(path: str | Path, name: str | Path | None = None) -> Config:
+    """Return the config that MMEngine, or `mmlape checkpoint publish`, stores in a checkpoint as text.
+
+    Args:
+        path: The file.
+        name: As the user calls it; by default the path.
 
     Raises:
         ConfigError: There is none.
         CheckpointError: See `config_of_run`; or the file cannot be read.
     """
-    meta = read_checkpoint(str(path)).get('meta')
+    meta, name = read_checkpoint(str(path)).get('meta'), name or path
     text = meta.get('cfg') if isinstance(meta, Mapping) else None
     if not isinstance(text, str):
         raise ConfigError(
-            f'{path} holds no config: give the config first and this file as checkpoint'
+            f'{name} holds no config: give the config first and this file as checkpoint'
         )
     if is_trusted():
         return Config.fromstring(text, '.py')
-    return Config(_taken(read_plain(text, path), path))
+    return Config(_taken(read_plain(text, name), name))
 
 
 def published_config(path: str | Path) -> str:
@@ -125,14 +163,19 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _taken(values: Mapping[str, Any], where: str | Path) -> dict[str, Any]:
-    """Return the parts that evaluation needs."""
+def _taken(
+    values: Mapping[str, Any],
+    where: str | Path,
+    parts: Mapping[str, tuple[str, ...]] = PARTS,
+) -> dict[str, Any]:
+    """Return the parts of a config that are needed."""
     scope = values.get('default_scope', 'mmengine')
     import_module(f'{SCOPE}.registry')  # where extensions tell the gate of types of their own
     taken: dict[str, Any] = {'default_scope': scope}
-    for key, registries in PARTS.items():
+    for key, registries in parts.items():
         if isinstance(values.get(key), Mapping | list | tuple):
             is_data = registries[0] in ('DATASETS', 'METRICS')
             part = {key: values[key]}
             taken |= gate.admit(part, where, registries, scope, paths=is_data)
-    return taken
+    sizes = {key: values[key] for key in SIZES if key in values}
+    return taken | gate.admit(sizes, where, (), scope)

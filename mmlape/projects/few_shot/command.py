@@ -3,13 +3,12 @@ several seeds, and print its accuracy on the test set of a config. Nothing is tr
 
 import argparse
 
-from mmlape.lab.engine.options import add_config, add_launcher, add_more, add_trust, positive
+from mmlape.lab.engine.options import add_launcher, add_more, add_trained, add_trust, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_config(parser)
-    add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
+    add_trained(parser)
     add(
         '--shots',
         type=positive,
@@ -50,17 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mmlape.lab.engine.config import load_config
     from mmlape.lab.engine.evaluator import few_shot_config, test
+    from mmlape.lab.engine.trained import open_config, open_trained
 
-    cfg = load_config(args.config, args.cfg_options)
-    data = load_config(args.data) if args.data else None
-    test(
-        few_shot_config(cfg, args.shots, args.num_seeds, args.l2, data),
-        args.checkpoint,
-        args.work_dir,
-        out=args.out,
-        launcher=args.launcher,
-        name='few_shot.json',
-    )
+    trained = open_trained(args.trained, args.cfg_options, also=('train_dataloader',))
+    trained.say_chosen()
+    data = open_config(args.data, also=('train_dataloader',)) if args.data else None
+    with trained.limited():
+        test(
+            few_shot_config(trained.config, args.shots, args.num_seeds, args.l2, data),
+            trained.weights(),
+            args.work_dir,
+            out=args.out,
+            launcher=args.launcher,
+            name='few_shot.json',
+        )
     return 0

@@ -4,33 +4,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmengine.config import Config
-
 from mmlape.errors import CheckpointError, ConfigError, DataError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import shorten
-from mmlape.lab.engine.config import config_name, load_config
-from mmlape.lab.engine.stored_config import config_of_run
+from mmlape.lab.engine.config import config_name
+from mmlape.lab.engine.trained import Trained, open_trained
 from mmlape.lab.runs.run import Run, read_arms
 from mmlape.lab.studies.study_file import is_study, read_study
-from mmlape.pe_figures.backbones import files_of_run
+from mmlape.quiet import say
 
 
-class Trained(NamedTuple):
-    """A trained model."""
+class Swept(NamedTuple):
+    """A trained model of a sweep."""
 
     arm: str  # models of one arm are its seeds
     name: str  # of its own, and of its folder
-    cfg: Config
-    checkpoint: str
-    of_run: bool = False  # whether the config is the one in the run's folder
+    trained: Trained
 
 
 def read_models(
     items: Sequence[str],
     cfg_options: Sequence[str] | None = None,
     patterns: Sequence[str] | None = None,
-) -> tuple[list[Trained], list[str]]:
+) -> tuple[list[Swept], list[str]]:
     """Read the models that the arguments of ``size-sweep`` name.
 
     Args:
@@ -85,9 +81,7 @@ def _checkpoint(config: str, file: str | None) -> str:
     return file
 
 
-def _finished(
-    arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None
-) -> Iterator[Trained]:
+def _finished(arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None) -> Iterator[Swept]:
     counting = [run for run in runs if run.counts]
     if not counting:
         raise DataError(
@@ -95,26 +89,26 @@ def _finished(
             'leave it out with --arms'
         )
     for run in counting:
-        config, checkpoint = files_of_run(run.folder)
         own = run.folder.name  # seed_N, or that of the arm for a run without seeds
         name = arm if own == Path(arm).name else f'{arm}/{own}'
-        yield Trained(arm, name, config_of_run(config, cfg_options), checkpoint, True)
+        trained = open_trained(run.folder, list(cfg_options or ()))
+        say(f'{name}: {trained.chosen}')
+        yield Swept(arm, name, trained)
 
 
 def _of_pairs(
     pairs: Sequence[tuple[str, str]], cfg_options: Sequence[str] | None
-) -> Iterator[Trained]:
-    configs = [load_config(config, cfg_options) for config, _ in pairs]
-    arms = [config_name(cfg) for cfg in configs]
-    for number, (arm, cfg, (_, checkpoint)) in enumerate(zip(arms, configs, pairs), 1):
-        name = f'{arm} ({number})' if arms.count(arm) > 1 else arm
-        yield Trained(arm, name, cfg, checkpoint)
+) -> Iterator[Swept]:
+    models = [open_trained(pair, list(cfg_options or ())) for pair in pairs]
+    arms = [config_name(model.config) for model in models]
+    for number, (arm, model) in enumerate(zip(arms, models), 1):
+        yield Swept(arm, f'{arm} ({number})' if arms.count(arm) > 1 else arm, model)
 
 
-def _require_same_classes(models: Sequence[Trained]) -> None:
+def _require_same_classes(models: Sequence[Swept]) -> None:
     known = {}
     for model in models:
-        source = next(iter_sources(model.cfg, ('test',)), None)
+        source = next(iter_sources(model.trained.config, ('test',)), None)
         known.setdefault(source.classes if source else None, model.arm)
     if len(known) > 1:
         (first, one), (second, other) = list(known.items())[:2]

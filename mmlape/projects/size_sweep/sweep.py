@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,8 @@ from mmlape.lab.experiments.report import (
 )
 from mmlape.lab.runs.failure_types import failure_type_of
 from mmlape.page import Part
-from mmlape.projects.size_sweep.models import Trained
+from mmlape.projects.size_sweep.models import Swept
 from mmlape.tables import text_table
-from mmlape.weights.gate import limited
-from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 SIZED = ('scale', 'crop_size')  # of transforms
 WINDOW = ('crop_size', 'stride')  # of test_cfg
@@ -174,7 +172,7 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def sweep_models(
-    models: Sequence[Trained],
+    models: Sequence[Swept],
     sizes: Sequence[float],
     out: str | Path,
     scaled: bool,
@@ -200,14 +198,14 @@ def sweep_models(
     unit = 'side of the canvas, in trained sides' if scaled else 'shorter side of the test images'
     resize = functools.partial(at_scale, folder=out / 'scenes') if scaled else at_size
     for model in models:
-        trained_at[model.name] = 1.0 if scaled else own_size(model.cfg)
+        trained_at[model.name] = 1.0 if scaled else own_size(model.trained.config)
         results[model.name] = sweep(model, sizes, resize, out / model.name)
     report = build_report(models, results, trained_at, unit, out, baseline)
     return report, write_report(report, out)
 
 
 def sweep(
-    model: Trained, sizes: Sequence[float], resize: Callable[[Config, Any], Config], folder: Path
+    model: Swept, sizes: Sequence[float], resize: Callable[[Config, Any], Config], folder: Path
 ) -> dict[float, dict[str, float | None]]:
     """Evaluate a model at several sizes.
 
@@ -228,29 +226,21 @@ def sweep(
         file = folder / f'size_{size:g}' / 'metrics.json'
         stamp = file.with_name('evaluated.json')
         with _naming(model, size):
-            resized = resize(model.cfg, size)
-            source = Path(model.checkpoint)
+            resized = resize(model.trained.config, size)
+            source = Path(model.trained.weights())
             made_of = [str(source.resolve()), *file_version(source), resized.to_dict()]
             wanted = json.dumps(made_of, default=str)
             if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
                 print(f'{model.name}: size {size:g}, {place} of {len(sizes)}')
-                with _limited(model):
-                    test(resized, model.checkpoint, file.parent, out=file)
+                with model.trained.limited():
+                    test(resized, model.trained.weights(), file.parent, out=file)
                 stamp.write_text(wanted)
         metrics[size] = parse_json(file.read_text())['metrics']
     return metrics
 
 
-def _limited(model: Trained) -> AbstractContextManager:
-    """Bound the model of a config that no user has named by the size of its file."""
-    if not model.of_run:
-        return nullcontext()
-    content = read_checkpoint(model.checkpoint, mmap=True)
-    return limited(model.checkpoint, state_dict_of(content, model.checkpoint))
-
-
 @contextmanager
-def _naming(model: Trained, size: float) -> Iterator[None]:
+def _naming(model: Swept, size: float) -> Iterator[None]:
     """Name model and size in errors, that the memory is too small among them."""
     try:
         yield
@@ -266,7 +256,7 @@ def _naming(model: Trained, size: float) -> Iterator[None]:
 
 
 def build_report(
-    models: Sequence[Trained],
+    models: Sequence[Swept],
     results: Mapping[str, Mapping[float, Mapping[str, float | None]]],
     trained_at: Mapping[str, float | None],
     unit: str,
@@ -327,7 +317,7 @@ def kept(metric: str, size: float) -> str:
     return f'{at(metric, size)}, kept'
 
 
-def _seed(model: Trained, number: int) -> int:
+def _seed(model: Swept, number: int) -> int:
     """Return the seed of a run, by the name of its folder; the number of another model among those of its arm."""
     match = re.search(r'/seed_(\d+)$', model.name)
     return int(match[1]) if match else number
