@@ -187,6 +187,8 @@ OWN_TESTS = {
     'mmlape/weights/normalisation.py': OF_CHECKPOINTS,
     'mmlape/extension/names.py': OF_COMPARISONS,
     'mmlape/weights/plain_config.py': ('tests/checkpoint/test_plain_config.py', '-k', 'more_than_plain'),
+    'mmlape/lab/engine/stored_config.py': ('tests/checkpoint/test_hub.py', '-k', 'predicts or says_nothing'),
+    'mmlape/lab/engine/trained.py': ('tests/engine/test_trained.py', '-k', 'best_checkpoint or error'),
     'mmlape/weights/gate.py': (
         'tests/checkpoint/test_foreign_files.py',
         '-k',
@@ -1113,6 +1115,15 @@ BY_FILE = {
         ('gate: downloads by default', 'one.default is True', 'one.default is False'),
         ('gate: pipelines are data', "paths and not key.endswith('pipeline')", 'paths'),
         ('gate: kinds are models', 'kinds = KINDS.get(above)', "kinds = KINDS['pe_type']"),
+    ],
+    'mmlape/lab/engine/stored_config.py': [
+        ('published: no names of classes', "dict(metainfo=dict(classes=list(classes))) if classes else {}", '{}'),
+        ('published: the test data, too', "dict(dataset=data)", "dict(dataset=data | dataset)"),
+    ],
+    'mmlape/lab/engine/trained.py': [
+        ('trained: the newest before the best one', '    if kept:\n', '    if not checkpoints(folder):\n'),
+        ('trained: any file is of the best evaluation', 'evaluation.get(key) == int(found[2])', 'True'),
+        ('trained: two configs', 'if is_config(second) or Path(second).is_dir():', 'if Path(second).is_dir():'),
     ],
     'mmlape/weights/plain_config.py': [
         ('plain: two names are assigned', ' and len(node.targets) == 1', ''),

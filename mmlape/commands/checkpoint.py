@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from pathlib import Path
 
 from mmlape.lab.engine.options import add_imports, add_more, add_quiet, add_trust, import_modules
 from mmlape.quiet import printable, say
@@ -30,7 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'publish',
         'write weights and what rebuilds their model, and nothing of the run; `hf upload` sends the file',
     )
-    publish.add_argument('src', metavar='FILE', help='a checkpoint of a run, or of others')
+    publish.add_argument(
+        'src',
+        metavar='FILE',
+        help='a checkpoint of a run, or of others; or the folder of a run, for its best checkpoint',
+    )
     publish.add_argument(
         'dst', metavar='OUT', help='a .safetensors file; its name gets the first digits of its hash'
     )
@@ -88,13 +93,17 @@ def _publish(args: argparse.Namespace) -> None:
     from mmlape.checkpoint.converting import publish
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.lab.engine.stored_config import published_config
+    from mmlape.lab.engine.trained import weights_of_run
 
-    config, lacking = '', ''
+    src, config, lacking = args.src, '', ''
+    if Path(src).is_dir():
+        src, chosen = weights_of_run(Path(src))
+        say(chosen)
     try:
-        config = published_config(args.src)
+        config = published_config(src)
     except (CheckpointError, ConfigError) as error:
         lacking = str(error)
-    written = publish(args.src, args.dst, args.weights, config)
+    written = publish(src, args.dst, args.weights, config)
     say(f'wrote {written}')
     if lacking:
         say(f'without a config ({lacking}): whoever predicts with the file gives one with it')

@@ -171,8 +171,8 @@ def test_what_is_published_predicts_from_the_hub_as_its_run_does(kind, hub, tmp_
     model = build_model(cfg)
     model.init_weights()
     classes = [f'class {number}' for number in range(CLASSES[kind])]
-    checkpoint = write_run(tmp_path / 'run', cfg, model, classes)
-    assert main(['checkpoint', 'publish', str(checkpoint), str(tmp_path / 'out' / 'lape.safetensors')]) == 0
+    write_run(tmp_path / 'run', cfg, model, classes)
+    assert main(['checkpoint', 'publish', str(tmp_path / 'run'), str(tmp_path / 'out' / 'lape.safetensors')]) == 0
     (file,) = (tmp_path / 'out').iterdir()
     assert f'hf upload OWNER/NAME {file}\n' in capsys.readouterr().out
     api = huggingface_hub.HfApi()  # as `hf upload OWNER/NAME FILE` does

@@ -107,7 +107,7 @@ def open_trained(
     first, second = _one_or_two([named] if isinstance(named, str | Path) else named)
     if Path(first).is_dir():
         cfg = config_of_run(config_file(Path(first)), cfg_options, also)
-        checkpoint, chosen = (second, '') if second else _weights_of(Path(first))
+        checkpoint, chosen = (second, '') if second else weights_of_run(Path(first))
         return Trained(cfg, checkpoint, False, first, chosen)
     if second:
         return Trained(load_config(first, cfg_options), None if second == UNTRAINED else second)
@@ -183,7 +183,7 @@ def config_file(folder: Path) -> Path:
     return named
 
 
-def _weights_of(folder: Path) -> tuple[str, str]:
+def weights_of_run(folder: Path) -> tuple[str, str]:
     """Return the best checkpoint of a run, else the newest, and a line that says which it is."""
     kept = sorted(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
     record = read_record(folder)
