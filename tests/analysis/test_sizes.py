@@ -15,7 +15,7 @@ from scipy.stats import ttest_ind
 from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.runs.run import read_arms
 from mmlape.lab.studies.study_file import read_study
-from mmlape.projects.size_sweep.models import Trained
+from mmlape.projects.size_sweep.models import Swept
 from mmlape.projects.size_sweep.sweep import build_report
 
 STUDY = read_study('mmlape::studies/mini-sizes.yml')
@@ -68,7 +68,7 @@ def test_each_comparison_is_welchs_corrected_by_holm(sweep):
 def test_a_report_of_a_sweep_is_read_as_well(sweep, tmp_path_factory):
     """As `size-sweep` writes it now."""
     folder, found = sweep
-    models = [Trained(name.partition('/')[0], name, None, 'm.pth') for name in found]
+    models = [Swept(name.partition('/')[0], name, None) for name in found]
     by_scale = {name: {float(scale): one for scale, one in scales.items()} for name, scales in found.items()}
     other = tmp_path_factory.mktemp('report')
     report = build_report(models, by_scale, dict.fromkeys(found, 1.0), 'side of the canvas', other)

@@ -13,12 +13,13 @@ from PIL import Image
 
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
+from mmlape.lab.engine.trained import Trained
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
 from mmlape.pe_figures.position import cosines, view_positions
 from mmlape.projects.size_sweep import sweep as size_sweep
-from mmlape.projects.size_sweep.models import Trained
+from mmlape.projects.size_sweep.models import Swept
 from mmlape.tables import rows_of
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
@@ -71,7 +72,7 @@ def test_values_of_a_sweep_are_points_drawn_with_their_intervals(tmp_path, monke
     key = 'coco/bbox_mAP'
     results = {name: {8: {key: value, 'mIoU': 1.0}} for name, value in zip('abcd', (0.4, 0.5, 0.6, 0.9))}
     results['d'][4] = {key: -1}
-    models = [Trained('x', name, None, '') for name in 'abc'] + [Trained('y', 'd', None, '')]
+    models = [Swept('x', name, None) for name in 'abc'] + [Swept('y', 'd', None)]
     values = size_sweep.collect(models, results, key, dict.fromkeys(results, 8))
     assert values['value'].tolist() == pytest.approx([40.0, 50.0, 60.0, 90.0]) and values['kept'].tolist() == [1] * 4
     averaged = size_sweep.averages(values)
@@ -101,7 +102,7 @@ def test_a_size_is_evaluated_again_for_another_checkpoint_or_config(tmp_path, mo
     for name, value in (('a.pth', '1'), ('b.pth', '2'), ('b.pth', '30')):
         (tmp_path / name).write_text(value)
         for mode in ('bicubic', 'bicubic', 'bilinear'):
-            model = Trained('a', 'a', Config(dict(mode=mode)), str(tmp_path / name))
+            model = Swept('a', 'a', Trained(Config(dict(mode=mode)), str(tmp_path / name)))
             found = size_sweep.sweep(model, [4], lambda cfg, size: cfg, tmp_path / 'out')
             assert found == {4: dict(mIoU=float(value))}
     assert configs == 3 * ['bicubic', 'bilinear']
