@@ -11,8 +11,8 @@ from PIL import Image
 
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.lab.analysis import position
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.pe_figures import position
 from mmlape.pe_figures.backbones import open_model, open_models
 from mmlape.pe_figures.position import cosines, describe_map, pe_table, token_grid, view_positions, write_figures
 
