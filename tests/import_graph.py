@@ -1,9 +1,11 @@
 """Print the imports of `mmlape` in circles, upwards, between projects, and those that the core must not have.
 
-`python tests/import_graph.py [PACKAGE_FOLDER]`. Imports inside functions count as well.
+`python tests/import_graph.py [PACKAGE_FOLDER]`. Imports inside functions count as well; so do, from the laboratory to
+the papers, names of modules in strings, which registries and `import_module` import.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +58,10 @@ INSIDE = {
     ),
     'integrations': (('pyramid',), ('transformers', 'smp', 'torchvision'), ('__init__',)),
 }
+
+
+DOTTED = re.compile(r'mmlape(\.\w+)+(:\w+)?')
+"""A module, or what a module has, by its name."""
 
 
 class Packages(NamedTuple):
@@ -176,6 +182,25 @@ def upward(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
     return sorted((name, other) for name in graph for other in graph[name] if _level(other) > _level(name))
 
 
+def by_string(package: Path) -> list[tuple[str, str]]:
+    """Return what the laboratory and modules below it name in a string although it is above: it imports that later."""
+    files = {_name(file, package): file for file in sorted(package.rglob('*.py')) if '.mim' not in file.parts}
+    top, found = _find('lab', LAYERS, 'LAYERS', 'lab'), set()
+    for name, file in files.items():
+        if (level := _level(name)[0]) > top:
+            continue
+        tree = ast.parse(file.read_text(encoding='utf-8'))
+        texts = (
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        for text in filter(DOTTED.fullmatch, texts):
+            parts = text.partition(':')[0].split('.')
+            starts = ('.'.join(parts[:count]) for count in range(len(parts), 1, -1))
+            other = next((start for start in starts if start in files), None)
+            found |= {(name, other)} if other and _level(other)[0] > level else set()
+    return sorted(found)
+
+
 def _level(name: str) -> tuple[int, int]:
     """Return the level of a module's folder, and inside a folder with an order of its own that of the folder there."""
     folder, inner = (*name.split('.')[1:], '__init__', '__init__')[:2]
@@ -194,6 +219,7 @@ def problems(package: Path) -> list[str]:
     graph = read(package)
     lines = [f'circle: {" <-> ".join(group)}' for group in circles(graph)]
     lines += [f'upwards: {name} -> {other}' for name, other in upward(graph)]
+    lines += [f'upwards, by a string: {name} -> {other}' for name, other in by_string(package)]
     lines += [f'from project to project: {name} -> {other}' for name, other in across(graph)]
     return lines + [f'not for the core: {name} -> {other}' for name, other in foreign(package)]
 

@@ -91,6 +91,10 @@ def _draw(maps: dict[str, Tensor], title: str) -> Figure:
     return figure
 
 
+HALVES = {'laboratory': '#dceafa', 'contract': '#d9f0d3', 'papers': '#ffe9c7', 'shared': '#f3f6fa'}
+"""The colours of the halves, of what joins them, and of what is below and above both."""
+
+
 def draw_floors(file: Path) -> list[str]:
     """Draw the folders as floors, with the imports between them; return the floors from the top down."""
     graph = import_graph.read(import_graph.ROOT / 'mmlape')
@@ -101,19 +105,17 @@ def draw_floors(file: Path) -> list[str]:
         for other in imported
         if folders[name] != folders[other]
     )
-    columns = (0.5, 0.18, 0.82)  # a floor of one folder stands beside the next one, so that arrows can be told apart
     places = {
-        folder: ((column + 1) / (len(floor) + 1) if len(floor) > 1 else columns[level % 3], level)
+        folder: (_column(floor, number), level)
         for level, floor in enumerate(_floors())
-        for column, folder in enumerate(floor)
+        for number, folder in enumerate(floor)
     }
-    figure = Figure((7.2, 6.4), dpi=100, layout='constrained')
+    figure = Figure((7.2, 9.2), dpi=100, layout='constrained')
     ax = figure.subplots()
     sizes, boxes = Counter(folders.values()), {}
     for folder, place in places.items():
-        label = f'{folder}\n{sizes[folder]} modules'
-        colour = '#ffe9c7' if folder in import_graph.CORE else '#f3f6fa'
-        style = dict(boxstyle='round,pad=0.45', facecolor=colour, edgecolor='#28435f')
+        label = f'{folder}\n{sizes[folder]} module{"s" * (sizes[folder] > 1)}'
+        style = dict(boxstyle='round,pad=0.45', facecolor=HALVES[_half(folder)], edgecolor='#28435f')
         text = ax.annotate(label, place, ha='center', va='center', fontsize=9, bbox=style, zorder=3)
         boxes[folder] = text.get_bbox_patch()
     for (upper, lower), count in counts.items():
@@ -131,11 +133,32 @@ def draw_floors(file: Path) -> list[str]:
     return [', '.join(floor) for floor in reversed(_floors())]
 
 
+def _column(floor: list[str], number: int) -> float:
+    """Return where a folder stands: the papers on the left, the laboratory on the right, else across."""
+    left, right = {'papers': (0.08, 0.5), 'laboratory': (0.5, 0.92)}.get(_half(floor[0]), (0.0, 1.0))
+    return left + (right - left) * (number + 1) / (len(floor) + 1)
+
+
+def _half(folder: str) -> str:
+    if folder.startswith('lab/'):
+        return 'laboratory'
+    if folder in ('foundations', 'weights', 'commands'):
+        return 'shared'
+    return 'contract' if folder in ('contract', 'extension') else 'papers'
+
+
 def _floors() -> list[list[str]]:
-    """Return the folders from the bottom up; single modules below the first folder are the foundations."""
+    """Return the folders from the bottom up; single modules are the foundations, but for the contract."""
     package = import_graph.ROOT / 'mmlape'
-    floors = [[part for part in layer if (package / part).is_dir()] for layer in import_graph.LAYERS]
-    return [['foundations'], *(floor for floor in floors if floor)]
+    floors = [['foundations']]
+    for layer in import_graph.LAYERS:
+        if layer == ('lab',):
+            floors.append(['contract'])
+            inside = import_graph.INSIDE['lab']
+            floors += [[f'lab/{part}' for part in row if (package / 'lab' / part).is_dir()] for row in inside]
+        else:
+            floors.append([part for part in layer if (package / part).is_dir()])
+    return [floor for floor in floors if floor]
 
 
 def _folder(name: str) -> str:
@@ -144,7 +167,10 @@ def _folder(name: str) -> str:
     known = {folder for floor in _floors() for folder in floor}
     if parts and parts[0] in ('cli', '__main__'):
         return 'commands'
-    return parts[0] if parts and parts[0] in known else 'foundations'
+    if parts == ['lab', 'extension']:
+        return 'contract'
+    folder = '/'.join(parts[:2]) if parts and parts[0] == 'lab' else ''.join(parts[:1])
+    return folder if folder in known else 'foundations'
 
 
 def draw_objects(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -252,7 +252,7 @@ def floors() -> str:
     """Return the figure of the package's folders."""
     file = ROOT / 'build' / 'figures' / 'floors.png'
     rows = draw_floors(file)
-    alt = f'The folders of mmlape from the top down: {"; ".join(rows)}. Every arrow points down.'
+    alt = f'The folders of mmlape from the top down: {"; ".join(rows)}. No arrow points up.'
     return f'![{alt}](/{file.relative_to(ROOT)})\n'
 
 

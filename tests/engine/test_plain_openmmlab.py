@@ -1,11 +1,14 @@
-"""A config under the plain runner, as the toolboxes' own tools start it, and under ours: equal losses and metrics."""
+"""OpenMMLab as it is: our configs under the plain runner, as under ours; plain configs under every command, alone."""
 
 import copy
 import json
+import os
 
 import golden_losses
 import pytest
+import tiny
 import torch
+import trouble
 from mmengine.runner import Runner
 
 from mmlape.lab.engine.optim import build_model
@@ -54,7 +57,7 @@ def by_plain_runner(cfg, work_dir, metrics):
 
 
 def losses_in(work_dir):
-    [log] = work_dir.rglob('vis_data/scalars.json')
+    *_, log = sorted(work_dir.rglob('vis_data/scalars.json'))  # of the last start
     rows = [json.loads(line) for line in log.read_text(encoding='utf-8').splitlines()]
     return [row['loss'] for row in rows if 'loss' in row]
 
@@ -82,3 +85,67 @@ def test_the_plain_runner_trains_and_evaluates_alike(name, tmp_path):
     metrics = {key.removeprefix('val/'): log.data[0][-1] for key, log in hub.log_scalars.items() if 'val/' in key}
     shared = {key: value for key, value in record.last.metrics.items() if key in metrics}
     assert shared and shared == pytest.approx({key: metrics[key] for key in shared}, abs=0.006)
+
+
+HIDING = """
+import sys
+
+HIDDEN = ('checkpoint', 'export', 'extension', 'integrations', 'models', 'pe_figures', 'projects')
+
+
+class Refusing:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        first, _, rest = name.partition('.')
+        if first == 'mmlape' and rest.partition('.')[0] in HIDDEN:
+            raise ModuleNotFoundError(f'{name} is hidden', name=name)
+
+
+sys.meta_path.insert(0, Refusing)
+"""
+PLAIN = {
+    'faster-rcnn': ('epoch', 'coco/val2017', 'coco/bbox_mAP'),
+    'fcn': ('iter', 'ade/images/validation', 'mIoU'),
+    'resnet': ('epoch', 'digits/val', 'accuracy/top1'),
+}
+"""The plain configs, with what their checkpoints count, images, and the main metric."""
+
+
+@pytest.mark.parametrize(
+    'name', ['resnet', *(pytest.param(name, marks=pytest.mark.release) for name in ('faster-rcnn', 'fcn'))]
+)
+def test_every_command_takes_a_config_of_openmmlab_without_our_papers(name, tmp_path):
+    unit, images, metric = PLAIN[name]
+    golden_losses.make_data(tmp_path)
+    config = tmp_path / f'{name}.py'
+    config.write_text((tiny.ROOT / 'tests' / 'plain' / config.name).read_text() + trouble.CONFIG)
+    (tmp_path / 'hide').mkdir()
+    (tmp_path / 'hide' / 'sitecustomize.py').write_text(HIDING)
+    last = f'{unit}_2.pth' if unit == 'epoch' else 'iter_8.pth'
+    whole, part = f'work/{name}/seed_1', 'part'
+    train = ['train', config.name, '--work-dir', part, '--seed', '1', '--deterministic']
+    calls = [
+        (['check-data', config.name], 0, {}),
+        (['train', config.name, '--smoke', '--work-dir', 'smoke'], 0, {}),
+        (['multi-seed', config.name, '--seeds', '1', '2', '3', '--work-dir', 'work', '--', '--deterministic'], 0, {}),
+        (train, -9, {'TROUBLE': 'kill:6:0'}),
+        ([*train, '--resume'], 0, {}),
+        (['status', 'work'], 0, {}),
+        (['test', config.name, f'{whole}/{last}', '--page'], 0, {}),
+        (['predict', whole, f'mini/{images}', '--out', 'predicted'], 0, {}),
+        (['report', f'work/{name}'], 0, {}),
+        (['multi-seed', config.name, '--slurm', '--slurm-args', 'partition=p', '--dry-run'], 0, {}),
+    ]
+    (tmp_path / 'calls.json').write_text(json.dumps(calls))
+    path = os.pathsep.join(map(str, (tmp_path / 'hide', tiny.ROOT, tiny.ROOT / 'tests')))
+    script = tiny.ROOT / 'tests' / 'plain_commands.py'
+    printed = tiny.run(script, 'calls.json', cwd=tmp_path, **tiny.REAL, PYTHONPATH=path)
+    assert 'resuming from' in printed and 'partition=p' in printed and 'the complete run:' in printed
+    assert tiny.difference(tmp_path / part / last, tmp_path / whole / last) == 0
+    assert losses_in(tmp_path / part)[-2:] == losses_in(tmp_path / whole)[-2:]
+    runs = [tiny.record(tmp_path / 'work' / name / f'seed_{seed}') for seed in (1, 2, 3)]
+    assert {record['status'] for record in runs} == {'finished'}
+    assert {record['best']['key'] for record in runs} == {metric}
+    [arm] = json.loads((tmp_path / 'work' / name / 'report' / 'report.json').read_text())['arms'].values()
+    assert arm['last']['metrics'][metric]['n'] == 3 and (tmp_path / whole / 'metrics.html').is_file()
+    assert list((tmp_path / 'predicted').iterdir())

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from import_graph import across, circles, foreign, problems, read, upward
+from import_graph import across, by_string, circles, foreign, problems, read, upward
 
 
 @pytest.fixture
@@ -41,6 +41,19 @@ def test_circle_and_upward_import_are_found(package: Path):
     (package / 'lab' / 'engine' / 'batch.py').write_text('')
     (package / 'lab' / 'runs' / 'record.py').write_text('')
     assert problems(package) == []
+
+
+def test_a_module_of_the_papers_that_the_laboratory_names_in_a_string_is_found(package: Path):
+    for folder in ('models', 'extension'):
+        (package / folder).mkdir()
+        (package / folder / '__init__.py').write_text('')
+    (package / 'lab' / 'runs' / 'record.py').write_text(
+        '"""Of mmlape.models."""\n\nPLACES = "mmlape.models.vit", "mmlape.lab.engine", "mmlape.extension:EXTENSION"\n'
+    )
+    (package / 'extension' / '__init__.py').write_text("COUNTED = ('mmlape.models',)\n")
+    found = [('mmlape.lab.runs.record', 'mmlape.extension'), ('mmlape.lab.runs.record', 'mmlape.models')]
+    assert by_string(package) == found
+    assert 'upwards, by a string: mmlape.lab.runs.record -> mmlape.models' in problems(package)
 
 
 def test_a_folder_without_a_place_is_an_error(package: Path):

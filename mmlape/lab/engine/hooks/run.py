@@ -17,6 +17,7 @@ from mmlape.lab.engine.hooks.evaluation import PerClassHook
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import derive_seed, seed_everything
+from mmlape.lab.evaluation.names import ranked
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import imported
 from mmlape.lab.runs.record import Recorder, checkpoints, cost
@@ -307,7 +308,7 @@ class RunRecordHook(Hook):
         for hook in runner.hooks:
             if isinstance(hook, CheckpointHook) and hook.save_best:
                 return hook.key_indicators[0], hook.rules[0] != 'less'
-        return next(iter(metrics)), True
+        return ranked(metrics)[0], True
 
     @staticmethod
     def _record_progress(runner, done: int) -> None:
