@@ -104,31 +104,30 @@ class Refusing:
 sys.meta_path.insert(0, Refusing)
 """
 PLAIN = {
-    'faster-rcnn': ('epoch', 'coco/val2017', 'coco/bbox_mAP'),
-    'fcn': ('iter', 'ade/images/validation', 'mIoU'),
-    'resnet': ('epoch', 'digits/val', 'accuracy/top1'),
+    'faster-rcnn': ('epoch_2.pth', 4, 'coco/val2017', 'coco/bbox_mAP'),
+    'fcn': ('iter_8.pth', 6, 'ade/images/validation', 'mIoU'),
+    'resnet': ('epoch_2.pth', 6, 'digits/val/three', 'accuracy/top1'),
 }
-"""The plain configs, with what their checkpoints count, images, and the main metric."""
+"""The plain configs, with the last checkpoint, an iteration behind the first, images, and the main metric."""
 
 
 @pytest.mark.parametrize(
     'name', ['resnet', *(pytest.param(name, marks=pytest.mark.release) for name in ('faster-rcnn', 'fcn'))]
 )
 def test_every_command_takes_a_config_of_openmmlab_without_our_papers(name, tmp_path):
-    unit, images, metric = PLAIN[name]
+    last, killed, images, metric = PLAIN[name]
     golden_losses.make_data(tmp_path)
     config = tmp_path / f'{name}.py'
     config.write_text((tiny.ROOT / 'tests' / 'plain' / config.name).read_text() + trouble.CONFIG)
     (tmp_path / 'hide').mkdir()
     (tmp_path / 'hide' / 'sitecustomize.py').write_text(HIDING)
-    last = f'{unit}_2.pth' if unit == 'epoch' else 'iter_8.pth'
     whole, part = f'work/{name}/seed_1', 'part'
     train = ['train', config.name, '--work-dir', part, '--seed', '1', '--deterministic']
     calls = [
         (['check-data', config.name], 0, {}),
         (['train', config.name, '--smoke', '--work-dir', 'smoke'], 0, {}),
         (['multi-seed', config.name, '--seeds', '1', '2', '3', '--work-dir', 'work', '--', '--deterministic'], 0, {}),
-        (train, -9, {'TROUBLE': 'kill:6:0'}),
+        (train, -9, {'TROUBLE': f'kill:{killed}:0'}),
         ([*train, '--resume'], 0, {}),
         (['status', 'work'], 0, {}),
         (['test', config.name, f'{whole}/{last}', '--page'], 0, {}),
@@ -144,7 +143,7 @@ def test_every_command_takes_a_config_of_openmmlab_without_our_papers(name, tmp_
     assert tiny.difference(tmp_path / part / last, tmp_path / whole / last) == 0
     assert losses_in(tmp_path / part)[-2:] == losses_in(tmp_path / whole)[-2:]
     runs = [tiny.record(tmp_path / 'work' / name / f'seed_{seed}') for seed in (1, 2, 3)]
-    assert {record['status'] for record in runs} == {'finished'}
+    assert {record['state'] for record in runs} == {'finished'}
     assert {record['best']['key'] for record in runs} == {metric}
     [arm] = json.loads((tmp_path / 'work' / name / 'report' / 'report.json').read_text())['arms'].values()
     assert arm['last']['metrics'][metric]['n'] == 3 and (tmp_path / whole / 'metrics.html').is_file()
