@@ -18,10 +18,11 @@ class Papers(Extension):
 
     counted = (
         'mmlape.checkpoint',
+        'mmlape.kinds',
         'mmlape.models',
         'mmlape.pe_figures.balance_hook',
         'mmlape.projects',
-        'mmlape.weights',
+        'mmlape.registry',
     )
     registries = dict(
         DATASETS=('mmlape.projects',),

@@ -21,7 +21,8 @@ COUNTED = (
     'mmlape.lab.registry',
     'mmlape.lab.runs.resume',
     'mmlape.mmcv_ext',
-    'mmlape.registry',
+    'mmlape.param_rules',
+    'mmlape.weights',
 )
 """The laboratory's modules that can change a result, with those below them."""
 GONE = 'gone'
