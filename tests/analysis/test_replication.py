@@ -131,7 +131,7 @@ def test_the_page_has_the_exploratory_rates_of_their_records(tmp_path):
     ):
         for name in names:
             runs = {rate: arms[f'{rate}-{name}'][0] for rate in rates}
-            top1[name] = {rate: run.last['metrics'][replication.METRIC] for rate, run in runs.items()}
+            top1[name] = {rate: run.last.metrics[replication.METRIC] for rate, run in runs.items()}
         for rate in rates:
             assert [f'{top1[name][rate]:.2f}' for name in names] in rows, rate
 
