@@ -4,6 +4,7 @@ import ast
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -37,14 +38,24 @@ def imported(cfg: dict) -> dict[str, str]:
     """
     given = (cfg.get('custom_imports') or {}).get('imports') or ()
     named = [given] if isinstance(given, str) else given
-    starts = [*COUNTED, *(start for one in extensions() for start in one.counted)]
-    starts += [name for name in named if not _has_version(name.partition('.')[0])]
-    chosen = [
-        name
-        for name in sorted(sys.modules)
-        if any(f'{name}.'.startswith(f'{start}.') for start in starts)
+    theirs = [name for name in named if not _has_version(name.partition('.')[0])]
+    ours = [*COUNTED, *(start for one in extensions() for start in one.counted)]
+    chosen = [name for name in _below(ours) if not _only_offers_names(name)] + _below(theirs)
+    return {name: found for name in sorted(chosen) if (found := source_hash(name)) != GONE}
+
+
+def _below(starts: Sequence[str]) -> list[str]:
+    """Return the imported modules of these names, and those below them."""
+    return [
+        name for name in sys.modules if any(f'{name}.'.startswith(f'{one}.') for one in starts)
     ]
-    return {name: found for name in chosen if (found := source_hash(name)) != GONE}
+
+
+def _only_offers_names(name: str) -> bool:
+    """Return whether a module is a package of whose modules none is imported, as of a project that is not used."""
+    folders = getattr(sys.modules[name], '__path__', ())
+    others = [file for folder in folders for file in Path(folder).rglob('*.py')]
+    return len(others) > 1 and not any(other.startswith(f'{name}.') for other in sys.modules)
 
 
 def as_it_is_now(code: Code, other: Code) -> Code:
