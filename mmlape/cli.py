@@ -89,7 +89,8 @@ def _prepare_streams() -> None:
 
 def _require_printable(args: argparse.Namespace) -> None:
     """Raise ConfigError for a name of a file that no log, record or table could show."""
-    for name, value in vars(args).items():
+    words = [('trained', word) for word in getattr(args, 'trained', ())]
+    for name, value in (*vars(args).items(), *words):
         if not isinstance(value, str) or name == 'title':
             continue
         where = f'{name}={value!a}'
@@ -219,9 +220,9 @@ def _is_lack_of_memory(error: Exception) -> bool:
 
 def _check_config(args: argparse.Namespace) -> None:
     """Raise ConfigError for a config that is not there, before the stack is imported, which takes seconds."""
-    config = getattr(args, 'config', None)
-    if isinstance(config, str) and config.endswith('.py'):
-        resolve_path(config)
+    for config in (getattr(args, 'config', None), *getattr(args, 'trained', ())[:1]):
+        if isinstance(config, str) and config.endswith('.py'):
+            resolve_path(config)
 
 
 def _stop(error: Exception) -> int:
