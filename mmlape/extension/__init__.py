@@ -36,6 +36,7 @@ class Papers(Extension):
         'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
         'configs/deit, and give the files by model.backbone.init_cfg.checkpoint'
     )
+    on_star = 'models pre-trained with LaPE'
     main_paper = 'LaPE'
 
     def load_model(

@@ -124,6 +124,7 @@ class Extension:
         commands: Sub-commands of `mmlape`, with their module and a line of help.
         on_pretraining: What to advise where arms start from different pretrainings; a sentence
             without its full stop.
+        on_star: What a star behind the pretrained weights of a `PaperModel` means.
         main_paper: The paper whose figures need no name in tables.
     """
 
@@ -131,6 +132,7 @@ class Extension:
     registries: Mapping[str, tuple[str, ...]] = {}
     commands: Mapping[str, tuple[str, str]] = {}
     on_pretraining: str = ''
+    on_star: str = ''
     main_paper: str = ''
 
     def load_model(

@@ -14,7 +14,6 @@ from mmlape.console import console
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.datasets.sources import iter_unwrapped
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
@@ -41,7 +40,6 @@ NOT_TESTED = (
     'train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr', 'val_dataloader', 'val_cfg',
     'val_evaluator',
 )  # fmt: skip
-DATASET = 'mmlape.FewShotDataset'
 
 
 def test(
@@ -116,6 +114,12 @@ def test(
         parts[key] = None
     runner = Runner.from_cfg(parts, initial)
     if graph:
+        for metric in runner.test_evaluator.metrics:
+            if hasattr(metric, 'attach'):
+                raise ConfigError(
+                    f'{checkpoint}: {type(metric).__name__} reads more of the model than it '
+                    'predicts: give its checkpoint'
+                )
         install_graph(
             runner.bare_model,
             graph,
@@ -148,10 +152,6 @@ def _graph(cfg: Config, checkpoint: str | Path) -> Graph | None:
     """Open a checkpoint that is an ONNX graph; return None for others."""
     if Path(checkpoint).suffix != SUFFIX:
         return None
-    if cfg.test_dataloader.dataset.get('type') == DATASET:
-        raise ConfigError(
-            f'{checkpoint}: few-shot needs the features of a backbone: give its checkpoint'
-        )
     return Graph(checkpoint)
 
 
@@ -230,50 +230,3 @@ def print_metrics(result: dict) -> None:
 
 def _shown(value: float | None) -> str:
     return '-' if value is None else f'{value:.4g}'
-
-
-def few_shot_config(
-    cfg: Config,
-    shots: Sequence[int],
-    seeds: int,
-    l2: float,
-    data: Config | None = None,
-) -> Config:
-    """Return a copy of a configuration whose test measures few-shot accuracy.
-
-    Args:
-        cfg: Of the model.
-        shots: Numbers of images of a class.
-        seeds: How many choices of images there are.
-        l2: Strength of the regularisation.
-        data: The configuration whose data are used: shots of its training images, all images of its
-            test set, both with the pipeline of its test; ``cfg`` by default. A test set that is
-            few-shot already stays.
-
-    Raises:
-        ConfigError: The data have no training or test set, or several training sets.
-    """
-    data = cfg if data is None else data
-    require_keys(data, ('train_dataloader', 'test_dataloader'), 'evaluated with few shots')
-    loader = copy.deepcopy(data.test_dataloader)
-    if loader['dataset']['type'] == DATASET:
-        datasets = loader['dataset']['datasets']
-    else:
-        support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
-        if len(support) > 1:
-            raise ConfigError(
-                f'few-shot: {data.filename} has {len(support)} training sets, but shots come from '
-                'one'
-            )
-        queries = loader['dataset']
-        shots_of = dict(support[0], pipeline=queries.get('pipeline', []))
-        datasets = [shots_of, queries]
-    loader['dataset'] = dict(type=DATASET, datasets=datasets, shots=list(shots), seeds=seeds)
-    cfg = copy.deepcopy(cfg)
-    cfg.test_dataloader, cfg.test_cfg = loader, dict()
-    cfg.test_evaluator = dict(type='mmlape.FewShotMetric', l2=l2)
-    hooks = cfg.get('custom_hooks') or []
-    cfg.custom_hooks = [
-        hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')
-    ]
-    return cfg

@@ -18,6 +18,7 @@ from mmlape.lab.experiments.report.content import Report
 from mmlape.lab.experiments.report.document import paper, sources
 from mmlape.lab.experiments.report.tables import paper_figure
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.lab.extension import extensions
 from mmlape.tables import latex_table, text_table
 
 _SPECIAL = {
@@ -116,9 +117,10 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
             rows.append((model, *_cells(result, metrics, bool(quoted), titled)))
     caption = (
         f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard '
-        'deviation over the seeds, of the last evaluation. $^*$ means models pre-trained with '
-        'LaPE.'
+        'deviation over the seeds, of the last evaluation.'
     )
+    if any(result.model.named for result in ordered):
+        caption += ''.join(f' $^*$ means {one.on_star}.' for one in extensions() if one.on_star)
     if quoted:
         caption += f' The last column quotes {escape("; ".join(sources(quoted)))}.'
     texts = 3 + titled
