@@ -57,7 +57,7 @@ from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.keys import check_keys
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.stored_config import prediction_parts
-from mmlape.lab.experiments.report.paper import index_entry
+from mmlape.lab.experiments.report.paper import METRICS, index_entry, paper_figures
 from mmlape.lab.studies.study_file import packaged_studies, read_study
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.position import position_parameters
@@ -575,6 +575,48 @@ def test_the_figures_of_irpes_released_weights_stand_beside_the_papers():
         quoted = index_entry(name).results.get('accuracy/top1', 'none')
         assert quoted.removesuffix(' (iRPE)') == paper
     assert found == released
+
+
+def test_the_table_of_detr_has_the_figures_of_its_study():
+    study = read_study(ROOT / 'studies' / 'irpe-detr.yml')
+    rows = re.findall(
+        r'\n\| [^|]*(?:PE|iRPE)[^|]* \| (\d\d\.\d) \|', (ROOT / 'configs' / 'detr' / 'README.md').read_text()
+    )
+    assert rows == [paper_figures(study, arm)['box AP'] for arm in study.arms]
+
+
+def test_all_of_the_data_are_a_fraction_too():
+    """DPN's Table 5 has a deviation beside each figure."""
+    entries = [entry for folder in {*map(folder_of, CONFIGS)} for entry in metafile(folder).values()]
+    fractions = [entry for entry in entries if 'Paper Fractions' in entry]
+    for entry in fractions:
+        one = entry['Paper Fractions']['Figures']
+        whole = next(value for share, value in one.items() if str(share) == '1')
+        assert whole.split()[0] == str(entry['Paper Results'][0]['Metrics'][entry['Paper Fractions']['Metric']])
+    assert len(fractions) == 2
+
+
+@pytest.mark.release
+def test_a_papers_figure_has_one_home():
+    """No two configs or arms that are the same model, data and recipe have a figure of the same paper."""
+    homes = {}
+    parts_read = ('model', 'train_dataloader', 'val_dataloader', 'optim_wrapper', 'param_scheduler', 'train_cfg')
+
+    def note(name: str, paper: str, metric: str) -> None:
+        cfg = load_config(name).to_dict()
+        key = (paper, metric, str([cfg.get(part) for part in (*parts_read, 'load_from', 'data_fraction')]))
+        assert key not in homes, f'{name} and {homes[key]} have a figure of {paper}'
+        homes[key] = name
+
+    for path in CONFIGS:
+        for quotation in index_entry(path.stem).quotations:
+            for metric in quotation.figures:
+                note(str(path), quotation.paper, metric)
+    for study in packaged_studies():
+        for arm in study.arms:
+            if arm.figure is not None:
+                note(study.reference(arm), study.paper, METRICS.get(study.metric, study.metric))
+    assert len(homes) > 300
 
 
 def test_dpns_figures_for_deit_are_quoted():

@@ -14,7 +14,8 @@ from mmengine import registry
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
-from mmlape.mim import config_path
+from mmlape.lab.engine.config import load_config
+from mmlape.mim import config_path, resolve_path
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAVE_OUT = ('.git', '.venv', 'build', 'dist', 'data', 'work_dirs', '*.egg-info', '.mim', '__pycache__', '.*_cache')
@@ -209,6 +210,19 @@ def test_unknown_config_offers_close_ones():
     name = segmenter_config()
     with pytest.raises(ConfigError, match=re.escape(f'mmlape::segmenter/{name}')):
         config_path('mmlape::segmenter/' + name.replace('xb', 'xx'))
+
+
+def test_a_config_in_another_folder_is_the_one_of_its_name(tmp_path):
+    """The folders were others once: a path of then, on the command line or as a base, names that of now alone."""
+    for file in (ROOT / 'configs').glob('[!_]*/*.py'):
+        new = rf'did you mean mmlape::{file.parent.name}/{re.escape(file.name)}\??$'
+        for old in (f'mmlape::segmentation/{file.stem}', f'configs/classification/imagenet/{file.name}'):
+            with pytest.raises(ConfigError, match=new):
+                resolve_path(old)
+    own = tmp_path / 'own.py'
+    own.write_text(f"_base_ = 'mmlape::segmentation/{file.name}'")
+    with pytest.raises(ConfigError, match=rf'own\.py: _base_ names .*{new}'):
+        load_config(own)
 
 
 @pytest.fixture(scope='module')
