@@ -1135,7 +1135,7 @@ BY_FILE = {
     ],
     'mmlape/lab/engine/trained.py': [
         ('trained: the newest before the best one', '    if kept:\n', '    if not checkpoints(folder):\n'),
-        ('trained: any file is of the best evaluation', 'evaluation.get(key) == int(found[2])', 'True'),
+        ('trained: any file is of the best evaluation', "(evaluation.step if found[1] == 'iter' else evaluation.epoch) == int(found[2])", 'True'),
         ('trained: two configs', 'if is_config(second) or Path(second).is_dir():', 'if Path(second).is_dir():'),
     ],
     'mmlape/weights/plain_config.py': [

@@ -46,9 +46,7 @@ def imported(cfg: dict) -> dict[str, str]:
 
 def _below(starts: Sequence[str]) -> list[str]:
     """Return the imported modules of these names, and those below them."""
-    return [
-        name for name in sys.modules if any(f'{name}.'.startswith(f'{one}.') for one in starts)
-    ]
+    return [name for name in sys.modules if any(f'{name}.'.startswith(f'{one}.') for one in starts)]
 
 
 def _only_offers_names(name: str) -> bool:
