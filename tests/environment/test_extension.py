@@ -35,6 +35,7 @@ from mmlape.lab.engine.loading import position_parameters, recorded_of
 from mmlape.lab.extension import extensions
 from mmlape.lab.runs.paper_model import paper_model
 from mmlape.lab.runs.provenance import known_provenance
+from mmlape.lab.runs.schema import Identity
 
 model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
 model[1].register_parameter('acme_table', nn.Parameter(torch.zeros(2)))
@@ -42,7 +43,8 @@ print([type(one).__name__ for one in extensions()], extensions()[0].counted)
 print(recorded_of(model), position_parameters(model))
 print(known_provenance('acme-b.pth', None).source, known_provenance('other.pth', None))
 for backbone in (dict(type='AcmeNet', size='L', how='Folded'), dict(type='ResNet', depth=50)):
-    print(paper_model('a config', {'settings': {'model': {'type': 'Classifier', 'backbone': backbone}}}))
+    settings = {'model': {'type': 'Classifier', 'backbone': backbone}}
+    print(paper_model('a config', Identity(settings=settings)))
 print(HOOKS.get('mmlape.AcmeHook').__module__)
 """
 
