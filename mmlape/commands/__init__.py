@@ -15,6 +15,7 @@ from mmlape.lab.extension import extensions
 GROUPS: dict[str, dict[str, str]] = {
     'start': {
         'demo': 'run the full pipeline on the mini data, in five minutes on two cores',
+        'new': 'look at a folder of data, and write a config that trains on it',
         'doctor': 'check the installation, and print the command that fixes each problem',
         'make-mini-data': 'write the mini data: handwritten digits, or photographed objects, as COCO, ADE20K and '
         'ImageNet',

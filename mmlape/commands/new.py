@@ -1,0 +1,100 @@
+"""Look at a folder of data, and write a config that trains on it: label maps, boxes or masks in the form of COCO, YOLO
+or Pascal VOC, a folder for each class. The data are checked first; what must be converted is written once beside the
+config, and images are never copied."""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from mmlape.lab.engine.options import positive, seed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        'data',
+        metavar='DATA',
+        help="the folder; or a JSON file in COCO's form, or YOLO's data.yaml",
+    )
+    add('--out', metavar='FILE.py', help='the config; default: <name of the folder>.py')
+    add(
+        '--task',
+        choices=('segmentation', 'boxes', 'masks', 'classes'),
+        help='where a folder has data for several tasks; default: what is found first',
+    )
+    add(
+        '--classes',
+        nargs='+',
+        default=[],
+        metavar='NAME',
+        help='names of the ids of label maps, in their order',
+    )
+    add(
+        '--background',
+        choices=('class', 'none'),
+        help='whether id 0 of label maps is a class or no label; default: by the number of names',
+    )
+    add(
+        '--model',
+        metavar='NAME',
+        help='of mmlape list-models, or of timm; default: a frozen ViT whose weights are here',
+    )
+    add('--weights', metavar='FILE', help="of the model; default: timm's own for a name of timm")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        '--time', metavar='TIME', help='how long the run may take here, such as 30m or 2h'
+    )
+    length.add_argument('--iters', type=positive, metavar='N', help='iterations of the run')
+    add(
+        '--patience',
+        type=int,
+        default=5,
+        metavar='N',
+        help='validations without a better value that end the run, 0 for none; default: %(default)s',
+    )
+    add(
+        '--balance',
+        action='store_true',
+        help='let rare classes count more: weights in the loss, or repeated images',
+    )
+    add(
+        '--seed',
+        type=seed,
+        default=0,
+        help='of the split, where the data have none; default: %(default)s',
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the config."""
+    from mmlape.errors import ConfigError
+    from mmlape.new.command import write_config
+    from mmlape.new.recipe import parse_time, stem_of
+
+    seconds = None
+    if args.time:
+        try:
+            seconds = parse_time(args.time)
+        except ValueError as error:
+            raise ConfigError(f'--time: {error}') from error
+    data = Path(args.data)
+    out = Path(args.out or f'{stem_of(data)}.py')
+    if out.suffix != '.py':
+        raise ConfigError(f'--out {out}: a config ends with .py')
+    write_config(
+        data,
+        out,
+        'mmlape ' + shlex.join(sys.argv[1:] if sys.argv[1:2] == ['new'] else ['new', args.data]),
+        task=args.task,
+        names=tuple(args.classes),
+        background=None if args.background is None else args.background == 'class',
+        model=args.model,
+        weights=args.weights,
+        seconds=seconds,
+        iterations=args.iters,
+        patience=args.patience,
+        balance=args.balance,
+        seed=args.seed,
+    )
+    return 0

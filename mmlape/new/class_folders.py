@@ -1,0 +1,101 @@
+"""A folder for each class, as mmpretrain's CustomDataset reads it."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mmlape.errors import DataError
+from mmlape.new.found import CLASSES, Found, divide, image_sizes
+from mmlape.new.listing import Listing, split_of, train_and_val
+
+
+@dataclass
+class ClassFolders(Found):
+    """Images below a folder of their class's name, by split.
+
+    Args:
+        root: The folder that all paths begin with.
+        parts: Of each split, its folder below the root, and the images below that, by class.
+    """
+
+    root: Path = Path()
+    parts: dict[str, tuple[str, dict[str, list[str]]] | None] = None  # type: ignore[assignment]
+
+    def images(self) -> dict[str, int]:
+        """Count the images of each split."""
+        return {
+            split: sum(map(len, part[1].values())) for split, part in self.parts.items() if part
+        }
+
+    @property
+    def image_folder(self) -> Path:
+        """The folder of the images for training."""
+        return self.root / self.parts['train'][0]
+
+    def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
+        """Write the lists of a split, unless the data have one."""
+        shared = dict(type='CustomDataset', metainfo=dict(classes=CLASSES))
+        prefix, train = self.parts['train']
+        if self.parts['val']:
+            return {
+                split: dict(shared, data_prefix=str(self.root / part[0]))
+                for split, part in self.parts.items()
+            }
+        # each class is divided, so that both splits have it
+        rows: dict[str, list[str]] = dict(train=[], val=[])
+        for label, name in enumerate(self.classes):
+            for split, chosen in zip(rows, divide(train[name], seed)):
+                rows[split] += [f'{name}/{file} {label}' for file in chosen]
+        found = {}
+        for split, lines in rows.items():
+            file = folder / f'{split}.txt'
+            file.write_text('\n'.join(lines) + '\n', encoding='utf-8')
+            found[split] = dict(shared, data_prefix=str(self.root / prefix), ann_file=str(file))
+        return found
+
+
+def recognise(listing: Listing) -> ClassFolders | None:
+    """Return the folders of classes, or None if images lie otherwise.
+
+    Raises:
+        DataError: There is one class only, or training and validation have different ones.
+    """
+    parts: dict[str | None, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    prefixes: dict[str | None, str] = {}
+    for file in listing.images:
+        folders = PurePosixPath(file).parts[:-1]
+        if not folders:
+            return None
+        split = split_of(folders[0]) if len(folders) > 1 else None
+        prefix, inner = (folders[0], folders[1:]) if split else ('', folders)
+        if prefixes.setdefault(split, prefix) != prefix:
+            return None
+        name = inner[0]
+        parts[split][name].append('/'.join([*inner[1:], PurePosixPath(file).name]))
+    if not parts or (None in parts and len(parts) > 1):
+        return None
+    known = train_and_val({split: (prefixes[split], dict(found)) for split, found in parts.items()})
+    classes = tuple(sorted(known['train'][1]))
+    if len(classes) < 2:
+        raise DataError(
+            f'{listing.root} has images of one class only, {classes[0]!r}: a classifier needs two '
+            'folders of images at least'
+        )
+    if known['val'] and set(known['val'][1]) - set(classes):
+        absent = sorted(set(known['val'][1]) - set(classes))
+        raise DataError(
+            f'{listing.root}: the classes {", ".join(absent[:6])} have images for validation, and '
+            'none for training'
+        )
+    prefix, train = known['train']
+    paths = [listing.root / prefix / name / file for name in classes for file in train[name]]
+    return ClassFolders(
+        'classes',
+        'class folders',
+        classes,
+        Counter({name: len(train[name]) for name in classes}),
+        image_sizes(paths),
+        root=listing.root,
+        parts=known,
+    )

@@ -1,0 +1,257 @@
+"""What `mmlape new` chooses by what it saw: model, sizes of images and batch, length, weights of classes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from mmlape.checkpoint.metadata import IMAGENET, Normalisation
+from mmlape.errors import ConfigError
+from mmlape.new.found import Found
+
+AT_HAND = ('vit_small_patch14_reg4_dinov2.lvd142m', 'vit_small_patch14_dinov2.lvd142m')
+"""Models of timm that are taken if the hub's cache has their weights, the first one first."""
+GET_WEIGHTS = (
+    f'--model {AT_HAND[0]} downloads a foundation ViT of 88 MB once; --weights FILE takes its file'
+)
+MINI = dict(embed_dims=128, num_layers=4, num_heads=4, feedforward_channels=512)
+"""The ViT that is trained from initial values."""
+SIDES = {  # the least and the most pixels of a side: from initial values, and over weights
+    'segmentation': ((64, 128), (224, 512)),
+    'boxes': ((128, 256), (256, 640)),
+    'masks': ((128, 256), (256, 640)),
+    'classes': ((64, 128), (224, 224)),
+}
+PIXELS = {'segmentation': 2**20, 'boxes': 2**20, 'masks': 2**20, 'classes': 2**21}
+"""Of a batch; a fourth for the small ViT, which two cores train in minutes."""
+PASSES, LEAST, MOST = 60, 400, 60_000
+"""Times that each image is seen, and the fewest and most iterations."""
+VALIDATIONS, PATIENCE = 10, 5
+"""Of a run, and how many without a better value stop it."""
+METRICS = {
+    'segmentation': 'mIoU',
+    'boxes': 'coco/bbox_mAP',
+    'masks': 'coco/bbox_mAP',
+    'classes': 'accuracy/top1',
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A backbone with what stands over it.
+
+    Args:
+        backbone: The part of a config.
+        embed_dims: Its width.
+        normalisation: Of the images.
+        trained: Whether its values are initial ones, all of which are trained.
+        note: What it is, for the owner.
+    """
+
+    backbone: dict[str, Any]
+    embed_dims: int
+    normalisation: Normalisation
+    from_scratch: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Numbers of a run.
+
+    Args:
+        side: Of the images that are trained on, in pixels.
+        batch: Images of an iteration.
+        iterations: Of the run.
+        patience: Validations without a better value that end it; 0 for none.
+        weights: Of each class in the loss, or None.
+        oversample: The share of images below which those of a class are repeated, or None.
+    """
+
+    side: int
+    batch: int
+    iterations: int
+    patience: int = PATIENCE
+    weights: tuple[float, ...] | None = None
+    oversample: float | None = None
+
+    @property
+    def interval(self) -> int:
+        """Iterations between validations."""
+        return max(1, self.iterations // VALIDATIONS)
+
+    def with_length(self, iterations: int) -> 'Recipe':
+        """Return the recipe with another length."""
+        return replace(self, iterations=iterations)
+
+
+def choose_model(task: str, name: str | None, weights: str | None, side: int) -> Model:
+    """Return the model for a task.
+
+    Args:
+        task: Of ``mmlape.new.found.TASKS``.
+        name: Of ``mmlape list-models``, with or without 'timm/'; None for what is at hand.
+        weights: A file or an address; None for timm's own, or for initial values.
+        side: Of the images.
+
+    Raises:
+        ConfigError: For an unknown name, or a model that no adapter fits.
+    """
+    if name is None and weights is None:
+        name = next((one for one in AT_HAND if _is_cached(one)), None)
+    if name is None:
+        if weights is not None:
+            raise ConfigError('--weights needs --model, the name of the model they are of')
+        return _own(task, dict(arch=MINI), 'a small ViT, from initial values', None, side)
+    from mmlape.models.names import list_models
+
+    if name.partition('.')[0] in set(list_models()) and not name.startswith('timm/'):
+        return _named(task, name, weights, side)
+    return _of_timm(task, name.removeprefix('timm/'), weights)
+
+
+def _is_cached(name: str) -> bool:
+    """Return whether the hub's cache has the weights of a model of timm."""
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return isinstance(try_to_load_from_cache(f'timm/{name}', 'model.safetensors'), str)
+
+
+def _of_timm(task: str, name: str, weights: str | None) -> Model:
+    from mmlape.models.timm.pretrained import find_model, skeleton
+
+    source = find_model(name)
+    plain = skeleton(source.architecture)
+    init_cfg = dict(type='Pretrained', checkpoint=weights or source.checkpoint)
+    backbone: dict[str, Any]
+    if task == 'classes':
+        # the class token if there is one, else the mean of the patches
+        out_type = 'cls_token' if getattr(plain, 'cls_token', None) is not None else 'avg_featmap'
+        backbone = dict(
+            type='mmlape.TimmViT', model_name=source.name, frozen=True, out_type=out_type
+        )
+    else:
+        vit = dict(model_name=source.name, frozen=True)
+        backbone = dict(type='mmlape.TimmViTAdapter', vit=vit, mode='read-only')
+        backbone['vit_feature_source'] = 'interaction'
+    over = 'a linear head over' if task == 'classes' else 'an adapter over'
+    return Model(
+        dict(backbone, init_cfg=init_cfg),
+        plain.embed_dim,
+        source.normalisation or IMAGENET,
+        False,
+        f'{over} {source.name}, frozen, weights from {init_cfg["checkpoint"]}',
+    )
+
+
+def _named(task: str, name: str, weights: str | None, side: int) -> Model:
+    from mmlape.models.names import find_model
+
+    cls, options = find_model(name)
+    if cls.__name__ not in ('VisionTransformer', 'ViTAdapter'):
+        raise ConfigError(
+            f'--model {name}: `mmlape new` takes plain ViTs, of this package or of timm; for '
+            f'{cls.__name__} start from one of its configs'
+        )
+    start = f'weights from {weights}' if weights else 'from initial values'
+    return _own(task, options, f'{name}, {start}', weights, side)
+
+
+def _own(task: str, options: dict, note: str, weights: str | None, side: int) -> Model:
+    """Return a ViT of this package, with an adapter for dense tasks."""
+    import torch
+
+    from mmlape.models import VisionTransformer
+
+    with torch.device('meta'):
+        width = VisionTransformer(arch=options['arch'], img_size=64).embed_dims
+    init_cfg = (
+        dict(type='Pretrained', checkpoint=weights)
+        if weights
+        else dict(type='TruncNormal', layer='Linear', std=width**-0.5)
+    )
+    shared = dict(options, img_size=side, drop_path_rate=0.0, init_cfg=init_cfg)
+    if task == 'classes':
+        backbone = dict(
+            shared, type='mmlape.VisionTransformer', out_type='avg_featmap', patch_size=16
+        )
+    else:
+        backbone = dict(shared, type='mmlape.ViTAdapter', vit_feature_source='last')
+        if options['arch'] is MINI:
+            backbone |= dict(conv_inplane=16, deform_num_heads=4)
+    return Model(backbone, width, IMAGENET, weights is None, note)
+
+
+def choose_side(task: str, sizes: Sequence[tuple[int, int]], from_scratch: bool) -> int:
+    """Return the side of the images in training: the median of their shorter sides, within the task's limits."""
+    least, most = SIDES[task][not from_scratch]
+    shorter = median(min(size) for size in sizes) if sizes else most
+    return int(min(max(round(shorter / 32) * 32, least), most))
+
+
+def choose_recipe(
+    found: Found,
+    side: int,
+    from_scratch: bool,
+    iterations: int | None = None,
+    patience: int = PATIENCE,
+    balance: bool = False,
+) -> Recipe:
+    """Return the numbers of a run on the data that were found."""
+    images = found.images()['train']
+    pixels = PIXELS[found.task] // (4 if from_scratch else 1)
+    batch = 2 ** int(math.log2(min(max(pixels // side**2, 2), 32, max(2, images // 2))))
+    passes = math.ceil(PASSES * images / batch)
+    recipe = Recipe(side, batch, iterations or min(max(passes, LEAST), MOST), patience)
+    if not balance:
+        return recipe
+    counts = np.array([found.counts[name] for name in found.classes], float)
+    if found.task == 'segmentation':
+        share = np.maximum(counts, 1) / max(counts.sum(), 1)
+        weights = np.clip(np.sqrt(np.median(share) / share), 0.5, 4.0)
+        return replace(recipe, weights=tuple(np.round(weights, 2).tolist()))
+    return replace(recipe, oversample=round(float(np.median(counts) / max(counts.sum(), 1)), 3))
+
+
+def iterations_for(seconds: float, facts: dict, recipe: Recipe) -> int:
+    """Return the iterations that fit into a time, by what a trial has measured.
+
+    Raises:
+        ConfigError: Fewer than 50 do.
+    """
+    rest = seconds - VALIDATIONS * facts.get('seconds_per_validation', 0.0)
+    count = int(rest / facts['seconds_per_iter'])
+    if count < 50:
+        raise ConfigError(
+            f'--time {seconds:.0f}s is too short: an iteration takes {facts["seconds_per_iter"]:.3g} s, '
+            f'and {VALIDATIONS} validations {seconds - rest:.0f} s; give more time, or --iters'
+        )
+    return min(count, MOST)
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of '90s', '30m', '2h' or '1h30m'.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    rest, seconds = text.strip().lower(), 0.0
+    for unit, factor in (('h', 3600), ('m', 60), ('s', 1)):
+        number, sep, after = rest.partition(unit)
+        if sep:
+            seconds, rest = seconds + float(number) * factor, after
+    if rest or not seconds > 0:
+        raise ValueError(f'{text!r} is no time such as 2h, 30m or 1h30m')
+    return seconds
+
+
+def stem_of(data: Path) -> str:
+    """Return the name of a config for data in a path."""
+    name = data.resolve().stem if data.is_file() else data.resolve().name
+    return ''.join(char if char.isalnum() else '_' for char in name).strip('_').lower() or 'data'
