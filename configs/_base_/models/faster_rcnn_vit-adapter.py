@@ -1,4 +1,4 @@
-"""Faster R-CNN with FPN over ViT-Adapter-Ti, for boxes without masks; the heads are mmdetection's own, for 80 classes.
+"""Faster R-CNN with FPN over ViT-Adapter-S, for boxes without masks; the heads are mmdetection's own, for 80 classes.
 
 Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
 maps take the features of the last layer.
@@ -10,13 +10,13 @@ model = dict(
     backbone=dict(
         _delete_=True,
         type='mmlape.ViTAdapter',
-        arch='deit-tiny',
+        arch='deit-small',
         pe_joining='default',
         window_attn=[True, True, False] * 4,
         window_size=14,
         vit_feature_source='last',
-        drop_path_rate=0.1,
-        init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_tiny_patch16_224-a1311bcf.pth'),
+        drop_path_rate=0.2,
+        init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
     ),
-    neck=dict(in_channels=[192] * 4),
+    neck=dict(in_channels=[384] * 4),
 )

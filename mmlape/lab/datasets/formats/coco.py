@@ -36,7 +36,7 @@ WITHOUT_MASKS = (
     'has boxes and no masks, which the config loads and evaluates. For boxes only, set '
     "with_mask=False in every pipeline, mask_head=None and mask_roi_extractor=None in a model's "
     "roi_head, and metric='bbox' in the evaluators, or take a config of boxes "
-    '(configs/{atss,gfl,detr,sparse_rcnn}).'
+    '(configs/{faster_rcnn,atss,gfl,detr,sparse_rcnn}).'
 )
 
 
