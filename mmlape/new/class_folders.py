@@ -1,5 +1,7 @@
 """A folder for each class, as mmpretrain's CustomDataset reads it."""
 
+import re
+
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -8,6 +10,9 @@ from typing import Any
 from mmlape.errors import DataError
 from mmlape.new.found import CLASSES, Found, divide, image_sizes
 from mmlape.new.listing import Listing, split_of, train_and_val
+
+PARTS = re.compile(r'(images?|imgs?|labels?|masks?|annotations?|gt|ground_?truth)', re.I)
+"""Names of folders that are parts of other forms, not classes."""
 
 
 @dataclass
@@ -77,6 +82,12 @@ def recognise(listing: Listing) -> ClassFolders | None:
         return None
     known = train_and_val({split: (prefixes[split], dict(found)) for split, found in parts.items()})
     classes = tuple(sorted(known['train'][1]))
+    named = [name for name in classes if PARTS.fullmatch(name)]
+    if named:
+        raise DataError(
+            f'{listing.root} has images in {" and ".join(classes[:4])}, but no image with a label map '
+            'of the same name: name both alike; suffixes may differ'
+        )
     if len(classes) < 2:
         raise DataError(
             f'{listing.root} has images of one class only, {classes[0]!r}: a classifier needs two '

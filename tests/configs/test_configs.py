@@ -278,7 +278,12 @@ def test_name_says_what_the_config_is():
 def check_head(method: str, cfg: Config) -> None:
     """The model is that of the method's name."""
     kind = dict(
-        cascade_mask_rcnn='CascadeRCNN', faster_rcnn='FasterRCNN', htc='HybridTaskCascade', atss='ATSS', gfl='GFL', sparse_rcnn='SparseRCNN'
+        cascade_mask_rcnn='CascadeRCNN',
+        faster_rcnn='FasterRCNN',
+        htc='HybridTaskCascade',
+        atss='ATSS',
+        gfl='GFL',
+        sparse_rcnn='SparseRCNN',
     )
     segments = cfg.default_scope == 'mmseg'
     assert cfg.model.type == kind.get(method, 'EncoderDecoder' if segments else 'Mask2Former')
