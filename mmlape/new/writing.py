@@ -44,7 +44,7 @@ def config_text(
         f'Written by `{command}`; it is yours to change. Train it: mmlape train {name}\n"""\n'
     )
     bases = [f'mmlape::_base_/{base}.py' for base in (*BASES[found.task], SCHEDULE)]
-    parts = {
+    parts: dict[str, dict[str, Any]] = {
         '': dict(_base_=bases),
         'the classes, in the order of their labels': dict(classes=found.classes),
         'a backbone, and heads for these classes': dict(model=_model(found, model, recipe)),
@@ -61,7 +61,9 @@ def config_text(
 def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     width, count = model.embed_dims, len(found.classes)
     channels = CHANNELS[model.from_scratch and width <= 128]
-    images = dict(mean=list(model.normalisation.mean), std=list(model.normalisation.std))
+    images: dict[str, Any] = dict(
+        mean=list(model.normalisation.mean), std=list(model.normalisation.std)
+    )
     backbone = dict(_delete_=True, **model.backbone)
     if found.task == 'classes':
         head = dict(type='LinearClsHead', in_channels=width, num_classes=count)
@@ -72,14 +74,14 @@ def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
             head=dict(_delete_=True, loss=loss, **head),
         )
     if found.task == 'segmentation':
-        loss = dict(class_weight=list(recipe.weights)) if recipe.weights else {}
-        decode = dict(in_channels=[width] * 4, channels=channels, num_classes=count)
-        auxiliary = dict(in_channels=width, channels=channels, num_classes=count)
+        weights: dict[str, Any] = dict(class_weight=list(recipe.weights)) if recipe.weights else {}
+        decode: dict[str, Any] = dict(in_channels=[width] * 4, channels=channels, num_classes=count)
+        auxiliary: dict[str, Any] = dict(in_channels=width, channels=channels, num_classes=count)
         return dict(
             data_preprocessor=dict(size=(recipe.side, recipe.side), **images),
             backbone=backbone,
-            decode_head=decode | (dict(loss_decode=loss) if loss else {}),
-            auxiliary_head=auxiliary | (dict(loss_decode=loss) if loss else {}),
+            decode_head=decode | (dict(loss_decode=weights) if weights else {}),
+            auxiliary_head=auxiliary | (dict(loss_decode=weights) if weights else {}),
             test_cfg=dict(_delete_=True, mode='whole'),
         )
     roi_head = dict(
@@ -134,7 +136,7 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
 
 
 def _segmentation(found: Found, dataset: dict, side: int) -> tuple[list[dict], list[dict]]:
-    load = dict(type='LoadImageFromFile')
+    load: dict[str, Any] = dict(type='LoadImageFromFile')
     labels = dict(type='LoadAnnotations', reduce_zero_label=dataset['reduce_zero_label'])
     scale = (4 * side, side)  # the longer side at most, the shorter side
     train = [
@@ -151,7 +153,7 @@ def _segmentation(found: Found, dataset: dict, side: int) -> tuple[list[dict], l
 
 
 def _detection(found: Found, dataset: dict, side: int) -> tuple[list[dict], list[dict]]:
-    load = dict(type='LoadImageFromFile')
+    load: dict[str, Any] = dict(type='LoadImageFromFile')
     boxes = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
     scales = [(2 * side, side * part // 8) for part in (6, 7, 8, 9, 10)]
     train = [
@@ -167,7 +169,7 @@ def _detection(found: Found, dataset: dict, side: int) -> tuple[list[dict], list
 
 
 def _classification(found: Found, dataset: dict, side: int) -> tuple[list[dict], list[dict]]:
-    load = dict(type='LoadImageFromFile')
+    load: dict[str, Any] = dict(type='LoadImageFromFile')
     train = [
         load,
         dict(type='RandomResizedCrop', scale=side, crop_ratio_range=(0.5, 1.0)),

