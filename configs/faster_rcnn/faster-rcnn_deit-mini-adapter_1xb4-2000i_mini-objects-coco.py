@@ -5,12 +5,12 @@ mmlape train configs/faster_rcnn/faster-rcnn_deit-mini-adapter_1xb4-2000i_mini-o
 
 _base_ = [
     '../_base_/models/faster_rcnn_vit-adapter.py',
-    '../_base_/datasets/objects_coco.py',
+    '../_base_/datasets/objects_coco_boxes.py',
     '../_base_/schedules/mini.py',
+    '../_base_/default_runtime.py',
 ]
 embed_dims = 128
 channels = 64
-boxes = dict(type='LoadAnnotations', with_bbox=True)
 model = dict(
     backbone=dict(
         arch=dict(
@@ -32,13 +32,6 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(max_per_img=200), rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(max_per_img=200)),
 )
-train_pipeline = [_base_.train_pipeline[0], boxes, *_base_.train_pipeline[2:]]
-test_pipeline = [*_base_.test_pipeline[:2], boxes, _base_.test_pipeline[3]]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
-test_dataloader = val_dataloader
-val_evaluator = dict(metric='bbox')
-test_evaluator = val_evaluator
 train_cfg = dict(max_iters=2000, val_interval=500)
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 default_hooks = dict(checkpoint=dict(interval=500, save_best='coco/bbox_mAP', rule='greater'))

@@ -14,7 +14,7 @@ BASES = {
     'classes': ('models/deit_digits', 'datasets/mini_digits'),
 }
 """Files of `configs/_base_`: what a task's models and loaders have in common; beside them the schedule."""
-SCHEDULE = 'schedules/mini'
+LENGTH = ('schedules/mini', 'default_runtime')
 CHANNELS = {True: 64, False: 256}
 """Of heads, over a small ViT and over a large one."""
 
@@ -43,7 +43,7 @@ def config_text(
         f'{sum(counts.values())} images; {model.note}.\n\n'
         f'Written by `{command}`; it is yours to change. Train it: mmlape train {name}\n"""\n'
     )
-    bases = [f'mmlape::_base_/{base}.py' for base in (*BASES[found.task], SCHEDULE)]
+    bases = [f'mmlape::_base_/{base}.py' for base in (*BASES[found.task], *LENGTH)]
     parts: dict[str, dict[str, Any]] = {
         '': dict(_base_=bases),
         'the classes, in the order of their labels': dict(classes=found.classes),

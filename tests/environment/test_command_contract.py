@@ -504,6 +504,27 @@ CONTRACTS = {
         | simple('--sample 3', 'full_check.sample', 3)
         | simple('--workers 3', 'full_check.workers', 3),
     ),
+    'new': Contract(
+        'd --out c.py',
+        {'mmlape.new.command.write_config': None},
+        {
+            'data': [('e --out c.py', {'write_config.data': 'e', 'write_config.command': 'mmlape new e'})],
+            '--classes': [('--classes a b', {'write_config.names': ['a', 'b']})],
+            '--background': [
+                ('--background none', {'write_config.background': False}),
+                ('--background class', {'write_config.background': True}),
+            ],
+            '--time': [('--time 2h', {'write_config.seconds': 7200.0})],
+        }
+        | simple('--out x.py', 'write_config.out', 'x.py')
+        | simple('--task boxes', 'write_config.task', 'boxes')
+        | simple('--model deit-tiny', 'write_config.model', 'deit-tiny')
+        | simple('--weights w', 'write_config.weights', 'w')
+        | simple('--iters 9', 'write_config.iterations', 9)
+        | simple('--patience 9', 'write_config.patience', 9)
+        | simple('--balance', 'write_config.balance', True)
+        | simple('--seed 9', 'write_config.seed', 9),
+    ),
     'make-mini-data': Contract(
         'd',
         {'mmlape.lab.datasets.mini.make.make_mini_data': []},

@@ -1,0 +1,33 @@
+"""Photographed objects in COCO's layout, with boxes alone: the images of `objects_coco.py`, whose masks are not read.
+
+Images are read as they are drawn, so that objects have the same size on every canvas. Objects are mirrored already.
+"""
+
+_base_ = 'coco.py'
+
+data_root = 'data/objects/coco/'
+mini_data_options = '--objects'
+crop_size = (256, 256)
+classes = ('mammal', 'bird', 'fish', 'insect', 'fruit', 'vegetable', 'flower', 'instrument', 'tool', 'coin')
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='Resize', scale_factor=1.0),
+    dict(type='PackDetInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale_factor=1.0),
+    dict(type='LoadAnnotations', with_bbox=True),
+    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
+]
+dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
+train_dataloader = dict(
+    batch_size=4,
+    num_workers=2,
+    dataset=dict(filter_cfg=dict(min_size=1), pipeline=train_pipeline, **dataset),
+)
+val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **dataset))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=f'{data_root}{_base_.val_ann_file}', metric='bbox')
+test_evaluator = val_evaluator
