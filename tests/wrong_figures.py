@@ -58,6 +58,7 @@ OF_CHECKPOINTS = (
 OWN_TESTS = {
     'mmlape/lab/evaluation/': OF_METRICS,
     'mmlape/lab/evaluation/coco.py': ('tests/datasets/test_contract_coco.py', *OF_METRICS),
+    'mmlape/projects/few_shot/config.py': OF_FEW_SHOT,
     'mmlape/projects/few_shot/metric.py': OF_FEW_SHOT,
     'mmlape/projects/lit/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/lab/datasets/': OF_DATA,
@@ -107,7 +108,6 @@ OWN_TESTS = {
     ),
     'mmlape/lab/engine/evaluator.py': (
         'tests/engine/test_train_test.py::test_checkpoints_of_one_name_in_two_folders_are_different_ones',
-        'tests/evaluation/test_few_shot.py',
         *OF_ENGINE,
     ),
     'mmlape/lab/engine/hooks/checkpoint.py': (
@@ -268,13 +268,15 @@ BY_FILE = {
         ('few-shot: features behind the head', 'head.pre_logits(inputs[0])',
          'head.layers.head(head.pre_logits(inputs[0]))'),
     ],
-    'mmlape/lab/engine/evaluator.py': [
+    'mmlape/projects/few_shot/config.py': [
         ('few-shot: shots under the pipeline of training',
          "dict(support[0], pipeline=queries.get('pipeline', []))", 'support[0]'),
         ('few-shot: queries are shots', 'datasets = [shots_of, queries]', 'datasets = [shots_of, shots_of]'),
         ('few-shot: the default regularisation always', "dict(type='mmlape.FewShotMetric', l2=l2)",
          "dict(type='mmlape.FewShotMetric')"),
         ('few-shot: a second evaluation of it', "if not str(hook['type']).endswith('SecondEvaluationHook')", ''),
+    ],
+    'mmlape/lab/engine/evaluator.py': [
         ('test: NaN is a value', 'metrics=finite(metrics)', 'metrics=dict(metrics)'),
         ('test: metrics of another checkpoint are replaced', 'if other and Path(other).resolve() != Path(checkpoint).resolve():', 'if other and Path(other).name != Path(checkpoint).name:'),
     ],
