@@ -212,7 +212,13 @@ def choose_recipe(
     patience: int = PATIENCE,
     balance: bool = False,
 ) -> Recipe:
-    """Return the numbers of a run on the data that were found."""
+    """Return the numbers of a run on the data that were found.
+
+    Raises:
+        ConfigError: For fewer than 20 iterations.
+    """
+    if iterations is not None and iterations < 20:
+        raise ConfigError(f'--iters {iterations}: ten validations and a warm-up need 20 at least')
     images = found.images()['train']
     pixels = PIXELS[found.task] // (4 if from_scratch else 1)
     batch = 2 ** int(math.log2(min(max(pixels // side**2, 2), 32, max(2, images // 2))))
