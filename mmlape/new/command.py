@@ -142,7 +142,7 @@ def write_config(
             raise ConfigError(f'{path} exists: remove it, or give another --out')
     with quiet_logger():
         found = look(data, task, names, background)
-        guess = choose_side(found.task, found.sizes, model is None)
+        guess = choose_side(found.task, found.sizes, model in (None, 'mini'))
         chosen = choose_model(found.task, model, weights, guess)
         side = choose_side(found.task, found.sizes, chosen.from_scratch)
         if side != guess:

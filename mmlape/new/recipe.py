@@ -93,7 +93,8 @@ def choose_model(task: str, name: str | None, weights: str | None, side: int) ->
 
     Args:
         task: Of ``mmlape.new.found.TASKS``.
-        name: Of ``mmlape list-models``, with or without 'timm/'; None for what is at hand.
+        name: Of ``mmlape list-models``, with or without 'timm/'; 'mini' for a small ViT from initial
+            values; None for what is at hand.
         weights: A file or an address; None for timm's own, or for initial values.
         side: Of the images.
 
@@ -102,9 +103,9 @@ def choose_model(task: str, name: str | None, weights: str | None, side: int) ->
     """
     if name is None and weights is None:
         name, weights = _at_hand()
-    if name is None:
-        if weights is not None:
-            raise ConfigError('--weights needs --model, the name of the model they are of')
+    if name is None and weights is not None:
+        raise ConfigError('--weights needs --model, the name of the model they are of')
+    if name in (None, 'mini'):
         return _own(task, dict(arch=MINI), 'a small ViT, from initial values', None, side)
     from mmlape.models.names import list_models
 

@@ -298,7 +298,7 @@ def test_class_folders(splits, tmp_path, monkeypatch):
 
 def written(data: str, *options: str) -> Config:
     """Write a config by the command, and check its data."""
-    assert main(['new', data, *options]) == 0
+    assert main(['new', data, '--model', 'mini', *options]) == 0
     cfg = Config.fromfile('data.py')
     check_data(cfg)
     return cfg
@@ -415,7 +415,7 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(case, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     make, message = WRONG[case]
     make(Path('data'))
-    assert main(['new', 'data']) == 1
+    assert main(['new', 'data', '--model', 'mini']) == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith('mmlape: error: ')
     with pytest.raises(DataError, match=message):
@@ -427,7 +427,7 @@ def test_a_broken_image_stops_before_the_config_is_written(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     maps(Path('data'))
     Path('data/images/03.jpg').write_bytes(b'no image')
-    assert main(['new', 'data']) == 1
+    assert main(['new', 'data', '--model', 'mini']) == 1
     assert 'data/images/03.jpg' in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ['data']
 
@@ -436,7 +436,7 @@ def test_an_existing_config_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     maps(Path('data'))
     Path('data.py').write_text('mine')
-    assert main(['new', 'data']) == 1
+    assert main(['new', 'data', '--model', 'mini']) == 1
     assert 'data.py exists: remove it, or give another --out' in capsys.readouterr().err
     assert Path('data.py').read_text() == 'mine'
 
