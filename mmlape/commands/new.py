@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--model',
         metavar='NAME',
-        help='of mmlape list-models, or of timm, or mini: a small ViT from initial values; default: a frozen ViT whose '
+        help='of mmlape list-models or timm, or mini, a small ViT from initial values; default: a frozen ViT whose '
         'weights are on this machine, else mini',
     )
     add('--weights', metavar='FILE', help="of the model; default: timm's own for a name of timm")

@@ -19,6 +19,9 @@ from mmlape.weights import reading
 
 SCOPES = ('mmengine', 'mmdet', 'mmseg', 'mmpretrain', 'mmlape')
 """Packages whose registries are asked, and imported for that."""
+REPLACING = 'mmlape'
+"""The scope that MMEngine gives to what a base named ``mmlape::...`` has; a name without a scope means there what it
+means in the config's default scope."""
 MODELS: dict[str, Callable[[str], Any]] = {}
 """Models that need no OpenMMLab: what returns the class of a name, by its scope. As the next tables,
 a package fills it whose types these are."""
@@ -131,7 +134,7 @@ def admit(
     if reading.is_trusted():
         return dict(values)
     try:
-        return _Gate(registries, known).mapping(values, (), scope, paths)
+        return _Gate(registries, known, scope).mapping(values, (), scope, paths)
     except _RefusedError as refused:
         raise CheckpointError(
             f'{where}: refused, {refused}; give a config of your own with the weights, or, if you '
@@ -154,7 +157,7 @@ def published(
         ValueError: For any other value; the message names its key.
     """
     try:
-        return _Gate(registries, (), strict=True).mapping(values, (), scope, False)
+        return _Gate(registries, (), scope, strict=True).mapping(values, (), scope, False)
     except _RefusedError as refused:
         raise ValueError(str(refused)) from None
 
@@ -170,9 +173,22 @@ class _Gate:
     """Checks the values of one config; ``place`` are the keys above a value."""
 
     def __init__(
-        self, registries: Collection[str], known: Collection[str], strict: bool = False
+        self,
+        registries: Collection[str],
+        known: Collection[str],
+        default_scope: str,
+        strict: bool = False,
     ) -> None:
-        self.registries, self.known, self.strict, self.count = registries, known, strict, 0
+        self.registries, self.known, self.strict = registries, known, strict
+        self.default_scope = default_scope
+        self.count = 0
+
+    def find(self, name: str, scope: str) -> Any:
+        """Return what is built by a name in a scope; None if nothing."""
+        found = None
+        if scope == REPLACING and '.' not in name:
+            found = find_type(name, self.registries, self.default_scope)
+        return found or find_type(name, self.registries, scope)
 
     def mapping(
         self, node: Mapping, place: tuple[str, ...], scope: str, paths: bool
@@ -192,14 +208,14 @@ class _Gate:
                 self.check_name(key, node, (*place, key), own)
             out[key] = None if left_out else self.value(value, (*place, key), own, inside)
         if 'type' in node:
-            out |= _downloads(find_type(node['type'], self.registries, own))
+            out |= _downloads(self.find(node['type'], own))
         return out
 
     def check_name(self, key: str, node: Mapping, place: tuple[str, ...], scope: str) -> None:
         """Check that the constructor of a dict's type takes a key whose value is a text."""
         name = str(node.get('type'))
         kinds = KINDS.get(_above(place))
-        found = kinds(name) if kinds else find_type(name, self.registries, scope)
+        found = kinds(name) if kinds else self.find(name, scope)
         if key not in {*NAMED, *_arguments(found)}:
             raise _RefusedError(place, 'is a text that no constructor takes')
 
@@ -230,7 +246,7 @@ class _Gate:
         kinds = KINDS.get(above)
         if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds(name)):
             return
-        found = find_type(name, self.registries, scope)
+        found = self.find(name, scope)
         if found is None:
             raise _RefusedError(
                 place, f'is {_brief(name)}, which no registry holds (is its module imported?)'

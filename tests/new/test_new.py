@@ -348,6 +348,8 @@ def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch):
     assert main(words) == 0
     record = json.loads(Path('work_dirs/data/run.json').read_text())
     assert record['state'] == 'finished' and record['last']['metrics']
+    folder = {'maps': 'data/images', 'roboflow': 'data/train'}.get(make.__name__, 'data/cat')
+    assert main(['predict', 'work_dirs/data', folder, '--out', 'predicted']) == 0  # the config passes the gate
 
 
 def test_the_same_seed_gives_the_same_split_and_another_one_another(tmp_path, monkeypatch):
