@@ -976,11 +976,6 @@ BY_FILE = {
     'mmlape/lab/analysis/inference.py': [
         ('inference: classes of the config', 'return list(names)\n\n\ndef _class_names',
          'return None\n\n\ndef _class_names'),
-        ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
-         "sorted(listed, key=lambda row: row['score'])"),
-        ('lists: at the threshold is below', 'if score >= score_thr:', 'if score > score_thr:'),
-        ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
-        ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
     ],
     'docs/results/replication.py': [
         ('study: the other sign', 'value - others[seed] for', 'others[seed] - value for'),

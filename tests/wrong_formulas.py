@@ -116,7 +116,7 @@ OWN_TESTS = {
     'mmlape/models/timm/lape.py': OF_TIMM_CHANGES[:1],
     'mmlape/models/timm/joined.py': OF_TIMM_CHANGES[:1],
     'mmlape/models/timm/dual_patchnorm.py': OF_TIMM_CHANGES[1:],
-    'mmlape/models/timm/changed.py': OF_TIMM_CHANGES,
+    'mmlape/models/timm/subclassing.py': OF_TIMM_CHANGES,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/projects/big_vision/transforms.py': OF_DPN,
     'mmlape/models/weight_init.py': (

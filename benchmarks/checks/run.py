@@ -5,7 +5,6 @@ too, and both metrics are said. The data are made once, by the first line that n
 """
 
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import torch
 
 from benchmarks.checks import Check, Found, Options
 from benchmarks.checks.training import RECIPES
-from mmlape.files import read_json
+from mmlape.lab.runs.schema import read_evaluations, read_record
 from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 CHANGES = ('model.backbone.init_cfg=None',)
@@ -82,8 +81,7 @@ def _words(options: Options, name: str, work_dir: Path, *more: str, seed: int = 
 
 def _metrics(work_dir: Path) -> dict[str, float]:
     """Return the metrics of the last validation of a run."""
-    lines = (work_dir / 'evaluations.jsonl').read_text().splitlines()
-    return json.loads(lines[-1])['metrics']
+    return read_evaluations(work_dir)[-1].metrics
 
 
 def _train(options: Options, name: str) -> Found:
@@ -128,8 +126,8 @@ def _killed(options: Options) -> Found:
 
 
 def _iteration(work_dir: Path) -> int | None:
-    record = read_json(work_dir / 'run.json') or {}
-    return record.get('iter')
+    record = read_record(work_dir)
+    return record.iter if record else None
 
 
 def _last_state(work_dir: Path) -> dict[str, torch.Tensor]:

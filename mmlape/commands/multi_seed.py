@@ -4,16 +4,12 @@ command continues. Then print and write mean, deviation, n and interval of the l
 arm."""
 
 import argparse
-from typing import TYPE_CHECKING
 
-from mmlape.lab.engine.options import Arguments, add_more, seed
-
-if TYPE_CHECKING:
-    from mmlape.lab.experiments.launchers import Launcher
+from mmlape.lab.engine.options import seed
+from mmlape.lab.experiments.options import add_running, make_launcher
 
 SEEDS = (121, 122, 123, 124, 125)
 """LaPE's."""
-GPUS_PER_NODE = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,73 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='only average; without --seeds, all runs in the folders',
     )
-
-
-def add_running(parser: argparse.ArgumentParser) -> Arguments:
-    """Add the options of every command that trains several runs: how they are started, and those of training.
-
-    Return the group of rare options.
-    """
-    parser.epilog = 'Options after -- go to `mmlape train`, such as: -- --amp bf16'
-    parser.set_defaults(extra=[])
-    add = parser.add_argument
-    add(
-        '--processes',
-        type=int,
-        default=1,
-        metavar='N',
-        help='of one run, each on a GPU of its own if there are any; default: 1',
-    )
-    add('--slurm', action='store_true', help='submit Slurm jobs; default: run on this machine')
-    add('--dry-run', action='store_true', help='print the plan, and do nothing')
-    slurm = parser.add_argument_group('with --slurm')
-    slurm.add_argument(
-        '--gpus-per-node',
-        type=int,
-        metavar='N',
-        help=f'0 for CPU processes; default: {GPUS_PER_NODE}',
-    )
-    slurm.add_argument(
-        '--slurm-args',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='KEY=VALUE',
-        help='partition=..., time=...',
-    )
-    slurm.add_argument('--no-wait', action='store_true', help='submit and return')
-    more = add_more(parser)
-    more.add_argument(
-        '--parallel',
-        type=int,
-        metavar='N',
-        help='maximum of runs at a time; default: as many as fit',
-    )
-    return more
-
-
-def make_launcher(args: argparse.Namespace) -> 'Launcher':
-    """Build the launcher that the options of `add_running` describe, or raise ConfigError."""
-    from mmlape.errors import ConfigError
-    from mmlape.lab.experiments.launchers import LocalLauncher
-    from mmlape.lab.experiments.slurm import SlurmLauncher
-
-    if args.parallel is not None and args.parallel < 1:
-        raise ConfigError(f'--parallel {args.parallel}: at least one')
-    gpus = args.gpus_per_node
-    if args.slurm:
-        per_node = GPUS_PER_NODE if gpus is None else gpus
-        return SlurmLauncher(
-            args.processes, per_node, args.slurm_args, args.parallel, submits=not args.dry_run
-        )
-    given = {
-        '--slurm-args': args.slurm_args,
-        '--no-wait': args.no_wait,
-        '--gpus-per-node': gpus is not None,
-    }
-    for option in (name for name, value in given.items() if value):
-        raise ConfigError(f'{option}: only with --slurm')
-    return LocalLauncher(args.processes, args.parallel)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import argparse
 import gc
 from typing import TYPE_CHECKING
 
-from mmlape.lab.engine.options import add_train_options
+from mmlape.lab.engine.options import add_train_options, logging_hooks
 from mmlape.quiet import say
 
 if TYPE_CHECKING:
@@ -42,12 +42,8 @@ def _train(args: argparse.Namespace) -> int:
 
     cfg = load_config(args.config, args.cfg_options)
     add_trackers(cfg, args)
-    if args.log_grad_norm is not None:
-        hook = dict(type='mmlape.GradientNormHook', interval=args.log_grad_norm)
-        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]
-    if args.log_pe_balance is not None:
-        hook = dict(type='mmlape.PEBalanceHook', interval=args.log_pe_balance)
-        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]
+    if hooks := logging_hooks(args):
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), *hooks]
     options: dict = dict(
         amp=args.amp,
         seed=args.seed,

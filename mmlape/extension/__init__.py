@@ -32,12 +32,26 @@ class Papers(Extension):
         WEIGHT_INITIALIZERS=('mmlape.models.weight_init',),
     )
     commands = COMMANDS
+    logged = {
+        'pe-balance': (
+            'mmlape.PEBalanceHook',
+            'log what each layer does with the position embedding every N iterations, on four images, as '
+            'visualize-pe --balance shows it',
+        )
+    }
+    arm_keys = ('released',)
+    metrics = {'25-shot': 'few-shot/25-shot'}
     on_pretraining = (
         'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
         'configs/deit, and give the files by model.backbone.init_cfg.checkpoint'
     )
     on_star = 'models pre-trained with LaPE'
     main_paper = 'LaPE'
+    on_figures = {
+        'ImageNet-1K': "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code "
+        "(0.9 for T2T-ViT, as in its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's "
+        'figure with both.'
+    }
 
     def load_model(
         self,

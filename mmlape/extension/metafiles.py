@@ -6,7 +6,7 @@ from fractions import Fraction
 import yaml
 
 from mmlape.files import parse_yaml
-from mmlape.lab.experiments.report.paper import METRICS
+from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.extension import PaperFigures, Quotation
 from mmlape.mim import mim_root
 
@@ -44,14 +44,14 @@ def paper_figures(config: str) -> PaperFigures | None:
 
 
 def _quotation(result: dict) -> Quotation:
-    figures = {METRICS[name]: value for name, value in result['Metrics'].items() if name in METRICS}
+    figures = {KEYS[name]: value for name, value in result['Metrics'].items() if name in KEYS}
     return Quotation(
         result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', '')
     )
 
 
 def _fractions(entry: dict) -> dict[Fraction, Quotation]:
-    source, metric = (entry['Paper'], entry['Runs']), METRICS[entry['Metric']]
+    source, metric = (entry['Paper'], entry['Runs']), KEYS[entry['Metric']]
     return {
         Fraction(share): Quotation(
             *source, f'{entry["Dataset"]}, {share} of the images', {metric: figure}

@@ -122,18 +122,27 @@ class Extension:
         registries: Modules by the name of one of MMEngine's registries: each offers the names in
             its ``__all__`` to the registry of scope ``mmlape``, and imports one on its first use.
         commands: Sub-commands of `mmlape`, with their module and a line of help.
+        logged: Measurements by name: `train --log-NAME N` adds the hook that is named here, with
+            ``interval=N``; then a line of help.
+        arm_keys: Keys of an arm in a study file that the laboratory does not read: `StudyArm.extra`.
+        metrics: Keys of metrics by the name that tables and papers have for them.
         on_pretraining: What to advise where arms start from different pretrainings; a sentence
             without its full stop.
         on_star: What a star behind the pretrained weights of a `PaperModel` means.
         main_paper: The paper whose figures need no name in tables.
+        on_figures: What to know of papers' figures on a dataset, by its name.
     """
 
     counted: tuple[str, ...] = ()
     registries: Mapping[str, tuple[str, ...]] = {}
     commands: Mapping[str, tuple[str, str]] = {}
+    logged: Mapping[str, tuple[str, str]] = {}
+    arm_keys: tuple[str, ...] = ()
+    metrics: Mapping[str, str] = {}
     on_pretraining: str = ''
     on_star: str = ''
     main_paper: str = ''
+    on_figures: Mapping[str, str] = {}
 
     def load_model(
         self,

@@ -27,7 +27,7 @@ from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.errors import CheckpointError
-from mmlape.extension.released import fits, released_arms, released_configs
+from mmlape.extension.released import released_arms, released_configs
 from mmlape.lab.engine.config import load_config
 from mmlape.weights.reading import read_checkpoint
 
@@ -357,7 +357,7 @@ def test_outputs_of_a_head_are_its_classes_and_of_a_softmax_the_background(sign,
     assert rows['model'].startswith(told)
 
 
-ARMS = {name: arm.released for name, arm in released_arms()}
+ARMS = dict(released_arms())
 STUDY = 'mmlape::studies/vit-adapter-'
 TWINS = [
     [f'{STUDY}coco.yml:mask-rcnn-base'],
@@ -378,9 +378,10 @@ def test_what_an_arm_says_of_its_released_model_is_so(name):
     model = meta_model(name)
     head, rows = describe_heads(model.state_dict())
     size = model.backbone.checkpoint_adapter.size(Weights('', model.backbone.state_dict()))
-    assert fits(ARMS[name], head, size) and str(head.kind) in rows['model']
-    assert not fits(ARMS[name], head, (size[0] + 1, size[1])) and not fits(ARMS[name], head, (size[0], size[1] + 1))
-    assert not fits(ARMS[name], replace(head, classes=head.classes + 1), size)
+    fits = ARMS[name].fits
+    assert fits(head, size) and str(head.kind) in rows['model']
+    assert not fits(head, (size[0] + 1, size[1])) and not fits(head, (size[0], size[1] + 1))
+    assert not fits(replace(head, classes=head.classes + 1), size)
 
 
 @pytest.mark.parametrize('names', TWINS, ids=lambda names: names[0].partition(':')[2])

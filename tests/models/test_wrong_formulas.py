@@ -6,7 +6,7 @@ from functools import cache
 from itertools import accumulate
 
 import pytest
-from wrong_formulas import FORMULAS, ROOT, WrongFormula
+from wrong_formulas import FORMULAS, OWN_TESTS, ROOT, WrongFormula
 
 
 @cache
@@ -45,6 +45,8 @@ def misfits(formulas):
 
 
 def test_the_formulas_fit_their_files():
+    tests = {word.partition('::')[0] for words in OWN_TESTS.values() for word in words if word.startswith('tests/')}
+    assert not [name for name in {*OWN_TESTS, *tests} if not (ROOT / name).exists()]
     found = list(misfits(FORMULAS))
     assert not found, f'{len(found)} do not fit:\n' + '\n'.join(found)
 

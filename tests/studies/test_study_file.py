@@ -165,8 +165,6 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
         ('base: tiny.py', 'bad.yml: arms is no mapping'),
         ('base: tiny.py\nseed: [1]\narms: {a: }', "bad.yml: the file: unknown 'seed'; did you mean seeds?"),
         ('base: tiny.py\narms: {a: {override: {}}}', "arm a: unknown 'override'; did you mean overrides?"),
-        ('base: tiny.py\narms: {a: {released: {heads: x}}}', "arm a: released: unknown 'heads'; did you mean head?"),
-        ('base: tiny.py\narms: {a: {released: {head: x}}}', 'arm a: released: classes is missing; give head, '),
         ('base: tiny.py\narms:\n  a: \n  b:\n  a: ', "bad.yml:3 does not parse: 'a' is given twice"),
         ('bases: {x: tiny.py, y: tiny.py}\narms: {a: , a-y: }', "bad.yml: arms: two are named 'a-y'"),
         ('arms: {a: {overrides: {}}}', 'arm a has no base: give base: CONFIG'),

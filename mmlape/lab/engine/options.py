@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from mmlape.errors import ConfigError
+from mmlape.lab.extension import extensions
+from mmlape.lab.studies.study import check_arm_name
 
 TRACKERS = {
     'tensorboard': 'also log for TensorBoard, to vis_data in the work dir',
@@ -137,6 +139,30 @@ def positive(text: str) -> int:
     return value
 
 
+def arm_name(text: str) -> str:
+    """Parse the name of an arm."""
+    try:
+        check_arm_name(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def logged() -> dict[str, tuple[str, str]]:
+    """Return what `train --log-NAME` logs, see `mmlape.lab.extension.Extension`."""
+    norms = 'log the gradient norm of each layer every N iterations, for plot-grad-norms'
+    found = {'grad-norm': ('mmlape.GradientNormHook', norms)}
+    return found | {name: entry for one in extensions() for name, entry in one.logged.items()}
+
+
+def logging_hooks(args: argparse.Namespace) -> list[dict]:
+    """Return the hooks of the options `--log-NAME` that are given."""
+    intervals = {
+        hook: getattr(args, f'log_{name.replace("-", "_")}') for name, (hook, _) in logged().items()
+    }
+    return [dict(type=hook, interval=each) for hook, each in intervals.items() if each is not None]
+
+
 def add_train_options(parser: argparse.ArgumentParser) -> None:
     """Add everything that `mmlape train` takes, for a run and for each run of a study."""
     add = parser.add_argument
@@ -183,6 +209,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     add_launcher(more)
     more.add_argument(
         '--arm',
+        type=arm_name,
         metavar='NAME',
         help='name of the arm that the run belongs to, recorded in run.json; default: that of its folder',
     )
@@ -191,23 +218,15 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='resume with other code or another stack than the run started with; recorded in run.json',
     )
-    more.add_argument(
-        '--log-grad-norm',
-        nargs='?',
-        type=positive,
-        const=50,
-        metavar='N',
-        help='log the gradient norm of each layer every N iterations, for plot-grad-norms; default: 50, if given',
-    )
-    more.add_argument(
-        '--log-pe-balance',
-        nargs='?',
-        type=positive,
-        const=50,
-        metavar='N',
-        help='log what each layer does with the position embedding every N iterations, on four images, as '
-        'visualize-pe --balance shows it; default: 50, if given',
-    )
+    for name, (_, help) in logged().items():
+        more.add_argument(
+            f'--log-{name}',
+            nargs='?',
+            type=positive,
+            const=50,
+            metavar='N',
+            help=f'{help}; default: 50, if given',
+        )
     add_trust(more)
 
 

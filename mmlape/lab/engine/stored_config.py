@@ -10,6 +10,7 @@ passes the gate; the rest, such as hooks, imports and paths of logs, is left out
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mmengine.config import Config
@@ -146,7 +147,7 @@ def prediction_parts(
     taken: dict[str, Any] = {'default_scope': scope}
     try:
         for key, part in parts.items():
-            taken |= gate.published({key: part}, PARTS[key], scope)
+            taken |= _gate().published({key: part}, PARTS[key], scope)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return taken
@@ -163,6 +164,12 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _gate() -> ModuleType:
+    """Return the gate once it knows the types of extensions that are in no registry of MMEngine."""
+    import_module(f'{SCOPE}.registry')
+    return gate
+
+
 def _taken(
     values: Mapping[str, Any],
     where: str | Path,
@@ -170,12 +177,11 @@ def _taken(
 ) -> dict[str, Any]:
     """Return the parts of a config that are needed."""
     scope = values.get('default_scope', 'mmengine')
-    import_module(f'{SCOPE}.registry')  # where extensions tell the gate of types of their own
     taken: dict[str, Any] = {'default_scope': scope}
     for key, registries in parts.items():
         if isinstance(values.get(key), Mapping | list | tuple):
             is_data = registries[0] in ('DATASETS', 'METRICS')
             part = {key: values[key]}
-            taken |= gate.admit(part, where, registries, scope, paths=is_data)
+            taken |= _gate().admit(part, where, registries, scope, paths=is_data)
     sizes = {key: values[key] for key in SIZES if key in values}
-    return taken | gate.admit(sizes, where, (), scope)
+    return taken | _gate().admit(sizes, where, (), scope)

@@ -13,6 +13,8 @@ import math
 import re
 from collections.abc import Container, Iterable
 
+from mmlape.lab.extension import extensions
+
 TASK_METRICS = {
     'detection': ('coco/bbox_mAP', 'coco/segm_mAP'),
     'segmentation': ('mIoU',),
@@ -20,14 +22,18 @@ TASK_METRICS = {
 }
 """The metrics that the papers compare for each task, the main one first."""
 
-LABELS = {
-    'coco/bbox_mAP': 'box AP',
-    'coco/segm_mAP': 'mask AP',
-    'accuracy/top1': 'top-1',
+KEYS = {
+    'box AP': 'coco/bbox_mAP',
+    'mask AP': 'coco/segm_mAP',
+    'mIoU': 'mIoU',
+    'top-1': 'accuracy/top1',
+} | {name: key for one in extensions() for name, key in one.metrics.items()}
+"""The keys of the metrics that papers are quoted for, by the paper's name."""
+
+LABELS = {key: name for name, key in KEYS.items()} | {
     'accuracy/top5': 'top-5',
     'crop_1.0/accuracy/top1': 'top-1, crop 1.0',
     'crop_1.0/accuracy/top5': 'top-5, crop 1.0',
-    'few-shot/25-shot': '25-shot',
     'bbox_AP': 'box AP',
     'segm_AP': 'mask AP',
 }

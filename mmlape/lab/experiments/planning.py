@@ -43,6 +43,7 @@ from mmlape.lab.runs.run import (
     write_planned,
 )
 from mmlape.lab.runs.schema import ENDED, Identity
+from mmlape.lab.studies.study import check_arm_name
 from mmlape.lab.studies.study_file import is_study, read_study
 
 
@@ -219,10 +220,7 @@ class Study:
             'arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG'
         )
         for arm in self.arms:
-            if not re.fullmatch(r'[\w+][\w.+-]*', arm.name):
-                raise ConfigError(
-                    f"arm '{arm.name}': a name consists of letters, digits, '_', '-', '+' and '.'"
-                )
+            check_arm_name(arm.name)
         if self.processes < 1:
             raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = train_options(self.extra)

@@ -10,6 +10,15 @@ from typing import Any
 from mmlape.errors import ConfigError
 
 
+def check_arm_name(name: str) -> None:
+    """Check that an arm may have a name, which is also a folder's and a part of patterns; ConfigError if not."""
+    if not re.fullmatch(r'[\w+][\w.+-]*', name):
+        raise ConfigError(
+            f"arm '{name}': a name consists of letters, digits, '_', '-', '+' and '.', and does not "
+            "begin with '-' or '.'"
+        )
+
+
 @dataclass(frozen=True)
 class StudyArm:
     """An arm of a study file on one base."""
@@ -28,9 +37,8 @@ class StudyArm:
     relative_to: str | None = None
     # further figures of the paper by metric, as printed
     also: Mapping[str, str] = field(default_factory=dict)
-    # of models with public weights: ``head`` and ``classes``, ``width`` and ``layers`` of the
-    # backbone, and the ``channels`` of a head that is released alone; empty for others
-    released: Mapping[str, Any] = field(default_factory=dict)
+    # values of the keys that an extension reads
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,8 @@
         variables: {}                 # of the base: the values of its {{$NAME:default}}
         figure: {b16: '0.0', s16: '-0.1'}  # as printed, in quotes: a number loses zeros
         also: {mask AP: '44.8'}       # further figures, of other metrics; of the arm's only base
-        # a public file has such a model
-        released: {head: UperNet of mmseg, classes: 150, width: 384, layers: 12}
 
+An arm has further keys if an extension names them (`mmlape.lab.extension`): ``released`` is ours.
 An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides
 is its base, whose figures are in the metafile. ``!tuple [640, 640]`` is a tuple, which some
 transforms need.
@@ -36,16 +35,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmlape.errors import ConfigError
+from mmlape.lab.extension import extensions
 from mmlape.lab.studies.parsing import parse
-from mmlape.lab.studies.study import StudyArm, StudyFile, similar_to
+from mmlape.lab.studies.study import StudyArm, StudyFile, check_arm_name, similar_to
 from mmlape.mim import PREFIX, mim_root
 
 _REFERENCE = re.compile(r'(?P<file>.+\.ya?ml)(?::(?P<arm>[^:/]+))?')
-_NAME = re.compile(r'[\w+][\w.+-]*')
 _TEXT_KEYS = ('title', 'paper', 'table', 'runs', 'dataset', 'time', 'metric')
 _STUDY_KEYS = (*_TEXT_KEYS, 'relative_to', 'seeds', 'base', 'bases', 'arms')
-_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure', 'also', 'released')
-_RELEASED_KEYS = ('head', 'classes', 'width', 'layers', 'channels')
+_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure', 'also')
 _BASE_KEYS = ('title', 'base', 'overrides')
 
 
@@ -201,16 +199,18 @@ class _Reader:
     ) -> Iterator[StudyArm]:
         """Yield an arm on each of its bases."""
         where = f'arm {name}'
-        if not _NAME.fullmatch(name):
-            raise self._error(f"{where}: a name consists of letters, digits, '_', '-', '+' and '.'")
-        entry = self._mapping(where, entry or {}, _ARM_KEYS)
+        try:
+            check_arm_name(name)
+        except ConfigError as error:
+            raise self._error(str(error)) from None
+        further = [key for one in extensions() for key in one.arm_keys]
+        entry = self._mapping(where, entry or {}, (*_ARM_KEYS, *further))
         chosen = self._chosen_bases(where, entry, bases)
         title = str(entry.get('title', name))
         overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
         variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
         figures = self._figures(where, entry.get('figure'), chosen)
         also = self._also(where, entry.get('also'), chosen)
-        released = self._released(f'{where}: released', entry.get('released') or {})
         first = next(iter(bases or chosen))
         for key, base in chosen.items():
             suffix = f'-{key}' if key and key != first else ''
@@ -226,7 +226,7 @@ class _Reader:
                 figure=figures.get(key),
                 relative_to=f'{relative_to}{suffix}' if is_difference else None,
                 also=also,
-                released=released,
+                extra={key: entry[key] for key in further if key in entry},
             )
 
     def _chosen_bases(
@@ -301,15 +301,6 @@ class _Reader:
             metric: self._printed(f'{where}: also: {metric}', value)
             for metric, value in figures.items()
         }
-
-    def _released(self, where: str, given: Any) -> Mapping[str, Any]:
-        """Return what an arm says of its model with public weights."""
-        released = self._mapping(where, given, _RELEASED_KEYS)
-        needed = _RELEASED_KEYS[:4]
-        absent = [key for key in needed if released and key not in released]
-        if absent:
-            raise self._error(f'{where}: {absent[0]} is missing; give {", ".join(needed)}')
-        return released
 
     def _printed(self, where: str, value: Any) -> str:
         """Return a figure with the digits that the paper prints, or raise ConfigError."""

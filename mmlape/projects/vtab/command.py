@@ -4,8 +4,8 @@ with the paper's figures beside. Killed at any moment, the same command continue
 
 import argparse
 
-from mmlape.commands.multi_seed import add_running, make_launcher
 from mmlape.lab.engine.options import add_cfg_options, seed
+from mmlape.lab.experiments.options import add_running, make_launcher
 
 SEEDS = (121, 122, 123)
 

@@ -19,7 +19,7 @@ from mmlape.lab.experiments.report.figures import (
 )
 from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
-from mmlape.lab.extension import Quotation
+from mmlape.lab.extension import Quotation, extensions
 from mmlape.lab.runs.identity import named_differences
 from mmlape.lab.runs.schema import RunRecord
 from mmlape.page import Part, write_page
@@ -59,11 +59,6 @@ COST = (
     'sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as '
     'published; the command mmlape model-cost counts those of any config.'
 )
-_CROP = (
-    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 "
-    "for T2T-ViT, as in its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's "
-    'figure with both.'
-)
 
 
 def tests(report: Report, which: str) -> str:
@@ -93,8 +88,10 @@ def paper(report: Report) -> list[str]:
         f'{note}.'
         for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)
     ]
-    if any(quotation.dataset == 'ImageNet-1K' for quotation in quotations):
-        lines.append(_CROP)
+    datasets = {quotation.dataset for quotation in quotations}
+    lines += [
+        text for one in extensions() for name, text in one.on_figures.items() if name in datasets
+    ]
     return lines + [line for result in results for line in _not_as_published(result)]
 
 

@@ -2,18 +2,10 @@
 
 from pathlib import Path
 
+from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.extension import PaperFigures, Quotation, first_answer
 from mmlape.lab.studies.study import StudyArm, StudyFile
 from mmlape.lab.studies.study_file import find_arm
-
-METRICS = {
-    'box AP': 'coco/bbox_mAP',
-    'mask AP': 'coco/segm_mAP',
-    'mIoU': 'mIoU',
-    'top-1': 'accuracy/top1',
-    '25-shot': 'few-shot/25-shot',
-}
-"""The keys of the metrics that papers are quoted for."""
 
 
 def index_entry(config: str, parameters: int | None = None) -> PaperFigures | None:
@@ -39,7 +31,7 @@ def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
     """
     if arm.overrides or arm.variables:
         return ({study.metric: arm.figure} if arm.figure else {}) | dict(arm.also)
-    entry, printed = index_entry(Path(arm.base).name), {key: name for name, key in METRICS.items()}
+    entry, printed = index_entry(Path(arm.base).name), {key: name for name, key in KEYS.items()}
     quotations = entry.quotations if entry else ()
     quoted = (one for one in quotations if one.paper == study.paper)
     return {
@@ -63,8 +55,8 @@ def _arm_entry(config: str, parameters: int | None) -> PaperFigures | None:
     if arm.figure is not None:
         figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
         paper = f'{study.paper}, {study.table}' if study.table else study.paper
-        figures = {METRICS.get(study.metric, study.metric): figure}
-        figures |= {METRICS[name]: text for name, text in arm.also.items() if name in METRICS}
+        figures = {KEYS.get(study.metric, study.metric): figure}
+        figures |= {KEYS[name]: text for name, text in arm.also.items() if name in KEYS}
         quotations = (Quotation(paper, study.runs, study.dataset, figures),)
     return PaperFigures(
         length=base.length if kept else None,
