@@ -71,8 +71,7 @@ def data_fraction(cfg: Mapping) -> DataFraction | None:
     seed = 0 if seed is None else seed
     if seed != OF_RUN and (type(seed) is not int or not 0 <= seed < 2**32):
         raise ConfigError(
-            f"data_fraction_seed={seed}: give a number from 0 to 2**32 - 1, or 'run' for the run's "
-            'seed'
+            f"data_fraction_seed={seed}: give a number from 0 to 2**32 - 1, or 'run' for the run's seed"
         )
     return None if share == 1 else DataFraction(share, seed)
 

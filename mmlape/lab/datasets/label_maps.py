@@ -128,7 +128,6 @@ class LabelIds:
         if labels == [last + 1] and not self.reduce_zero_label:
             fix = f'If ids begin with 1, subtract 1, or set reduce_zero_label=True. {fix}'
         return (
-            f'Label map {path} has the label id {ids}, but the dataset has {self.num_classes} '
-            f'classes: ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. '
-            f'{fix}'
+            f'Label map {path} has the label id {ids}, but the dataset has {self.num_classes} classes: '
+            f'ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. {fix}'
         )

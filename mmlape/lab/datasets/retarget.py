@@ -33,8 +33,7 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
     if not old:
         raise ConfigError(
-            f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be '
-            'moved.'
+            f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.'
         )
     if not os.path.isdir(new):
         source = next(iter_sources(cfg), None)

@@ -119,8 +119,7 @@ def _check_validation(cfg: Config, length: str) -> None:
     # one behind the end is MMDetection's way to say never
     if isinstance(end, int) and begin > end + 1:
         raise ConfigError(
-            f'train_cfg.val_begin={begin} is behind train_cfg.{length}={end}, so there would be no '
-            'validation'
+            f'train_cfg.val_begin={begin} is behind train_cfg.{length}={end}, so there would be no validation'
         )
 
 
@@ -144,8 +143,7 @@ def _check_intervals(cfg: Config) -> None:
         # -1 is MMEngine's way to say never
         if isinstance(interval, int | float) and interval < 1 and interval != -1:
             raise ConfigError(
-                f'{key}.interval={interval} is no whole number of at least 1, so the hook would '
-                'never act'
+                f'{key}.interval={interval} is no whole number of at least 1, so the hook would never act'
             )
 
 

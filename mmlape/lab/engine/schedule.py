@@ -160,8 +160,7 @@ def shorten(cfg: Config, share: float) -> None:
     for key, scheduler in schedulers(cfg):
         if not _stretch_rate(scheduler, share):
             raise ConfigError(
-                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it '
-                'by hand'
+                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it by hand'
             )
         if _shorten_scheduler(scheduler, count, loop):
             kept.append(scheduler)

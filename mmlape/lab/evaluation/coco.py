@@ -122,8 +122,7 @@ class CocoMetric(MMDetCocoMetric):
         if unlisted:
             raise DataError(
                 f'{len(unlisted)} evaluated images are not in the annotation file (ids '
-                f'{unlisted[:5]} ...): ann_file of the dataset and of its evaluator must be the '
-                'same'
+                f'{unlisted[:5]} ...): ann_file of the dataset and of its evaluator must be the same'
             )
         for truth in truths:
             _require_same_image(truth.get('img_path'), listed[truth['img_id']])
@@ -169,14 +168,12 @@ class CocoMetric(MMDetCocoMetric):
         """Index the dumped predictions; an empty index where there are none."""
         if any_image and iou_type not in files:
             raise ConfigError(
-                f"metric={iou_type!r}, but the model predicts no masks: remove 'segm' from the "
-                'evaluator'
+                f"metric={iou_type!r}, but the model predicts no masks: remove 'segm' from the evaluator"
             )
         detections = load(files[iou_type]) if any_image else []
         if not detections:
             print_log(
-                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every '
-                'AP is 0',
+                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0',
                 'current',
             )
         for number, detection in enumerate(detections, start=1):

@@ -155,8 +155,7 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
     steps = {run.last.step for run in runs if run.last and not run.record.stopped}
     if len(steps) > 1:
         raise DataError(
-            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of '
-            'each other'
+            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other'
         )
     identified = [run for run in runs if run.identity]
     if identified and len(identified) < len(runs):

@@ -279,7 +279,6 @@ class Progress:
             left = self.left()
             self.print(
                 printable(
-                    f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] '
-                    f'{text}'
+                    f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}'
                 )
             )

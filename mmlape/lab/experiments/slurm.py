@@ -116,8 +116,7 @@ class SlurmLauncher(Launcher):
         self.nodes, self.gpus = math.ceil(processes / self.on_node), per_node > 0
         if processes % self.on_node:
             raise ConfigError(
-                f'--processes {processes} do not fill nodes of --gpus-per-node {per_node}: give a '
-                'divisor'
+                f'--processes {processes} do not fill nodes of --gpus-per-node {per_node}: give a divisor'
             )
         self.options = [part for option in options for part in shlex.split(option)]
         self.last_query = -math.inf
@@ -173,8 +172,7 @@ class SlurmLauncher(Launcher):
                 f'export PYTHONPATH={shlex.quote(import_path())} PYTHONUNBUFFERED=1',
                 'export OMP_NUM_THREADS=${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}',
                 f'echo {shlex.quote("$ " + command)}',
-                f'exec srun --kill-on-bad-exit=1 --cpus-per-task="${{SLURM_CPUS_PER_TASK:-1}}" '
-                f'{command}',
+                f'exec srun --kill-on-bad-exit=1 --cpus-per-task="${{SLURM_CPUS_PER_TASK:-1}}" {command}',
                 '',
             ]
         )

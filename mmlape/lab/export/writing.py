@@ -51,8 +51,7 @@ def export_graph(
     backbone = getattr(model, 'backbone', model)
     if min(size) < getattr(backbone, 'patch_size', 1):
         raise ExportError(
-            f'--size {size[0]} {size[1]}: a side is smaller than a patch of {backbone.patch_size} '
-            'pixels'
+            f'--size {size[0]} {size[1]}: a side is smaller than a patch of {backbone.patch_size} pixels'
         )
     out = Path(out)
     if out.is_dir():

@@ -42,8 +42,7 @@ def lock_run(work_dir: str | Path) -> int:
         descriptor = take_lock(path)
     except OSError as error:
         raise TrainingError(
-            f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system '
-            'with flock'
+            f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system with flock'
         ) from error
     if descriptor is None:
         other = read_json(path)
@@ -53,8 +52,7 @@ def lock_run(work_dir: str | Path) -> int:
             else ''
         )
         raise TrainingError(
-            f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another '
-            '--work-dir'
+            f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir'
         )
     return descriptor
 

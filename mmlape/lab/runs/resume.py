@@ -251,8 +251,7 @@ def _advice(lines: list[str], software: list[str]) -> str:
         return '--allow-different-software resumes it nevertheless, and run.json notes it'
     if any('train_cfg.max_' in line for line in lines):
         return (
-            'a run keeps its length, because its learning rates follow from it; to train longer, '
-            'start a new run from its weights with --cfg-options load_from=CHECKPOINT --work-dir '
-            'ANOTHER'
+            'a run keeps its length, because its learning rates follow from it; to train longer, start '
+            'a new run from its weights with --cfg-options load_from=CHECKPOINT --work-dir ANOTHER'
         )
     return 'resume it with its own settings, or give another --work-dir'

@@ -127,8 +127,8 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
         return Run(folder, seed, 'missing', place)
     if seed is not None and record.seed is not None and record.seed != seed:
         raise DataError(
-            f'{folder} holds a run with seed {record.seed}, not {seed}: move it away, or use another '
-            '--work-dir'
+            f'{folder} holds a run with seed {record.seed}, not {seed}: move it away, or use '
+            'another --work-dir'
         )
     state = record.state or 'missing'
     if state == 'running' and running_in(folder) is None:

@@ -42,8 +42,7 @@ def few_shot_config(
         support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
         if len(support) > 1:
             raise ConfigError(
-                f'few-shot: {data.filename} has {len(support)} training sets, but shots come from '
-                'one'
+                f'few-shot: {data.filename} has {len(support)} training sets, but shots come from one'
             )
         queries = loader['dataset']
         shots_of = dict(support[0], pipeline=queries.get('pipeline', []))

@@ -88,10 +88,7 @@ class FolderSource(DataSource):
             raise DataError(f'{self.ann_file or self.image_dir} has no images. {self.hint()}')
         labels = Counter(entry.annotation for entry in self.entries if entry.annotation is not None)
         if self.split == 'train' and len(labels) == 1 and self.ann_file and not self.is_part:
-            message = (
-                f'All images of {self.ann_file} have the label {min(labels)}, so there is nothing '
-                'to learn.'
-            )
+            message = f'All images of {self.ann_file} have the label {min(labels)}, so there is nothing to learn.'
             yield DataIssue(ERROR, 'nothing to learn', message)
         known = self.summary.num_classes
         self.summary.seen = {label for label in labels if label < known or not known}

@@ -64,8 +64,7 @@ def read_coco(path: str) -> dict[str, Any]:
         )
     if not isinstance(content, dict):
         raise DataError(
-            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an '
-            'object.'
+            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.'
         )
     content.setdefault('annotations', [])
     for key, fields in _FIELDS.items():
@@ -108,8 +107,7 @@ def _read_text(path: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f'Annotation file {path} is not UTF-8 (byte {error.start}), perhaps Latin-1: save it as '
-            'UTF-8.'
+            f'Annotation file {path} is not UTF-8 (byte {error.start}), perhaps Latin-1: save it as UTF-8.'
         ) from error
 
 

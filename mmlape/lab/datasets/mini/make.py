@@ -325,8 +325,7 @@ def _require_target(root: Path, overwrite: bool) -> None:
     marker = root / MARKER
     if not marker.is_file():
         raise DataError(
-            f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace '
-            'it.'
+            f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.'
         )
     try:
         own = set(parse_json(marker.read_text())['files'])
@@ -336,8 +335,7 @@ def _require_target(root: Path, overwrite: bool) -> None:
         name = path.relative_to(root).as_posix()
         if (path.is_symlink() or not path.is_dir()) and name not in own:
             raise DataError(
-                f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it '
-                'elsewhere.'
+                f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it elsewhere.'
             )
 
 

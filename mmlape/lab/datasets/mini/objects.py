@@ -130,8 +130,7 @@ def find_stamps(folder: str | Path) -> list[list[Path]]:
         paths = [path for path in paths if _is_photograph(path.relative_to(folder))]
         if len({_object(path) for path in paths}) < VAL_EVERY:
             raise DataError(
-                f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings '
-                'them'
+                f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings them'
             )
         found.append(paths)
     return found

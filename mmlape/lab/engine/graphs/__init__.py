@@ -60,9 +60,8 @@ def install_graph(
         )
     if classes is not None and graph.classes != list(classes):
         raise CheckpointError(
-            f'{graph.path} has {len(graph.classes)} classes, {listed(graph.classes, 3)}, and the '
-            f'test set {len(classes)}, {listed(list(classes), 3)}: export with the config of these '
-            'data'
+            f'{graph.path} has {len(graph.classes)} classes, {listed(graph.classes, 3)}, and the test '
+            f'set {len(classes)}, {listed(list(classes), 3)}: export with the config of these data'
         )
     given = Input.of(model, cfg)
     graph.require(given.channels, exported.declared(model, graph))

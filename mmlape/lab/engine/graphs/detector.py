@@ -83,16 +83,14 @@ class ExportedDetector(ExportedModel):
             )
         if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
             raise ExportError(
-                f'{name} cannot be exported: its roi_head has a shared head or activations of its '
-                'own'
+                f'{name} cannot be exported: its roi_head has a shared head or activations of its own'
             )
         for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
             other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
             if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
                 raise ExportError(
                     f'{name} cannot be exported: test_cfg.{key}.nms={dict(nms)}, and the graph '
-                    'knows '
-                    "dict(type='nms', iou_threshold=...)"
+                    "knows dict(type='nms', iou_threshold=...)"
                 )
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:

@@ -26,16 +26,13 @@ from mmlape.page import Part, write_page
 from mmlape.tables import markdown_table, markdown_text
 
 LAST_AND_BEST = (
-    'Last is the evaluation after the last iteration; best is the best evaluation of each run, '
-    'picked on the images that it is measured on, so its mean is optimistic. The two are never '
-    'mixed. '
+    'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked '
+    'on the images that it is measured on, so its mean is optimistic. The two are never mixed. '
 )
 RESULTS = (
-    'The deviation is the '
-    "sample standard deviation over seeds, n in brackets; the interval is Student's t, "
-    f'{CONFIDENCE:.0%}, of the '
-    f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in '
-    'percent.'
+    'The deviation is the sample standard deviation over seeds, n in brackets; the interval is '
+    f"Student's t, {CONFIDENCE:.0%}, of the mean, and there is none for n < {LEAST}. Values are in "
+    'points: AP times 100, others in percent.'
 )
 FRACTIONS = (
     'Of the last evaluation. A fraction is of the training images; the validation images are all '
