@@ -41,8 +41,7 @@ TOOLBOXES = ('mmdet', 'mmseg')
 OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
 UNKNOWN = (
     'name the CONFIG that it was trained with: the file records none, and no model of mmlape.{} '
-    'that has a name has '
-    'these names and shapes'
+    'that has a name has these names and shapes'
 )
 
 

@@ -96,8 +96,8 @@ def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadRepo
     """Load a backbone from the file that its ``init_cfg`` names; return the names that a complete file lacks."""
     without = (
         f'checkpoint {report.path}: a head without its {name}, whose file the config does not '
-        'name: pass '
-        f'--cfg-options model.{name}.init_cfg.type=Pretrained model.{name}.init_cfg.checkpoint=FILE'
+        f'name: pass --cfg-options model.{name}.init_cfg.type=Pretrained '
+        f'model.{name}.init_cfg.checkpoint=FILE'
     )
     if not backbone.init_cfg:
         raise CheckpointError(without)

@@ -74,8 +74,7 @@ def _smoke(cfg: 'Config', args: argparse.Namespace, options: dict) -> int:
     if args.resume or args.launcher != 'none':
         raise ConfigError(
             '--smoke tries a new run in one process: leave out --resume and --launcher; with '
-            'another total batch than '
-            "the recipe's add --allow-batch-mismatch"
+            "another total batch than the recipe's add --allow-batch-mismatch"
         )
     for line in summary(smoke(cfg, args.work_dir, **options)):
         say(line)

@@ -64,8 +64,7 @@ def require_multiple(x: Tensor, size: int) -> None:
         raise DataError(
             f'images of {height}x{width} pixels: an adapter over patches of 14 pixels takes sides '
             f'that are multiples of {size}; train on crops of such a side, and test in windows '
-            "(test_cfg=dict(mode='slide', "
-            f'crop_size=({4 * size}, {4 * size}), ...))'
+            f"(test_cfg=dict(mode='slide', crop_size=({4 * size}, {4 * size}), ...))"
         )
 
 

@@ -111,8 +111,8 @@ def _check_arguments(name: str, kind: type, options: Mapping) -> None:
     if unknown == 'num_classes':
         raise ConfigError(
             f'get_model({name!r}): num_classes is of a head, and this is a backbone: for a '
-            'classifier, take '
-            'mmlape.add_lape(timm.create_model(...)), or a config of configs/{deit,vit,swin,...}'
+            'classifier, take mmlape.add_lape(timm.create_model(...)), or a config of '
+            'configs/{deit,vit,swin,...}'
         )
     if unknown is not None:
         close = difflib.get_close_matches(unknown, known, 3, 0.5) or sorted(known)

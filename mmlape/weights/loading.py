@@ -92,8 +92,7 @@ def other_normalisation(report: LoadReport, model: nn.Module) -> str:
         return ''
     return (
         f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor '
-        f'has {own}: set the '
-        "file's, unless you mean to train it to these"
+        f"has {own}: set the file's, unless you mean to train it to these"
     )
 
 

@@ -200,11 +200,9 @@ def fit_pe_norms(
         which += [f'{len(new)} PE norms would be new ({min(new)})'] if new else []
         raise CheckpointError(
             f'checkpoint {report.path} was trained {trained}, but the model has '
-            f'pe_joining={joining!r}: '
-            f'{", ".join(which)}, and its weights have learnt another attention input. '
-            'Set the pe_joining that it was trained with, or pass allow_joining_mismatch=True in '
-            'init_cfg to '
-            'fine-tune from it all the same'
+            f'pe_joining={joining!r}: {", ".join(which)}, and its weights have learnt another '
+            'attention input. Set the pe_joining that it was trained with, or pass '
+            'allow_joining_mismatch=True in init_cfg to fine-tune from it all the same'
         )
     dropped = [name for name in tensors if norm_place(name) in lost]
     for name in dropped:
@@ -221,8 +219,8 @@ def _infer_grid(
     if grid is None:
         raise CheckpointError(
             f'checkpoint {path}: {name} has {patches} rows beside those of '
-            f'{", ".join(tokens) or "no prefix token"}, '
-            'which is no square grid; pass grid=(rows, columns) in init_cfg'
+            f'{", ".join(tokens) or "no prefix token"}, which is no square grid; pass grid=(rows, '
+            'columns) in init_cfg'
         )
     if grid[0] * grid[1] != patches:
         raise CheckpointError(
@@ -258,9 +256,8 @@ def fit_table(
     if not recorded and not kind.matches(table, source, num_prefix):
         report.problems.append(
             f'wrong PE: {name} is not the table of pe_type={kind.name!r} on a grid of '
-            f'{source[0]}x{source[1]}; '
-            "if it was resized, as T2T-ViT's public code does for other images, "
-            "pe_type='learnable' takes it as it is"
+            f"{source[0]}x{source[1]}; if it was resized, as T2T-ViT's public code does for other "
+            "images, pe_type='learnable' takes it as it is"
         )
     resized = kind.resize(table, source, own, num_prefix, model.interpolate_mode)
     if source != own:

@@ -25,8 +25,7 @@ def initialise(model: nn.Module, init_cfg: dict | list[dict]) -> None:
     except ImportError as error:
         raise ConfigError(
             f'init_cfg={init_cfg!r} names an initialiser of MMEngine, which does not import '
-            f'({error}): install '
-            "mmengine, or initialise the model by torch.nn.init; dict(type='Pretrained', "
-            'checkpoint=FILE) needs none'
+            f'({error}): install mmengine, or initialise the model by torch.nn.init; '
+            "dict(type='Pretrained', checkpoint=FILE) needs none"
         ) from error
     initialize(model, init_cfg)

@@ -140,9 +140,8 @@ def require_encodings(backbone: JoinsPosition) -> None:
     position, model = backbone.position, type(backbone).__name__
     if position.joining.patches_only and backbone.num_prefix:
         raise ConfigError(
-            f'{model}: pe_joining={position.joining.name!r} is for pooled patch tokens, and '
-            'this model has '
-            f'{", ".join(backbone.prefix_tokens)}: {backbone.without_prefix}'
+            f'{model}: pe_joining={position.joining.name!r} is for pooled patch tokens, and this '
+            f'model has {", ".join(backbone.prefix_tokens)}: {backbone.without_prefix}'
         )
     declared = [cfg['type'] for cfg in position.inside]
     for number, layer in enumerate(backbone.all_layers if declared or position.pe_norm else ()):
@@ -153,16 +152,14 @@ def require_encodings(backbone: JoinsPosition) -> None:
         if built != declared:
             raise ConfigError(
                 f'{model}: pe_type says {declared or "nothing"} inside attention, but layer '
-                f'{number} has '
-                f'{built or "nothing"}; build its attention with '
+                f'{number} has {built or "nothing"}; build its attention with '
                 'encodings=self.position.build_inside() and a slot'
             )
         wanted, found = position.pe_norm_of(number), getattr(layer, 'pe_norm', None)
         if (wanted is None) != (found is None):
             norms = 'does not norm' if wanted is None else 'norms'
             raise ConfigError(
-                f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer '
-                f'{number}, which has '
-                f'{"a" if found else "no"} pe_norm; build it with '
+                f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer {number}, '
+                f'which has {"a" if found else "no"} pe_norm; build it with '
                 f'pe_norm=self.position.pe_norm_of({number})'
             )

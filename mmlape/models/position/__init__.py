@@ -206,8 +206,8 @@ def resolve_position(
         normed = ' and '.join(name for name, other in joinings().items() if other.with_norm)
         raise ConfigError(
             f'pe_norm={pe_norm!r} would have no effect with pe_type={pe_type!r} and '
-            f'pe_joining={pe_joining!r}: only '
-            f'{normed} norm an absolute PE; leave pe_norm at its default, layernorm'
+            f'pe_joining={pe_joining!r}: only {normed} norm an absolute PE; leave pe_norm at its '
+            'default, layernorm'
         )
     normed_inside = table is None and pe_joining != 'default'
     pe_norm = pe_norm if with_norm else None

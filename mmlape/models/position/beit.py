@@ -136,8 +136,7 @@ class BEiTBias(OffsetBias):
         if slot.num_prefix > 1:
             raise ConfigError(
                 f"pe_type='beit' has entries for a class token, not for {slot.num_prefix} tokens "
-                'before the patches; '
-                'leave registers and the distillation token out'
+                'before the patches; leave registers and the distillation token out'
             )
         rows = (2 * slot.grid[0] - 1) * (2 * slot.grid[1] - 1) + CLASS_ENTRIES * slot.num_prefix
         attn.register_parameter(TABLE, nn.Parameter(torch.zeros(rows, attn.num_heads)))

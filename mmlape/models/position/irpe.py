@@ -57,8 +57,7 @@ class Buckets:
         if not 0 < self.alpha < self.gamma or not self.alpha <= self.beta or self.beta < 1:
             raise ConfigError(
                 f'irpe: alpha={self.alpha:g}, beta={self.beta:g} and gamma={self.gamma:g} must be '
-                'positive, alpha '
-                'below gamma, beta at least alpha, and beta at least 1'
+                'positive, alpha below gamma, beta at least alpha, and beta at least 1'
             )
 
     @property

@@ -77,8 +77,8 @@ class Rotary(AttentionPosition, ABC):
         if attn.head_dims % 4:
             raise ConfigError(
                 f'pe_type={self.name!r} halves the channels of a head for rows and columns and '
-                'turns them in pairs: '
-                f'embed_dims / num_heads = {attn.head_dims} must be a multiple of 4'
+                f'turns them in pairs: embed_dims / num_heads = {attn.head_dims} must be a '
+                'multiple of 4'
             )
 
     @abstractmethod

@@ -324,8 +324,7 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         if isinstance(windows, tuple) and windows != model.table_windows:
             report.warnings.append(
                 f'the stages of the file have windows of {windows}, those of the model '
-                f'{model.table_windows}: '
-                f'window_size={windows} takes its tables as they are'
+                f'{model.table_windows}: window_size={windows} takes its tables as they are'
             )
         tensors, own = super().fit(model, weights, options, report), model.state_dict()
         tensors = {name: value for name, value in tensors.items() if not name.endswith(INDEX)}

@@ -439,8 +439,7 @@ def _resolve_swin_position(
     if pe_hierarchy != 'merge' and position.absolute is None:
         raise ConfigError(
             f'pe_hierarchy={pe_hierarchy!r} would have no effect without an absolute kind in '
-            f'pe_type={pe_type!r}; '
-            "leave it at its default, 'merge'"
+            f"pe_type={pe_type!r}; leave it at its default, 'merge'"
         )
     return position
 

@@ -379,10 +379,8 @@ def _one_table_per_layer(
     if not options.allow_joining_mismatch:
         raise CheckpointError(
             f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each "
-            'layer: set the '
-            'pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg '
-            'to start every '
-            'layer from that table'
+            'layer: set the pe_joining that it was trained with, or pass '
+            'allow_joining_mismatch=True in init_cfg to start every layer from that table'
         )
     prefix = _prefix_rows(model, names[0])
     source = options.grid or square_grid(table.shape[1] - prefix)

@@ -173,8 +173,7 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
         )
         and not _includes(options, rotary),
         "wrong base: the file is of Uni-Perceiver, which has patch_norm='post-posemb', "
-        'with_prefix_pe=False and '
-        "norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver
+        "with_prefix_pe=False and norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver
         and (model.norm_pre is None or eps.get('eps') != 1e-5),
         "wrong window_padding: the file's windows were padded before the qkv projection; set "
         "window_padding='before-qkv'": after_qkv and (stored or uni_perceiver),
@@ -208,6 +207,5 @@ def _check_layer_scale(model: nn.Module, weights: Weights, report: LoadReport) -
     if other is not None:
         report.problems.append(
             f'wrong LayerScale: the file has none, and new gammas of {other:g} would scale its '
-            'branches; set '
-            'layer_scale_init_value=1, or 0 for no LayerScale'
+            'branches; set layer_scale_init_value=1, or 0 for no LayerScale'
         )

@@ -166,9 +166,8 @@ class CompactTransformer(IsotropicBackbone):
         elif patch_norm != 'none':
             raise ConfigError(
                 f'patch_norm={patch_norm!r} norms the raw values of a patch and its token, but '
-                "CCT's convolutions "
-                "overlap and have no patches; leave patch_norm='none', or choose an arch of "
-                'ViT-Lite or CVT'
+                "CCT's convolutions overlap and have no patches; leave patch_norm='none', or "
+                'choose an arch of ViT-Lite or CVT'
             )
         return TOKENIZERS[kind](in_channels, self.embed_dims, **options)
 
@@ -215,8 +214,7 @@ def _resolve_arch(arch: str | dict) -> dict:
     if arch['tokenizer'].get('type') not in TOKENIZERS:
         raise ConfigError(
             "arch: tokenizer must be dict(type='patch', patch_size=P) or dict(type='conv', "
-            'kernel_size=K, '
-            f'num_convs=N), not {dict(arch["tokenizer"])}'
+            f'kernel_size=K, num_convs=N), not {dict(arch["tokenizer"])}'
         )
     return arch
 
@@ -227,7 +225,6 @@ def _check_out_type(out_type: str | None, pooling: str) -> str:
     if out_type == other:
         raise ConfigError(
             f"out_type={other!r} needs an arch with pooling={other!r}, this one's is {pooling!r}; "
-            'choose one of: '
-            f'{pooling}, featmap, avg_featmap, raw'
+            f'choose one of: {pooling}, featmap, avg_featmap, raw'
         )
     return out_type or pooling

@@ -77,8 +77,8 @@ class CaptionRecall(BaseMetric):
             if 'text_embedding' not in sample:
                 raise ConfigError(
                     'CaptionRecall needs the captions: a model mmlape.LiT, a dataset '
-                    'mmlape.CaptionDataset and '
-                    "PackInputs(algorithm_keys=['gt_caption']) at the end of its pipeline"
+                    "mmlape.CaptionDataset and PackInputs(algorithm_keys=['gt_caption']) at the "
+                    'end of its pipeline'
                 )
             self.results.append(
                 tuple(

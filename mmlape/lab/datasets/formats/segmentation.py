@@ -116,8 +116,7 @@ class SegmentationSource(DataSource):
             unknown = shorten([name for name in self.classes if name not in known])
             raise DataError(
                 f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it '
-                'does not have: '
-                "use type='BaseSegDataset' with reduce_zero_label=True."
+                "does not have: use type='BaseSegDataset' with reduce_zero_label=True."
             )
         listed = self.read_classes()
         if listed is not None:

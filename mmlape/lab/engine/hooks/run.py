@@ -117,8 +117,7 @@ def banner(plan: RunPlan) -> tuple[str, str | None]:
     if plan.batch_policy == 'allow-batch-mismatch':
         return line, (
             f'{total} images a step instead of {base}, with the learning rate for {base} '
-            '(--allow-batch-mismatch): '
-            "results will differ from the recipe's"
+            "(--allow-batch-mismatch): results will differ from the recipe's"
         )
     return line, None
 

@@ -37,8 +37,8 @@ RESULTS = (
 FRACTIONS = (
     'Of the last evaluation. A fraction is of the training images; the validation images are all '
     'the same. A smaller fraction is a part of a larger one, and the same for all seeds and arms '
-    'unless data_fraction_seed '
-    "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
+    "unless data_fraction_seed says otherwise. With 'run', a run's own seed decides, and the "
+    'interval is over images too.'
 )
 CURVES = 'Mean over the averaged runs; the band is one sample standard deviation to either side.'
 CLASSES = (
@@ -67,10 +67,9 @@ def tests(report: Report, which: str) -> str:
     return (
         "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test "
         "those in common; choose one of them before you read the results. Holm's correction is "
-        'over the comparisons of this table that '
-        f'have a p: {tested} of {len(family)} by Welch, {pairs} by pairs, each test a family of '
-        f'its own. Fewer than {LEAST} seeds in an arm, or values without any spread, give neither '
-        'interval nor p.'
+        f'over the comparisons of this table that have a p: {tested} of {len(family)} by Welch, '
+        f'{pairs} by pairs, each test a family of its own. Fewer than {LEAST} seeds in an arm, or '
+        'values without any spread, give neither interval nor p.'
     )
 
 
