@@ -57,7 +57,8 @@ from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.keys import check_keys
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.stored_config import prediction_parts
-from mmlape.lab.experiments.report.paper import METRICS, index_entry, paper_figures
+from mmlape.lab.evaluation.names import KEYS
+from mmlape.lab.experiments.report.paper import index_entry, paper_figures
 from mmlape.lab.studies.study_file import packaged_studies, read_study
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.position import position_parameters
@@ -620,7 +621,7 @@ def test_a_papers_figure_has_one_home():
     for study in packaged_studies():
         for arm in study.arms:
             if arm.figure is not None:
-                note(study.reference(arm), study.paper, METRICS.get(study.metric, study.metric))
+                note(study.reference(arm), study.paper, KEYS.get(study.metric, study.metric))
     assert len(homes) > 300
 
 

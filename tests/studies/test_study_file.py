@@ -15,8 +15,9 @@ from mmlape.lab.engine import config as config_module
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.config_values import differing_values, value_sources
 from mmlape.lab.engine.stored_config import prediction_parts
+from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
-from mmlape.lab.experiments.report.paper import METRICS, index_entry, paper_figures
+from mmlape.lab.experiments.report.paper import index_entry, paper_figures
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.studies.study_file import find_arm, is_study, read_arm, read_study
 from mmlape.models.position.joining import JOININGS, PE_NORMS
@@ -321,7 +322,7 @@ def test_every_arm_resolves_and_a_figure_has_one_home(path, monkeypatch):
         assert known is not None, f'{arm.base} is in no metafile'
         if not arm.overrides and not arm.variables:
             assert arm.figure is None and not arm.also
-    assert study.metric in METRICS or study.name == 'vtab'
+    assert study.metric in KEYS or study.name == 'vtab'
     readme = (path.parent / 'README.md').read_text()
     source = ', '.join(filter(None, [study.paper, study.table])) or 'ours'
     assert f'| [{study.name}]({path.name}) | {len(study.arms)} | {study.title} | {source} |' in readme
