@@ -31,10 +31,10 @@ def fit_channels(
     """
     out = dict(tensors)
     for name, kernel in tensors.items():
-        own = wanted.get(name)
-        if own is None or not _reads_other_channels(kernel, own):
+        kernel_of_model = wanted.get(name)
+        if kernel_of_model is None or not _reads_other_channels(kernel, kernel_of_model):
             continue
-        have, channels = kernel.shape[1], own.shape[1]
+        have, channels = kernel.shape[1], kernel_of_model.shape[1]
         if not options.adapt_channels:
             report.problems.append(
                 f'wrong channels: {name} reads images of {have}, and the model has '
@@ -42,17 +42,19 @@ def fit_channels(
                 'mmlape.load_weights) sums or repeats its filters as timm does'
             )
             continue
-        _fold_norm(out, name, own)
+        _fold_norm(out, name, kernel_of_model)
         out[name] = with_channels(out[name], channels)
         report.resized[name] = f'{have} -> {channels} channels'
     return out
 
 
-def _reads_other_channels(kernel: Tensor, own: Tensor) -> bool:
-    if kernel.ndim != 4 or own.ndim != 4 or kernel.shape[1] not in OF_IMAGES:
+def _reads_other_channels(kernel: Tensor, kernel_of_model: Tensor) -> bool:
+    if kernel.ndim != 4 or kernel_of_model.ndim != 4 or kernel.shape[1] not in OF_IMAGES:
         return False
-    same = kernel.shape[:1] + kernel.shape[2:] == own.shape[:1] + own.shape[2:]
-    return same and kernel.shape[1] != own.shape[1]
+    same = (
+        kernel.shape[:1] + kernel.shape[2:] == kernel_of_model.shape[:1] + kernel_of_model.shape[2:]
+    )
+    return same and kernel.shape[1] != kernel_of_model.shape[1]
 
 
 def with_channels(kernel: Tensor, channels: int) -> Tensor:
@@ -64,7 +66,7 @@ def with_channels(kernel: Tensor, channels: int) -> Tensor:
     return (repeated * (have / channels)).to(kernel.dtype)
 
 
-def _fold_norm(tensors: dict[str, Tensor], name: str, own: Tensor) -> None:
+def _fold_norm(tensors: dict[str, Tensor], name: str, kernel_of_model: Tensor) -> None:
     """Put scale and shift of the norm before a stem's map into the map; what is left of it is the identity."""
     stem = name.removesuffix('proj.weight')
     scale, shift = (tensors.get(f'{stem}norm0.{leaf}') for leaf in ('weight', 'bias'))
@@ -74,6 +76,6 @@ def _fold_norm(tensors: dict[str, Tensor], name: str, own: Tensor) -> None:
     if shift is not None:
         moved = (kernel * shift.view(kernel.shape[1:])).flatten(1).sum(1)
         tensors[f'{stem}proj.bias'] = tensors[f'{stem}proj.bias'] + moved
-        tensors[f'{stem}norm0.bias'] = shift.new_zeros(own[0].numel())
+        tensors[f'{stem}norm0.bias'] = shift.new_zeros(kernel_of_model[0].numel())
     tensors[name] = kernel * scale.view(kernel.shape[1:])
-    tensors[f'{stem}norm0.weight'] = scale.new_ones(own[0].numel())
+    tensors[f'{stem}norm0.weight'] = scale.new_ones(kernel_of_model[0].numel())

@@ -223,19 +223,19 @@ def toolbox_file(
         )
         raise CheckpointError(f'{path}: {what}, which --to {to} does not write')
     heads = {name: value for name, value in renamed.items() if name.startswith(PARTS)}
-    own = {
+    of_backbone = {
         name: value
         for name, value in renamed.items()
         if name not in heads and not name.endswith(DERIVED)
     }
     dropped = [name for name in renamed if name.endswith(DERIVED)]
-    if any(re.match(LAYER, name) for name in own):
+    if any(re.match(LAYER, name) for name in of_backbone):
         backbone, left_out = translate(
-            {name.removeprefix('backbone.'): value for name, value in own.items()}
+            {name.removeprefix('backbone.'): value for name, value in of_backbone.items()}
         )
-        own = {f'backbone.{name}': value for name, value in backbone.items()}
+        of_backbone = {f'backbone.{name}': value for name, value in backbone.items()}
         dropped += left_out
-    return {**own, **heads}, dropped
+    return {**of_backbone, **heads}, dropped
 
 
 def describe_heads(stored: Tensors) -> tuple[Head | None, dict[str, str]]:

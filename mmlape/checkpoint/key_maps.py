@@ -148,7 +148,7 @@ def recognise(
     layouts = list(layouts)
     stored = state_dict_of(content, path)
     weights = _translated(content, stored, layouts, path)
-    if weights is None and not any(_fits(stored, own) for _, own in _layouts_of_backbones()):
+    if weights is None and not any(_fits(stored, of_one) for _, of_one in _layouts_of_backbones()):
         inner = _inner(stored, layouts, path)
         weights = _translated(content, inner, layouts, path) if inner else None
     if weights is not None:
@@ -173,14 +173,14 @@ def _translated(
 ) -> Weights | None:
     """Translate tensors by the first layout that fits; None if none does."""
     for layout in layouts:
-        own = layout.named(stored)
-        if own is not None and layout.refused:
+        found = layout.named(stored)
+        if found is not None and layout.refused:
             raise CheckpointError(
                 f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}'
             )
-        if own is not None:
+        if found is not None:
             try:
-                named = layout.rename(own) if layout.rename else own
+                named = layout.rename(found) if layout.rename else found
             except CheckpointError as error:
                 raise CheckpointError(f'checkpoint {path}: {error}') from error
             weights = (
@@ -263,14 +263,14 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
         CheckpointError: If no layout of any backbone fits.
     """
     stored, layouts = state_dict_of(content, path), []
-    for backbone, own in _layouts_of_backbones():
-        layouts += own
-        weights = _owned(content, stored, backbone, own, path)
+    for backbone, of_one in _layouts_of_backbones():
+        layouts += of_one
+        weights = _owned(content, stored, backbone, of_one, path)
         if weights:
             return backbone, weights
     inner = None if _fits(stored, layouts) else _inner(stored, layouts, path)
-    for backbone, own in _layouts_of_backbones() if inner else ():
-        weights = _owned(content, inner, backbone, own, path)
+    for backbone, of_one in _layouts_of_backbones() if inner else ():
+        weights = _owned(content, inner, backbone, of_one, path)
         if weights:
             return backbone, weights
     recognise(content, layouts, path)
@@ -291,10 +291,12 @@ def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
         backbone, weights = recognise_backbone(content, path)
     except CheckpointError:
         return ''
-    own = {type(part) for part in parts_with_adapter(model).values()}
-    if not own or any(issubclass(other, backbone) or issubclass(backbone, other) for other in own):
+    classes = {type(part) for part in parts_with_adapter(model).values()}
+    if not classes or any(
+        issubclass(other, backbone) or issubclass(backbone, other) for other in classes
+    ):
         return ''
-    names = ' and '.join(sorted(other.__name__ for other in own))
+    names = ' and '.join(sorted(other.__name__ for other in classes))
     return f'; it is a file of mmlape.{backbone.__name__} ({weights.layout} layout), and the model has {names}'
 
 
@@ -317,7 +319,7 @@ def _strip_backbone(tensors: Tensors) -> Tensors:
 def _sort(layout: str, tensors: Tensors) -> Weights:
     """Separate the backbone from heads and from what else a detector or segmentor has."""
     dropped = [name for name in tensors if name.startswith(('/', *OTHER_PARTS))]
-    own = {name: value for name, value in tensors.items() if name not in dropped}
-    heads = {name: value for name, value in own.items() if name.startswith(CLASS_HEADS)}
-    backbone = {name: value for name, value in own.items() if name not in heads}
+    of_model = {name: value for name, value in tensors.items() if name not in dropped}
+    heads = {name: value for name, value in of_model.items() if name.startswith(CLASS_HEADS)}
+    backbone = {name: value for name, value in of_model.items() if name not in heads}
     return Weights(layout, backbone, heads, [name.removeprefix('/') for name in dropped])

@@ -108,7 +108,9 @@ def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
     Only values that are written out count.
     """
     found = (
-        own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == name
+        part
+        for part in _named_dicts(config, key)
+        if str(part.get('type')).rpartition('.')[2] == name
     )
     return next(found, {})
 
@@ -247,26 +249,30 @@ def _mapping(value: object) -> Mapping:
     return value if isinstance(value, Mapping) else {}
 
 
-def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
+def mismatch(stored: dict[str, Any], built: dict[str, Any]) -> str:
     """Say in which values a file's backbone differs from the model's; '' if no known value does."""
-    own = _plain(own)
-    keys = [key for key in own if key in stored and key not in ADAPTED and stored[key] != own[key]]
+    built = _plain(built)
+    keys = [
+        key for key in built if key in stored and key not in ADAPTED and stored[key] != built[key]
+    ]
     if not keys:
         return ''
-    theirs, ours = (', '.join(f'{key}={values[key]!r}' for key in keys) for values in (stored, own))
+    theirs, ours = (
+        ', '.join(f'{key}={values[key]!r}' for key in keys) for values in (stored, built)
+    )
     return f'trained with {theirs}, but the model has {ours}'
 
 
 def ambiguity(stored: dict[str, Any], backbone: Any) -> str:
     """Say which values of a backbone's arguments a file leaves open; '' if none."""
-    own = backbone.checkpoint_adapter.record(backbone)
+    built = backbone.checkpoint_adapter.record(backbone)
     options = backbone.checkpoint_adapter.ambiguous_options(backbone)
     unrecorded = {key: names for key, names in options.items() if key not in stored}
     open_ = {
         key: names
         for key, names in unrecorded.items()
-        if any(name != own.get(key) for name in names)
+        if any(name != built.get(key) for name in names)
     }
     questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
-    taken = ', '.join(str(own.get(key)) for key in open_)
+    taken = ', '.join(str(built.get(key)) for key in open_)
     return f'the file does not say whether it has {questions}; taken as {taken}' if open_ else ''

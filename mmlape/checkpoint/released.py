@@ -32,12 +32,12 @@ def fit_released(
     Raises:
         CheckpointError: If the file holds a head without its backbone, and ``init_cfg`` names no file of that.
     """
-    own = set(model.state_dict())
+    names_of_model = set(model.state_dict())
     renamed, source = rename_heads(
-        {name: value for name, value in stored.items() if name not in own}
+        {name: value for name, value in stored.items() if name not in names_of_model}
     )
-    tensors = {name: value for name, value in stored.items() if name in own} | renamed
-    derived = [name for name in tensors if name.endswith(DERIVED) and name not in own]
+    tensors = {name: value for name, value in stored.items() if name in names_of_model} | renamed
+    derived = [name for name in tensors if name.endswith(DERIVED) and name not in names_of_model]
     report.dropped += derived
     tensors = {name: value for name, value in tensors.items() if name not in derived}
     elsewhere: list[str] = []
@@ -67,15 +67,15 @@ def _fit_backbone(
         wanted
     ):
         return tensors, _load_elsewhere(name, backbone, set(stored), report)
-    fitted, own = _translated(backbone, stored, options, report.path)
+    fitted, report_of_part = _translated(backbone, stored, options, report.path)
     if {key: value.shape for key, value in fitted.items()} != wanted:
         return tensors, []  # strict loading names what does not fit
-    report.problems += own.problems
-    if own.resized:
+    report.problems += report_of_part.problems
+    if report_of_part.resized:
         report.problems.append(
-            f'wrong img_size of {name}, for which it {summary_of_resized(own.resized)}'
+            f'wrong img_size of {name}, for which it {summary_of_resized(report_of_part.resized)}'
         )
-    report.dropped += [prefix + key for key in own.dropped]
+    report.dropped += [prefix + key for key in report_of_part.dropped]
     rest = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
     return rest | {prefix + key: value for key, value in fitted.items()}, []
 
@@ -123,9 +123,10 @@ def inspecting(stored: Tensors, path: str) -> str:
 
 def head_mismatch(stored: Tensors, model: nn.Module) -> str:
     """Say that the heads of a file are of another kind than the model's; '' if they are not, or there are none."""
-    names, own = [name for name in stored if name.startswith(PARTS)], list(model.state_dict())
-    theirs, ours = kind_of_head(names), kind_of_head(own)
-    if not set(names) - set(own) or (theirs is ours and theirs is not None):
+    names = [name for name in stored if name.startswith(PARTS)]
+    names_of_model = list(model.state_dict())
+    theirs, ours = kind_of_head(names), kind_of_head(names_of_model)
+    if not set(names) - set(names_of_model) or (theirs is ours and theirs is not None):
         return ''
     head = theirs.name if theirs else f'of no known layout (first name: {first_of_heads(names)})'
     return f'; its head is {head}, and the model has {ours.name if ours else "another one"}'

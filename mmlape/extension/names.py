@@ -89,13 +89,13 @@ def _method(encoded: dict, joining: str) -> str:
     is_table = {
         name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()
     }
-    own = next((name for name in usual if is_table[name]), 'learnable')
+    usual_table = next((name for name in usual if is_table[name]), 'learnable')
     inside = [_paper_name(kinds[name], name) for name in names if not is_table[name]]
     tables = [name for name in names if is_table[name]]
     if not tables and joining == 'default':
         return ' + '.join(inside)
     parts = [_paper_name(JOININGS.module_dict.get(joining), joining)]
-    parts += [_paper_name(kinds[name], name) for name in tables if name != own]
+    parts += [_paper_name(kinds[name], name) for name in tables if name != usual_table]
     return ' + '.join([', '.join(parts), *(inside if tables else ())])
 
 

@@ -102,7 +102,7 @@ def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
 
 def tile_map(values: Tensor, src: Grid, dst: Grid) -> Tensor:
     """Repeat (rows * columns, C) values on a grid ``src`` to cover a grid ``dst``."""
-    repeats = [ceil_div(have, own) for own, have in zip(src, dst)]
+    repeats = [ceil_div(have, side) for side, have in zip(src, dst)]
     tiled = values.unflatten(0, src).repeat(*repeats, 1)  # (rows, columns, C)
     return tiled[: dst[0], : dst[1]].flatten(0, 1)
 

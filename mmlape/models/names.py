@@ -59,7 +59,7 @@ def with_variants(
     """Return the arguments of models by name, with a name more for each suffix, and suffixes together."""
     named = dict(named)
     for suffix, options in variants.items():
-        named |= {f'{name}-{suffix}': {**own, **options} for name, own in named.items()}
+        named |= {f'{name}-{suffix}': {**arguments, **options} for name, arguments in named.items()}
     return named
 
 
@@ -134,8 +134,8 @@ def parameters(kind: type) -> dict[str, Any]:
 
 def own_parameters(kind: type) -> dict[str, Any]:
     """Return the arguments that a class's constructor names, with their defaults."""
-    own = list(signature(kind.__init__).parameters.values())[1:]
-    return {one.name: one.default for one in own if one.kind not in _VARIABLE}
+    parameters = list(signature(kind.__init__).parameters.values())[1:]
+    return {one.name: one.default for one in parameters if one.kind not in _VARIABLE}
 
 
 def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:

@@ -54,7 +54,11 @@ def resize_pos_embed(
     known = known or weights.grid
     tables = kind.checkpoint_adapter.table_prefix(kind, weights, known)
     attn = kind.checkpoint_adapter.names.attention(weights)
-    inside = [own.name for own in kinds(AttentionPosition) if own.has_grid and own.found_in(attn)]
+    inside = [
+        encoding.name
+        for encoding in kinds(AttentionPosition)
+        if encoding.has_grid and encoding.found_in(attn)
+    ]
     if inside:
         raise CheckpointError(
             f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the '
@@ -68,15 +72,15 @@ def resize_pos_embed(
     out = dict(stored)
     for name, prefix in tables.items():
         table = with_batch_axis(weights.tensors[name])
-        own = _named(stored, table, name)
-        src = known or _square(table.shape[1] - prefix, own)
+        stored_name = _named(stored, table, name)
+        src = known or _square(table.shape[1] - prefix, stored_name)
         if src[0] * src[1] + prefix != table.shape[1]:
             raise CheckpointError(
-                f'{NAME}: {own} has {table.shape[1]} rows, not those of {prefix} prefix tokens and '
+                f'{NAME}: {stored_name} has {table.shape[1]} rows, not those of {prefix} prefix tokens and '
                 f'of the {src[0]}x{src[1]} grid that source gives'
             )
         resized = resize_absolute(table.float(), src, target, prefix, mode).to(table.dtype)
-        out[own] = resized.reshape(*stored[own].shape[:-2], *resized.shape[1:])
+        out[stored_name] = resized.reshape(*stored[stored_name].shape[:-2], *resized.shape[1:])
     return out
 
 
@@ -88,20 +92,20 @@ def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:
     Raises:
         CheckpointError: If the table is computed of several tensors.
     """
-    for own, value in stored.items():
+    for stored_name, value in stored.items():
         if value.data_ptr() == table.data_ptr() and value.numel() == table.numel():
-            return own
+            return stored_name
     raise CheckpointError(
         f'{NAME}: {name} is computed of several of its tensors; build the model for the other '
         'image size, and mmlape.load_weights resizes it'
     )
 
 
-def _square(rows: int, own: str) -> Grid:
+def _square(rows: int, stored_name: str) -> Grid:
     grid = square_grid(rows)
     if grid is None:
         raise CheckpointError(
-            f'{NAME}: {own} has {rows} rows for patches, which is no square grid; pass '
+            f'{NAME}: {stored_name} has {rows} rows for patches, which is no square grid; pass '
             'source=(rows, columns)'
         )
     return grid

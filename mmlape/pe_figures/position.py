@@ -82,12 +82,12 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
     else:
         raise ConfigError(f'{type(model).__name__} has no position encoding that can be drawn')
     grids = model.layer_grids(grid, inside=model.position.absolute is None)
-    for layer, (own, values) in enumerate(zip(grids, maps)):
+    for layer, (grid_of_layer, values) in enumerate(zip(grids, maps)):
         if values is None:
             raise ConfigError(
                 f'{type(model).__name__}: nothing can be drawn of the position encodings of layer {layer}'
             )
-        yield f'layer {layer}', own, values
+        yield f'layer {layer}', grid_of_layer, values
 
 
 @dataclass(frozen=True)
@@ -147,14 +147,14 @@ def view_positions(
         )
     wanted = {'PE', *(f'layer {layer}' for layer in layers or range(model.num_layers))}
     views = []
-    for label, own, values in correlation_maps(model, grid):
+    for label, grid_of_layer, values in correlation_maps(model, grid):
         if label in wanted:
-            place = tuple(at * side // first for at, side, first in zip(token, own, grid))
-            row = values[place[0] * own[1] + place[1]].reshape(own)
+            place = tuple(at * side // first for at, side, first in zip(token, grid_of_layer, grid))
+            row = values[place[0] * grid_of_layer[1] + place[1]].reshape(grid_of_layer)
             pairs, side = values.astype(np.float32), MOST_CELLS
             if len(pairs) > side:
                 pairs = cv2.resize(pairs, (side, side), interpolation=cv2.INTER_AREA)
-            views.append(LayerView(label, pairs, row, place, describe_map(values, own)))
+            views.append(LayerView(label, pairs, row, place, describe_map(values, grid_of_layer)))
     return PositionView(
         name, TERM if model.position.absolute is None else COSINE, grid, token, views
     )

@@ -194,9 +194,11 @@ class _Gate:
         self, node: Mapping, place: tuple[str, ...], scope: str, paths: bool
     ) -> dict[str, Any]:
         """Return a dict; ``scope`` is the one of types without one."""
-        own = node.get('_scope_', scope)
-        if own not in SCOPES:
-            raise _RefusedError((*place, '_scope_'), f'is {_brief(own)}, which has no models here')
+        scope_here = node.get('_scope_', scope)
+        if scope_here not in SCOPES:
+            raise _RefusedError(
+                (*place, '_scope_'), f'is {_brief(scope_here)}, which has no models here'
+            )
         out = {}
         for key, value in node.items():
             is_word = isinstance(key, str) and (_WORD.fullmatch(key) or place[-1:] == (NAMES,))
@@ -205,10 +207,10 @@ class _Gate:
             inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT
             if self.strict and _has_text(value) and key not in ('type', '_scope_', *TEXTS):
-                self.check_name(key, node, (*place, key), own)
-            out[key] = None if left_out else self.value(value, (*place, key), own, inside)
+                self.check_name(key, node, (*place, key), scope_here)
+            out[key] = None if left_out else self.value(value, (*place, key), scope_here, inside)
         if 'type' in node:
-            out |= _downloads(self.find(node['type'], own))
+            out |= _downloads(self.find(node['type'], scope_here))
         return out
 
     def check_name(self, key: str, node: Mapping, place: tuple[str, ...], scope: str) -> None:
@@ -267,8 +269,8 @@ def find_type(name: str, registries: Collection[str], default_scope: str) -> Any
     of the name's scope, or of the default one, and those above them.
     """
     scope, _, plain = name.rpartition('.')
-    own = scope or default_scope
-    if own in MODELS and (found := MODELS[own](plain)):
+    scope_of_name = scope or default_scope
+    if scope_of_name in MODELS and (found := MODELS[scope_of_name](plain)):
         return found
     if scope and scope not in SCOPES:
         return None
@@ -277,10 +279,10 @@ def find_type(name: str, registries: Collection[str], default_scope: str) -> Any
     except ImportError:
         return None
     with contextlib.suppress(ImportError):
-        import_module(f'{own}.registry')
+        import_module(f'{scope_of_name}.registry')
     for key in registries:
         parent = getattr(root, key)
-        registry = parent if own == 'mmengine' else parent.children.get(own)
+        registry = parent if scope_of_name == 'mmengine' else parent.children.get(scope_of_name)
         while registry is not None:
             if found := _entry(registry, plain):
                 return found
@@ -306,8 +308,8 @@ def _has_text(value: Any) -> bool:
 def _arguments(found: Any) -> set[str]:
     """Return the names that the constructors of a class and of those above it take."""
     owners = found.__mro__ if isinstance(found, type) else ()
-    own = [vars(owner)['__init__'] for owner in owners[:-1] if '__init__' in vars(owner)]
-    return {name for init in own for name in inspect.signature(init).parameters}
+    constructors = [vars(owner)['__init__'] for owner in owners[:-1] if '__init__' in vars(owner)]
+    return {name for init in constructors for name in inspect.signature(init).parameters}
 
 
 def _downloads(found: Any) -> dict[str, None]:

@@ -71,11 +71,15 @@ def below_prefix(
     tensors: dict[str, Tensor], model: nn.Module, report: LoadReport
 ) -> dict[str, Tensor]:
     """Leave out what stands before the model's names in a file with more around it, such as a LightningModule's."""
-    own = list(model.state_dict())
-    if not own or any(name in tensors for name in own):
+    names_of_model = list(model.state_dict())
+    if not names_of_model or any(name in tensors for name in names_of_model):
         return tensors
-    starts = [name.removesuffix(own[0]) for name in tensors if name.endswith(f'.{own[0]}')]
-    starts = [start for start in starts if all(start + name in tensors for name in own)]
+    starts = [
+        name.removesuffix(names_of_model[0])
+        for name in tensors
+        if name.endswith(f'.{names_of_model[0]}')
+    ]
+    starts = [start for start in starts if all(start + name in tensors for name in names_of_model)]
     if len(starts) != 1:
         return tensors
     (start,) = starts
@@ -87,12 +91,12 @@ def below_prefix(
 
 def other_normalisation(report: LoadReport, model: nn.Module) -> str:
     """Say that a file's weights want images normalised otherwise than a model does it; '' if not."""
-    wanted, own = report.normalisation, normalisation_of(model)
-    if wanted is None or own is None or wanted.is_near(own):
+    wanted, of_model = report.normalisation, normalisation_of(model)
+    if wanted is None or of_model is None or wanted.is_near(of_model):
         return ''
     return (
         f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor '
-        f"has {own}: set the file's, unless you mean to train it to these"
+        f"has {of_model}: set the file's, unless you mean to train it to these"
     )
 
 

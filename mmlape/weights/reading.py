@@ -463,4 +463,4 @@ def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor
             f'checkpoint {path}: its tensors are empty, as where DeepSpeed or FSDP has sharded them; '
             "write the complete weights (DeepSpeed's zero_to_fp32.py, accelerate merge-weights)"
         )
-    return {name: tensors[own] for name, own in plain_names(tensors).items()}
+    return {name: tensors[stored_name] for name, stored_name in plain_names(tensors).items()}

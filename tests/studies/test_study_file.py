@@ -189,7 +189,7 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
          "arm a: figure: 80.5 may have lost digits: quote it as it is printed, such as '80.50'"),
         ('base: tiny.py\npaper: P\narms: {a: {figure: true}}', 'arm a: figure: True is no number'),
         ('base: tiny.py\narms: [{a: 1}]', 'bad.yml: arms is no mapping of keys to values'),
-        ('base: tiny.py\narms: {a/b: }', "arm a/b: a name consists of letters"),
+        ('base: tiny.py\narms: {a/b: }', "arm 'a/b': a name consists of letters"),
         ('base: tiny.py\narms: [', 'bad.yml:3 does not parse'),
         ('base: tiny.py\narms: {a: {overrides: [1]}}', 'arm a: overrides is no mapping'),
         ('base: mmlape::nothing\narms: {a: }', 'bad.yml: arm a: base: no config mmlape::nothing.py'),

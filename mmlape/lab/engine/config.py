@@ -208,9 +208,9 @@ def _syntax_place(file: Path, error: SyntaxError) -> str:
     """
     try:
         ast.parse(file.read_text(encoding='utf-8'))
-    except SyntaxError as own:
-        line = (own.text or '').strip()
-        return f'{file}:{own.lineno}: {own.msg}' + (f": '{line}'" if line else '')
+    except SyntaxError as syntax_error:
+        line = (syntax_error.text or '').strip()
+        return f'{file}:{syntax_error.lineno}: {syntax_error.msg}' + (f": '{line}'" if line else '')
     places = (_syntax_place(base, error) for base in bases_of(file))
     return next((place for place in places if place != str(error)), str(error))
 

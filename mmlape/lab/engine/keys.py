@@ -319,8 +319,10 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
         return set(), False
     constructors = [built]
     if inspect.isclass(built):
-        own = [vars(cls) for cls in built.__mro__]
-        constructors = [attributes['__init__'] for attributes in own if '__init__' in attributes]
+        namespaces = [vars(cls) for cls in built.__mro__]
+        constructors = [
+            attributes['__init__'] for attributes in namespaces if '__init__' in attributes
+        ]
     names = {'type', '_scope_'}
     for number, constructor in enumerate(constructors):
         try:

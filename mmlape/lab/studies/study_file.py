@@ -90,8 +90,8 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
             is not in its place any more is looked for among those of this package.
     """
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
-    own = [] if str(config).startswith(PREFIX) else [Path(folder)]
-    for place in (*own, _packaged()):
+    beside = [] if str(config).startswith(PREFIX) else [Path(folder)]
+    for place in (*beside, _packaged()):
         for file in _study_files(place):
             named = _named_arm(file, name)
             arms = read_study(file).arms if named else ()

@@ -244,8 +244,8 @@ class AdapterMixin(nn.Module):
 def _sizes(name: str, options: dict, *of: str) -> dict[str, dict[str, Any]]:
     """Return the arguments of an adapter over a base by name, with the deformable attention of its size."""
     return {
-        f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]]
-        for key, own in sizes(name, options, *of).items()
+        f'{key}-adapter': arguments | DEFORM[key.rpartition('-')[2]]
+        for key, arguments in sizes(name, options, *of).items()
     }
 
 

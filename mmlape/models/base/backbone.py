@@ -94,8 +94,8 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
             **others: The constructor's own ``**kwargs``.
         """
         known = parameters(type(self))
-        own = {key: named[key] for key in known if key in named}
-        self.arguments = copy.deepcopy({**own, **others})
+        taken = {key: named[key] for key in known if key in named}
+        self.arguments = copy.deepcopy({**taken, **others})
 
     def complete(self) -> None:
         """Do what follows from the arguments, at the end of a constructor.

@@ -47,9 +47,9 @@ def measure_balance(model: BaseBackbone, images: Tensor) -> Balance:
     last: list[tuple[Tensor, Tensor]] = []  # tokens before and after the last norm
     joining, norm = model.joining, model.last_norm
 
-    def combine(x: Tensor, own: Tensor | None, layer_norm) -> tuple:
-        correlations.append(math.nan if own is None else _correlation(layer_norm(x), own))
-        return type(joining).combine(joining, x, own, layer_norm)
+    def combine(x: Tensor, pe: Tensor | None, layer_norm) -> tuple:
+        correlations.append(math.nan if pe is None else _correlation(layer_norm(x), pe))
+        return type(joining).combine(joining, x, pe, layer_norm)
 
     def finish(x: Tensor, *args) -> Tensor:
         out = type(joining).finish(joining, x, *args)
@@ -82,11 +82,11 @@ def measure_balance(model: BaseBackbone, images: Tensor) -> Balance:
     )
 
 
-def _correlation(tokens: Tensor, own: Tensor) -> float:
+def _correlation(tokens: Tensor, pe: Tensor) -> float:
     """Return the mean over images of the correlation of tokens (B, N, D) with a PE (1 or B, R, D) of the last R."""
-    tokens = tokens[:, tokens.shape[1] - own.shape[1] :].double().flatten(1)
-    own = own.double().expand(len(tokens), -1, -1).flatten(1)
-    centred = tokens - tokens.mean(1, keepdim=True), own - own.mean(1, keepdim=True)
+    tokens = tokens[:, tokens.shape[1] - pe.shape[1] :].double().flatten(1)
+    pe = pe.double().expand(len(tokens), -1, -1).flatten(1)
+    centred = tokens - tokens.mean(1, keepdim=True), pe - pe.mean(1, keepdim=True)
     return float(F.cosine_similarity(*centred, dim=1).mean())
 
 

@@ -94,12 +94,14 @@ class DescribesFiles(FindsConfigs):
 def _shapes(weights: Weights, names: TensorNames) -> dict[str, Any]:
     """Return what describes a file of an unknown model: its norms, and the shapes of the first layer."""
     norms = [name for name, value in weights.tensors.items() if re.search(r'norm\w*\.\w+$', name)]
-    own = dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name.rpartition('.')[0]) for name in norms)
+    kinds_of_norm = dict.fromkeys(
+        re.sub(r'\.\d+\.', '.*.', name.rpartition('.')[0]) for name in norms
+    )
     layers = names.layers(weights)
     first = (
         f'{name} {tuple(value.shape)}' for name, value in (layers[0] if layers else {}).items()
     )
-    return {'norms': ', '.join(own) or 'none', 'first layer': ', '.join(first)}
+    return {'norms': ', '.join(kinds_of_norm) or 'none', 'first layer': ', '.join(first)}
 
 
 def _printable(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,11 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
         With ``other_grid`` it is made for the grid of the file's PE, which may be another than its own.
         """
         pairs = zip(size_of(candidate.config), self.size(weights))
-        if any(own != stored for own, stored in pairs if own is not None and stored is not None):
+        if any(
+            of_model != stored
+            for of_model, stored in pairs
+            if of_model is not None and stored is not None
+        ):
             return None
         config = dict(candidate.config)
         model = build(config)
@@ -93,8 +97,8 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
 def _recorded(kind: type, weights: Weights, config_key: str) -> dict[str, Any]:
     """Return the configuration that a file records, or that a run has stored in it; empty if there is none."""
     config = weights.recorded.get('config')
-    own = kind_of(config) if isinstance(config, Mapping) else None
-    if own and issubclass(own, kind):
+    of_model = kind_of(config) if isinstance(config, Mapping) else None
+    if of_model and issubclass(of_model, kind):
         return lasting_arguments(config)
     config = arguments_in(weights.config, config_key, kind.__name__)
     # OpenMMLab has other backbones of these names
@@ -107,10 +111,10 @@ def _recorded(kind: type, weights: Weights, config_key: str) -> dict[str, Any]:
 def _is_of(model: nn.Module, weights: Weights, tables: list[str]) -> bool:
     """Check whether a file has the names and shapes of a model, also if it lacks a table that is never stored."""
     stored = weights.tensors | {name: with_batch_axis(weights.tensors[name]) for name in tables}
-    own = model.state_dict()
+    of_model = model.state_dict()
     if not tables and model.pe_names and model.position.absolute.unstored:
-        own = {name: value for name, value in own.items() if name not in model.pe_names}
-    return signature(own) == signature(stored)
+        of_model = {name: value for name, value in of_model.items() if name not in model.pe_names}
+    return signature(of_model) == signature(stored)
 
 
 def _grid(model: nn.Module, weights: Weights, names: TensorNames) -> Grid | None:

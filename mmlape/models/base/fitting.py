@@ -176,14 +176,14 @@ def fit_pe_norms(
     Raises:
         CheckpointError: If that is not allowed.
     """
-    own = model.state_dict()
+    names_of_model = model.state_dict()
     stored = {place for place in map(norm_place, tensors) if place}
-    wanted = {place for place in map(norm_place, own) if place}
+    wanted = {place for place in map(norm_place, names_of_model) if place}
     lost = {
         place
         for place in stored - wanted
         if not f'{place}.'.startswith(absent)
-        and any(name.startswith(_parent(place)) for name in own)
+        and any(name.startswith(_parent(place)) for name in names_of_model)
     }
     new = {
         place
@@ -245,7 +245,7 @@ def fit_table(
     has rows for the tokens ``stored``, how many each, and for ``grid``; None for a square. One whose kind the file has
     ``recorded`` may have been resized.
     """
-    kind, own, tokens = (
+    kind, built, tokens = (
         model.position.absolute,
         model.table_grid(name, model.grid),
         model.table_tokens(),
@@ -259,9 +259,9 @@ def fit_table(
             f"{source[0]}x{source[1]}; if it was resized, as T2T-ViT's public code does for other "
             "images, pe_type='learnable' takes it as it is"
         )
-    resized = kind.resize(table, source, own, num_prefix, model.interpolate_mode)
-    if source != own:
-        report.resized[name] = f'{source[0]}x{source[1]} -> {own[0]}x{own[1]}'
+    resized = kind.resize(table, source, built, num_prefix, model.interpolate_mode)
+    if source != built:
+        report.resized[name] = f'{source[0]}x{source[1]} -> {built[0]}x{built[1]}'
     rows = dict(zip(stored, resized[:, :num_prefix].split(list(stored.values()), dim=1)))
     report.dropped += [f'{name}[{token}]' for token in stored if token not in tokens]
     prefix = []
@@ -288,7 +288,7 @@ def resize_inside(
             for name, value in stored.items()
             if name.startswith(prefix)
         }
-        own = layer.attention.state_dict()
+        of_layer = layer.attention.state_dict()
         for encoding in layer.attention.encodings:
             fitted = encoding.fit(attn)
             for name in (name for name in attn if fitted[name] is not attn[name]):
@@ -296,7 +296,7 @@ def resize_inside(
                 resized[prefix + name] = f'{tuple(attn[name].shape)} -> {tuple(fitted[name].shape)}'
             attn = fitted
         if not grid and all(
-            own[name].shape == value.shape for name, value in attn.items() if name in own
+            of_layer[name].shape == value.shape for name, value in attn.items() if name in of_layer
         ):
             continue
         for encoding in layer.attention.encodings:

@@ -43,6 +43,9 @@ class ShowsPosition(JoinsPosition):
     @torch.no_grad()
     def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
         """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
-        for layer, own in zip(self.all_layers, self.layer_grids(grid, inside=True)):
-            drawn = (encoding.drawn(layer.attention, own) for encoding in layer.attention.encodings)
+        for layer, grid_of_layer in zip(self.all_layers, self.layer_grids(grid, inside=True)):
+            drawn = (
+                encoding.drawn(layer.attention, grid_of_layer)
+                for encoding in layer.attention.encodings
+            )
             yield next((values for values in drawn if values is not None), None)

@@ -25,13 +25,13 @@ def join_qkv(tensors: Tensors) -> Tensors:
     }
     for name in (name for name in tensors if '.attn.q.' in name):
         of_each = [name.replace('.attn.q.', f'.attn.{part}.') for part in 'qkv']
-        if all(own in tensors for own in of_each):
-            joined = torch.cat([tensors[own] for own in of_each])
+        if all(part_name in tensors for part_name in of_each):
+            joined = torch.cat([tensors[part_name] for part_name in of_each])
             out[name.replace('.attn.q.', '.attn.qkv.')] = joined
             continue
-        for own in of_each:
-            if own in tensors:
-                out[re.sub(r'\.bias$', '_bias', own)] = tensors[own]
+        for part_name in of_each:
+            if part_name in tensors:
+                out[re.sub(r'\.bias$', '_bias', part_name)] = tensors[part_name]
     return out
 
 
@@ -41,8 +41,8 @@ def split_qkv(tensors: Tensors) -> Tensors:
     for name, value in tensors.items():
         if '.attn.qkv.' in name:
             out |= {
-                name.replace('.attn.qkv.', f'.attn.{part}.'): own
-                for part, own in zip('qkv', value.chunk(3))
+                name.replace('.attn.qkv.', f'.attn.{part}.'): chunk
+                for part, chunk in zip('qkv', value.chunk(3))
             }
         else:
             out[re.sub(r'\.attn\.([qv])_bias$', r'.attn.\1.bias', name)] = value

@@ -44,7 +44,7 @@ _OF_OTHERS = ('embeddings.mask_token', 'embeddings.position_ids', 'pooler.', 'he
 
 def layers(start: str, names: Mapping[str, str], ours: str = 'blocks.#.') -> dict[str, str]:
     """Return names of the modules of layers, which begin with ``start``, and ours."""
-    return {start + theirs: ours + own for theirs, own in names.items()}
+    return {start + theirs: ours + our_name for theirs, our_name in names.items()}
 
 
 def read(tensors: Tensors, names: NameTable) -> Tensors:
@@ -68,9 +68,9 @@ def read(tensors: Tensors, names: NameTable) -> Tensors:
         if not name.startswith(tower):
             out[f'/{name.removeprefix(outer)}'] = value
             continue
-        own = name.removeprefix(tower)
-        beside = own.startswith(_OF_OTHERS) or own.endswith(INDEX)
-        out[f'/{own.removeprefix("embeddings.")}' if beside else own] = value
+        inner_name = name.removeprefix(tower)
+        beside = inner_name.startswith(_OF_OTHERS) or inner_name.endswith(INDEX)
+        out[f'/{inner_name.removeprefix("embeddings.")}' if beside else inner_name] = value
     out = join_qkv(names.read(out))
     tokens = out.get('norm.weight', out['patch_embed.proj.weight'])
     return _with_heads(out, len(tokens))

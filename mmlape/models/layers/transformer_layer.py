@@ -36,10 +36,10 @@ def full_precision(x: Tensor, module: nn.Module) -> Tensor:
     A PE that is added at the input keeps the residual stream of a float32 model in float32; without
     it all of the stream would be half. On the CPU a norm of half parameters takes no float32.
     """
-    own = next(module.parameters(), None)
-    if own is None or not torch.is_autocast_enabled(own.device.type):
+    first = next(module.parameters(), None)
+    if first is None or not torch.is_autocast_enabled(first.device.type):
         return x
-    return x.to(own.dtype)
+    return x.to(first.dtype)
 
 
 def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
@@ -292,11 +292,11 @@ def build_layers(
     # seeded initial values depend on the order: each layer's attention, then the rest of that layer
     return nn.ModuleList(
         layer(
-            attn=attention(encodings=position.build_inside(), **own),
+            attn=attention(encodings=position.build_inside(), **of_attention),
             joining=position.joining,
-            pe_norm=position.pe_norm_of(own['slot'].layer),
+            pe_norm=position.pe_norm_of(of_attention['slot'].layer),
             drop_path_rate=rate,
             **options,
         )
-        for own, rate in zip(attn_options, drop_path_rates)
+        for of_attention, rate in zip(attn_options, drop_path_rates)
     )

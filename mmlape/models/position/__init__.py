@@ -215,8 +215,10 @@ def resolve_position(
         {key: value for key, value in cfg.items() if key not in kind.training_arguments}
         for cfg, kind in zip(given, built)
     )
-    own = tuple(cfg for cfg, _ in inside)
-    return Position(table, own, joining, pe_norm, normed_inside, between, given, staged)
+    inside_attention = tuple(cfg for cfg, _ in inside)
+    return Position(
+        table, inside_attention, joining, pe_norm, normed_inside, between, given, staged
+    )
 
 
 def _check_joining(

@@ -143,12 +143,12 @@ class BEiTBias(OffsetBias):
 
     def table(self, attn: nn.Module, grid: Grid) -> Tensor:
         """Return the table for a grid, with the class token's entries behind the offsets."""
-        table, own = getattr(attn, TABLE), self.slot.grid
-        if grid == own:
+        table, built = getattr(attn, TABLE), self.slot.grid
+        if grid == built:
             return table
-        offsets = (2 * own[0] - 1) * (2 * own[1] - 1)
-        covering = (max(own[0], grid[0]), max(own[1], grid[1]))
-        resized = crop_offsets(resize_offsets(table[:offsets], own, covering), covering, grid)
+        offsets = (2 * built[0] - 1) * (2 * built[1] - 1)
+        covering = (max(built[0], grid[0]), max(built[1], grid[1]))
+        resized = crop_offsets(resize_offsets(table[:offsets], built, covering), covering, grid)
         return torch.cat((resized, table[offsets:]))
 
     def bias(self, attn: nn.Module, grid: Grid, *args) -> Tensor:

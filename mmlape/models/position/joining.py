@@ -158,9 +158,9 @@ class Joining:
         return None, pe
 
     def combine(
-        self, x: Tensor, own: Tensor | None, norm: Callable[[Tensor], Tensor]
+        self, x: Tensor, pe_here: Tensor | None, norm: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor | AttentionInput]:
-        """Return the residual stream (B, N, D) and attention's input of a layer that joins ``own``.
+        """Return the residual stream (B, N, D) and attention's input of a layer that joins ``pe_here``.
 
         ``x`` is the residual stream before, ``norm`` the layer's norm of the tokens.
         """
@@ -181,8 +181,8 @@ class Joining:
             The residual stream (B, N, D); attention's input, (B, N, D) or an ``AttentionInput``; and the PE for the
             next layer.
         """
-        own, pe = self.advance(pe, pe_norm)
-        return *self.combine(x, own, norm), pe
+        pe_here, pe = self.advance(pe, pe_norm)
+        return *self.combine(x, pe_here, norm), pe
 
     def change_grid(self, pe: Stream, change: Callable[[Tensor], Tensor]) -> Stream:
         """Take a PE that ``travels`` to the grid of the next stage by ``change``: (1, N, D) to (1, N', D')."""
@@ -221,9 +221,9 @@ class SharedJoining(Joining):
         """Return the one PE twice."""
         return pe, pe
 
-    def combine(self, x, own, norm):
+    def combine(self, x, pe_here, norm):
         """Add the PE to the residual stream."""
-        x = add_rows(x, own)
+        x = add_rows(x, pe_here)
         return x, norm(x)
 
 
@@ -255,9 +255,9 @@ class LaPEJoining(Joining):
         pe = pe_norm(pe)
         return pe, pe
 
-    def combine(self, x, own, norm):
+    def combine(self, x, pe_here, norm):
         """Add the normed PE to attention's input."""
-        return x, norm(x) if own is None else add_rows(norm(x), own)
+        return x, norm(x) if pe_here is None else add_rows(norm(x), pe_here)
 
 
 @JOININGS.register_module('lape-shared')

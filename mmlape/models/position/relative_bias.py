@@ -126,30 +126,30 @@ class RelativePositionBias(OffsetBias):
 
     def bias(self, attn: nn.Module, grid: Grid, *args) -> Tensor:
         """Gather the biases, (heads, N, N)."""
-        own, mode = self.slot.grid, self.slot.interpolate_mode
+        built, mode = self.slot.grid, self.slot.interpolate_mode
         table, index = getattr(attn, TABLE), getattr(attn, INDEX)
-        if grid != own:
-            table = _resize_table(table, own, grid, mode)
+        if grid != built:
+            table = _resize_table(table, built, grid, mode)
             index = offset_index(grid, table.device)
         bias = table[index].permute(2, 0, 1)  # (heads, N, N)
         if attn.pe_norm is None:
             return bias
-        if grid == own:
+        if grid == built:
             return attn.pe_norm(bias)
-        weight, shift = _resize_affine(attn.pe_norm.weight, attn.pe_norm.bias, own, grid, mode)
+        weight, shift = _resize_affine(attn.pe_norm.weight, attn.pe_norm.bias, built, grid, mode)
         return F.layer_norm(bias, weight.shape, weight, shift, attn.pe_norm.eps)
 
     def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
         """Resize table and norm as ``bias`` does for another grid."""
-        own, mode = self.slot.grid, self.slot.interpolate_mode
+        built, mode = self.slot.grid, self.slot.interpolate_mode
         out = dict(
             stored,
-            **{TABLE: _resize_table(stored[TABLE], src, own, mode), INDEX: offset_index(own)},
+            **{TABLE: _resize_table(stored[TABLE], src, built, mode), INDEX: offset_index(built)},
         )
         names = ('pe_norm.weight', 'pe_norm.bias')
         if all(name in stored for name in names):
             out.update(
-                zip(names, _resize_affine(*(stored[name] for name in names), src, own, mode))
+                zip(names, _resize_affine(*(stored[name] for name in names), src, built, mode))
             )
         return out
 

@@ -227,8 +227,8 @@ class AxialRotary(Rotary):
         """Return what ``turn`` takes for all tokens, which no parameter changes."""
         if self.augments(attn):
             return super().rotation(attn, grid, device, dtype)
-        own = (attn.head_dims, tuple(grid), self.slot.num_prefix)
-        return _axial_rotation(self.coordinates, self.pairs, *own, device, dtype)
+        of_layer = (attn.head_dims, tuple(grid), self.slot.num_prefix)
+        return _axial_rotation(self.coordinates, self.pairs, *of_layer, device, dtype)
 
 
 @POSITION_ENCODINGS.register_module('rope-mixed')

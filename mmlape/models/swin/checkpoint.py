@@ -152,8 +152,8 @@ def to_transformers(tensors: Tensors) -> Tensors:
     """Write a classifier, a model, or a backbone with norms of its stages."""
     tensors = {name: value for name, value in to_swin(tensors).items() if not name.endswith(INDEX)}
     heads = {name: value for name, value in tensors.items() if name.startswith('head.')}
-    own = {name: value for name, value in tensors.items() if name not in heads}
-    out = _TRANSFORMERS.write(split_qkv(own))
+    of_model = {name: value for name, value in tensors.items() if name not in heads}
+    out = _TRANSFORMERS.write(split_qkv(of_model))
     out = {
         re.sub(r'^norm(\d+)\.', lambda k: f'hidden_states_norms.stage{int(k[1]) + 1}.', name): value
         for name, value in out.items()
@@ -326,9 +326,9 @@ class SwinCheckpointAdapter(CheckpointAdapter):
                 f'the stages of the file have windows of {windows}, those of the model '
                 f'{model.table_windows}: window_size={windows} takes its tables as they are'
             )
-        tensors, own = super().fit(model, weights, options, report), model.state_dict()
+        tensors, state = super().fit(model, weights, options, report), model.state_dict()
         tensors = {name: value for name, value in tensors.items() if not name.endswith(INDEX)}
-        tensors |= {name: value for name, value in own.items() if name.endswith(INDEX)}
+        tensors |= {name: value for name, value in state.items() if name.endswith(INDEX)}
         stored = hierarchy_of(weights)
         if (
             model.position.absolute is not None

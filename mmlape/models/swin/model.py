@@ -279,7 +279,8 @@ class SwinTransformer(BaseBackbone):
             grid = merged_grid(grid)
         if inside:
             return [
-                (layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)
+                (layer.attn.windows_of(grid_of_layer)[0],) * 2
+                for layer, grid_of_layer in zip(self.all_layers, grids)
             ]
         return grids
 

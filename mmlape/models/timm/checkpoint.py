@@ -176,8 +176,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             tables = {name: table[:, -vit[name].shape[1] :] for name, table in tables.items()}
         vit |= tables
         self._note_resized(model, stored, vit, grid, report)
-        own = model.state_dict()
-        unused = [key for key in vit if VIT + key not in own and self._unused(model, key)]
+        state = model.state_dict()
+        unused = [key for key in vit if VIT + key not in state and self._unused(model, key)]
         report.dropped += unused
         kept = {VIT + key: value for key, value in vit.items() if key not in unused}
         return {**of_adapter, **kept}

@@ -89,12 +89,12 @@ class JoinedForward(Proxy):
             x = x.gather(1, kept.expand(-1, -1, x.shape[2]))
         return (x, *rest) if rest else x
 
-    def rows(self, own: Tensor | None) -> Tensor | None:
+    def rows(self, pe: Tensor | None) -> Tensor | None:
         """Return the rows of a layer's PE (1, R, D) that the kept tokens have, (1 or B, R', D)."""
-        if own is None or self.kept is None:
-            return own
-        missing = self.count - own.shape[1]
-        return own[0, self.kept[:, missing:, 0] - missing]
+        if pe is None or self.kept is None:
+            return pe
+        missing = self.count - pe.shape[1]
+        return pe[0, self.kept[:, missing:, 0] - missing]
 
     def norm(self, x: Tensor) -> Tensor:
         """Return the tokens (B, N, D) behind the model's last norm."""
@@ -185,11 +185,11 @@ class JoinedPre(Subclassed):
                 'the model, its forward_features or its forward_intermediates instead of the layer'
             )
         pe = run.stream[self.number]
-        own, passed = self.joining.advance(pe, self.pe_norm)
+        joined, passed = self.joining.advance(pe, self.pe_norm)
         if run.with_gradients and not torch.is_grad_enabled():
             self._check_kept(pe, passed)
         run.stream[self.number + 1] = passed
-        return self.run(x, run.rows(own), *args, **kwargs)
+        return self.run(x, run.rows(joined), *args, **kwargs)
 
     def _check_kept(self, pe: Stream, passed: Stream) -> None:
         """Refuse to pass a PE on without its gradients.
@@ -206,18 +206,18 @@ class JoinedPre(Subclassed):
                 'CheckpointImpl.NO_REENTRANT'
             )
 
-    def run(self, x: Tensor, own: Tensor | None, *args, **kwargs) -> Tensor:
+    def run(self, x: Tensor, pe: Tensor | None, *args, **kwargs) -> Tensor:
         """Run timm's layer on tokens (B, N, D) with the PE that it joins."""
-        x, seen = self.joining.combine(x, own, self.norm1)
+        x, seen = self.joining.combine(x, pe, self.norm1)
         return self.plain.forward(_NormedBefore(self, seen), x, *args, **kwargs)
 
 
 class JoinedPost(JoinedPre):
     """A layer of timm without a norm before attention: attention sees x + w_l."""
 
-    def run(self, x: Tensor, own: Tensor | None, *args, **kwargs) -> Tensor:
+    def run(self, x: Tensor, pe: Tensor | None, *args, **kwargs) -> Tensor:
         """Run timm's layer on tokens (B, N, D) with the PE that it joins."""
-        x, seen = self.joining.combine(x, own, nn.Identity())
+        x, seen = self.joining.combine(x, pe, nn.Identity())
         return self.plain.forward(_Attending(self, seen), x, *args, **kwargs)
 
 

@@ -50,7 +50,9 @@ def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:
     _check_tokens(model, chosen)
     changes = [_change_of(block, number) for number, block in enumerate(model.blocks)]
     normed = [chosen.norms_layer(number, staged=False) for number in range(len(model.blocks))]
-    norms = [_fresh(block.norm1) if own else None for block, own in zip(model.blocks, normed)]
+    norms = [
+        _fresh(block.norm1) if is_normed else None for block, is_normed in zip(model.blocks, normed)
+    ]
     last = chosen.at_last_norm and not isinstance(model.norm, nn.Identity)
     # nothing below can fail
     for number, (block, change, norm) in enumerate(zip(model.blocks, changes, norms)):
@@ -59,8 +61,8 @@ def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:
     if chosen.table_per_layer:
         model.pos_embed = None
         for number in range(len(model.blocks)):
-            own = nn.Parameter(table.detach().clone(), requires_grad=table.requires_grad)
-            model.register_parameter(f'{TABLE}{number}', own)
+            copy = nn.Parameter(table.detach().clone(), requires_grad=table.requires_grad)
+            model.register_parameter(f'{TABLE}{number}', copy)
     model.joining, model.pe_norm = chosen, _fresh(model.norm) if last else None
     model.__class__ = subclass(Joined, type(model))
     return model

@@ -170,14 +170,14 @@ def from_jax(tensors: Tensors) -> Tensors:
         else ()
     )
     elsewhere = {f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)}
-    own: Tensors = {}
+    of_backbone: Tensors = {}
     for name, value in _unstacked(image).items():
         if name.startswith(_MAP_HEAD) or name.rpartition('/')[0] in others:
             elsewhere[f'/{name}'] = value
         else:
-            own[name] = value
+            of_backbone[name] = value
     out: Tensors = {}
-    for name, value in rename_keys(own, _CANONICAL).items():
+    for name, value in rename_keys(of_backbone, _CANONICAL).items():
         module, _, leaf = name.rpartition('/')
         number = re.search(r'encoderblock_(\d+)/', module)
         ours, kind = MODULES.get(
@@ -230,7 +230,10 @@ def _unstacked(tensors: Tensors) -> Tensors:
     for name, value in tensors.items():
         stacked = re.match(r'((?:Transformer/)?encoderblock)(/.*)', name)
         if stacked:
-            out |= {f'{stacked[1]}_{number}{stacked[2]}': own for number, own in enumerate(value)}
+            out |= {
+                f'{stacked[1]}_{number}{stacked[2]}': of_layer
+                for number, of_layer in enumerate(value)
+            }
         else:
             out[name] = value
     return out

@@ -156,7 +156,8 @@ def _without_prefix_rows(
 
 def _other_base(model: nn.Module, weights: Weights) -> list[str]:
     """Return what shows that a file is of another base than the model."""
-    stored, own = is_beit(weights), any(name.endswith('attn.q_bias') for name in model.state_dict())
+    stored = is_beit(weights)
+    model_is_beit = any(name.endswith('attn.q_bias') for name in model.state_dict())
     without_keys = stored or weights.has(r'blocks\.0\.attn\.q_bias')
     rotary = weights.arguments.get('pe_type')
     options = model.position.options().get('pe_type')
@@ -165,8 +166,8 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
     after_qkv = padding == 'after-qkv' and is_adapter(weights)
     found = {
         "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored
-        and not own,
-        "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": own
+        and not model_is_beit,
+        "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": model_is_beit
         and not without_keys,
         f'wrong PE: the file is of DINOv3, which has pe_type={rotary!r}, the model {options!r}': bool(
             rotary
@@ -183,8 +184,8 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
 
 def _includes(options: Any, wanted: Mapping[str, Any]) -> bool:
     """Check whether a model's ``pe_type`` has some values, whatever else it says."""
-    own = options if isinstance(options, Mapping) else dict(type=options)
-    return all(own.get(key) == value for key, value in wanted.items())
+    given = options if isinstance(options, Mapping) else dict(type=options)
+    return all(given.get(key) == value for key, value in wanted.items())
 
 
 def _with_patches_of(model: nn.Module, weights: Weights, report: LoadReport) -> Weights:

@@ -146,8 +146,8 @@ def copy_shared_table(tensors: Tensors) -> Tensors:
     if SHARED_TABLE not in tensors:
         return tensors
     numbers = {match[1] for name in tensors if (match := re.match(r'blocks\.(\d+)\.', name))}
-    own = {f'blocks.{number}.attn.{TABLE}': tensors[SHARED_TABLE].clone() for number in numbers}
-    return {name: value for name, value in tensors.items() if name != SHARED_TABLE} | own
+    tables = {f'blocks.{number}.attn.{TABLE}': tensors[SHARED_TABLE].clone() for number in numbers}
+    return {name: value for name, value in tensors.items() if name != SHARED_TABLE} | tables
 
 
 def _from_beit(tensors: Tensors) -> Tensors:

@@ -155,14 +155,16 @@ def _writer(
     def write(tensors: Tensors) -> Tensors:
         tensors = rename_keys(tensors, [(r'^head\.fc\.', 'head.')])
         of_heads = {name: value for name, value in tensors.items() if name.startswith('head')}
-        own = {name: value for name, value in tensors.items() if name not in of_heads}
+        of_model = {name: value for name, value in tensors.items() if name not in of_heads}
         prefix = model if of_heads or not heads else ''
         theirs = dict(heads)
         if 'head_dist.' in heads and 'head_dist.weight' not in of_heads:
             theirs['head.'] = 'classifier.'  # one that reads the class token alone
-        out = {prefix + name: value for name, value in table.write(split_qkv(change(own))).items()}
+        out = {
+            prefix + name: value for name, value in table.write(split_qkv(change(of_model))).items()
+        }
         return out | rename_keys(
-            of_heads, [(f'^{re.escape(ours)}', own) for ours, own in theirs.items()]
+            of_heads, [(f'^{re.escape(ours)}', their) for ours, their in theirs.items()]
         )
 
     return write
@@ -207,8 +209,8 @@ ROPE = dict(type='rope', coordinates='normalised', pairs='half')
 def _other_rope(weights: Weights) -> list[str]:
     """Return a recorded rotary encoding that is not DINOv3's."""
     stored = weights.recorded.get('pe_type', ROPE)
-    own = stored if isinstance(stored, Mapping) else dict(type=stored)
-    different = any(own.get(key) != value for key, value in ROPE.items())
+    rope = stored if isinstance(stored, Mapping) else dict(type=stored)
+    different = any(rope.get(key) != value for key, value in ROPE.items())
     return [f'pe_type={stored!r} (only {ROPE})'] if different else []
 
 

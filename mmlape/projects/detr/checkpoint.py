@@ -115,10 +115,10 @@ class DETRCheckpointAdapter(CheckpointAdapter):
         self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
     ) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them, of COCO's class head the rows that it has."""
-        tensors, own = super().fit(model, weights, options, report), model.state_dict()
+        tensors, state = super().fit(model, weights, options, report), model.state_dict()
         reduced = contiguous_classes(tensors)
         for name in CLASS_HEAD:
-            if name in tensors and tensors[name].shape != own[name].shape == reduced[name].shape:
+            if name in tensors and tensors[name].shape != state[name].shape == reduced[name].shape:
                 tensors[name] = reduced[name]
                 report.resized[name] = (
                     f'{BY_ID} -> {len(reduced[name])}, by class and for no object'

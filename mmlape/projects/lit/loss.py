@@ -31,9 +31,9 @@ def softmax_loss(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
         texts: (N, D), those of their captions.
         scale: exp(t), the inverse temperature.
     """
-    own = torch.arange(len(images), device=images.device) + get_rank() * len(images)
-    to_texts = F.cross_entropy(scale * images @ gather(texts).T, own)
-    to_images = F.cross_entropy(scale * texts @ gather(images).T, own)
+    targets = torch.arange(len(images), device=images.device) + get_rank() * len(images)
+    to_texts = F.cross_entropy(scale * images @ gather(texts).T, targets)
+    to_images = F.cross_entropy(scale * texts @ gather(images).T, targets)
     return (to_texts + to_images) / 2
 
 

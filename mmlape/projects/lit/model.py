@@ -196,10 +196,10 @@ class LiT(BaseModel):
         images = self.embed_images(inputs)
         samples = [DataSample() for _ in images] if data_samples is None else data_samples
         captions = [_listed(sample.get(TEXTS)) for sample in samples]
-        texts = [text for own in captions for text in own]
+        texts = [text for of_image in captions for text in of_image]
         embedded: Iterator[Tensor] = iter(())
         if texts:
-            counts = [len(own) for own in captions]
+            counts = [len(of_image) for of_image in captions]
             embedded = iter(self.embed_texts(texts).split(counts))
         scores = None
         if self.classes:

@@ -96,16 +96,16 @@ class TransformersText(BaseModule):
         Raises:
             ConfigError: The tokenizer has more ids, or longer rows, than the encoder.
         """
-        own = self.encoder.config
-        places = getattr(own, 'max_position_embeddings', length)
-        if vocabulary > own.vocab_size or length > places:
+        encoder_config = self.encoder.config
+        places = getattr(encoder_config, 'max_position_embeddings', length)
+        if vocabulary > encoder_config.vocab_size or length > places:
             raise ConfigError(
-                f'TransformersText: {self.name} has {own.vocab_size} ids in rows of at most '
+                f'TransformersText: {self.name} has {encoder_config.vocab_size} ids in rows of at most '
                 f'{places}, the tokenizer {vocabulary} in rows of {length}; take the tokenizer of '
                 'the same model'
             )
         self.pad = pad
-        self.head = nn.Linear(own.hidden_size, out_dims)
+        self.head = nn.Linear(encoder_config.hidden_size, out_dims)
 
     def init_weights(self) -> None:
         """Read the pretrained weights."""

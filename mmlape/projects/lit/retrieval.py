@@ -90,11 +90,11 @@ class CaptionRecall(BaseMetric):
         """Compute the recalls from the embedding (D,) and the captions' (n, D) of each image."""
         images = np.stack([image for image, _ in results])
         texts = np.concatenate([text for _, text in results])
-        own = np.arange(len(images))
-        image_of = np.repeat(own, [len(text) for _, text in results])
+        numbers = np.arange(len(images))
+        image_of = np.repeat(numbers, [len(text) for _, text in results])
         directions = {
-            'image-to-text': ranks(images, texts, image_of, own),
-            'text-to-image': ranks(texts, images, own, image_of),
+            'image-to-text': ranks(images, texts, image_of, numbers),
+            'text-to-image': ranks(texts, images, numbers, image_of),
         }
         return {
             f'{name}-R@{k}': 100 * float((found < k).mean())

@@ -159,10 +159,10 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         for feat, lateral, output in zip(
             reversed(feats[:fine]), self.lateral_convs, self.output_convs
         ):
-            own = lateral(feat)
-            size = own.shape[-2:]
+            finer = lateral(feat)
+            size = finer.shape[-2:]
             larger = F.interpolate(outs[-1], size, mode='bilinear', align_corners=False)
-            outs.append(output(own + larger))
+            outs.append(output(finer + larger))
         return self.mask_feature(outs[-1]), outs[: self.num_outs]
 
     def _embeddings(self, maps: list[Tensor]) -> Tensor:

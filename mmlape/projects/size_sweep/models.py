@@ -89,8 +89,8 @@ def _finished(arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None) 
             'leave it out with --arms'
         )
     for run in counting:
-        own = run.folder.name  # seed_N, or that of the arm for a run without seeds
-        name = arm if own == Path(arm).name else f'{arm}/{own}'
+        run_name = run.folder.name  # seed_N, or that of the arm for a run without seeds
+        name = arm if run_name == Path(arm).name else f'{arm}/{run_name}'
         trained = open_trained(run.folder, list(cfg_options or ()))
         say(f'{name}: {trained.chosen}')
         yield Swept(arm, name, trained)

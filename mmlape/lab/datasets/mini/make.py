@@ -111,10 +111,10 @@ class MiniOptions(SceneOptions):
         """(H, W) of the scenes whose cells, borders and backgrounds these have."""
         return self.drawn_for or self.size
 
-    def _cells(self, side: int, own: int) -> int:
-        """Return how many cells lie along a side if they are those of a side ``own``."""
+    def _cells(self, side: int, full_side: int) -> int:
+        """Return how many cells lie along a side if they are those of a side ``full_side``."""
         largest = max(1, self.digit_size[1])  # also before they are checked
-        return max(1, side * scenes.cells_along(own, largest) // max(1, own))
+        return max(1, side * scenes.cells_along(full_side, largest) // max(1, full_side))
 
     def on_canvas(self, scale: float, **changes: Any) -> 'MiniOptions':
         """See `SceneOptions.on_canvas`."""
@@ -328,12 +328,12 @@ def _require_target(root: Path, overwrite: bool) -> None:
             f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.'
         )
     try:
-        own = set(parse_json(marker.read_text())['files'])
+        made_before = set(parse_json(marker.read_text())['files'])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f'{marker} cannot be read ({error!r}). Remove {root} yourself.') from error
     for path in sorted(root.rglob('*')):
         name = path.relative_to(root).as_posix()
-        if (path.is_symlink() or not path.is_dir()) and name not in own:
+        if (path.is_symlink() or not path.is_dir()) and name not in made_before:
             raise DataError(
                 f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it elsewhere.'
             )

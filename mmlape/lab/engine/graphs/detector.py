@@ -263,11 +263,11 @@ def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -
     level = extractor.map_roi_levels(regions, len(maps))
     total = None
     for number, (layer, features) in enumerate(zip(extractor.roi_layers, maps)):
-        own = level == number
+        on_level = level == number
         part = roi_align(
-            features, regions * own[:, None], layer.output_size, layer.spatial_scale, layer.sampling_ratio,
+            features, regions * on_level[:, None], layer.output_size, layer.spatial_scale, layer.sampling_ratio,
             layer.aligned,
-        ) * own[:, None, None, None]  # fmt: skip
+        ) * on_level[:, None, None, None]  # fmt: skip
         total = part if total is None else total + part
     return total
 

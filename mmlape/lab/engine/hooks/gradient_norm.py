@@ -27,8 +27,8 @@ def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     parts: dict[str, list[nn.Parameter]] = {'patch_embed': [], 'position': []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            own = name.startswith('backbone.')
-            part = part_of(name.removeprefix('backbone.')) if own else 'heads'
+            in_backbone = name.startswith('backbone.')
+            part = part_of(name.removeprefix('backbone.')) if in_backbone else 'heads'
             parts.setdefault(part, []).append(parameter)
     order = sorted(parts, key=lambda part: (part == 'heads', part == 'backbone'))
     return {part: parts[part] for part in order if parts[part]}
