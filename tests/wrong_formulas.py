@@ -189,7 +189,8 @@ BY_FILE = {
     ],
     'mmlape/checkpoint/released.py': [
         ('released: the backbone of another file forgotten', 'backbone.init_weights()', 'pass'),
-        ('released: any other head', 'if not set(names) - set(names_of_model) or (theirs is ours', 'if True or (theirs is ours'),
+        ('released: any other head', 'if not set(names) - set(names_of_model) or (theirs is ours',
+         'if True or (theirs is ours'),
     ],
     'mmlape/models/adapter/deform_attn.py': [
         ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
