@@ -19,7 +19,6 @@ from mmlape.lab.datasets.sources import class_palette
 CLASSES = ('ant', 'bee', 'cat')
 CONFIGS = tiny.ROOT / 'configs'
 DETECTOR = CONFIGS / 'mask_rcnn' / 'mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
-CLASSIFIER = CONFIGS / 'deit' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
 
 
 def _checkpoint(model, path):

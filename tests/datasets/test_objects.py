@@ -22,7 +22,6 @@ from mmlape.lab.datasets.mini.objects import CLASSES, FOLDERS, Backgrounds, Obje
 from mmlape.lab.datasets.retarget import reroot
 from mmlape.projects.size_sweep.sweep import at_scale
 
-PER_CLASS = 8
 WORDS = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu', 'hen')
 
 

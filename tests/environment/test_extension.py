@@ -13,6 +13,9 @@ __all__ = ['AcmeHook']
 @HOOKS.register_module()
 class AcmeHook(Hook):
     changes_results = False
+
+    def __init__(self, interval):
+        self.interval = interval
 """
 COMMAND = '''
 """Count."""
@@ -27,11 +30,15 @@ def run(args):
     return 0
 '''
 ASKED = """
+import argparse
+
 import torch
 from mmengine.registry import HOOKS
 from torch import nn
 
 from mmlape.lab.engine.loading import position_parameters, recorded_of
+from mmlape.lab.engine.options import add_train_options, logging_hooks
+from mmlape.lab.evaluation.names import KEYS, label
 from mmlape.lab.extension import extensions
 from mmlape.lab.runs.paper_model import paper_model
 from mmlape.lab.runs.provenance import known_provenance
@@ -45,7 +52,11 @@ print(known_provenance('acme-b.pth', None).source, known_provenance('other.pth',
 for backbone in (dict(type='AcmeNet', size='L', how='Folded'), dict(type='ResNet', depth=50)):
     settings = {'model': {'type': 'Classifier', 'backbone': backbone}}
     print(paper_model('a config', Identity(settings=settings)))
-print(HOOKS.get('mmlape.AcmeHook').__module__)
+parser = argparse.ArgumentParser()
+add_train_options(parser)
+(hook,) = logging_hooks(parser.parse_args(['a.py', '--log-folds', '7']))
+built = HOOKS.build(hook)
+print(type(built).__module__, built.interval, KEYS['fold error'], label('acme/folds'))
 """
 
 
@@ -74,7 +85,7 @@ def test_the_answers_of_a_package_arrive(tmp_path):
         "Acme's published weights None",
         "PaperModel(name='Acme-L', pretrained='–', method='Folded', plain=False)",
         "PaperModel(name='a config', pretrained='none', method='–', plain=False)",
-        'acme_hooks',
+        'acme_hooks 7 acme/folds fold error',
     ):
         assert line in printed, printed
     assert "'mmlape': {" in printed  # ours answers beside it
