@@ -166,7 +166,10 @@ def _arguments(kind: type) -> Iterator[tuple[str, str, str]]:
                 yield shown, default, text(_described(kind, name))
         calls = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base.__init__))))
         given = [call for call in calls if isinstance(call, ast.Call) and ast.unparse(call.func) == 'super().__init__']
-        passed = {keyword.arg or ast.unparse(keyword.value) for call in given for keyword in call.keywords}
+        keywords = [keyword for call in given for keyword in call.keywords]
+        passed = {keyword.arg for keyword in keywords if keyword.arg}
+        unnamed = [node for keyword in keywords if not keyword.arg for node in ast.walk(keyword.value)]
+        passed |= {node.id for node in unnamed if isinstance(node, ast.Name)}
         if 'kwargs' not in passed:
             return
         fixed = getattr(sys.modules[base.__module__], 'FIXED', ())  # the base's, which have one value here

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -142,7 +143,9 @@ def recorded():
     calls = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multi_seed, 'run_study', lambda *args: calls.append(args) or 0)
-        patch.setattr(trainer, 'train', lambda *args, **options: calls.append((args, options)) or dict(state=''))
+        patch.setattr(
+            trainer, 'train', lambda *args, **options: calls.append((args, options)) or SimpleNamespace(state='')
+        )
         yield patch, calls
 
 

@@ -237,6 +237,6 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     ]  # fmt: skip
     weights = f'model.backbone.init_cfg.checkpoint={published}'
     printed = run(tools / 'train.py', config, '--work-dir', 'seg', *options, weights, cwd=tmp_path)
-    assert 'dropped: head.weight, head.bias' in printed
+    assert 'dropped: head.bias, head.weight' in printed
     run(tools / 'test.py', config, 'seg/iter_2.pth', '--out', 'm.json', *options, weights, cwd=tmp_path)
     assert Path(tmp_path / 'm.json').is_file()

@@ -36,6 +36,8 @@ CACHES = {
     'lab/engine/keys.py runner_arguments': OF_PROCESS,
     'mim.py adapt_mmengine': OF_PROCESS,
     'lab/engine/plan.py identity': OF_ARGUMENTS,
+    'new/listing.py by_folder': OF_ARGUMENTS,
+    'new/listing.py images': OF_ARGUMENTS,
     'lab/studies/parsing.py _parse': 'test_studies',
     'lab/environment/lock.py locked': OF_PROCESS,
     'extension/metafiles.py read_metafiles': OF_PROCESS,

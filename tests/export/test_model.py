@@ -72,7 +72,7 @@ MODELS = {
 def config_of(name, data, **changes) -> Config:
     """Return a smaller model of a mini config, on images of 64 x 64."""
     path, model = MODELS[name]
-    folder = 'coco' if path.startswith('det') else 'ade'
+    folder = path.rpartition('_mini-')[2]
     cfg = load_config(str(ROOT / 'configs' / f'{path}.py'), [f'data_root={data}/{folder}/'])
     cfg.merge_from_dict(dict(model=model, crop_size=(SIDE, SIDE)) | changes)
     if folder == 'ade':

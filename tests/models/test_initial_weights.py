@@ -136,4 +136,5 @@ def test_all_other_backbones_start_from_files():
     assert {path.stem for path in others if start(load(path)) != 'Pretrained'} == {
         'upernet_timm-mini-adapter_1xb4-200i_mini-ade', 'detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco',
         'segmenter_deit-mini_1xb16-2000i_mini-objects-ade', 'mask-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco',
+        'faster-rcnn_deit-mini-adapter_1xb4-2000i_mini-objects-coco',
     }  # fmt: skip
