@@ -10,6 +10,7 @@ from irpe_buckets import bucket_map
 from mmengine.config import Config
 from paper_costs import _change, _measure
 from PIL import Image
+from scipy import stats
 
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
@@ -70,24 +71,19 @@ def test_sizes_are_scaled_from_the_shorter_side_of_the_last_step():
 
 def test_values_of_a_sweep_are_points_drawn_with_their_intervals(tmp_path, monkeypatch):
     key = 'coco/bbox_mAP'
-    results = {name: {8: {key: value, 'mIoU': 1.0}} for name, value in zip('abcd', (0.4, 0.5, 0.6, 0.9))}
-    results['d'][4] = {key: -1}
+    results = {name: {8: {key: value}} for name, value in zip('abcd', (0.4, 0.5, 0.6, 0.9))}
+    results['d'][4] = {key: -1}  # of no object
     models = [Swept('x', name, None) for name in 'abc'] + [Swept('y', 'd', None)]
-    values = size_sweep.collect(models, results, key, dict.fromkeys(results, 8))
-    assert values['value'].tolist() == pytest.approx([40.0, 50.0, 60.0, 90.0]) and values['kept'].tolist() == [1] * 4
-    averaged = size_sweep.averages(values)
-    low, high = size_sweep.interval([40.0, 50.0, 60.0])
-    assert averaged[['n', 'value']].to_numpy().tolist() == [[3, pytest.approx(50.0)], [1, pytest.approx(90.0)]]
-    assert rows_of(size_sweep.sweep_table(averaged)) == [('x', 3, f'50.00 [{low:.2f}, {high:.2f}] 100%')] + [
-        ('y', 1, '90.00 100%')
-    ]
     drawn = []
     monkeypatch.setattr('matplotlib.axes.Axes.errorbar', lambda self, *args, **more: drawn.append(args))
-    size_sweep.draw_sweep(averaged, key, 'size', tmp_path / 'a.png')
-    (sizes, heights, bars), (_, _, alone) = drawn[:2]
-    assert sizes.tolist() == [8] and heights == pytest.approx([50.0])
-    assert bars.ravel() == pytest.approx([50 - low, high - 50]) and alone.ravel().tolist() == [0, 0]
-    assert [args[1].tolist() for args in drawn[2:]] == [[1], [1]]
+    report = size_sweep.build_report(models, results, dict.fromkeys(results, 8), 'size', tmp_path)
+    half = stats.t.ppf(0.975, 2) * 10 / 3**0.5
+    assert rows_of(size_sweep.sweep_table(report, key, [8])) == [
+        ('x', 3, f'50.00 [{50 - half:.2f}, {50 + half:.2f}] 100%'), ('y', 1, '90.00 100%')
+    ]  # fmt: skip
+    points = [(list(sizes), list(heights), np.ravel(bars).tolist()) for sizes, heights, bars in drawn]
+    assert points[:2] == [([8], [pytest.approx(50)], pytest.approx([half, half])), ([8], [pytest.approx(90)], [0, 0])]
+    assert [heights for _, heights, _ in points[2:]] == [[pytest.approx(100)]] * 2
 
 
 def test_a_size_is_evaluated_again_for_another_checkpoint_or_config(tmp_path, monkeypatch):
