@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     add('--quick', action='store_true', help='small models and few rounds, as a trial: two minutes on two CPU cores')
     add('--script', choices=tuple(SCRIPTS), help='the sections of one script; default: all')
     add('--minutes', type=float, default=12.0, metavar='M', help='time for everything; default: %(default)g')
+    add('--limit', type=float, default=LIMIT, metavar='S', help='seconds that one line may take; default: %(default)g')
     add('--only', nargs='+', choices=tuple(SECTIONS), metavar='SECTION', help=f'of {", ".join(SECTIONS)}')
     add('--site', metavar='FOLDER', help='what `make gpu-bundle` wrote, where OpenMMLab is not installed')
     add('--public', metavar='CHECKOUT', help='a checkout of the public ViT-Adapter code, to measure beside ours')
@@ -73,9 +74,10 @@ class Running:
 class Section:
     """A section's checks, without those of names that are ``finished``."""
 
-    def __init__(self, name: str, options: Options, out: Path, finished: list[str]):
+    def __init__(self, name: str, options: Options, out: Path, finished: list[str], limit: float | None = None):
         self.name, self.options, self.log, self.finished = name, options, out / f'{name}.log', finished
         self.at_once = min(AT_ONCE.get(name, 1), len(os.sched_getaffinity(0)))
+        self.limit = limit or LIMIT
         self.left: list[Check] | None = None  # once they are listed
 
     def run(self, share: float, seconds: float) -> Iterator[dict]:
@@ -134,11 +136,11 @@ class Section:
     def _ended(self, one: Running) -> dict | None:
         """Return the line of a check that has ended or hangs."""
         ended, status = os.waitpid(one.process, os.WNOHANG)
-        if not ended and time.monotonic() - one.started < LIMIT:
+        if not ended and time.monotonic() - one.started < self.limit:
             return None
         if not ended:
             _kill(one.process)
-            figure = f'no result after {LIMIT:.0f} s: stopped'
+            figure = f'no result after {self.limit:.0f} s: stopped'
         else:
             line = read_json(one.result)
             if line:
@@ -236,7 +238,7 @@ def run(args: argparse.Namespace, command: str) -> dict:
         finished: dict[str, list[str]] = {name: [] for name in SECTIONS}
         for line in results['lines']:
             finished[line['section']].append(line['name'])
-        sections = [Section(name, options, out, finished[name]) for name in names]
+        sections = [Section(name, options, out, finished[name], args.limit) for name in names]
         for section in sections:
             section.log.write_text('')
         total = 60 * args.minutes

@@ -20,6 +20,7 @@ from benchmarks.checks.cost import BACKWARD, STEP, compare
 from benchmarks.comparison import WORKS, Settings
 from benchmarks.models import adapter
 from benchmarks.public import public_adapter
+from mmlape.lab.engine.compiling import allow_variants
 from mmlape.models.adapter import deform_attn
 
 CASES = (('deit-small', 4, 1024), ('deit-small', 2, 512), ('deit-tiny', 8, 1024), ('deit-tiny', 2, 512))
@@ -72,10 +73,7 @@ def _model(settings: Settings, **changes) -> nn.Module:
 
 def compile_layers(model: nn.Module, backend: str) -> nn.Module:
     """Compile the layers of the ViT, the injectors and the extractors in place, for the sizes that they see first."""
-    parts = [*model.blocks]
-    for interaction in model.interactions:
-        parts += [part for name, part in interaction.named_children() if name in ('injector', 'extractor')]
-        parts += list(getattr(interaction, 'extra_extractors', None) or [])
+    allow_variants(parts := list(model.compile_units()))
     for part in parts:
         part.compile(backend=backend, dynamic=False)
     return model

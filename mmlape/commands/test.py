@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="test-time augmentation: images at these ratios of the config's size, as they are and flipped, or the "
         "config's tta_pipeline and tta_model; default: 0.5 to 1.75 in steps of 0.25",
     )
+    add(
+        '--compile',
+        choices=('layers',),
+        help='compile the layers of the backbone; default: not',
+    )
     more = add_more(parser)
     add_launcher(more)
     add_trust(more)
@@ -60,5 +65,6 @@ def run(args: argparse.Namespace) -> int:
             launcher=args.launcher,
             name='metrics.json' if args.tta is None else 'metrics-tta.json',
             tta=args.tta,
+            compile=args.compile,
         )
     return 0

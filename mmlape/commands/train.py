@@ -54,6 +54,7 @@ def _train(args: argparse.Namespace) -> int:
         share=args.shorten,
         study=args.config if is_study(args.config) else None,
         arm=args.arm,
+        compile=args.compile,
     )
     if args.smoke:
         return _smoke(cfg, args, options)

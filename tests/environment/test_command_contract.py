@@ -111,6 +111,7 @@ def of_running(plan, run):
             ('--processes 3', {f'{plan}.processes': 3, 'LocalLauncher.processes': 3}),
             ('--processes 3', {f'{plan}.processes': 3, 'SlurmLauncher.processes': 3}, '--slurm'),
         ],
+        '--per-gpu': [('--per-gpu 3', {'LocalLauncher.per_gpu': 3})],
         '--slurm': [('--slurm', slurm)],
         '--parallel': [
             ('--parallel 3', {'LocalLauncher.max_parallel': 3}),
@@ -177,6 +178,7 @@ CONTRACTS = {
         | simple('--arm lape', 'train.arm', 'lape')
         | {'--resume': [('--resume', {'train.resume': True}), ('--resume p.pth', {'train.resume': 'p.pth'})]}
         | {'--amp': [('--amp', {'train.amp': 'bf16'}), ('--amp fp16', {'train.amp': 'fp16'})]}
+        | simple('--compile layers', 'train.compile', 'layers')
         | simple('--seed 5', 'train.seed', 5)
         | simple('--deterministic', 'train.deterministic', True)
         | simple('--auto-scale-lr', 'train.batch', 'auto-scale-lr')
@@ -200,6 +202,7 @@ CONTRACTS = {
         | {'--save-pred': [('--save-pred', {'test.save_pred': True}), ('--save-pred p', {'test.save_pred': 'p'})]}
         | {'--page': [('--page', {'test.page': True}), ('--page p.html', {'test.page': 'p.html'})]}
         | {
+            '--compile': [('--compile layers', {'test.compile': 'layers'})],
             '--tta': [
                 ('--tta', {'test.tta': [], 'test.name': 'metrics-tta.json'}),
                 ('--tta 0.5 2', {'test.tta': [0.5, 2.0], 'test.name': 'metrics-tta.json'}),

@@ -55,7 +55,7 @@ def fails(section, name: str) -> bool:
 )
 def test_a_quick_run_passes_every_line_and_writes_a_page(sections, python, tmp_path):
     command = (sys.executable, '-m', 'benchmarks.gpu_check', '--device', 'cpu', '--quick')
-    options = ('--minutes', '60', '--out', tmp_path, '--only', *sections)
+    options = ('--minutes', '60', '--limit', '900', '--out', tmp_path, '--only', *sections)
     printed = tiny.run(*command, *options, cwd=ROOT, **python)
     results = json.loads((tmp_path / 'results.json').read_text())
     lines = results['lines']

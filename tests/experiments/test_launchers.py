@@ -8,6 +8,8 @@ import sys
 
 import pytest
 import tiny
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher, visible_devices
@@ -123,6 +125,30 @@ def test_a_gpu_is_taken_under_every_name(tmp_path):
     slot.release()
 
 
+@given(st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_runs_share_a_gpu_up_to_a_number_or_have_it_alone(tmp_path, data):
+    """Calls with other numbers of shares come and go in any order; a model of them says what each must get."""
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    gpus = [Device(str(index), f'GPU-{index}') for index in range(2)]
+    pools = {shares: DevicePool(gpus, folder, shares) for shares in (1, 2, 4)}
+    held = []  # (shares, slot)
+    for _ in range(12):
+        if held and data.draw(st.booleans()):
+            held.pop(data.draw(st.integers(0, len(held) - 1)))[1].release()
+            continue
+        shares = data.draw(st.sampled_from((1, 2, 4)))
+        on = {gpu: [one for one, slot in held if slot.devices == (gpu,)] for gpu in gpus}
+        room = [gpu for gpu in gpus if 1 not in on[gpu] and len(on[gpu]) < shares]
+        slot = pools[shares].acquire(1)
+        assert (slot is not None) == bool(room)
+        if slot is not None:
+            assert slot.devices[0] in room and len(on[slot.devices[0]]) == min(len(on[gpu]) for gpu in room)
+            held.append((shares, slot))
+    for _, slot in held:
+        slot.release()
+
+
 def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     pool = DevicePool([Device('0', 'GPU-0')], tmp_path)
     holder = (
@@ -194,14 +220,14 @@ def test_the_gpus_are_those_that_cuda_shows_under_their_names_there(tmp_path, mo
         'from types import SimpleNamespace as Space\n'
         'shown = os.environ.get("CUDA_VISIBLE_DEVICES")\n'
         'shown = [0, 1, 2] if shown is None else [int(name) for name in shown.split(",") if name]\n'
-        'cuda = Space(device_count=lambda: len(shown),\n'
-        '             get_device_properties=lambda index: Space(uuid=f"uuid-{shown[index]}"))\n'
+        'found = lambda index: Space(uuid=f"uuid-{shown[index]}", total_memory=(shown[index] + 1) * 2**30)\n'
+        'cuda = Space(device_count=lambda: len(shown), get_device_properties=found)\n'
     )
     monkeypatch.setenv('PYTHONPATH', str(tmp_path))
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
-    assert visible_devices() == [Device(str(index), f'uuid-{index}') for index in range(3)]
+    assert visible_devices() == [Device(str(index), f'uuid-{index}', 1024 * (index + 1)) for index in range(3)]
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '2, 0')
-    assert visible_devices() == [Device('2', 'uuid-2'), Device('0', 'uuid-0')]
+    assert visible_devices() == [Device('2', 'uuid-2', 3072), Device('0', 'uuid-0', 1024)]
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
     assert visible_devices() == []
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES')
@@ -221,3 +247,21 @@ def test_cores_and_gpus_decide_how_many_runs_fit(monkeypatch):
         assert (launcher.max_parallel, launcher.threads) == (max_parallel, threads)
     with pytest.raises(ConfigError, match=r'--processes 5: 4 GPUs are visible here'):
         LocalLauncher(5, devices=gpus)
+    for per_gpu, parallel, devices, max_parallel, threads in (
+        (4, None, [], 4, 2), (2, None, gpus, 8, 1), (2, 3, gpus, 3, 2), (1, None, gpus, 4, 2), (16, None, [], 16, 1),
+    ):  # fmt: skip
+        launcher = LocalLauncher(1, parallel, devices, per_gpu=per_gpu)
+        assert (launcher.max_parallel, launcher.threads) == (max_parallel, threads)
+    with pytest.raises(ConfigError, match='--per-gpu 2: runs of --processes 2 have their GPUs alone'):
+        LocalLauncher(2, devices=gpus, per_gpu=2)
+
+
+def test_fewer_runs_share_once_memory_has_run_out(tmp_path):
+    gpus = [Device(str(index), f'GPU-{index}') for index in range(2)]
+    launcher = LocalLauncher(1, devices=gpus, pool=lambda devices: DevicePool(devices, tmp_path), per_gpu=4)
+    assert '4 runs on a GPU need more memory than there is: from now on 2' in launcher.share_less()
+    slots = [launcher.reserve(running) for running in range(5)]
+    assert [slot.visible for slot in slots if slot] == ['0', '1', '0', '1']
+    assert not launcher.share_less()
+    assert LocalLauncher(1, devices=[], per_gpu=3).share_less().endswith('from now on 1')
+    assert not LocalLauncher(1, devices=[]).share_less()

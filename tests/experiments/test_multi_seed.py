@@ -120,6 +120,29 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
         assert tiny.record(tmp_path / 'tiny' / f'seed_{seed}')['state'] == 'finished'
 
 
+def test_runs_that_share_the_machine_equal_runs_alone_and_one_that_dies_leaves_the_others(config, tmp_path):
+    """Weights, optimiser and evaluations, bit for bit; the one that is killed continues later."""
+    seeds = (1, 2, 3)
+    said = _run(config, tmp_path / 'alone', config.name, '--seeds', *seeds, '--parallel', 1)
+    assert 'one after the other' in said
+    options = (config.name, '--seeds', *seeds, '--per-gpu', 3)
+    together = _start(config, tmp_path / 'together', *options, TROUBLE='rest:4:0')
+    tiny.until(lambda: 'waiting' in _log(tmp_path / 'together', 'tiny', 2), together)
+    os.kill(running_in(tmp_path / 'together' / 'tiny' / 'seed_2')['pid'], signal.SIGKILL)
+    said = together.communicate(timeout=tiny.GUARD)[0]
+    assert together.returncode == 1 and said.count(': finished after') == 2, said
+    assert '1 CPU process a run, 3 side by side, 1 threads each' in said
+    _run(config, tmp_path / 'together', *options)
+    assert [_starts(tmp_path / 'together', 'tiny', seed) for seed in seeds] == [1, 2, 1]
+    rows = json.loads(tiny.run(*STATUS, tmp_path / 'together', '--json', cwd=tmp_path))
+    assert [(row['state'], row['sharing']) for row in rows] == [('finished', 3)] * 3
+    for seed in seeds:
+        alone, shared = (tmp_path / name / 'tiny' / f'seed_{seed}' for name in ('alone', 'together'))
+        assert tiny.record(shared)['sharing'] == 3 and 'sharing' not in tiny.record(alone)
+        assert tiny.evaluations(shared) == tiny.evaluations(alone)
+        assert tiny.difference(shared / 'iter_6.pth', alone / 'iter_6.pth') == 0
+
+
 @pytest.mark.release
 def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(config, tmp_path):
     """On two processes each; the first training is killed while it waits, the command while the second one does."""

@@ -13,6 +13,7 @@ from model_helpers import vit as smaller_vit
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.errors import ConfigError
+from mmlape.lab.engine.compiling import compile_mode
 from mmlape.lab.engine.hooks import CompileBackboneHook
 from mmlape.models import SwinTransformer, ViTAdapter
 from mmlape.models.swin.layers import apart_in
@@ -175,8 +176,96 @@ def test_the_switch_compiles_the_backbone_in_place():
     copy.deepcopy(model).backbone(torch.randn(1, 3, 64, 64))
 
 
-@pytest.mark.parametrize(('value', 'message'), [(3, 'give True, or a dict'), (True, 'has no backbone')])
+@pytest.mark.parametrize(
+    ('value', 'message'), [(3, "give 'layers', 'graphs', True, or a dict"), (True, 'has no backbone')]
+)
 def test_a_switch_that_cannot_be_followed_is_refused(value, message):
     runner = SimpleNamespace(model=torch.nn.Linear(1, 1), cfg=Config(dict(compile_backbone=value)))
     with pytest.raises(ConfigError, match=message):
         CompileBackboneHook().before_run(runner)
+
+
+def hooked(model, logged=None):
+    """A model whose layers the hook compiles."""
+    holder = torch.nn.Module()
+    holder.backbone = model
+    logger = SimpleNamespace(info=(logged if logged is not None else []).append)
+    runner = SimpleNamespace(model=holder, logger=logger, cfg=Config(dict(compile_backbone='layers')))
+    CompileBackboneHook().before_run(runner)
+    return holder
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Compile by a backend that counts graphs; an eager fallback or a break is an error."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend('aot_eager')
+    original = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, 'compile', lambda self: original(self, backend=counter, fullgraph=True))
+    limits = {name: getattr(torch._dynamo.config, name) for name in ('recompile_limit', 'accumulated_recompile_limit')}
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True, **limits):
+        yield counter
+
+
+@pytest.mark.parametrize(
+    ('build', 'units'),
+    [
+        (partial(adapter, pe_joining='lape', drop_path_rate=0.1), 4),
+        (partial(adapter, with_cp=True, pe_joining='lape'), 4),
+        (partial(vit, pe_joining='lape', pe_norm='affine'), 2),
+        (partial(vit, pe_joining='default', pe_type=['learnable', 'cpe']), 2),
+    ],
+    ids=['adapter', 'with_cp', 'lape', 'cpe'],
+)
+def test_compiled_layers_give_the_values_and_gradients_of_the_model(build, units, counted):
+    """In training with equal random numbers, at several sizes, each layer as one graph."""
+    model = build()
+    plain, logged = copy.deepcopy(model), []
+    run = hooked(model, logged).backbone
+    assert logged == [f'{units} parts of the backbone are compiled in the first iterations, which take minutes']
+    for size in ((64, 64), (96, 64), (64, 128), (64, 64)):
+        image, outs = torch.randn(2, 3, *size), []
+        for one in (run, plain):
+            torch.manual_seed(0)
+            one.zero_grad()
+            outs.append(one.train()(image))
+            sum(out.square().mean() for out in outs[-1]).backward()
+        for one, other in zip(*outs, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+        for (name, one), other in zip(run.named_parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(
+                one.grad, other.grad, atol=1e-4, rtol=1e-3, msg=lambda text, of=name: f'{of}: {text}'
+            )
+    assert counted.frame_count and list(run.state_dict()) == list(plain.state_dict())
+    run.load_state_dict(plain.state_dict())
+
+
+def test_layers_that_differ_are_all_compiled(counted):
+    """Twelve rates of drop path are more variants of one code than a compiler keeps by default."""
+    model = hooked(vit(arch=dict(ARCH, num_layers=12), drop_path_rate=0.3)).backbone.train()
+    for size in (64, 96, 80):
+        sum(out.sum() for out in model(torch.randn(2, 3, size, size))).backward()
+    assert counted.frame_count >= 12
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (dict(default_scope='mmdet'), 'detection pads each batch to a size of its own'),
+        (dict(optim_wrapper=dict(accumulative_counts=2)), 'gradients that accumulate'),
+    ],
+)
+def test_graphs_are_refused_where_iterations_differ(changes, message):
+    value = dict(compile_backbone='graphs')
+    assert compile_mode(value) == 'graphs'
+    with pytest.raises(ConfigError, match=message):
+        compile_mode(value | changes)
+
+
+def test_graphs_need_a_gpu_and_layers_a_backbone_that_names_them():
+    model = torch.nn.Module()
+    model.backbone = torch.nn.Linear(1, 1)
+    for value, message in (('graphs', 'needs a GPU'), ('layers', 'Linear names no parts')):
+        runner = SimpleNamespace(model=model, cfg=Config(dict(compile_backbone=value)))
+        with pytest.raises(ConfigError, match=message):
+            CompileBackboneHook().before_run(runner)

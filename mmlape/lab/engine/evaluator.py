@@ -15,6 +15,7 @@ from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
+from mmlape.lab.engine.compiling import KEY
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
     on_every_process,
@@ -54,6 +55,7 @@ def test(
     show: bool = True,
     name: str = 'metrics.json',
     tta: Sequence[float] | None = None,
+    compile: str | None = None,
 ) -> dict:
     """Evaluate a checkpoint on the test set of a configuration, write ``metrics.json`` and print a table.
 
@@ -72,6 +74,7 @@ def test(
         name: The name of the file by default.
         tta: Ratios of sizes for test-time augmentation; () for those of :mod:`mmlape.lab.engine.tta`,
             None for no augmentation.
+        compile: 'layers' compiles those of the backbone.
 
     Returns:
         The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and
@@ -94,13 +97,16 @@ def test(
         predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
     sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
     graph = on_every_process(lambda: _graph(cfg, checkpoint))
+    if graph and compile:
+        raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
     weights = None if graph else on_every_process(lambda: _weights(checkpoint))
     initial = on_every_process(lambda: InitialModel.build(cfg, 0))
     on_main_process(
         lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint)
     )
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
-    hooks.install(cfg, 'PerClassHook')
+    cfg[KEY] = compile
+    hooks.install(cfg, 'PerClassHook', 'CompileBackboneHook')
     if predictions:
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     if sheet:

@@ -11,6 +11,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.engine.building import building, positive_number
+from mmlape.lab.engine.compiling import KEY, compile_mode
 from mmlape.lab.engine.config import config_name
 from mmlape.lab.engine.distributed.sharding import distribution
 from mmlape.lab.engine.effects import check_effects
@@ -132,7 +133,12 @@ class RunPlan:
         The checkpoints that training starts from are hashed once.
         """
         return collect(
-            self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy
+            self.cfg,
+            self.seed,
+            self.batch.world_size,
+            self.batch.total,
+            self.batch_policy,
+            compile_mode(self.cfg),
         )
 
 
@@ -144,6 +150,7 @@ def plan_run(
     amp: str | None = None,
     batch: str | None = None,
     share: float = 1,
+    compile: str | None = None,
 ) -> RunPlan:
     """Apply the options of a run to its configuration, in place.
 
@@ -167,8 +174,11 @@ def plan_run(
         )
     if amp:
         set_amp(cfg, amp)
+    if compile:
+        cfg[KEY] = compile
     distributed = distribution(cfg)
     images, policy = apply_batch_policy(cfg, world_size, batch)
+    compile_mode(cfg)
     randomness = cfg.get('randomness') or {}
     unknown = set(randomness) - {'seed', 'deterministic', 'diff_rank_seed'}
     if unknown:

@@ -15,6 +15,7 @@ import mmlape
 from mmlape.errors import MissingCheckpointError
 from mmlape.files import write_json
 from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.distributed.processes import (
     init_processes,
     on_every_process,
@@ -26,7 +27,7 @@ from mmlape.lab.engine.runner import Runner
 from mmlape.lab.runs.curves import plot_run
 from mmlape.lab.runs.failures import record_failure
 from mmlape.lab.runs.identity import SETTINGS, checkpoint_keys, is_missing
-from mmlape.lab.runs.record import Recorder, describe_machine
+from mmlape.lab.runs.record import Recorder, describe_machine, sharing
 from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
 from mmlape.lab.runs.schema import RunRecord, read_record
 
@@ -45,6 +46,7 @@ def train(
     share: float = 1,
     study: str | None = None,
     arm: str | None = None,
+    compile: str | None = None,
 ) -> RunRecord:
     """Train the model of a configuration.
 
@@ -66,6 +68,7 @@ def train(
         share: Of the schedule, see :func:`mmlape.lab.engine.schedule.shorten`.
         study: The arm of a study that the configuration is, ``FILE.yml:ARM``.
         arm: What the run's arm is called; by default it is its folder's name.
+        compile: 'layers' or 'graphs' compiles the backbone, see :mod:`mmlape.lab.engine.compiling`.
 
     Returns:
         The record of the run.
@@ -77,9 +80,9 @@ def train(
     """
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
-    on_every_process(lambda: check_precision(amp))
+    on_every_process(lambda: (check_precision(amp), check_compile(compile)))
     plan = on_every_process(
-        lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share)
+        lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile)
     )
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
@@ -134,6 +137,7 @@ def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) 
         software_changes=[*previous.software_changes, *start.software_changes],
         host=host,
         device=device,
+        sharing=sharing(),
         started=time.strftime('%Y-%m-%dT%H:%M:%S'),
         iter=start.iteration,
         max_iters=plan.cfg.train_cfg.get('max_iters'),

@@ -1,13 +1,16 @@
 """How runs are started: what the scheduler expects of a launcher, and the processes on this machine.
 
-Several runs go side by side where they fit, never two on one GPU, whichever process starts them.
+Several runs go side by side where they fit, never two on one GPU, whichever process starts them,
+unless `--per-gpu` says how many may share one.
 
 A GPU is reserved by locking a file that is named after it, in a folder of this user on this
-machine. The training process inherits the lock, so a GPU stays reserved while its training lives,
-even if the process that started it is gone.
+machine; a share of it by a file of its own. The training process inherits the lock, so a GPU stays
+reserved while its training lives, even if the process that started it is gone.
 """
 
 import getpass
+import glob
+import math
 import os
 import re
 import signal
@@ -29,7 +32,7 @@ from mmlape.errors import ConfigError, TrainingError
 from mmlape.lab.experiments.planning import PlannedRun
 from mmlape.lab.runs.diagnosis import oom_kills
 from mmlape.lab.runs.locks import lock_holder, take_lock
-from mmlape.lab.runs.record import available_cores
+from mmlape.lab.runs.record import SHARING, available_cores
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Failure
 from mmlape.mim import mim_root
@@ -37,7 +40,8 @@ from mmlape.mim import mim_root
 _LIST_DEVICES = """
 import torch
 for index in range(torch.cuda.device_count()):
-    print('device', index, torch.cuda.get_device_properties(index).uuid)
+    properties = torch.cuda.get_device_properties(index)
+    print('device', index, properties.uuid, properties.total_memory // 2**20)
 """
 
 
@@ -47,6 +51,7 @@ class Device:
 
     name: str
     key: str
+    memory_mib: int | None = None  # None if that is not known
 
 
 @dataclass(frozen=True)
@@ -85,19 +90,33 @@ def visible_devices() -> list[Device]:
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ['no message'])[-1]
         raise TrainingError(f'torch cannot list the GPUs ({last}): check with `mmlape doctor`')
-    uuids = re.findall(r'^device \d+ (\S+)$', result.stdout, re.MULTILINE)
+    found = re.findall(r'^device \d+ (\S+) (\d+)$', result.stdout, re.MULTILINE)
     names = [name.strip() for name in (shown or '').split(',') if name.strip()]
-    return [Device(names[index] if names else str(index), uuid) for index, uuid in enumerate(uuids)]
+    return [
+        Device(names[index] if names else str(index), uuid, int(memory))
+        for index, (uuid, memory) in enumerate(found)
+    ]
 
 
 class DevicePool:
-    """Reserves GPUs, by locks in a folder.
+    """Reserves GPUs, or shares of them, by locks in a folder.
 
-    By default one of this user in the machine's temporary folder.
+    A GPU is reserved by one run alone, or in shares. Calls with other numbers of shares each keep to
+    their own.
+
+    Args:
+        devices: The GPUs.
+        folder: Where the locks are; by default in the machine's temporary folder, one of this user.
+        shares: How many runs may share a GPU; 1 reserves it alone.
     """
 
-    def __init__(self, devices: Sequence[Device], folder: str | Path | None = None) -> None:
-        self.devices = tuple(devices)
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        folder: str | Path | None = None,
+        shares: int = 1,
+    ) -> None:
+        self.devices, self.shares = tuple(devices), shares
         self.folder = Path(
             folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices'
         )
@@ -106,7 +125,9 @@ class DevicePool:
         """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free."""
         try:
             with self._exclusive():
-                locked = [(device, take_lock(self._file(device))) for device in self.free()[:count]]
+                locked = [
+                    (device, take_lock(self._free_file(device))) for device in self.free()[:count]
+                ]
         except OSError as error:
             raise TrainingError(
                 f'{self.folder}, which holds the locks of GPUs: {error.strerror}'
@@ -127,8 +148,27 @@ class DevicePool:
             yield
 
     def free(self) -> list[Device]:
-        """Return the GPUs that nobody holds now."""
-        return [device for device in self.devices if lock_holder(self._file(device)) is None]
+        """Return the GPUs that have room for one more run now, those with fewer runs first."""
+        runs = {device: self._runs_on(device) for device in self.devices}
+        open_ones = [device for device in self.devices if runs[device] < self.shares]
+        return sorted(open_ones, key=lambda device: runs[device])
+
+    def _runs_on(self, device: Device) -> float:
+        """Return how many runs share a GPU now; more than any number if one has it alone."""
+        if lock_holder(self._file(device)) is not None:
+            return math.inf
+        return sum(lock_holder(file) is not None for file in self._shared_files(device))
+
+    def _free_file(self, device: Device) -> Path:
+        """Return the file to lock for one more run on a GPU that has room."""
+        if self.shares == 1:
+            return self._file(device)
+        numbers = range(1, self.shares + 1)
+        files = (self._file(device).with_suffix(f'.share{number}') for number in numbers)
+        return next(file for file in files if lock_holder(file) is None)
+
+    def _shared_files(self, device: Device) -> list[Path]:
+        return list(self.folder.glob(f'{glob.escape(self._file(device).stem)}.share*'))
 
     def _file(self, device: Device) -> Path:
         return self.folder / f'{re.sub(r"[^A-Za-z0-9.-]", "_", device.key)}.lock'
@@ -196,6 +236,10 @@ class Launcher(ABC):
     def refresh(self, jobs: Sequence[Any]) -> None:  # noqa: B027  (optional)
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
 
+    def share_less(self) -> str:
+        """Let fewer runs share a GPU from now on; return a message, or nothing if that cannot be."""
+        return ''
+
     @abstractmethod
     def stop(self, jobs: Sequence[Any]) -> str:
         """Stop jobs, or leave them running; return a message about it."""
@@ -248,9 +292,12 @@ class LocalLauncher(Launcher):
             without GPUs.
         devices: The GPUs; default: all that are visible.
         pool: Builds the pool of GPUs.
+        per_gpu: How many runs share a GPU, or without GPUs the cores of this machine; default: one
+            a GPU.
 
     Raises:
-        ConfigError: There are fewer GPUs than one run needs.
+        ConfigError: There are fewer GPUs than one run needs, or runs of several processes would
+            share them.
     """
 
     def __init__(
@@ -259,7 +306,12 @@ class LocalLauncher(Launcher):
         max_parallel: int | None = None,
         devices: Sequence[Device] | None = None,
         pool: Callable[[Sequence[Device]], DevicePool] = DevicePool,
+        per_gpu: int | None = None,
     ) -> None:
+        if per_gpu is not None and processes > 1:
+            raise ConfigError(
+                f'--per-gpu {per_gpu}: runs of --processes {processes} have their GPUs alone; leave one of both out'
+            )
         devices = visible_devices() if devices is None else devices
         if devices and len(devices) < processes:
             raise ConfigError(
@@ -267,9 +319,16 @@ class LocalLauncher(Launcher):
                 'make more visible (CUDA_VISIBLE_DEVICES), or use --slurm'
             )
         self.processes, self.pool = processes, pool(devices) if devices else None
+        self.per_gpu = per_gpu or 1
+        if self.pool:
+            self.pool.shares = self.per_gpu
         cores = available_cores()
-        fitting = len(devices) // processes if devices else max(1, cores // processes)
+        if devices:
+            fitting = len(devices) * self.per_gpu // processes
+        else:
+            fitting = per_gpu or max(1, cores // processes)
         self.max_parallel = max_parallel or fitting
+        self._shares_less = False
         parallel = min(self.max_parallel, fitting) if devices else self.max_parallel
         self.threads = max(1, cores // (parallel * processes))
 
@@ -280,11 +339,28 @@ class LocalLauncher(Launcher):
         )
         if self.pool:
             free = len(self.pool.free())
+            if self.per_gpu > 1:
+                return f'up to {self.per_gpu} runs a GPU, of {len(self.pool.devices)} ({free} with room now), {side}'
             return (
                 f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
             )
         what = 'process' if self.processes == 1 else 'processes'
-        return f'no GPU here: {self.processes} CPU {what} a run, {side}'
+        shares = f', {self.threads} threads each' if self.per_gpu > 1 else ''
+        return f'no GPU here: {self.processes} CPU {what} a run, {side}{shares}'
+
+    def share_less(self) -> str:
+        """Halve how many runs share a GPU or the cores, once."""
+        if self.per_gpu == 1 or self._shares_less:
+            return ''
+        self._shares_less, before = True, self.per_gpu
+        self.per_gpu = max(1, before // 2)
+        if self.pool:
+            self.pool.shares = self.per_gpu
+            self.max_parallel = min(self.max_parallel, len(self.pool.devices) * self.per_gpu)
+        else:
+            self.max_parallel = min(self.max_parallel, self.per_gpu)
+        where = 'on a GPU' if self.pool else 'at a time'
+        return f'{before} runs {where} need more memory than there is: from now on {self.per_gpu}'
 
     def reserve(self, running: int) -> Slot | None:
         """Reserve the GPUs of one more run."""
@@ -326,6 +402,9 @@ class LocalLauncher(Launcher):
         environment.setdefault('OMP_NUM_THREADS', str(self.threads))
         if slot.devices:
             environment['CUDA_VISIBLE_DEVICES'] = slot.visible
+        environment.pop(SHARING, None)
+        if self.per_gpu > 1:
+            environment[SHARING] = str(self.per_gpu)
         return environment
 
     def stop(self, jobs: Sequence[LocalJob]) -> str:

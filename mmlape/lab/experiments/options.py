@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.options import Arguments, add_more
+from mmlape.lab.engine.options import Arguments, add_more, positive
 
 if TYPE_CHECKING:
     from mmlape.lab.experiments.launchers import Launcher
@@ -26,6 +26,13 @@ def add_running(parser: argparse.ArgumentParser) -> Arguments:
         default=1,
         metavar='N',
         help='of one run, each on a GPU of its own if there are any; default: 1',
+    )
+    add(
+        '--per-gpu',
+        type=positive,
+        metavar='N',
+        help='N runs at a time share a GPU, or without GPUs the cores, each a process with the results it has alone; '
+        'default: one a GPU',
     )
     add('--slurm', action='store_true', help='submit Slurm jobs; default: run on this machine')
     add('--dry-run', action='store_true', help='print the plan, and do nothing')
@@ -63,6 +70,11 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
     if args.parallel is not None and args.parallel < 1:
         raise ConfigError(f'--parallel {args.parallel}: at least one')
     gpus = args.gpus_per_node
+    if args.slurm and args.per_gpu:
+        raise ConfigError(
+            f'--per-gpu {args.per_gpu}: Slurm gives each job its own GPUs. Without --slurm, inside one job '
+            '(`srun --gpus=1 mmlape multi-seed ...`), runs share those of the job'
+        )
     if args.slurm:
         per_node = GPUS_PER_NODE if gpus is None else gpus
         return SlurmLauncher(
@@ -75,4 +87,4 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
     }
     for option in (name for name, value in given.items() if value):
         raise ConfigError(f'{option}: only with --slurm')
-    return LocalLauncher(args.processes, args.parallel)
+    return LocalLauncher(args.processes, args.parallel, per_gpu=args.per_gpu)

@@ -246,7 +246,12 @@ class Study:
         try:
             options = self.options
             plan = plan_run(
-                cfg, self.processes, amp=options.amp, batch=options.batch, share=options.shorten
+                cfg,
+                self.processes,
+                amp=options.amp,
+                batch=options.batch,
+                share=options.shorten,
+                compile=options.compile,
             )
         except ConfigError as error:
             count = processes_of(cfg)
@@ -385,6 +390,8 @@ class Study:
         )
         if run.finished and run.identity.world_size != self.processes:
             lines.append(f'world_size: {run.identity.world_size} -> {self.processes}')
+        if run.finished and run.identity.compiled != mine.compiled:
+            lines.append(f'compiled: {run.identity.compiled} -> {mine.compiled}')
         if run.finished or self.options.allow_different_software:
             lines = [line for line in lines if line not in software]
         return _other_run(run.folder, lines, set(lines) <= set(software)) if lines else ''

@@ -3,6 +3,7 @@
 No failure stops the other runs.
 """
 
+import math
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from mmlape.lab.experiments.launchers import Job, Launcher
 from mmlape.lab.experiments.planning import PlannedRun, require_startable
 from mmlape.lab.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
 from mmlape.lab.runs.run import Run, read_run
-from mmlape.lab.runs.schema import ENDED, RunRecord, read_record
+from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record
 from mmlape.quiet import printable
 
 
@@ -35,6 +36,8 @@ class Scheduler:
     failed: list[PlannedRun] = field(init=False, default_factory=list)
     # seconds of each run that was trained here from its start
     durations: list[float] = field(init=False, default_factory=list)
+    # when fewer runs than before began to share a GPU, as of `time.monotonic`
+    shared_less: float = field(init=False, default=-math.inf)
 
     def __post_init__(self) -> None:
         self.waiting = [planned for planned in self.plan if planned.action in ('start', 'resume')]
@@ -151,16 +154,25 @@ class Scheduler:
             self.waiting.append(_resumed(planned, run))
             self.log(f'{planned.label}: {status}, continues in a new one')
         else:
-            self._fail(job, run, status)
+            failure = _failure(job, status)
+            if failure.kind == 'out-of-memory' and self._share_less(job):
+                self.waiting.append(_resumed(planned, run))
+                self.log(f'{planned.label}: memory ran out, continues beside fewer runs')
+            else:
+                self._fail(planned, run, status, failure)
 
-    def _fail(self, job: Job, run: Run, status: int | str) -> None:
+    def _share_less(self, job: Job) -> bool:
+        """Return whether a run that memory ran out for can have more of it: fewer runs beside it."""
+        message = self.launcher.share_less() if self.jobs else ''
+        if message:
+            self.shared_less = time.monotonic()
+            self.log(message)
+        return job.started < self.shared_less
+
+    def _fail(self, planned: PlannedRun, run: Run, status: int | str, failure: Failure) -> None:
         """Record the diagnosed failure of a run, and log it with the end of its output."""
-        planned = job.planned
         self.failed.append(planned)
         code = status if isinstance(status, int) else None
-        # a job's machine may be another one
-        out_of_memory = code is not None and oom_kills() > job.oom_kills
-        failure = job.failure or diagnose(code, last_part(planned.log), out_of_memory)
         run = record_diagnosis(run, failure, planned.arm.config, planned.run.record)
         end = status if code is None else f'exit status {code}'
         ending = 'interrupted' if run.state == 'interrupted' else 'FAILED'
@@ -213,6 +225,14 @@ class Scheduler:
         total = sum(left) + len(self.waiting) * sum(durations) / len(durations)
         longest = max([total / max(1, len(self.jobs)), *left])
         return f', about {clock(longest)} left' if longest >= 1 else ''
+
+
+def _failure(job: Job, status: int | str) -> Failure:
+    """Return why a run failed."""
+    code = status if isinstance(status, int) else None
+    # a job's machine may be another one
+    out_of_memory = code is not None and oom_kills() > job.oom_kills
+    return job.failure or diagnose(code, last_part(job.planned.log), out_of_memory)
 
 
 def _resumed(planned: PlannedRun, run: Run) -> PlannedRun:

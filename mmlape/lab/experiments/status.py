@@ -50,6 +50,7 @@ class Row:
     # name, value and iteration of the last evaluation's main metric
     metric: tuple[str, float | None, int] | None = None
     host: str | None = None  # the machine that trains it, or trained it
+    sharing: int | None = None  # how many runs may share its GPU, or the cores
     reason: str | None = None  # why it is not running, or how long it has been silent
 
 
@@ -83,7 +84,17 @@ def _row(arm: str, run: Run) -> Row:
     metric = (names[0], run.last.metrics[names[0]], run.last.step) if names else None
     speed = _images_per_second(run)
     return Row(
-        arm, run.seed, state, record.iter, record.max_iters, speed, eta, metric, host, reason
+        arm=arm,
+        seed=run.seed,
+        state=state,
+        iter=record.iter,
+        max_iters=record.max_iters,
+        images_per_second=speed,
+        eta=eta,
+        metric=metric,
+        host=host,
+        sharing=record.sharing,
+        reason=reason,
     )
 
 
@@ -113,7 +124,7 @@ def table(runs: Sequence[Row]) -> Table:
             '' if run.images_per_second is None else f'{run.images_per_second:.1f}',
             '' if run.eta is None else clock(run.eta),
             f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else '',
-            run.host or '',
+            f'{run.host or ""} (shared by {run.sharing})' if run.sharing else run.host or '',
             run.reason or '',
         )
         for run in runs

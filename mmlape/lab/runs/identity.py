@@ -149,6 +149,7 @@ def collect(
     world_size: int,
     total_batch: int,
     batch_policy: str,
+    compiled: str | None = None,
 ) -> Identity:
     """Return the identity of a run; the modules of its code are known once it has imported them.
 
@@ -158,6 +159,7 @@ def collect(
         world_size: Number of processes.
         total_batch: Images of one optimiser step.
         batch_policy: 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'.
+        compiled: What of the model is compiled, see `mmlape.lab.engine.compiling`; None for nothing.
     """
     checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
     identity = Identity(
@@ -167,6 +169,7 @@ def collect(
         total_batch=total_batch,
         amp=precision(cfg),
         batch_policy=batch_policy,
+        compiled=compiled,
         checkpoint=joined_digest(checkpoints.values()),
         loads=list(checkpoints),
         code=Code(version=mmlape.__version__, commit=commit()),
@@ -277,6 +280,7 @@ def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[st
     ]
     if not for_resume:
         compared.append(('world_size', mine.world_size, other.world_size))
+        compared.append(('compiled', mine.compiled, other.compiled))
     lines += [f'{name}: {one} -> {two}' for name, one, two in compared if one != two]
     lines += _other_weights(mine.checkpoint, other.checkpoint)
     return lines + software_differences(mine, other)

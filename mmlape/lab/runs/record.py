@@ -26,6 +26,8 @@ from mmlape.lab.runs.schema import (
 LOCK = '.lock'
 NOTES = '.failures'
 """Folder in which processes other than the first record their failures."""
+SHARING = 'MMLAPE_SHARING'
+"""The variable by which a launcher tells a run how many runs share its GPU, or the cores."""
 RESERVE = '.reserve'
 """A file that is deleted to make room for the record of a run that fails because the disk is full."""
 
@@ -201,6 +203,12 @@ def _best(evaluations: list[Evaluation], key: str, greater: bool) -> BestEvaluat
 def available_cores() -> int:
     """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def sharing() -> int | None:
+    """Return how many runs may share the GPU or the cores of this one; None where it has them alone."""
+    text = os.environ.get(SHARING, '')
+    return int(text) if text.isdecimal() and int(text) > 1 else None
 
 
 def describe_machine() -> tuple[str, str]:

@@ -139,6 +139,8 @@ class Identity:
     amp: str | None = None  # 'bf16' or 'fp16'
     # 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'
     batch_policy: str | None = None
+    # 'layers', 'graphs' or 'backbone'; None for a model that is not compiled
+    compiled: str | None = field(metadata=LATER, default=None)
     checkpoint: Weights | None = None
     loads: list[str] = field(default_factory=list)  # the keys of the config that name it
     code: Code = field(default_factory=Code)
@@ -168,6 +170,8 @@ class RunRecord:
     software_changes: list[str] = field(default_factory=list)
     host: str | None = None
     device: str | None = None
+    # how many runs may share that device, by `multi-seed --per-gpu`; its seconds are not of a run alone
+    sharing: int | None = field(metadata=LATER, default=None)
     started: str | None = None
     iter: int | None = None  # iterations that are done
     max_iters: int | None = None

@@ -222,6 +222,14 @@ class AdapterMixin(nn.Module):
             outs.append(contiguous(out))  # not every op of a head knows channels last
         return tuple(outs)
 
+    def compile_units(self) -> Sequence[nn.Module]:
+        """Return the ViT's layers, the injectors and the extractors."""
+        units = list(super().compile_units())
+        for interaction in self.interactions:
+            units += [interaction.injector] if interaction.injector is not None else []
+            units += [interaction.extractor, *(interaction.extra_extractors or ())]
+        return units
+
     def read_patches(self, x: Tensor, state: Any) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D).
 

@@ -42,6 +42,10 @@ class LayerStack(nn.Module):
         """Return the parts that sharded training (FSDP) gathers one at a time."""
         return self.all_layers
 
+    def compile_units(self) -> Sequence[nn.Module]:
+        """Return the parts that are compiled one at a time, each without a graph break."""
+        return self.all_layers
+
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Return the depth of a parameter for layer-wise learning rates, and the number of depths.
 

@@ -5,6 +5,7 @@ identity (see :func:`mmlape.lab.runs.identity.settings`).
 """
 
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
+from mmlape.lab.engine.hooks.compiling import CompileBackboneHook
 from mmlape.lab.engine.hooks.evaluation import (
     PerClassHook,
     SavePredictionsHook,
@@ -15,7 +16,6 @@ from mmlape.lab.engine.hooks.progress import ProgressHook
 from mmlape.lab.engine.hooks.run import (
     AccumulationHook,
     BannerHook,
-    CompileBackboneHook,
     NaNGuardHook,
     ReseedHook,
     RunRecordHook,

@@ -7,10 +7,9 @@ from typing import Any
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
-from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.errors import NotFiniteError
 from mmlape.lab.engine.distributed.processes import any_process
 from mmlape.lab.engine.effects import require_measured
 from mmlape.lab.engine.hooks.evaluation import PerClassHook
@@ -73,34 +72,6 @@ class AccumulationHook(Hook):
                 runner.optim_wrapper.initialize_count_status(
                     runner.model, runner.iter, runner.max_iters
                 )
-
-
-@HOOKS.register_module()
-class CompileBackboneHook(Hook):
-    """Apply the configuration's ``compile_backbone``: True, or options of ``torch.compile``.
-
-    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The
-    module is compiled in place, so no name in a checkpoint changes. Shapes are dynamic by default:
-    the first two or three image sizes compile, the others reuse that.
-    """
-
-    changes_results = False
-
-    def before_run(self, runner) -> None:
-        """Mark the backbone, which its first forward pass compiles, or raise ConfigError."""
-        options = runner.cfg.get('compile_backbone')
-        if options is None or options is False:
-            return
-        options = {} if options is True else options
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        if not isinstance(options, dict):
-            raise ConfigError(
-                f'compile_backbone={options!r}: give True, or a dict of options of torch.compile'
-            )
-        if not hasattr(model, 'backbone'):
-            raise ConfigError(f'compile_backbone: {type(model).__name__} has no backbone')
-        model.backbone.compile(**{'dynamic': True, **options})
-        runner.logger.info('the backbone is compiled in its first iterations, which take minutes')
 
 
 def banner(plan: RunPlan) -> tuple[str, str | None]:
