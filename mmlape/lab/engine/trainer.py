@@ -80,7 +80,8 @@ def train(
     """
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
-    on_every_process(lambda: (check_precision(amp), check_compile(compile)))
+    on_every_process(lambda: check_precision(amp))
+    on_every_process(lambda: check_compile(compile))
     plan = on_every_process(
         lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile)
     )

@@ -268,6 +268,31 @@ def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
     return weights.unflatten(-1, samples[1:])
 
 
+KERNEL_SOFTMAX = False
+"""Whether deformops normalises the weights itself, which saves a softmax and a cast; not measured on a GPU yet."""
+
+
+def attend(
+    value: Tensor,
+    shapes: Sequence[Grid],
+    locations: Tensor,
+    logits: Tensor,
+    samples: tuple[int, int, int],
+) -> Tensor:
+    """Sample a pyramid by the logits (B, Q, heads * L * points) of its weights.
+
+    See :func:`multi_scale_deformable_attention` for the other arguments.
+    """
+    if KERNEL_SOFTMAX and available_backends(value.device, value.dtype)[0] == 'deformops':
+        table, starts = _level_table(tuple(shapes), value.device)
+        logits = logits.unflatten(-1, samples).to(value.dtype)
+        return _load_backend('deformops')[0](
+            value, table, starts, locations, logits, method='softmax'
+        )
+    weights = sample_weights(logits, samples)
+    return multi_scale_deformable_attention(value, shapes, locations, weights)
+
+
 class MSDeformAttn(nn.Module):
     """Deformable attention from queries into a pyramid of ``n_levels``, with the official parameter names.
 
@@ -322,11 +347,11 @@ class MSDeformAttn(nn.Module):
         """Attend with queries (B, Q, D) to features (B, S, D), each one per cell of its levels."""
         value = self.value_proj(feat).unflatten(-1, (self.samples[0], -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (*self.samples, 2))
-        weights = sample_weights(self.attention_weights(query), self.samples)
+        logits = self.attention_weights(query)
         offsets = offsets / feat_levels.offset_normalizer[:, None]
         locations = query_levels.reference_points[:, None, None, None] + offsets
         shapes = feat_levels.spatial_shapes
-        return self.output_proj(multi_scale_deformable_attention(value, shapes, locations, weights))
+        return self.output_proj(attend(value, shapes, locations, logits, self.samples))
 
 
 def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
