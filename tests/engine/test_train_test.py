@@ -5,6 +5,7 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -26,7 +27,9 @@ from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.runner import Runner, plain_worker_errors
 from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs.identity import differences
 from mmlape.lab.runs.resume import read_resumable
+from mmlape.lab.runs.schema import read_record
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
 # the run that is interrupted also reads in workers: neither may change a number
@@ -169,6 +172,37 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     assert tiny.difference(tmp_path / 'part' / 'epoch_3.pth', tmp_path / 'whole' / 'epoch_3.pth') == 0
     assert [path.name for path in (tmp_path / 'part').glob('epoch_*')] == ['epoch_3.pth']
     assert cfg.pretty_text == before
+
+
+def test_a_run_with_compiled_layers_resumes_bit_for_bit_and_its_files_serve_without(config, tmp_path, monkeypatch):
+    """By a compiler without code of its own; a resume without compiling is the same run, an average is not."""
+    compiled, plain = [], nn.Module.compile
+    monkeypatch.setattr(
+        nn.Module, 'compile', lambda unit: compiled.append(unit) or plain(unit, backend='aot_eager', fullgraph=True)
+    )
+    cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=8'])
+    monkeypatch.setenv('TROUBLE', 'nan:7:0')
+    with pytest.raises(TrainingError, match='iteration 7'):
+        train(cfg, tmp_path / 'part', seed=1, compile='layers')
+    monkeypatch.delenv('TROUBLE')
+    shutil.copytree(tmp_path / 'part', tmp_path / 'eager')
+    train(cfg, tmp_path / 'part', resume=True, compile='layers')
+    whole = train(cfg, tmp_path / 'whole', seed=1, compile='layers')
+    assert len(compiled) == 6 and whole.identity.compiled == 'layers'
+    assert tiny.difference(tmp_path / 'part' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') == 0
+    train(cfg, tmp_path / 'eager', resume=True)
+    assert len(compiled) == 6
+    assert tiny.difference(tmp_path / 'eager' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') < 5e-3
+    lines = differences(whole.identity, read_record(tmp_path / 'eager').identity, for_resume=False)
+    assert 'compiled: layers -> None' in lines
+    scores = [
+        evaluator.test(cfg, tmp_path / 'whole' / 'iter_8.pth', tmp_path / str(mode), compile=mode, show=False)[
+            'metrics'
+        ]
+        for mode in (None, 'layers')
+    ]
+    assert len(compiled) == 8 and scores[1] == pytest.approx(scores[0], abs=0.5)
+    torch._dynamo.reset()
 
 
 def test_weights_that_are_not_finite_are_not_saved():

@@ -60,6 +60,11 @@ class CompileBackboneHook(Hook):
             seconds, self.started = time.monotonic() - self.started, 0.0
             runner.logger.info(f'compiled: the first iteration took {seconds:.0f} s')
 
+    def before_test(self, runner) -> None:
+        """Mark the backbone where a test alone is run."""
+        if self.mode is None:
+            self.before_run(runner)
+
     def before_val(self, runner) -> None:
         """Evaluate without graphs."""
         if self.mode == 'graphs':
