@@ -2,7 +2,7 @@
 
     python tests/mutants.py --seed 1 [--count 100] [--minutes 60] [--record]
 
-mutmut makes the changes in the functions of `FOLDERS`; a seed draws from all of them. Not drawn is what changes only
+mutmut makes the changes in the functions of the package; a seed draws from all of them. Not drawn is what changes only
 sentences: texts with a blank, help of options, and what is raised. Each mutant runs against the fast tests that run
 its statement, those of its own folder first, until one fails. What a test runs is recorded once, and again after a
 change of what it runs. The results are kept in build/mutants: a call that was killed continues.
@@ -32,9 +32,9 @@ import check
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
 FOLDERS = (
-    'commands', 'runs', 'evaluation', 'experiments', 'studies', 'datasets', 'checkpoint', 'analysis', 'export',
-    'engine',
+    'analysis', 'checkpoint', 'datasets', 'engine', 'evaluation', 'experiments', 'export', 'models', 'runs', 'studies',
 )  # fmt: skip
+"""Of tests."""
 OF_COMMANDS = ('told_commands', 'caches', 'cli', 'command_contract', 'hostile_files', 'shell_tools')
 """The tests of `tests/environment` that run the package rather than its installation."""
 STATE = ROOT / 'build' / 'mutants'
@@ -88,8 +88,7 @@ def _statement(tree: ast.Module, line: int) -> list[int]:
 
 
 def files() -> list[str]:
-    found = (path for folder in FOLDERS for path in sorted((ROOT / 'mmlape' / folder).rglob('*.py')))
-    return [path.relative_to(ROOT).as_posix() for path in found]
+    return [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / 'mmlape').rglob('*.py'))]
 
 
 @cache
@@ -355,18 +354,24 @@ def summary(done: list[dict], seed: int) -> dict:
     """Return what the docs show of a run: a mutant without a result counts as alive."""
     killed = [one for one in done if one['result'] == 'killed']
     low, high = interval(len(killed), len(done))
-    folders = Counter(one['file'].split('/')[1] for one in done)
+    folders = Counter(map(_folder, done))
     commit = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=ROOT, capture_output=True, text=True).stdout[:12]
     return dict(
         date=str(date.today()), seed=seed, commit=commit, population=len(population()), drawn=len(done),
         killed=len(killed), low=round(low, 3), high=round(high, 3),
         not_reached=sum(one['result'] == 'not reached' for one in done),
         folders={
-            name: [sum(one['file'].split('/')[1] == name for one in killed), count]
+            name: [sum(_folder(one) == name for one in killed), count]
             for name, count in sorted(folders.items())
         },
         alive=[one['change'] for one in done if one['result'] != 'killed'],
     )  # fmt: skip
+
+
+def _folder(done: dict) -> str:
+    """Return 'models' of mmlape/models/..., 'lab/engine' of mmlape/lab/engine/..., and the name of a module alone."""
+    parts = done['file'].removesuffix('.py').split('/')[1:]
+    return '/'.join(parts[: 2 if parts[0] == 'lab' else 1])
 
 
 def check_change(file: Path, end: float) -> int:

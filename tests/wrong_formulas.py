@@ -4,7 +4,7 @@
 
 Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS``, or the file's own in
 ``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some
-survived. Those outside the models are in `wrong_figures`.
+survived. `mutants.py` draws wrong lines that nobody chose, of the complete package.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import tempfile
 import time
 from typing import NamedTuple
 
-import wrong_figures
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
 TESTS = (
@@ -126,7 +125,6 @@ OWN_TESTS = {
         'initial or torchs_values',
     ),
 }
-OWN_TESTS = wrong_figures.OWN_TESTS | OWN_TESTS
 """The tests of files that the tests above do not reach, or of all files below a folder."""
 AT_ONCE = 2
 
@@ -756,12 +754,6 @@ BY_FILE = {
         ("a file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
         ('a file: Swin merging of others taken for timm', r"absent=r'layers\.0\.downsample\.'", 'absent=None'),
     ],
-    'mmlape/checkpoint/metadata.py': [
-        ('a file: readings not told at a load', 'any(name != built.get(key) for name in names)', 'len(names) > 9'),
-    ],
-    'mmlape/weights/loading.py': [
-        ('a file: dropped and new', 'if name in report.dropped and not', 'if False and not'),
-    ],
     'mmlape/models/timm/checkpoint.py': [
         ("a file: DINOv3's adapter left out", 'beside=True,\n)\nDINOV3_PARTS', 'beside=False,\n)\nDINOV3_PARTS'),
         ("a file: DINOv3's ViT without its adapter", "name.startswith('spm.')", "name.startswith('x.')"),
@@ -1095,11 +1087,6 @@ BY_FILE = {
         ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
         ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
-    'mmlape/lab/analysis/cost.py': [
-        ('cost: as many keys as queries', 'queries * key[2]', 'queries * queries'),
-        ('cost: values as wide as keys', '(dims + value[3])', '(2 * dims)'),
-        ('cost: attention not counted', '{cpu_attention: _attention_flops}', '{}'),
-    ],
     'mmlape/param_rules.py': [
         ('decay: group norms are none', 'nn.GroupNorm, nn.LayerNorm)', 'nn.LayerNorm)'),
         ('decay: instance norms are none', '_InstanceNorm, nn.GroupNorm', 'nn.GroupNorm'),
@@ -1109,22 +1096,6 @@ BY_FILE = {
         ('decay: everything is a position encoding', '_plain_name(name) in positions, depth_of, ', 'True, depth_of, '),
         ('timm: the final norm is behind the layers', "part not in ('norm', 'pe_norm')", 'True'),
         ('decay: wrappers are parts of names', 'if owner and not forwards', 'if owner'),
-    ],
-    'mmlape/projects/few_shot/metric.py': [
-        ('few-shot: classes of equal weight', '2 * sums - x.sum(dim=0)', 'sums / sums[:, -1:]'),
-        ('few-shot: sample standard deviation', 'correction=0', 'correction=1'),
-        ('few-shot: bias 1', 'BIAS = 100.0', 'BIAS = 1.0'),
-        ('few-shot: queries standardised by themselves', 'design(part) @', 'design((part - part.mean(dim=0)) /'
-         ' part.std(dim=0) * std + mean) @'),
-        ('few-shot: l2 of the mean', 'l2 * torch.eye', 'l2 * len(x) * torch.eye'),
-        ('few-shot: no l2', 'l2 * torch.eye', '1e-9 * torch.eye'),
-        ('few-shot: one shot more', 'ranks[:, seed] < shots', 'ranks[:, seed] <= shots'),
-        ('few-shot: the first seed only', 'ranks[:, seed] < shots', 'ranks[:, 0] < shots'),
-    ],
-    'mmlape/projects/few_shot/dataset.py': [
-        ('few-shot: a generator for each class', 'random.permutation(images)',
-         'np.random.default_rng(seed).permutation(images)'),
-        ('few-shot: the first images', 'random.permutation(images)', 'images'),
     ],
     'mmlape/models/classifiers/mixup.py': [
         ('mixup: factor below 1/2', 'max(factor, 1 - factor)', 'factor'),
@@ -1161,29 +1132,10 @@ BY_FILE = {
         ('initial: stem narrower by what is cut off', ' / CUT_AT_TWO', ''),
         ("initial: Xavier's for torch's", 'part.reset_parameters()', 'nn.init.xavier_uniform_(part.weight)'),
     ],
-    'mmlape/lab/engine/schedule.py': [
-        ('timm: the cosine begins after the warm-up', 'warmup if warmup_prefix else 0', 'warmup'),
-        ('timm: the cosine begins with the warm-up', 'warmup if warmup_prefix else 0', '0'),
-        ('timm: the warm-up ends a step early', 'self.last_step / self.warmup', 'self.last_step / (self.warmup - 1)'),
-        ('timm: the warm-up begins at 0', 'self.warmup_start + share * (base - self.warmup_start)', 'share * base'),
-        ('timm: the cosine ends at 0', 'self.eta_min + share * (base - self.eta_min)', 'share * base'),
-        ('timm: the cosine ends a step early', '(T_max or end - begin) - self.skipped',
-         '(T_max or end - begin) - self.skipped - 1'),
-        ('timm: the cosine rises again', 'min((self.last_step - self.skipped) / self.length, 1.0)',
-         '(self.last_step - self.skipped) / self.length'),
-    ],
     'configs/_base_/schedules/big_vision_93k.py': [
         ('big_vision: weight decay of the schedule', 'weight_decay=0.1', 'weight_decay=1e-4'),
         ('big_vision: class token decays', 'cls_token=dict(decay_mult=0.0)', ''),
         ('big_vision: cosine from the start', 'by_epoch=False, begin=warmup_iters)', 'by_epoch=False, begin=0)'),
-    ],
-    'mmlape/lab/experiments/report/tables.py': [
-        ('seeds: the unpaired test on pairs', 'paired=paired)', 'paired=False)'),
-        ("seeds: the arms' spread for that of the pairs", 'compared.paired, of_differences(*arms)',
-         'compared.paired, pooled([list(values.values()) for values in arms])'),
-        ('report: gaps in seeds are lost', ' and sorted(seeds) == list(range(min(seeds), max(seeds) + 1))', ''),
-        ('report: host of the first run', 'run.record.host for run in result.counted',
-         'run.record.host for run in result.counted[:1]'),
     ],
     'configs/_base_/schedules/adamw.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),
@@ -1220,8 +1172,7 @@ class WrongFormula(NamedTuple):
         return text
 
 
-ENTRIES = [entry for by_file in (BY_FILE, wrong_figures.BY_FILE) for entry in by_file.items()]
-FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in ENTRIES for name, *texts in found]
+FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in BY_FILE.items() for name, *texts in found]
 
 
 def tests_of(file: str) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Parameters of position encodings do not decay unless a config says so: of every kind, in every backbone."""
 
+from functools import cache
+
 import pytest
 import torch
 from each import each
@@ -34,11 +36,7 @@ BACKBONES = {
     ),
     'DETR': lambda **pe: tiny_detr(layers=(1, 1), **pe),
 }
-# what has parameters, and where it cannot be
-TRAINED = {
-    'learnable', 'rpe', 'beit', 'irpe', 'shaw', 'axial-deeplab', 'huang', 'transformer-xl', 'sasa', 'rope-mixed',
-    'cpe', 'fire',
-}  # fmt: skip
+# kinds with parameters that a family refuses
 NOT_THERE = {('DETR', 'learnable'), ('DETR', 'cpe'), ('T2T-ViT', 'cpe'), ('distilled ViT', 'beit')}
 
 
@@ -48,20 +46,25 @@ def decays(model: nn.Module, **paramwise) -> dict[str, float]:
     return {name: decay / 0.05 for name, (_, decay) in rates(nn.ModuleDict(dict(backbone=model)), **keys).items()}
 
 
+@cache
+def names_of(family: str, pe_type: str) -> set[str]:
+    with meta_device():
+        return set(dict(BACKBONES[family](pe_type=pe_type, pe_joining='default').named_parameters()))
+
+
 @pytest.mark.parametrize('family', BACKBONES)
 def test_what_a_kind_adds_to_a_model_does_not_decay(family):
-    with meta_device():
-        without = set(dict(BACKBONES[family](pe_type='none', pe_joining='default').named_parameters()))
+    without = names_of(family, 'none')
     for kind in each(KINDS):
         with meta_device():
             try:
                 model = BACKBONES[family](pe_type=kind, pe_joining='default')
             except ConfigError:
-                assert kind not in TRAINED or (family, kind) in NOT_THERE
+                assert (family, kind) in NOT_THERE or names_of('ViT', kind) == names_of('ViT', 'none')
                 continue
         found = decays(model)
         added = {name for name in found if name.removeprefix('backbone.') not in without}
-        assert bool(added) == (kind in TRAINED)
+        assert bool(added) == (names_of('ViT', kind) != names_of('ViT', 'none'))
         assert {name for name, decay in found.items() if decay == 0} == added
         assert set(decays(model, position_decay_mult=0.5).values()) == ({0.5, 1.0} if added else {1.0})
 

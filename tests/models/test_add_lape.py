@@ -465,9 +465,7 @@ def test_an_unknown_joining(joining, monkeypatch):
     monkeypatch.setitem(JOININGS.module_dict, 'of ours', Own)
     model = build()
     before = shape_of(model)
-    with pytest.raises(
-        ConfigError, match=f'joining={joining!r} is none of these: shared, unshared, lape, lape-shared, pvg, mpvg'
-    ):
+    with pytest.raises(ConfigError, match=f'joining={joining!r} is none of these: shared, unshared, lape, '):
         mmlape.add_lape(model, joining)
     assert shape_of(model) == before
 

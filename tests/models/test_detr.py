@@ -342,7 +342,7 @@ def test_the_map_into_the_transformer_starts_with_torchs_values():
     ('options', 'message'),
     [
         (dict(pe_type='learnable'), "must be 'sine', not 'learnable'"),
-        (dict(pe_type='sine', pe_joining='shared'), "pe_joining='shared'; choose one of: default, lape, lape-shared"),
+        (dict(pe_type='sine', pe_joining='shared'), "pe_joining='shared'; choose one of: default, lape"),
         (dict(pe_type='sines'), "unknown pe_type='sines'; choose one of: .*sine"),
         (dict(pe_type=['sine', 'cpe']), 'cpe, which acts between layers'),
         (dict(pe_type='none', pe_joining='lape'), 'choose pe_joining from: default'),

@@ -1,9 +1,7 @@
 """Joining methods: against a reference written down again in a few lines, and by their properties."""
 
-import itertools
-import re
+from functools import partial
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,31 +11,23 @@ from model_helpers import vit
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
-from mmlape.models.position import (
-    PE_NORMS,
-    AbsolutePosition,
-    AttentionPosition,
-    LayerPosition,
-    joinings,
-    kinds,
-    resolve_position,
-)
+from mmlape.models.position import PE_NORMS, AbsolutePosition, joinings, kinds, resolve_position
 
-ABSOLUTE_PE = ('learnable', 'sincos1d', 'sincos2d')
+ABSOLUTE_PE = [kind.name for kind in kinds(AbsolutePosition)]
 PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
-JOININGS = ('default', 'shared', 'unshared', 'lape', 'lape-shared')
-OF_PATCHES = ('pvg', 'mpvg')  # for models without a class token: test_mpvg.py
-TABLED = [(t, j) for t, j in itertools.product(ABSOLUTE_PE, JOININGS) if j != 'unshared' or t == 'learnable']
+JOININGS = [name for name, joining in joinings().items() if not joining.patches_only]  # the others: test_mpvg.py
+TABLED = [(t, j) for t, j in product(ABSOLUTE_PE, JOININGS) if j != 'unshared' or t == 'learnable']
 VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
 
 
-def test_these_are_all_there_is():
-    page = (Path(__file__).parents[2] / 'docs' / 'reference' / 'position.md').read_text()
-    listed = set(re.findall(r'^\| `([a-z0-9-]+)` \|', page, re.M))
-    bases = (AbsolutePosition, AttentionPosition, LayerPosition)
-    assert {kind.name for base in bases for kind in kinds(base)} == listed
-    assert set(PE_TYPES[:-1]) <= listed
-    assert tuple(joinings()) == (*JOININGS, *OF_PATCHES)
+# of tokens x, PE w, the layer's own table and norms: the residual stream, attention's input, and w of the next layer
+EQUATIONS = {
+    'default': lambda x, w, own, ln, pe_ln: (x, ln(x), w),
+    'shared': lambda x, w, own, ln, pe_ln: (x + w, ln(x + w), w),
+    'unshared': lambda x, w, own, ln, pe_ln: (x + own, ln(x + own), w),
+    'lape': lambda x, w, own, ln, pe_ln: (x, ln(x) + pe_ln(w), pe_ln(w)),
+    'lape-shared': lambda x, w, own, ln, pe_ln: (x, ln(x) + pe_ln(w), w),
+}
 
 
 def reference_forward(model, image, joining):
@@ -51,14 +41,8 @@ def reference_forward(model, image, joining):
     x = x + w if joining == 'default' else x
     for i in range(4):
         b = f'blocks.{i}'
-        if joining in ('shared', 'unshared'):
-            x = x + (w if joining == 'shared' else p[f'pos_embed{i}'])
-        h = ln(x, f'{b}.norm1')
-        if joining == 'lape-shared':
-            h = h + ln(w, f'{b}.pe_norm')
-        if joining == 'lape':
-            w = ln(w, f'{b}.pe_norm')
-            h = h + w
+        norms = (partial(ln, name=f'{b}.{norm}') for norm in ('norm1', 'pe_norm'))
+        x, h, w = EQUATIONS[joining](x, w, p.get(f'pos_embed{i}'), *norms)
         q, k, v = (t.unflatten(-1, (4, 12)).transpose(1, 2) for t in lin(h, f'{b}.attn.qkv').chunk(3, -1))
         a = ((q @ k.mT) / 12**0.5).softmax(-1) @ v
         x = x + lin(a.transpose(1, 2).flatten(2), f'{b}.attn.proj')
@@ -68,6 +52,7 @@ def reference_forward(model, image, joining):
 
 @pytest.mark.parametrize('joining', JOININGS)
 def test_joining_is_the_papers_equation(tiny_arch, joining):
+    assert joining in EQUATIONS, f'{joining}: write its equation into EQUATIONS'
     model = vit(arch=tiny_arch, pe_joining=joining)
     image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     expected = reference_forward(model, image, joining)
@@ -90,7 +75,7 @@ def test_every_valid_pair_trains(tiny_arch, pe_type, joining):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize(('pe_type', 'joining'), sorted({*itertools.product(PE_TYPES, JOININGS)} - {*VALID}))
+@pytest.mark.parametrize(('pe_type', 'joining'), sorted({*product(PE_TYPES, JOININGS)} - {*VALID}))
 def test_an_invalid_pair_is_refused_with_the_valid_choices(tiny_arch, pe_type, joining):
     with pytest.raises(ConfigError, match=f"pe_joining='{joining}' cannot join pe_type='{pe_type}'.*default"):
         VisionTransformer(tiny_arch, 32, 8, pe_type=pe_type, pe_joining=joining)

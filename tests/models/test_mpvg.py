@@ -14,10 +14,11 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.position import joinings
 from mmlape.models.swin.layers import merge_cells
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
-JOININGS = ('pvg', 'mpvg')
+JOININGS = [name for name, joining in joinings().items() if joining.patches_only]
 POOLED = dict(with_cls_token=False, out_type='avg_featmap')
 COMPACT_ARCH = dict(ARCH, tokenizer=dict(type='patch', patch_size=8), pooling='sequence_pool')
 SWIN = dict(arch=SWIN_ARCH, img_size=32, window_size=8, pe_type=['learnable', 'rpe'], out_type='raw')
@@ -134,6 +135,7 @@ class Written:
 
 
 def written(family, model, joining, image):
+    assert joining in ('pvg', 'mpvg'), f'{joining}: write its equation into Written'
     again = Written(model, joining)
     stem = dict(ViT='patch_embed', CVT='tokenizer', CeiT='i2t', Swin='patch_embed').get(family, 'tokens_to_token')
     x = getattr(model, stem)(image)[0]

@@ -372,7 +372,7 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
         (dict(out_type='cls_token'), "unknown out_type='cls_token'; choose one of: raw, featmap, avg_featmap"),
         (dict(window_size=0), 'window_size=0 must be at least 1'),
         (dict(img_size=(2, 32)), 'a side smaller than patch_size=4'),
-        (dict(pe_type='learnable', pe_joining='unshared'), 'pe_joining from: default, shared, lape, lape-shared'),
+        (dict(pe_type='learnable', pe_joining='unshared'), 'pe_joining from: default, shared, lape'),
         (dict(pe_type='sincos2d', pe_joining='unshared'), "cannot join pe_type='sincos2d'"),
         (dict(pe_type='rpe', pe_joining='shared'), "cannot join pe_type='rpe'; choose pe_joining from: default, lape"),
         (dict(pe_type='none', pe_joining='lape'), "cannot join pe_type='none'; choose pe_joining from: default"),
