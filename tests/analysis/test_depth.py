@@ -1,15 +1,12 @@
-"""The analysis of the registered study of depth, on runs whose results are known; its page, from its records."""
+"""The analysis of the registered study of depth is of its arms; its page says what the records of the runs give."""
 
 import csv
 import json
 
 import depth
 import numpy as np
-import pytest
 import replication
 import tiny
-from scipy.stats import ttest_ind
-from synthetic import write_log, write_run
 
 from mmlape.cli import main
 from mmlape.lab.runs.curves import log_files, read_scalars
@@ -17,21 +14,6 @@ from mmlape.lab.studies.study_file import read_study
 from mmlape.pe_figures.balance_hook import TAG
 
 PAGE = tiny.ROOT / 'docs/results/depth.md'
-
-GAINS = {'lape': -1.0, 'lape-vit-lite': 0.1, 'mpvg': 0.2, 'pvg': 0.5, 'lape-shared': -0.5, 'mpvg-mean': 1.0}
-
-
-@pytest.fixture
-def values(tmp_path):
-    """Top-1 of each arm and seed, which are also written as finished runs that measured their PE balance twice."""
-    random, found = np.random.RandomState(0), {}
-    for place, (arm, seeds) in enumerate(depth.SEEDS.items()):
-        found[arm] = [89 + GAINS.get(arm, 0) + random.randn() / 5 for _ in seeds]
-        for seed, value in zip(seeds, found[arm], strict=True):
-            folder = write_run(tmp_path / arm, seed, {'accuracy/top1': value}, key='accuracy/top1')
-            rows = [{'pe_balance/last_beta': place + step / 1000 + seed, 'step': step} for step in (470, 1, 200)]
-            write_log(folder, [*rows, {'loss': 1.0, 'step': 480}])
-    return found
 
 
 def test_the_analysis_is_of_the_registered_arms_and_seeds():
@@ -42,66 +24,6 @@ def test_the_analysis_is_of_the_registered_arms_and_seeds():
     assert all(list(depth.SEEDS[arm]) == list(study.seeds) for arm in asked)
     others = {arm for pairs in depth.PAIRS.values() for pair in pairs for arm in pair}
     assert set(asked) | others == set(depth.SEEDS)
-
-
-def test_the_three_hypotheses_are_tested_on_their_side_and_corrected_by_holm(values, tmp_path):
-    """Against scipy's one-sided Welch test of values moved by the margin, and Holm's procedure written out."""
-    moved = [
-        (values['lape'], values['default'], 'less'),
-        (np.array(values['lape-vit-lite']) + 0.4, values['default-vit-lite'], 'greater'),
-        (np.array(values['mpvg']) + 0.4, values['default'], 'greater'),
-    ]
-    p = np.array([ttest_ind(arm, base, equal_var=False, alternative=side).pvalue for arm, base, side in moved])
-    order, least, corrected = np.argsort(p), 0.0, {}
-    for rank, place in enumerate(order):
-        least = max(least, min(1.0, p[place] * (3 - rank)))
-        corrected[place] = least
-    lines = depth.primary(depth.Depth(str(tmp_path))).splitlines()[2:]
-    for place, line in enumerate(lines):
-        cells = [cell.strip() for cell in line.strip('|').split('|')]
-        assert cells[4:] == [
-            f'{p[place]:.2g}',
-            f'{corrected[place]:.2g}',
-            'yes' if corrected[place] < 0.05 else 'not shown',
-        ]
-    assert [line.strip('| ').split('|')[-1].strip() for line in lines] == ['yes', 'yes', 'yes']
-    assert f'| {np.mean(values["lape"]) - np.mean(values["default"]):.3f} |' in lines[0]
-
-
-def test_who_is_behind_by_the_margin_is_not_called_level(values, tmp_path):
-    for seed, value in zip(depth.SEEDS['mpvg'], values['mpvg'], strict=True):
-        write_run(tmp_path / 'mpvg', seed, {'accuracy/top1': value - 0.6}, key='accuracy/top1')
-    *_, line = depth.primary(depth.Depth(str(tmp_path))).splitlines()
-    assert line.startswith('| CVT: MPVG') and line.rstrip('| ').endswith('not shown')
-
-
-def test_secondary_questions_compare_all_seeds_of_both_arms(values, tmp_path, capsys):
-    depth.main([str(tmp_path)])
-    printed = capsys.readouterr().out
-    assert printed.count('### ') == 5 and 'Not answered' not in printed
-    sections = dict(part.split('\n', 1) for part in printed.split('### ')[1:])
-    for question, pairs in depth.PAIRS.items():
-        for arm, baseline in pairs:
-            test = ttest_ind(values[arm], values[baseline], equal_var=False)
-            (line,) = [one for one in sections[question].splitlines() if one.startswith(f'| {arm} - {baseline} ')]
-            low, high = test.confidence_interval()
-            assert f'| {low:.3f} to {high:.3f} | {test.pvalue:.2g} |' in ' '.join(line.split())
-            assert line.rstrip('| ').endswith(f'{len(values[arm])}, {len(values[baseline])}')
-    gains = [np.subtract(values[f'lape{end}'], values[f'default{end}']) for end in ('', '-vit-lite')]
-    p = ttest_ind(*gains, equal_var=False).pvalue
-    assert f'| {p:.2g} |' in ' '.join(sections['1. A class token or a pool'].split())
-    for place, (arm, seeds) in enumerate(depth.SEEDS.items()):
-        assert f'{place + 0.47 + np.mean(seeds):.4f}' in sections['4. What the layers do with the PE'], arm
-
-
-def test_a_question_waits_for_all_of_its_runs(values, tmp_path, capsys):
-    write_run(tmp_path / 'lape-mean', 306, None, state='running', iter=10)
-    (tmp_path / 'lape-mean' / 'seed_303' / 'run.json').unlink()
-    depth.main([str(tmp_path)])
-    printed = capsys.readouterr().out
-    assert printed.count('Not answered: 4 of 5 runs of lape-mean are finished.') == 2
-    with pytest.raises(replication.Unfinished, match='no PE balance'):
-        depth._last_balance(tmp_path)
 
 
 def test_the_page_says_how_the_pe_balance_begins_and_ends(tmp_path):

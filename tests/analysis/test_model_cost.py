@@ -1,14 +1,11 @@
 """Parameters and FLOPs of models."""
 
 import itertools
-import json
 import math
 import re
-import subprocess
 from types import SimpleNamespace
 
 import paper_costs
-import tiny
 import torch
 import torch.nn.functional as F
 from config_helpers import MINI, build, find, load, method_of
@@ -142,24 +139,6 @@ def test_attention_of_few_queries_over_many_keys_is_counted():
         F.scaled_dot_product_attention(q, k, v)
     assert counter.multiply_adds() == 2 * 4 * 3 * 5 * (8 + 8)
     assert _attention_flops((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6)) == 2 * 2 * 4 * 3 * 5 * (8 + 6)
-
-
-def test_command_as_json():
-    path = find('segmenter', 'tiny', '-lape')
-    variables = tiny.environment()
-    command = [variables['PYTHON'], '-m', 'mmlape', 'model-cost', str(path), '--json', '--size', '64', '96']
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
-    (result,) = json.loads(done.stdout[done.stdout.index('[\n') :])
-    assert (result['config'], result['shape'], result['params']) == (path.stem, [64, 96], 6_717_996)
-    assert result['flops'] == sum(part['flops'] for part in result['parts']) > 0
-
-
-def test_command_as_table(capsys):
-    assert main(['model-cost', str(find('segmenter', 'tiny', '-lape')), '--size', '64']) == 0
-    table = capsys.readouterr().out
-    assert 'one image of 64 x 64' in table
-    assert 'decode_head' in table
-    assert '6,717,996' in table
 
 
 def test_small_numbers_are_not_zero(capsys):

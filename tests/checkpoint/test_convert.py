@@ -17,6 +17,7 @@ from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTra
 from mmlape.models.layers.norm_placement import placements
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition, joinings
+from mmlape.models.position import kinds as registered
 from mmlape.projects import CompactTransformer
 from mmlape.registry import JOININGS, MODELS, POSITION_ENCODINGS
 
@@ -27,7 +28,7 @@ OTHER_EPS = dict(type='LN', eps=1e-2)
 CLIP = dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5))
 NEEDED = {'big_vision': dict(act_cfg=TANH), 'open_clip': CLIP}
 """What models of a layout have, and ours have not by default."""
-TABLES = ('learnable', 'sincos1d', 'sincos2d', 'sine', 'sincos2d-moco')
+TABLES = [kind.name for kind in registered(AbsolutePosition)]
 
 
 def kinds() -> list[str]:

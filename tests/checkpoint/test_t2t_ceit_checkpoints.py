@@ -62,18 +62,6 @@ def test_the_pe_is_resized_and_its_class_row_kept(tmp_path, cls, pe_type):
     assert torch.equal(target.pos_embed, resize_absolute(source.pos_embed, (3, 3), (4, 2), 1))
 
 
-@FAMILIES
-def test_lape_and_default_files_are_kept_apart(tmp_path, cls):
-    files = {
-        joining: public_file(tmp_path / joining, model(cls, pe_joining=joining)) for joining in ('default', 'lape')
-    }
-    for stored, joining in (('lape', 'default'), ('default', 'lape')):
-        with pytest.raises(CheckpointError, match=f'with(out)? LaPE, but the model has pe_joining={joining!r}'):
-            load_backbone(new_token_vit(cls, pe_joining=joining), files[stored])
-        report = load_backbone(new_token_vit(cls, pe_joining=joining), files[stored], allow_joining_mismatch=True)
-        assert all('.pe_norm.' in name for name in report.new)
-
-
 def test_a_feature_map_drops_class_attention_and_says_so(tmp_path):
     source = model(CeiT)
     report = load_backbone(target := new_token_vit(CeiT, out_type='featmap'), public_file(tmp_path / 'a.pth', source))

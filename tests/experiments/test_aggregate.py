@@ -2,10 +2,8 @@
 
 import json
 
-import numpy as np
 import pytest
 import synthetic
-import tiny
 from synthetic import settings, write_run
 
 from mmlape.errors import DataError
@@ -32,20 +30,6 @@ def arm(tmp_path):
     for seed in LAST:
         write_run(tmp_path / 'arm', seed, LAST[seed], BEST[seed])
     return tmp_path / 'arm'
-
-
-def test_averages_are_numpys_and_last_and_best_stay_apart(arm):
-    summary = summarise(read_seeds(arm))
-    for which, values in (('last', LAST), ('best', BEST)):
-        entry = summary.at(which).metrics['mIoU']
-        assert entry.mean == pytest.approx(np.mean(list(values.values())), rel=1e-14)
-        assert entry.std == pytest.approx(np.std(list(values.values()), ddof=1), rel=1e-12)
-        assert entry.low < entry.mean < entry.high
-        assert entry.n == summary.at(which).n == 3
-        assert entry.values == values
-    assert summary.last.steps == {1: 300, 2: 300, 3: 300}
-    assert summary.best.steps == {1: 200, 2: 200, 3: 200}
-    assert (summary.key, summary.seeds) == ('mIoU', [1, 2, 3])
 
 
 def test_a_p_value_is_told_to_three_decimals_or_as_below_the_last_one():
@@ -211,20 +195,6 @@ def test_the_table_of_a_summary(tmp_path):
         ('best n', 'right', '3', '0'),
         ('best 95 %', 'right', '1.59 to 498.41', '–'),
     ]
-
-
-def test_a_real_training_has_what_averages_need(tmp_path):
-    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
-    tiny.train(config, tmp_path / 'tiny' / 'seed_1', '--seed', 1)
-    runs = read_seeds(tmp_path / 'tiny')
-    summary = summarise(runs)
-    assert summary.seeds == [1] and summary.unfinished == {}
-    assert runs[0].identity.settings['model']['backbone']['pe_joining'] == 'lape'
-    assert runs[0].cost.parameters > 10_000 and runs[0].cost.seconds_per_iter > 0
-    classes = summary.last.per_class['IoU']
-    assert list(classes) == list(tiny.CLASSES)
-    mean = np.mean([entry.mean for entry in classes.values()])
-    assert mean == pytest.approx(summary.last.metrics['mIoU'].mean)
 
 
 def test_a_summary_in_points_scales_ap_only_and_keeps_the_rest():

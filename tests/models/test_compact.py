@@ -237,19 +237,6 @@ def test_what_inspect_prints_loads_a_file(tmp_path):
     assert model.grid == (12, 12) and not model.load_report.resized
 
 
-def test_lape_and_default_do_not_mix(tmp_path):
-    plain, lape = (save(tmp_path / f'{j}.pth', compact(pe_joining=j).state_dict()) for j in ('default', 'lape'))
-    with pytest.raises(CheckpointError, match='PE norms would be lost'):
-        load_backbone(compact(), lape)
-    with pytest.raises(CheckpointError, match='PE norms would be new'):
-        load_backbone(compact(pe_joining='lape'), plain)
-    with pytest.raises(CheckpointError, match=r'no place for blocks\.\*\.pe_norm\.weight, .*; use --to mmlape'):
-        convert(lape, tmp_path / 'b.pth', 'compact-transformers')
-    dual = save(tmp_path / 'dual.pth', compact('cvt', patch_norm='dual').state_dict())
-    with pytest.raises(CheckpointError, match=r'tokenizer\.norm0\.weight'):
-        convert(dual, tmp_path / 'b.pth', 'compact-transformers')
-
-
 def test_tables_are_resized_and_the_pooling_dropped(tmp_path):
     source = compact('vit-lite')
     report = load_backbone(model := compact('vit-lite', (24, 8)), public_file(tmp_path / 'a.pth', source))

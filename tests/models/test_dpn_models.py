@@ -12,7 +12,6 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.absolute import sincos_2d_moco
 from mmlape.models.vit.layouts import to_timm
-from mmlape.projects import CompactTransformer
 
 SIZES = {
     'S/32': ('deit-small', 32, 6_912),
@@ -131,13 +130,3 @@ def test_sincos_2d_moco_is_big_visions_formula():
             assert cell == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ConfigError, match="pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16"):
         sincos_2d_moco((2, 2), 4)
-
-
-def test_the_standard_deviation_of_a_learnable_table_is_an_argument():
-    """It is a matter of initial values, which files do not record."""
-    pe_type = dict(type='learnable', std=384**-0.5)
-    arch = dict(embed_dims=384, num_layers=1, num_heads=6, feedforward_channels=8)
-    model = VisionTransformer(arch, 64, 8, pe_type=pe_type)
-    assert model.pos_embed.std().item() == pytest.approx(384**-0.5, rel=0.05)
-    assert model.checkpoint_adapter.record(model)['pe_type'] == 'learnable'
-    assert CompactTransformer('cvt-2/4', pe_type=dict(type='learnable', std=0.1)).positional_emb.std().item() < 0.11

@@ -1,20 +1,17 @@
 """The numbers behind figures and lists, with small inputs counted by hand."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from irpe_buckets import bucket_map
-from mmengine.config import Config
 from paper_costs import _change, _measure
 from PIL import Image
 from scipy import stats
 
 from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
-from mmlape.lab.engine.trained import Trained
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 from mmlape.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
@@ -58,17 +55,6 @@ def test_norms_over_time_are_of_the_common_iterations():
 # sizes
 
 
-def test_sizes_are_scaled_from_the_shorter_side_of_the_last_step():
-    steps = [dict(type='Resize', scale=(90, 40)), dict(type='CenterCrop', crop_size=[30, 25]), dict(type='PackInputs')]
-    model = dict(type='X', test_cfg=dict(crop_size=(25, 25), stride=(17, 17)), data_preprocessor=dict(size=[7, 5]))
-    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=steps)), model=model))
-    changed = size_sweep.at_size(cfg, 50)
-    assert changed.test_dataloader.dataset.pipeline[0].scale == (180, 80)
-    assert changed.test_dataloader.dataset.pipeline[1].crop_size == [60, 50]
-    assert changed.model.test_cfg == dict(crop_size=(50, 50), stride=(34, 34))
-    assert changed.model.data_preprocessor.size == [14, 10] and size_sweep._scaled((17, 1), 0.09) == (2, 1)
-
-
 def test_values_of_a_sweep_are_points_drawn_with_their_intervals(tmp_path, monkeypatch):
     key = 'coco/bbox_mAP'
     results = {name: {8: {key: value}} for name, value in zip('abcd', (0.4, 0.5, 0.6, 0.9))}
@@ -84,24 +70,6 @@ def test_values_of_a_sweep_are_points_drawn_with_their_intervals(tmp_path, monke
     points = [(list(sizes), list(heights), np.ravel(bars).tolist()) for sizes, heights, bars in drawn]
     assert points[:2] == [([8], [pytest.approx(50)], pytest.approx([half, half])), ([8], [pytest.approx(90)], [0, 0])]
     assert [heights for _, heights, _ in points[2:]] == [[pytest.approx(100)]] * 2
-
-
-def test_a_size_is_evaluated_again_for_another_checkpoint_or_config(tmp_path, monkeypatch):
-    configs = []
-
-    def evaluate(cfg, checkpoint, folder, out):
-        configs.append(cfg.mode)
-        folder.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(dict(metrics=dict(mIoU=float(Path(checkpoint).read_text())))))
-
-    monkeypatch.setattr(size_sweep, 'test', evaluate)
-    for name, value in (('a.pth', '1'), ('b.pth', '2'), ('b.pth', '30')):
-        (tmp_path / name).write_text(value)
-        for mode in ('bicubic', 'bicubic', 'bilinear'):
-            model = Swept('a', 'a', Trained(Config(dict(mode=mode)), str(tmp_path / name)))
-            found = size_sweep.sweep(model, [4], lambda cfg, size: cfg, tmp_path / 'out')
-            assert found == {4: dict(mIoU=float(value))}
-    assert configs == 3 * ['bicubic', 'bilinear']
 
 
 # position

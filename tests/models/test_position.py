@@ -13,7 +13,6 @@ from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, resolve_position
 from mmlape.models.position.absolute import sincos_1d, sincos_2d
 from mmlape.models.position.base import resize_absolute
-from mmlape.models.position.relative_bias import offset_index
 from mmlape.models.swin.layers import ShiftedWindowAttention
 
 
@@ -92,16 +91,6 @@ def test_windows_with_a_tiled_pe_equal_their_crops(joining):
 def test_resize_refuses_a_table_of_another_grid():
     with pytest.raises(ValueError, match='15 rows is not 1 prefix rows and a 3x4 grid'):
         resize_absolute(torch.randn(1, 15, 8), (3, 4), (3, 4), num_prefix=1)
-
-
-def test_relative_index_counts_query_minus_key():
-    rows, columns = 3, 4
-    index = offset_index((rows, columns))
-    for query in range(12):
-        for key in range(12):
-            down = query // columns - key // columns + rows - 1
-            right = query % columns - key % columns + columns - 1
-            assert index[query, key] == down * (2 * columns - 1) + right
 
 
 def resized(values, src, dst):

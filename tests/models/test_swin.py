@@ -277,15 +277,8 @@ def test_merging_a_pe_has_a_norm_of_its_own_and_shares_the_reduction():
     assert not torch.allclose(merging.merge_position(pe, (5, 7)), merging(pe, (5, 7)))
 
 
-def test_with_cp_is_the_same():
-    image = torch.randn(2, 3, 36, 44)
-    model = swin(**SWIN_ARMS['lape-rpe']).train()
-    parameters = list(model.parameters())
-    expected = torch.autograd.grad(model(image)[0].square().sum(), parameters)
-    for layer in model.all_layers:
-        layer.with_cp = True
-    for mine, other in zip(torch.autograd.grad(model(image)[0].square().sum(), parameters), expected, strict=True):
-        torch.testing.assert_close(mine, other)
+def test_with_cp_reaches_every_layer():
+    """That it changes no gradient, the finite differences of test_gradients.py say."""
     assert all(layer.with_cp for layer in swin(with_cp=True).all_layers)
 
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from each import each
-from mmengine.registry import MODELS, init_default_scope
 from model_helpers import TOKEN_ARCHS, kept_weights, meta_device, new_token_vit, randomise
 from torch import nn
 
@@ -337,22 +336,3 @@ def test_performers_compute_exponentials_in_float32(dtype):
     assert layer._features(layer.w).max() > 65504
     assert out.isfinite().all()
     torch.testing.assert_close(out.float(), exact, atol=0.1, rtol=0.1)
-
-
-@FAMILIES
-def test_a_model_trains_in_bfloat16(cls):
-    model = randomise(new_token_vit(cls, pe_joining='lape')).train()
-    gradients = []
-    for enabled in (False, True):
-        torch.manual_seed(0)
-        with torch.autocast('cpu', torch.bfloat16, enabled=enabled):
-            loss = model(torch.ones(2, 3, 32, 32).cumsum(2) / 16)[0].float().sin().sum()
-        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]))
-    assert torch.cosine_similarity(*gradients, dim=0) > 0.9
-
-
-@pytest.mark.parametrize('scope', ['mmdet', 'mmseg', 'mmpretrain'])
-def test_builds_from_every_scope(scope):
-    init_default_scope(scope)
-    for cls, arch in TOKEN_ARCHS.items():
-        assert isinstance(MODELS.build(dict(type=f'mmlape.{cls.__name__}', arch=arch, img_size=32)), cls)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from model_helpers import meta_device, randomise
 
 from mmlape.errors import ConfigError
@@ -118,37 +117,6 @@ def test_non_square_pretraining_grid(tiny_arch):
     assert model(torch.randn(1, 3, 16, 48))[0].shape == (1, 48, 2, 6)
 
 
-@pytest.mark.parametrize('joining', ['default', 'lape'])
-def test_relative_bias_of_a_non_square_grid_is_a_table_of_offsets(tiny_arch, joining):
-    model = VisionTransformer(tiny_arch, (16, 48), 8, pe_type='rpe', pe_joining=joining, out_type='raw')
-    attn = randomise(model).double().blocks[0].attn
-    table = attn.relative_position_bias_table
-    cells = [(row, column) for row in range(2) for column in range(6)]
-    rows = [[(r - a + 1) * 11 + (c - b + 5) for a, b in cells] for r, c in cells]  # 3 x 11 offsets, query minus key
-    expected = torch.stack([torch.stack([table[i] for i in row]) for row in rows]).permute(2, 0, 1)
-    if joining == 'lape':
-        expected = F.layer_norm(expected, (12,), attn.pe_norm.weight, attn.pe_norm.bias, 1e-5)
-    torch.testing.assert_close(attn.encodings[0].bias(attn, (2, 6)), expected)
-
-
-def test_relative_bias_on_another_grid_is_a_smooth_resize(tiny_arch):
-    """A bias that is linear in the offset stays linear in the middle of a finer grid."""
-    model = VisionTransformer(tiny_arch, 32, 8, pe_type='rpe', with_cls_token=False, out_type='raw')
-    attn = model.blocks[0].attn
-    rows = torch.arange(-3.0, 4.0)
-    with torch.no_grad():
-        attn.relative_position_bias_table.copy_(rows.repeat_interleave(7)[:, None].expand(-1, 4))
-    bias = attn.encodings[0].bias
-    same = bias(attn, (4, 4))[0]
-    query_row = torch.arange(16) // 4
-    torch.testing.assert_close(same, (query_row[:, None] - query_row[None]).float())
-    finer = bias(attn, (8, 8))[0]
-    assert finer.shape == (64, 64)
-    middle = finer[::8, :][:, ::8]  # first column: row offsets only
-    steps = middle[:-1] - middle[1:]
-    assert (steps[2:5, 3] < 0).all()
-
-
 @pytest.mark.parametrize('hw', [(4, 6), (6, 2)])
 def test_windows_are_block_diagonal_global_attention(hw):
     """Where windows divide the grid, a window is global attention with everything outside it masked."""
@@ -179,24 +147,13 @@ def test_window_padding_is_zero_after_the_projection_and_seen_by_attention():
     torch.testing.assert_close(attn(x, (1, 3)), attn.proj(torch.cat(expected, 1)), atol=1e-5, rtol=1e-5)
 
 
-def test_checkpointing_changes_memory_not_gradients(tiny_arch):
-    grads = []
-    for with_cp in (False, True):
-        torch.manual_seed(3)
-        model = VisionTransformer(tiny_arch, 32, 8, pe_joining='lape', with_cp=with_cp, drop_path_rate=0.2).train()
-        torch.manual_seed(4)
-        model(torch.randn(2, 3, 32, 32))[0].square().sum().backward()
-        grads.append([p.grad for p in model.parameters()])
-    for a, b in zip(*grads, strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_frozen_stages(tiny_arch):
     model = VisionTransformer(tiny_arch, 32, 8, pe_joining='lape', frozen_stages=2, drop_path_rate=0.5).train()
     trained = {name.split('.')[1] for name, p in model.named_parameters() if p.requires_grad and 'blocks' in name}
     assert trained == {'2', '3'}
     assert not any(p.requires_grad for p in (model.cls_token, model.pos_embed, model.patch_embed.proj.weight))
     assert not model.blocks[1].training and model.blocks[2].training
+    assert all(layer.with_cp for layer in VisionTransformer(tiny_arch, 32, 8, with_cp=True).blocks)
     assert not model.pos_drop.training and VisionTransformer(tiny_arch, 32, 8).train().pos_drop.training
 
 

@@ -93,15 +93,6 @@ def test_any_size_is_padded_inside_and_cropped_back(kwargs, size):
         torch.testing.assert_close(out, whole[..., : out.shape[2], : out.shape[3]])
 
 
-@pytest.mark.parametrize('joining', ['default', 'shared', 'unshared', 'lape-shared', 'lape'])
-def test_every_joining_trains_every_parameter(joining):
-    model = ViTAdapter(
-        DEEP_ARCH, 64, conv_inplane=8, deform_num_heads=3, pe_joining=joining, drop_path_rate=0.1
-    ).train()
-    sum(out.square().mean() for out in model(torch.randn(2, 3, 64, 64))).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
-
-
 def test_lape_differs_only_by_its_norms():
     default, lape = (adapter(pe_joining=joining).state_dict() for joining in ('default', 'lape'))
     assert {name for name in lape if name not in default} == {
@@ -134,15 +125,6 @@ def test_checkpointing_gives_the_same_gradients():
     assert kept[1] < 0.37 * kept[0]  # 0.41 without recomputing the layers, 0.93 without the interactions
     for (name, a), b in zip(plain.named_parameters(), saving.parameters(), strict=True):
         torch.testing.assert_close(b.grad, a.grad, msg=lambda text, name=name: f'{name}: {text}')
-
-
-def test_float64_agrees_with_float32():
-    model = adapter(pe_joining='lape')
-    image = torch.randn(1, 3, 96, 64)
-    single = model(image)
-    double = model.double()(image.double())
-    for a, b in zip(single, double, strict=True):
-        torch.testing.assert_close(a.double(), b, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
