@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from checkpoint_helpers import save
+from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
@@ -27,6 +28,16 @@ from mmlape.registry import MODELS
 PRETRAIN = ROOT / 'configs' / 'deit'
 TABLE_5 = {'tiny': (5.717, 5.722), 'small': (22.051, 22.060), 'base': (86.568, 86.586)}
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
+
+
+@pytest.mark.parametrize('arch', TABLE_5)
+def test_parameter_counts_equal_the_papers_table_5(arch):
+    init_default_scope('mmpretrain')
+    for joining, millions in zip(('', '-lape'), TABLE_5[arch], strict=True):
+        cfg = Config.fromfile(PRETRAIN / f'deit-{arch}{joining}_4xb256-300e_in1k.py')
+        with torch.device('meta'):
+            model = MODELS.build(cfg.model)
+        assert round(sum(p.numel() for p in model.parameters()) / 1e6, 3) == millions
 
 
 def distilled(teacher=None, **kwargs):
