@@ -31,8 +31,13 @@ BELOW = 0.7
 def checks(options: Options) -> list[Check]:
     """Return the recipes' lines, then what is done with a run."""
     names = ('Segmenter',) if options.quick else tuple(RECIPES)
+    modes = ('layers', 'graphs') if options.device == 'cuda' else ()  # a CPU's compiler takes minutes
     return [
         *(Check(f'train {name} to its end in bf16', partial(_train, options, name)) for name in names),
+        *(
+            Check(f'train Segmenter with --compile {mode}', partial(_train, options, 'Segmenter', '--compile', mode))
+            for mode in modes
+        ),
         Check('kill -9, resume with --deterministic: bit for bit', partial(_killed, options)),
         Check('three seeds at once on one card', partial(_seeds, options)),
         Check('test, predict and export-onnx of a run', partial(_used, options)),
@@ -84,9 +89,9 @@ def _metrics(work_dir: Path) -> dict[str, float]:
     return read_evaluations(work_dir)[-1].metrics
 
 
-def _train(options: Options, name: str) -> Found:
-    folder = Path(options.scratch) / f'train {name}'
-    words = _words(options, name, folder / 'gpu', '--amp')
+def _train(options: Options, name: str, *more: str) -> Found:
+    folder = Path(options.scratch) / ' '.join(('train', name, *more))
+    words = _words(options, name, folder / 'gpu', '--amp', *more)
     beside = subprocess.Popen(
         [sys.executable, '-m', 'mmlape', *map(str, _words(options, name, folder / 'cpu'))], cwd=options.scratch,
         env=_environment(options, cpu=True), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -140,7 +145,7 @@ def _seeds(options: Options) -> Found:
     _, config, *_, changes, root, weights = _words(options, 'Segmenter', folder)
     started = time.monotonic()
     shorter = SHORTER if options.quick else ()
-    seeds = ('--seeds', 1, 2, 3, '--parallel', 3, '--work-dir', folder)
+    seeds = ('--seeds', 1, 2, 3, '--per-gpu', 3, '--work-dir', folder)
     command(options, 'multi-seed', config, *seeds, changes, root, weights, *shorter)
     seconds = time.monotonic() - started
     printed = command(options, 'report', folder, '--out', folder / 'report')
