@@ -311,8 +311,8 @@ BY_FILE = {
         ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
     ],
     'mmlape/models/names.py': [
-        ('model names: a subclass has those of its base', "vars(kind).get('model_names')",
-         "getattr(kind, 'model_names', None)"),
+        ('model names: a subclass has those of its base', "vars(model_class).get('model_names')",
+         "getattr(model_class, 'model_names', None)"),
         ('model names: the checkpoint is not loaded', 'model.init_weights()', 'pass'),
         ('model names: the arguments of the name win', '{**options, **overrides}', '{**overrides, **options}'),
         ('model names: variants of the first arch alone', 'for name, arguments in named.items()',

@@ -278,11 +278,13 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
 
 
 def _owned(
-    content: Mapping, stored: Tensors, kind: Any, layouts: Iterable[Layout], path: object
+    content: Mapping, stored: Tensors, model_class: Any, layouts: Iterable[Layout], path: object
 ) -> Weights | None:
     """Translate tensors by the layouts of a backbone; None if they are not its own."""
     weights = _translated(content, stored, layouts, path)
-    return weights if weights and kind.checkpoint_adapter.owns(kind, weights) else None
+    return (
+        weights if weights and model_class.checkpoint_adapter.owns(model_class, weights) else None
+    )
 
 
 def whose_file(content: Mapping, path: object, model: nn.Module) -> str:

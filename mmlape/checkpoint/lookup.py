@@ -46,29 +46,29 @@ def signature(tensors: Mapping[str, Tensor]) -> Signature:
     )
 
 
-def kind_of(config: Mapping[str, Any]) -> type | None:
+def class_of(config: Mapping[str, Any]) -> type | None:
     """Return the class of a backbone's configuration; None if it is not known."""
     return BACKBONES.get(str(config.get('type')).rpartition('.')[2])
 
 
 def size_of(config: Mapping[str, Any]) -> Size:
     """Return the size that a configuration says, without building the model."""
-    kind = kind_of(config)
-    parameter = parameters_of(kind).parameters.get('arch') if kind else None
+    model_class = class_of(config)
+    parameter = parameters_of(model_class).parameters.get('arch') if model_class else None
     if parameter is None:
         return None, None
     arch = config.get('arch', parameter.default)
-    arch = kind.archs.get(arch, {}) if isinstance(arch, str) else arch
+    arch = model_class.archs.get(arch, {}) if isinstance(arch, str) else arch
     depths = arch.get('depths')
     return arch.get('embed_dims'), sum(depths) if depths else arch.get('num_layers')
 
 
 def build(config: Mapping[str, Any]) -> nn.Module | None:
     """Build a backbone on the meta device; None if its class is unknown or refuses an argument."""
-    kind = kind_of(config)
+    model_class = class_of(config)
     options = {key: value for key, value in config.items() if key not in ('type', 'init_cfg')}
     try:
         with torch.device('meta'):
-            return kind(**options) if kind else None
+            return model_class(**options) if model_class else None
     except (MMLaPEError, TypeError, ValueError):
         return None

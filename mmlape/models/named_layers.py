@@ -16,8 +16,8 @@ NORMS = {
     'SyncBN': nn.SyncBatchNorm,
 }
 ACTIVATIONS = {
-    kind.__name__: kind
-    for kind in (
+    layer_class.__name__: layer_class
+    for layer_class in (
         nn.ReLU,
         nn.LeakyReLU,
         nn.PReLU,
@@ -44,16 +44,18 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
         ConfigError: If there is no type, or MMCV is needed and not installed.
     """
     options = _options('norm_cfg', cfg, "dict(type='LN', eps=1e-6)")
-    kind = options.pop('type')
-    kind = NORMS.get(kind, kind) if isinstance(kind, str) else kind
-    if isinstance(kind, str):
-        return _of_mmcv('norm_cfg', kind, NORMS).build_norm_layer(cfg, channels)[1]
+    layer_class = options.pop('type')
+    layer_class = (
+        NORMS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
+    )
+    if isinstance(layer_class, str):
+        return _of_mmcv('norm_cfg', layer_class, NORMS).build_norm_layer(cfg, channels)[1]
     trained = options.pop('requires_grad', True)
     options.setdefault('eps', 1e-5)
-    if kind is nn.GroupNorm:
-        norm = kind(num_channels=channels, **options)
+    if layer_class is nn.GroupNorm:
+        norm = layer_class(num_channels=channels, **options)
     else:
-        norm = kind(channels, **options)
+        norm = layer_class(channels, **options)
     for parameter in norm.parameters():
         parameter.requires_grad = trained
     return norm
@@ -66,11 +68,13 @@ def build_activation(cfg: dict) -> nn.Module:
         ConfigError: If there is no type, or MMCV is needed and not installed.
     """
     options = _options('act_cfg', cfg, "dict(type='GELU')")
-    kind = options.pop('type')
-    kind = ACTIVATIONS.get(kind, kind) if isinstance(kind, str) else kind
-    if isinstance(kind, str):
-        return _of_mmcv('act_cfg', kind, ACTIVATIONS).build_activation_layer(cfg)
-    return kind(**options)
+    layer_class = options.pop('type')
+    layer_class = (
+        ACTIVATIONS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
+    )
+    if isinstance(layer_class, str):
+        return _of_mmcv('act_cfg', layer_class, ACTIVATIONS).build_activation_layer(cfg)
+    return layer_class(**options)
 
 
 def _options(argument: str, cfg: dict, example: str) -> dict:
@@ -79,12 +83,12 @@ def _options(argument: str, cfg: dict, example: str) -> dict:
     return dict(cfg)
 
 
-def _of_mmcv(argument: str, kind: str, known: dict):
+def _of_mmcv(argument: str, layer_class: str, known: dict):
     try:
         import mmcv.cnn
     except ImportError as error:
         raise ConfigError(
-            f'{argument}: type={kind!r} is none of {", ".join(known)}, and MMCV, which may have '
+            f'{argument}: type={layer_class!r} is none of {", ".join(known)}, and MMCV, which may have '
             f'it, does not import ({error}); choose one of those, or install MMCV'
         ) from error
     return mmcv.cnn

@@ -85,28 +85,28 @@ def get_model(name: str, pretrained: bool | str | Path | None = None, **override
         ConfigError: For an unknown name, with the closest ones; and for arguments that the backbone refuses.
         CheckpointError: If the checkpoint does not fit the model.
     """
-    kind, options = find_model(name)
+    model_class, options = find_model(name)
     options = {**options, **overrides}
-    _check_arguments(name, kind, options)
+    _check_arguments(name, model_class, options)
     if pretrained:
         if 'init_cfg' in options:
             raise ConfigError(
                 f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them'
             )
-        options |= _weights(name, kind, pretrained)
-    model = kind(**options)
+        options |= _weights(name, model_class, pretrained)
+    model = model_class(**options)
     if pretrained:
         model.init_weights()
     return model
 
 
-def _check_arguments(name: str, kind: type, options: Mapping) -> None:
+def _check_arguments(name: str, model_class: type, options: Mapping) -> None:
     """Check that a class has arguments of these names.
 
     Raises:
         ConfigError: If it has not.
     """
-    known = parameters(kind)
+    known = parameters(model_class)
     unknown = next((key for key in options if key not in known), None)
     if unknown == 'num_classes':
         raise ConfigError(
@@ -117,14 +117,14 @@ def _check_arguments(name: str, kind: type, options: Mapping) -> None:
     if unknown is not None:
         close = difflib.get_close_matches(unknown, known, 3, 0.5) or sorted(known)
         raise ConfigError(
-            f'get_model({name!r}): {kind.__name__} has no {unknown}; it has {", ".join(close)}'
+            f'get_model({name!r}): {model_class.__name__} has no {unknown}; it has {", ".join(close)}'
         )
 
 
-def parameters(kind: type) -> dict[str, Any]:
+def parameters(model_class: type) -> dict[str, Any]:
     """Return a class's arguments with their defaults by name; those that it passes on are its base's."""
     found: dict[str, Any] = {}
-    for base in kind.__mro__:
+    for base in model_class.__mro__:
         named = own_parameters(base)
         found = named | found
         if len(named) + 1 == len(signature(base.__init__).parameters):  # without self
@@ -132,13 +132,13 @@ def parameters(kind: type) -> dict[str, Any]:
     return found
 
 
-def own_parameters(kind: type) -> dict[str, Any]:
+def own_parameters(model_class: type) -> dict[str, Any]:
     """Return the arguments that a class's constructor names, with their defaults."""
-    parameters = list(signature(kind.__init__).parameters.values())[1:]
+    parameters = list(signature(model_class.__init__).parameters.values())[1:]
     return {one.name: one.default for one in parameters if one.kind not in _VARIABLE}
 
 
-def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:
+def _weights(name: str, model_class: type, pretrained: bool | str | Path) -> dict:
     """Return the arguments that name the weights of a model.
 
     Raises:
@@ -146,7 +146,7 @@ def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:
     """
     if pretrained is not True:
         return dict(init_cfg=dict(type='Pretrained', checkpoint=str(pretrained)))
-    if 'pretrained' not in parameters(kind):
+    if 'pretrained' not in parameters(model_class):
         raise ConfigError(
             f'get_model({name!r}): no weights belong to this name; give pretrained the path or '
             'address of a file'
@@ -160,9 +160,9 @@ def find_model(name: str) -> tuple[type, dict]:
     Raises:
         ConfigError: If there is no model of that name; the message has the closest ones.
     """
-    for kind, names in _named():
+    for model_class, names in _named():
         if name in names:
-            return kind, names[name]
+            return model_class, names[name]
     close = difflib.get_close_matches(name, list_models(), 4, 0.5)
     hint = (
         f'the closest names: {", ".join(close)}' if close else 'mmlape list-models prints the names'
@@ -173,7 +173,7 @@ def find_model(name: str) -> tuple[type, dict]:
 def _named() -> Iterator[tuple[type, Mapping[str, dict]]]:
     """Yield every registered class that names its models; a subclass does not have those of its base."""
     BACKBONES.import_from_location()
-    for kind in dict.fromkeys(BACKBONES.module_dict.values()):
-        names = vars(kind).get('model_names')
+    for model_class in dict.fromkeys(BACKBONES.module_dict.values()):
+        names = vars(model_class).get('model_names')
         if names is not None:
-            yield kind, names
+            yield model_class, names

@@ -50,10 +50,10 @@ def resize_pos_embed(
         for name, value in weights_in(state_dict, NAME).items()
         if isinstance(value, Tensor)
     }
-    kind, weights = recognise_backbone(state_dict, NAME)
+    model_class, weights = recognise_backbone(state_dict, NAME)
     known = known or weights.grid
-    tables = kind.checkpoint_adapter.table_prefix(kind, weights, known)
-    attn = kind.checkpoint_adapter.names.attention(weights)
+    tables = model_class.checkpoint_adapter.table_prefix(model_class, weights, known)
+    attn = model_class.checkpoint_adapter.names.attention(weights)
     inside = [
         encoding.name
         for encoding in kinds(AttentionPosition)
@@ -62,7 +62,7 @@ def resize_pos_embed(
     if inside:
         raise CheckpointError(
             f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the '
-            f'model: build {kind.__name__} for the other image size, and mmlape.load_weights '
+            f'model: build {model_class.__name__} for the other image size, and mmlape.load_weights '
             'resizes all of the file'
         )
     if not tables:

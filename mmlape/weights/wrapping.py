@@ -71,4 +71,4 @@ def _is_around(module: nn.Module) -> bool:
         'DeepSpeedEngine',
         'BaseAveragedModel',
     )
-    return any(kind.__name__.endswith(known) for kind in type(module).__mro__)
+    return any(base.__name__.endswith(known) for base in type(module).__mro__)

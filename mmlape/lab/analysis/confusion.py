@@ -196,7 +196,7 @@ def confusion_of(sample: BaseDataElement, dataset: BaseDataset) -> Confusion:
         raise ConfigError(
             'the page of a test needs the names of the classes: set metainfo=dict(classes=...)'
         )
-    for field, kind in CONFUSIONS.items():
+    for field, confusion_class in CONFUSIONS.items():
         if field in sample:
-            return kind(dataset)
+            return confusion_class(dataset)
     raise ConfigError(f'there is no page for a test whose samples have {", ".join(sample.keys())}')

@@ -79,13 +79,13 @@ def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) 
         rank = first_failures[-1][0] if first_failures else None
         return _of_signal(number, rank, out_of_memory)
     errors = [line.split('mmlape: error:')[1].strip() for line in lines if 'mmlape: error:' in line]
-    kind = failure_type_in(errors[-1] if errors else text).name
-    if kind == 'lost-worker' and out_of_memory:
+    failure_kind = failure_type_in(errors[-1] if errors else text).name
+    if failure_kind == 'lost-worker' and out_of_memory:
         reason = 'the kernel killed a process: this machine ran out of memory'
         return Failure(kind='out-of-memory', reason=reason)
     if errors:
-        return Failure(kind=kind, reason=errors[-1])
-    return Failure(kind=kind, reason=_ending(status, lines))
+        return Failure(kind=failure_kind, reason=errors[-1])
+    return Failure(kind=failure_kind, reason=_ending(status, lines))
 
 
 def _of_signal(number: int, rank: str | None, out_of_memory: bool) -> Failure:

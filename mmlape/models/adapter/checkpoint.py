@@ -30,7 +30,7 @@ class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):
         'n_points': 4,
     }
 
-    def owns(self, kind: type, weights: Weights) -> bool:
+    def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for the adapter's own parts."""
         return is_adapter(weights)
 

@@ -183,12 +183,12 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
     if _exporting:
         return ['gather']
     names = []
-    kind = torch.device(device).type
+    device_type = torch.device(device).type
     eager = not is_recorded()
-    ordered = kind == 'cuda' and eager and torch.are_deterministic_algorithms_enabled()
-    if ordered or (kind == 'cpu' and eager):
+    ordered = device_type == 'cuda' and eager and torch.are_deterministic_algorithms_enabled()
+    if ordered or (device_type == 'cpu' and eager):
         names.append('embedding_bag')
-    if kind == 'cuda':
+    if device_type == 'cuda':
         if dtype != torch.float64 and _load_backend('deformops')[0]:
             names.append('deformops')
         if _load_backend('mmcv')[0]:

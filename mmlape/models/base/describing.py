@@ -32,13 +32,13 @@ class DescribesFiles(FindsConfigs):
     """Describes files."""
 
     def describe(
-        self, kind: type, weights: Weights, path: str, candidates: Iterable[Candidate] = ()
+        self, model_class: type, weights: Weights, path: str, candidates: Iterable[Candidate] = ()
     ) -> Description:
         """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
         rows, notes, found = (
             self.rows(weights),
             self.notes(weights),
-            self.find(kind, weights, candidates),
+            self.find(model_class, weights, candidates),
         )
         if found is None:
             return Description(rows | _shapes(weights, self.names), None, notes)
@@ -65,9 +65,9 @@ class DescribesFiles(FindsConfigs):
         """Return what a user has to know of a file that no configuration says."""
         return []
 
-    def arguments(self, kind: type, weights: Weights) -> dict[str, Any]:
+    def arguments(self, model_class: type, weights: Weights) -> dict[str, Any]:
         """Return the arguments that a file records, beside those that no layout needs a place for."""
-        defaults, config = parameters(kind), weights.recorded.get('config')
+        defaults, config = parameters(model_class), weights.recorded.get('config')
         described = {**(config if isinstance(config, Mapping) else {}), **weights.recorded}
         always = ('pe_type', *self.assumed_arguments)
         return {
@@ -76,13 +76,15 @@ class DescribesFiles(FindsConfigs):
             if key in defaults and key not in UNTOLD and (key in always or value != defaults[key])
         }
 
-    def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict[str, Any]:
+    def view(
+        self, model_class: type, weights: Weights, grid: Grid | None, path: str
+    ) -> dict[str, Any]:
         """Return the configuration of a model that shows the position encodings of a file with a PE of ``grid``.
 
         Raises:
             CheckpointError: If nothing tells it.
         """
-        found = self.find(kind, weights if grid is None else weights.on_grid(grid))
+        found = self.find(model_class, weights if grid is None else weights.on_grid(grid))
         if found is None:
             raise CheckpointError(
                 f'checkpoint {path} is of no model that has a name: name its config too, '

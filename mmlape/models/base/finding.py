@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.lookup import Candidate, Match, Size, build, kind_of, signature, size_of
+from mmlape.checkpoint.lookup import Candidate, Match, Size, build, class_of, signature, size_of
 from mmlape.checkpoint.metadata import arguments_in, lasting_arguments, mismatch
 from mmlape.models.base.recognising import RecognisesFiles
 from mmlape.models.base.recording import RecordsModels
@@ -28,7 +28,7 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
     config_key: ClassVar[str] = 'backbone'
 
     def find(
-        self, kind: type, weights: Weights, candidates: Iterable[Candidate] = ()
+        self, model_class: type, weights: Weights, candidates: Iterable[Candidate] = ()
     ) -> Match | None:
         """Return the configuration of a file's model; None if nothing tells it.
 
@@ -36,10 +36,10 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
         then of the models that have a name. ``Match.model`` is None where the file records it.
         """
         weights = replace(weights, recorded=_admitted(weights.recorded, weights))
-        recorded = _recorded(kind, weights, self.config_key)
+        recorded = _recorded(model_class, weights, self.config_key)
         if recorded:
             return Match('', _admitted(recorded, weights), None)
-        every = (*candidates, *self.candidates(kind, weights))
+        every = (*candidates, *self.candidates(model_class, weights))
         for other_grid in (False, True):  # AugReg's ViTs are DeiT's for larger images
             for candidate in every:
                 found = self.compare(candidate, weights, other_grid)
@@ -47,15 +47,17 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
                     return found
         return None
 
-    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
         """Yield the models of a class that have a name, with the arguments that a file and its layout tell."""
-        known = parameters(kind)
+        known = parameters(model_class)
         described = {**weights.arguments, **weights.recorded}
         described = {key: value for key, value in described.items() if key in known}
-        for name, options in (vars(kind).get('model_names') or {}).items():
+        for name, options in (vars(model_class).get('model_names') or {}).items():
             # what an older file records may be another model's than the one of this name
             name = '' if weights.recorded else name
-            yield Candidate(name, {'type': f'mmlape.{kind.__name__}', **options, **described})
+            yield Candidate(
+                name, {'type': f'mmlape.{model_class.__name__}', **options, **described}
+            )
 
     def size(self, weights: Weights) -> Size:
         """Return the width of the first layer's tokens and the number of layers."""
@@ -94,17 +96,17 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
         return Match(candidate.name, config, model) if is_same else None
 
 
-def _recorded(kind: type, weights: Weights, config_key: str) -> dict[str, Any]:
+def _recorded(model_class: type, weights: Weights, config_key: str) -> dict[str, Any]:
     """Return the configuration that a file records, or that a run has stored in it; empty if there is none."""
     config = weights.recorded.get('config')
-    of_model = kind_of(config) if isinstance(config, Mapping) else None
-    if of_model and issubclass(of_model, kind):
+    of_model = class_of(config) if isinstance(config, Mapping) else None
+    if of_model and issubclass(of_model, model_class):
         return lasting_arguments(config)
-    config = arguments_in(weights.config, config_key, kind.__name__)
+    config = arguments_in(weights.config, config_key, model_class.__name__)
     # OpenMMLab has other backbones of these names
-    is_other = kind.__module__.startswith('mmlape.') and not str(config.get('type')).startswith(
-        'mmlape.'
-    )
+    is_other = model_class.__module__.startswith('mmlape.') and not str(
+        config.get('type')
+    ).startswith('mmlape.')
     return {} if is_other else config
 
 

@@ -29,11 +29,11 @@ class RecognisesFiles:
     def __init__(self, signs: tuple[str, ...] = ()):
         self.signs = signs
 
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
+    def layouts(self, model_class: type) -> tuple[Layout, ...]:
         """Return how files are recognised, and translated to this package's names; the most special layouts first."""
-        return (Layout(kind.__name__, self.signs),) if self.signs else self.public_layouts
+        return (Layout(model_class.__name__, self.signs),) if self.signs else self.public_layouts
 
-    def owns(self, kind: type, weights: Weights) -> bool:
+    def owns(self, model_class: type, weights: Weights) -> bool:
         """Check whether translated weights are those of this backbone, not of another one with the same layouts."""
         return True
 
@@ -41,7 +41,9 @@ class RecognisesFiles:
         """Return the layouts that weights can be written in."""
         return {'mmlape': Target(wrapper='state_dict'), **self.public_targets}
 
-    def table_prefix(self, kind: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
+    def table_prefix(
+        self, model_class: type, weights: Weights, grid: Grid | None
+    ) -> dict[str, int]:
         """Return how many rows for prefix tokens each PE table of a file, of ``grid``, begins with, by its name."""
-        count = sum(name in weights.tensors for name in kind.prefix_tokens)
+        count = sum(name in weights.tensors for name in model_class.prefix_tokens)
         return dict.fromkeys(self.names.tables(weights), count)

@@ -46,11 +46,11 @@ def require_registered(backbone: nn.Module) -> None:
     Raises:
         ConfigError: If one is missing.
     """
-    kind = type(backbone)
-    missing = [name for name in own_parameters(kind) if name not in backbone.arguments]
+    model_class = type(backbone)
+    missing = [name for name in own_parameters(model_class) if name not in backbone.arguments]
     if missing:
         raise ConfigError(
-            f'{kind.__name__}: files cannot record {", ".join(missing)}: its constructor must call '
+            f'{model_class.__name__}: files cannot record {", ".join(missing)}: its constructor must call '
             'self.register_arguments(locals()) behind super().__init__(...)'
         )
 
@@ -62,11 +62,11 @@ def recorded_config(backbone: nn.Module) -> dict[str, Any]:
         ConfigError: If its constructor has not registered its arguments.
     """
     require_registered(backbone)
-    kind = type(backbone)
-    defaults = parameters(kind)
+    model_class = type(backbone)
+    defaults = parameters(model_class)
     told = {
         key: value
         for key, value in backbone.arguments.items()
         if key == 'arch' or key not in defaults or value != defaults[key]
     }
-    return {'type': f'mmlape.{kind.__name__}', **lasting_arguments(told)}
+    return {'type': f'mmlape.{model_class.__name__}', **lasting_arguments(told)}

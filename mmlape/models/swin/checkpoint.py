@@ -307,13 +307,13 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         'pad_small_map': False,
     }
 
-    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
         """Yield the models of a class that have a name; with the maps of the stages whose norms a file has."""
         stages = [
             stage for stage in range(num_stages(weights.tensors)) if weights.has(rf'norm{stage}\.')
         ]
         maps = dict(out_indices=stages, out_type='featmap') if len(stages) > 1 else {}
-        for candidate in super().candidates(kind, weights):
+        for candidate in super().candidates(model_class, weights):
             yield Candidate(candidate.name, {**candidate.config, **maps})
 
     def fit(

@@ -112,7 +112,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         )
     }
 
-    def owns(self, kind: type, weights: Weights) -> bool:
+    def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
         if any(name.startswith('spm.') for name in weights.dropped):
             return False  # an adapter stands beside it
@@ -120,7 +120,9 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         eva = weights.has(EVA_NAMES) and not is_beit(weights)
         return weights.layout == OWN.name or (weights.layout == 'timm' and (eva or not plain))
 
-    def table_prefix(self, kind: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
+    def table_prefix(
+        self, model_class: type, weights: Weights, grid: Grid | None
+    ) -> dict[str, int]:
         """Return how many rows for prefix tokens each PE table of a file begins with."""
         start = VIT if weights.has(VIT) else ''
         vit = replace(weights, tensors=weights.below(start))
@@ -133,10 +135,12 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         layers = {key.split('.')[1] for key in tensors if key.startswith('blocks.')}
         return len(tensors['patch_embed.proj.weight']), len(layers)
 
-    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
         """Yield the model of timm that an older file records; timm's names are not built one after the other."""
         if 'timm_model' in weights.recorded:
-            yield Candidate('', {'type': f'mmlape.{kind.__name__}', **_recorded_vit(weights)})
+            yield Candidate(
+                '', {'type': f'mmlape.{model_class.__name__}', **_recorded_vit(weights)}
+            )
 
     def notes(self, weights: Weights) -> list[str]:
         """Return what only the user knows of a file of timm."""
@@ -194,8 +198,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
     def _filtered(self, model: nn.Module, tensors: Tensors, report: LoadReport) -> Tensors:
         """Call timm's filter of the model's file."""
         convert = sys.modules[type(model.vit).__module__].checkpoint_filter_fn
-        kind = getattr(model.vit, 'plain', type(model.vit)).__name__
-        if not hasattr(convert, '__wrapped__') and kind == 'VisionTransformerDistilled':
+        model_class = getattr(model.vit, 'plain', type(model.vit)).__name__
+        if not hasattr(convert, '__wrapped__') and model_class == 'VisionTransformerDistilled':
             from timm.models.vision_transformer import checkpoint_filter_fn as convert
         known = signature(convert).parameters
         extra = {'adapt_layer_scale': True} if 'adapt_layer_scale' in known else {}
@@ -287,18 +291,18 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
 
     public_layouts = (DINOV3_ADAPTER, DINOV3_PARTS, *LAYOUTS)
 
-    def owns(self, kind: type, weights: Weights) -> bool:
+    def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for the adapter's own parts."""
         return weights.layout in WITH_ADAPTER
 
-    def candidates(self, kind: type, weights: Weights) -> Iterator[Candidate]:
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
         """Yield both modes over the model of timm that an older file records."""
         if 'timm_model' in weights.recorded:
             for mode in ('inject', 'read-only'):
                 yield Candidate(
                     '',
                     {
-                        'type': f'mmlape.{kind.__name__}',
+                        'type': f'mmlape.{model_class.__name__}',
                         'vit': _recorded_vit(weights),
                         'mode': mode,
                     },

@@ -48,5 +48,5 @@ def subclass(change: type, plain: type) -> type:
 
 
 def _empty(change: type, plain: type) -> nn.Module:
-    kind = subclass(change, plain)
-    return object.__new__(kind)
+    changed_class = subclass(change, plain)
+    return object.__new__(changed_class)

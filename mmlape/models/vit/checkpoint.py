@@ -61,7 +61,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         'window_padding': 'after-qkv',
     }
 
-    def owns(self, kind: type, weights: Weights) -> bool:
+    def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
         known = is_beit(weights) or of_transformers(weights) or 'pe_type' in weights.recorded
         # LayerScale by this name, which EVA has by another, beside biases of queries and values
@@ -71,9 +71,11 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
         other = is_adapter(weights) or is_pyramid(weights) or weights.layout == DINOV2_GIANT
-        return not other and stored in (kind.prefix_tokens, ())
+        return not other and stored in (model_class.prefix_tokens, ())
 
-    def table_prefix(self, kind: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
+    def table_prefix(
+        self, model_class: type, weights: Weights, grid: Grid | None
+    ) -> dict[str, int]:
         """Return how many rows for prefix tokens each PE table of a file begins with."""
         return dict.fromkeys(NAMES.tables(weights), sum(table_tokens(weights, grid).values()))
 

@@ -31,7 +31,7 @@ PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
 class PyramidCheckpointAdapter(ViTCheckpointAdapter):
     """Files of the public baselines or ours; plain ViTs fill the ViT."""
 
-    def owns(self, kind: type, weights: Weights) -> bool:
+    def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for the deconvolutions."""
         return is_pyramid(weights)
 

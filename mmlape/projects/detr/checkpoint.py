@@ -105,7 +105,7 @@ class DETRCheckpointAdapter(CheckpointAdapter):
         head = BY_ID if classes == ROWS else f'{classes - 1} classes, no object'
         return {**super().rows(weights), 'queries': queries, 'class head': head}
 
-    def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
+    def view(self, model_class: type, weights: Weights, grid: Grid | None, path: str) -> dict:
         """Refuse, since only backbones are drawn."""
         raise CheckpointError(
             f'checkpoint {path}: of a complete DETR, and only position encodings of backbones are drawn'

@@ -171,11 +171,11 @@ def read_options(root: str | Path) -> SceneOptions:
         )
     try:
         given = parse_json(file.read_text())['options']
-        kind: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
+        options_class: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
         values: dict[str, Any] = {
             key: tuple(one) if isinstance(one, list) else one for key, one in given.items()
         }
-        return kind(**values)
+        return options_class(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f'{file} does not say how the data was made ({error}): make it again with --overwrite'

@@ -108,16 +108,16 @@ class Graph:
         if self.outputs != tuple(outputs):
             names = ', '.join(self.outputs)
             raise self._refuse(f'returns {names}, not {", ".join(outputs)}')
-        for name, (kind, shape) in outputs.items():
-            found_kind, found = self._declared[name]
+        for name, (dtype, shape) in outputs.items():
+            found_dtype, found = self._declared[name]
             fits = len(found) == len(shape) and _are_sizes(found)
             if (
-                kind != found_kind
+                dtype != found_dtype
                 or not fits
                 or any(b not in (None, a) for a, b in zip(found, shape))
             ):
                 wanted = ['any' if size is None else size for size in shape]
-                raise self._refuse(f'returns {name} as {found_kind} {found}, not {kind} {wanted}')
+                raise self._refuse(f'returns {name} as {found_dtype} {found}, not {dtype} {wanted}')
 
     @property
     def task(self) -> str | None:
