@@ -187,8 +187,8 @@ def write_tensors(
             from safetensors.torch import save_file
 
             texts = {KEY: json.dumps(recorded) if recorded else '', 'cfg': config}
-            known = {key: text for key, text in texts.items() if text}
-            save_file(tensors, partial, {'format': 'pt', **known})
+            described = {key: text for key, text in texts.items() if text}
+            save_file(tensors, partial, {'format': 'pt', **described})
             _sort_metadata(partial)
         elif path.suffix == '.npz':
             # NumPy has no bfloat16
@@ -299,9 +299,11 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
                 f'{path} and {files[0]} are not of one model; they differ in {different}'
             )
         found.append(read_metadata(content, path))
-        known = [metadata for metadata in found if metadata.plain()]
-        if known and known[-1] != known[0]:
-            plain = ' and '.join(str(metadata.plain()) for metadata in (known[-1], known[0]))
+        with_metadata = [metadata for metadata in found if metadata.plain()]
+        if with_metadata and with_metadata[-1] != with_metadata[0]:
+            plain = ' and '.join(
+                str(metadata.plain()) for metadata in (with_metadata[-1], with_metadata[0])
+            )
             raise CheckpointError(
                 f'{path} and {files[0]} are not of one model; they record {plain}'
             )
@@ -312,7 +314,11 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
         for name, value in tensors.items()
     }
     write_tensors(
-        mean, dst, 'state_dict', overwrite, known[0] if len(known) == len(files) else None
+        mean,
+        dst,
+        'state_dict',
+        overwrite,
+        with_metadata[0] if len(with_metadata) == len(files) else None,
     )
 
 
@@ -374,9 +380,11 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
 def _published(record: dict[str, Any], src: str | Path, name: str) -> dict[str, Any]:
     """Return what a file records of a backbone, all of it arguments of its constructor; or raise CheckpointError."""
     config = record.get('config') or {}
-    known = {'type': config.get('type', 'mmlape.VisionTransformer')}
+    described = {'type': config.get('type', 'mmlape.VisionTransformer')}
     try:
-        values = gate.published({'config': config, 'record': {**known, **record, 'config': None}})
+        values = gate.published(
+            {'config': config, 'record': {**described, **record, 'config': None}}
+        )
     except ValueError as error:
         raise CheckpointError(
             f'{src}: what it records of its {name or "backbone"} cannot be published ({error}); --import MODULE '

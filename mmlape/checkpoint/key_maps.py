@@ -243,12 +243,12 @@ def _noted_grid(weights: Mapping) -> tuple[int, int] | None:
 
 def backbones() -> Iterator[type]:
     """Yield every registered backbone, or complete model, with an adapter; those imported on first use last."""
-    known: list[type] = []
+    yielded: list[type] = []
     for import_some in (BACKBONES.import_from_location, BACKBONES.import_all):
         import_some()
-        new = [cls for cls in BACKBONES.module_dict.values() if cls not in known]
+        new = [cls for cls in BACKBONES.module_dict.values() if cls not in yielded]
         yield from (cls for cls in new if hasattr(cls, 'checkpoint_adapter'))
-        known += new
+        yielded += new
 
 
 def _layouts_of_backbones() -> Iterator[tuple[Any, tuple[Layout, ...]]]:

@@ -165,8 +165,8 @@ def load_pretrained(model: Any) -> bool:
     if model.is_init:
         return True
     options = {key: value for key, value in cfgs[0].items() if key != 'type'}
-    known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
-    unknown = [key for key in options if key not in known]
+    keys = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
+    unknown = [key for key in options if key not in keys]
     if len(cfgs) > 1:
         raise ConfigError(
             'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not '
@@ -176,7 +176,7 @@ def load_pretrained(model: Any) -> bool:
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
         hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
         raise ConfigError(
-            f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}'
+            f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}{hint}'
         )
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
@@ -228,16 +228,16 @@ def _load_model(
     report.warnings += filter(None, [other_normalisation(report, model)])
     tensors = below_prefix(state_dict_of(content, path), model, report)
     for name, backbone in parts_with_adapter(model).items():
-        known = metadata.backbones.get(name, {})
+        recorded = metadata.backbones.get(name, {})
         if resize:
-            grid = known.get('grid') and tuple(known['grid'])
+            grid = recorded.get('grid') and tuple(recorded['grid'])
             report.resized |= backbone.checkpoint_adapter.resize(
                 backbone, tensors, f'{name}.' if name else '', grid
             )
-        different = mismatch(known, backbone.checkpoint_adapter.record(backbone))
+        different = mismatch(recorded, backbone.checkpoint_adapter.record(backbone))
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
-        report.notes += filter(None, [ambiguity(known, backbone)])
+        report.notes += filter(None, [ambiguity(recorded, backbone)])
     adapter: Any = getattr(model, 'checkpoint_adapter', None)
     layouts = (
         [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []

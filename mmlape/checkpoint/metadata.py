@@ -172,8 +172,8 @@ class Metadata:
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, empty if nothing is recorded."""
         images = self.normalisation
-        known = {'backbones': self.backbones} if any(self.backbones.values()) else {}
-        return known | ({'mean': list(images.mean), 'std': list(images.std)} if images else {})
+        values = {'backbones': self.backbones} if any(self.backbones.values()) else {}
+        return values | ({'mean': list(images.mean), 'std': list(images.std)} if images else {})
 
 
 def metadata_of(model: nn.Module) -> Metadata:

@@ -61,8 +61,8 @@ def check_data(
             how many more there are.
     """
     summaries, log, smallest = [], IssueLog(), patch_size(cfg)
-    known = iter_sources(cfg, splits) if sources is None else sources
-    for source in distinct(source for source in known if source.split in splits):
+    every = iter_sources(cfg, splits) if sources is None else sources
+    for source in distinct(source for source in every if source.split in splits):
         log.add(source.split, _issues(source, smallest))
         if log.errors:
             raise DataError(_summed_up(log.errors))

@@ -80,7 +80,7 @@ def is_image(name: str) -> bool:
 def other_form(name: str, names: Iterable[str]) -> str:
     """Return the remark that a file of almost this name exists; '' without any."""
     plain = unicodedata.normalize('NFC', name).casefold()
-    for known in names:
-        if unicodedata.normalize('NFC', known).casefold() == plain:
-            return f' ({known!a} exists)'
+    for file in names:
+        if unicodedata.normalize('NFC', file).casefold() == plain:
+            return f' ({file!a} exists)'
     return ''

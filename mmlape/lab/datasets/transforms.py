@@ -80,8 +80,8 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         try:
             image = self.loader.load(path, lambda: _annotated(results))
             require_size(path, *image.size, self.smallest)
-            if (known := _recorded(results)) is not None:
-                require_annotated_size(path, image.size, known.size, 'its annotation file')
+            if (recorded := _recorded(results)) is not None:
+                require_annotated_size(path, image.size, recorded.size, 'its annotation file')
         except DataError as error:
             if self.ignore_empty:
                 return None

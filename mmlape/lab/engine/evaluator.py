@@ -143,8 +143,8 @@ def test(
     if is_main_process() and show:
         print_metrics(result)
         places = (f'metrics are in {file}', f'predictions in {predictions}', f'the page in {sheet}')
-        known = (True, predictions, sheet)
-        print_log(', '.join(place for place, given in zip(places, known) if given), 'current')
+        flags = (True, predictions, sheet)
+        print_log(', '.join(place for place, given in zip(places, flags) if given), 'current')
     return result
 
 

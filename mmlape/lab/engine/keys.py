@@ -196,13 +196,13 @@ def _children_of(node: Any) -> dict[str, Any] | None:
     return dict(node.items()) if hasattr(node, 'items') else None
 
 
-def _unknown_key(where: str, part: str, known: Iterable[str]) -> str:
+def _unknown_key(where: str, part: str, keys: Iterable[str]) -> str:
     """Say that a place has no such key, and which it has."""
-    known = sorted(map(str, known))
-    close = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
+    keys = sorted(map(str, keys))
+    close = difflib.get_close_matches(part, keys, n=3, cutoff=0.5)
     if not close and part.isdigit():
-        return f"'{where}' has {len(known)} entries, numbered from 0"
-    hint = f'did you mean {" or ".join(close)}?' if close else f'known keys are {", ".join(known)}'
+        return f"'{where}' has {len(keys)} entries, numbered from 0"
+    hint = f'did you mean {" or ".join(close)}?' if close else f'known keys are {", ".join(keys)}'
     place = f"'{where}' has no '{part}'" if where else f"there is no '{part}'"
     return f'{place}: {hint}'
 

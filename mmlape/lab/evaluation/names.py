@@ -61,8 +61,8 @@ def ranked(metrics: Iterable[str], first: str | None = None) -> list[str]:
         metrics: Their keys.
         first: The key to begin with, if it is one of them.
     """
-    known = list(metrics)
-    return [name for name in dict.fromkeys((first, *RANKING, *known)) if name in known]
+    given = list(metrics)
+    return [name for name in dict.fromkeys((first, *RANKING, *given)) if name in given]
 
 
 def points(metric: str, value: float) -> float:

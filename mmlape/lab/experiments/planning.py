@@ -289,9 +289,9 @@ class Study:
         """
         if planned.action != 'skip' or self.options.allow_different_software:
             return planned
-        known = planned.run.identity
+        recorded = planned.run.identity
         mine = self._identity(planned.arm, planned.run.seed)
-        lines = software_differences(known, planned_beside(mine, known))
+        lines = software_differences(recorded, planned_beside(mine, recorded))
         if not lines:
             return planned
         return replace(planned, action='refuse', reason=_other_run(planned.folder, lines, True))

@@ -56,11 +56,11 @@ def log_files(work_dir: str | Path) -> list[Path]:
     been set back.
     """
     parts = (read_record(work_dir) or RunRecord()).parts
-    known = {name: place for place, name in enumerate(parts)}
+    order = {name: place for place, name in enumerate(parts)}
 
     def place(file: Path) -> tuple[int, int]:
         first = next((row['iter'] for row in read_scalars(file) if 'iter' in row), 0)
-        return known.get(file.parts[-3], -1), first
+        return order.get(file.parts[-3], -1), first
 
     return sorted(sorted(Path(work_dir).glob('*/vis_data/scalars.json')), key=place)
 
@@ -130,12 +130,12 @@ def plot_run(work_dir: str | Path) -> Path | None:
     left.plot(loss.steps, loss.mean, lw=1.5)
     left.set(xlabel='iteration', ylabel='training loss')
     left.set_ylim(bottom=0)
-    known = [name for name in RANKING if name in curves.metrics]
-    for name in known:
+    shown = [name for name in RANKING if name in curves.metrics]
+    for name in shown:
         band = metric_band([curves], name)
         right.plot(band.steps, band.mean, 'o-', ms=4, lw=1.5, label=label(name))
     right.set(xlabel='iteration', ylabel='validation, points')
-    if known:
+    if shown:
         right.legend(frameon=False)
     tidy(left, right)
     for axes in (left, right):

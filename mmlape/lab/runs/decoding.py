@@ -93,15 +93,15 @@ def decode(kind: Any, value: Any, file: Path, place: str = '') -> Any:
 
 
 def _decode_object(kind: type, content: dict, file: Path, place: str) -> Any:
-    known = {}
+    values = {}
     for name, (one, hint) in stored_fields(kind).items():
         where = f'{place}.{name}' if place else name
         value = decode(hint, content.get(name), file, where)
         if value is not None:
-            known[name] = value
+            values[name] = value
         elif one.default is MISSING and one.default_factory is MISSING:
             raise DataError(f'{file}: {where} is missing or null: {FIX}')
-    return kind(**known)
+    return kind(**values)
 
 
 def encode(value: Any) -> Any:

@@ -248,9 +248,9 @@ def read_identity(work_dir: str | Path) -> Identity | None:
     return with_settings((read_record(work_dir) or RunRecord()).identity, work_dir)
 
 
-def planned_beside(planned: Identity, known: Identity) -> Identity:
+def planned_beside(planned: Identity, recorded: Identity) -> Identity:
     """Return the identity of a run that has not started, to be compared with one that has."""
-    return replace(planned, code=as_it_is_now(planned.code, known.code))
+    return replace(planned, code=as_it_is_now(planned.code, recorded.code))
 
 
 def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[str]:

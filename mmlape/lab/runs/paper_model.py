@@ -27,5 +27,5 @@ def paper_model(name: str, identity: Identity | None) -> PaperModel:
     if not settings or not settings.get('model'):
         return PaperModel(name)
     weights = identity.checkpoint.name if identity.checkpoint else None
-    known = first_answer(lambda one: one.paper_model(name, settings, identity.loads, weights))
-    return known or PaperModel(name, weights or 'none')
+    answer = first_answer(lambda one: one.paper_model(name, settings, identity.loads, weights))
+    return answer or PaperModel(name, weights or 'none')

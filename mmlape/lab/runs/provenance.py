@@ -20,9 +20,9 @@ def provenance(path: str | Path) -> Provenance | None:
 
     path = Path(path).expanduser()
     digest = sha256(path) if path.is_file() else None
-    known = known_provenance(path.name, digest)
-    if known:
-        return known
+    provenance = known_provenance(path.name, digest)
+    if provenance:
+        return provenance
     try:
         content = read_checkpoint(path)
     except CheckpointError:

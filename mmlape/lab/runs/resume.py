@@ -109,8 +109,8 @@ def initial_seed(work_dir: Path, seed: int | None, resume: bool | str) -> int:
     It is the given one, else that of the resumed record, else a random number.
     """
     previous = _previous(work_dir, resume)[1] or RunRecord()
-    known = [value for value in (seed, previous.seed) if value is not None]
-    return known[0] if known else random.SystemRandom().randrange(2**31)
+    seeds = [value for value in (seed, previous.seed) if value is not None]
+    return seeds[0] if seeds else random.SystemRandom().randrange(2**31)
 
 
 def _previous(work_dir: Path, resume: bool | str) -> tuple[Path, RunRecord | None]:
@@ -225,13 +225,13 @@ def _require_same_run(
     config: str | None,
     software_may_differ: bool,
 ) -> None:
-    known = with_settings(start.previous.identity, source)
-    if known is None:
+    recorded = with_settings(start.previous.identity, source)
+    if recorded is None:
         print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
         return
-    start.identity = planned_beside(start.identity, known)
-    software = software_differences(known, start.identity)
-    lines = differences(known, start.identity, for_resume=True)
+    start.identity = planned_beside(start.identity, recorded)
+    software = software_differences(recorded, start.identity)
+    lines = differences(recorded, start.identity, for_resume=True)
     if software_may_differ:
         lines = [line for line in lines if line not in software]
         start.software_changes = software

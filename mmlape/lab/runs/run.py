@@ -184,11 +184,11 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     return {name: arms[name] for found in fitting.values() for name in found}
 
 
-def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:
+def _folders(folder: Path, visited: set[Path]) -> Iterator[Path]:
     """Yield a folder and those below it that may be arms, each once; links may form circles."""
-    if folder.resolve() in known:
+    if folder.resolve() in visited:
         return
-    known.add(folder.resolve())
+    visited.add(folder.resolve())
     yield folder
     below = [
         path
@@ -200,7 +200,7 @@ def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:
     for path in sorted(
         below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))
     ):
-        yield from _folders(path, known)
+        yield from _folders(path, visited)
 
 
 def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
@@ -214,10 +214,10 @@ def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
 
     A command that names only some of those recorded leaves their order as it is.
     """
-    known = arm_order(work_dir)
+    earlier = arm_order(work_dir)
     write_arm_order(
         work_dir,
-        list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names])),
+        list(dict.fromkeys([*names, *earlier] if {*earlier} <= {*names} else [*earlier, *names])),
     )
 
 

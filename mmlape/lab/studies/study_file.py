@@ -326,17 +326,17 @@ class _Reader:
             return str(value)
         raise self._error(f'{where}: {value} is no name: quote it')
 
-    def _mapping(self, where: str, value: Any, known: Iterable[str] | None = None) -> dict:
+    def _mapping(self, where: str, value: Any, keys: Iterable[str] | None = None) -> dict:
         """Return a mapping whose keys are known, or raise ConfigError."""
         if not isinstance(value, dict):
             raise self._error(f'{where} is no mapping of keys to values')
-        for key in value if known else ():
-            self._require_known(where, key, known)
+        for key in value if keys else ():
+            self._require_known(where, key, keys)
         return value
 
-    def _require_known(self, where: str, key: Any, known: Iterable[str]) -> None:
-        if key not in known:
-            raise self._error(f"{where}: unknown '{key}'; {similar_to(str(key), known)}")
+    def _require_known(self, where: str, key: Any, names: Iterable[str]) -> None:
+        if key not in names:
+            raise self._error(f"{where}: unknown '{key}'; {similar_to(str(key), names)}")
 
     def _error(self, message: str) -> ConfigError:
         return ConfigError(f'{self.file}: {message}')

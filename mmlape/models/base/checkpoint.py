@@ -3,7 +3,8 @@ r"""What the checkpoint files of a backbone look like, and how they fit a model:
     class MyBackbone(BaseBackbone):
         checkpoint_adapter = CheckpointAdapter(signs=(r'stem\.0\.weight', r'stages\.0\.attn\.qkv\.'))
 
-An adapter has no state. Methods get the class of the backbone (``model_class``) where there is no model yet, else the model.
+An adapter has no state. Methods get the class of the backbone (``model_class``) where there is no model yet,
+else the model.
 
     RecognisesFiles    layouts, whose files they are, and layouts to write
     RecordsModels      what files record of a model

@@ -64,16 +64,16 @@ class AnnotationRules:
         )
 
     def _find_wrong_reference(self, annotation: dict) -> Defect | None:
-        known = annotation.get('id')
-        if known is None or isinstance(known, bool) or known != known:
+        number = annotation.get('id')
+        if number is None or isinstance(number, bool) or number != number:
             return Defect(
-                ERROR, 'annotation without id', f'has the id {known!r}: give each its own'
+                ERROR, 'annotation without id', f'has the id {number!r}: give each its own'
             )
-        if self.as_it_is and not (isinstance(known, int) and 0 < known < 2**63):
+        if self.as_it_is and not (isinstance(number, int) and 0 < number < 2**63):
             return Defect(
                 ERROR,
                 'annotation id',
-                f'has the id {known!r}: pycocotools takes whole numbers from 1 only, and 0 as not '
+                f'has the id {number!r}: pycocotools takes whole numbers from 1 only, and 0 as not '
                 "matched. Number them, or set type='mmlape.CocoMetric' in the evaluator",
             )
         category, image = annotation.get('category_id'), annotation.get('image_id')
@@ -209,11 +209,11 @@ def _place(annotation: dict, record: dict) -> str:
     return f'has the box {annotation["bbox"]} in an image of {size} pixels'
 
 
-def _other_type(known: object, ids: Collection) -> str:
+def _other_type(found_id: object, ids: Collection) -> str:
     """Explain that an id is a text and the ids are numbers, or the reverse."""
     for one in ids:
-        if str(one) == str(known):
-            return f'; {known!r} and {one!r} are not the same in JSON: write both in one way'
+        if str(one) == str(found_id):
+            return f'; {found_id!r} and {one!r} are not the same in JSON: write both in one way'
     return ''
 
 

@@ -114,9 +114,9 @@ def _first_reason(failures: Iterable[ProcessFailure]) -> str | None:
 
     None if there are none.
     """
-    known = [failure.error_file_data for failure in failures]
-    known = [content for content in known if 'time' in content]
-    return min(known, key=lambda content: content['time'])['message'] if known else None
+    timed = [failure.error_file_data for failure in failures]
+    timed = [content for content in timed if 'time' in content]
+    return min(timed, key=lambda content: content['time'])['message'] if timed else None
 
 
 def _method_name(depth: int = 2) -> str:

@@ -278,9 +278,9 @@ def _warnings(
         if not (arm.identity and other.identity):
             continue
         starts = [result.identity.checkpoint for result in (other, arm)]
-        known = [known_provenance(one.name, one.sha256) if one else None for one in starts]
-        source = next((one.source for one in known if one), '')
-        if source and not all(known):
+        provenances = [known_provenance(one.name, one.sha256) if one else None for one in starts]
+        source = next((one.source for one in provenances if one), '')
+        if source and not all(provenances):
             names = [
                 f'{result.name} from {start.name if start else "no weights"}'
                 for result, start in zip((other, arm), starts)
