@@ -169,6 +169,11 @@ def _named(task: str, name: str, weights: str | None, side: int) -> Model:
             f'--model {name}: `mmlape new` takes plain ViTs, of this package or of timm; for '
             f'{cls.__name__} start from one of its configs'
         )
+    if task != 'classes' and options.get('patch_size', 16) != 16:
+        raise ConfigError(
+            f'--model {name} has patches of {options["patch_size"]} pixels, over which an adapter takes '
+            f'few sizes of images: take the model of timm, such as {FOUNDATION[0]}, which is resized'
+        )
     start = f'weights from {weights}' if weights else 'from initial values'
     return _own(task, options, f'{name}, {start}', weights, side)
 
@@ -188,11 +193,10 @@ def _own(task: str, options: dict, note: str, weights: str | None, side: int) ->
     )
     shared = dict(options, img_size=side, drop_path_rate=0.0, init_cfg=init_cfg)
     if task == 'classes':
-        backbone = dict(
-            shared, type='mmlape.VisionTransformer', out_type='avg_featmap', patch_size=16
-        )
+        backbone = dict(shared, type='mmlape.VisionTransformer', out_type='avg_featmap')
     else:
         backbone = dict(shared, type='mmlape.ViTAdapter', vit_feature_source='last')
+        backbone.pop('out_type', None)  # of a classifier
         if options['arch'] is MINI:
             backbone |= dict(conv_inplane=16, deform_num_heads=4)
     return Model(backbone, width, IMAGENET, weights is None, note)

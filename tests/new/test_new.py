@@ -7,15 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
 from mmlape.cli import main
-from mmlape.errors import DataError
+from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.new.command import look
-from mmlape.new.recipe import parse_time
+from mmlape.new.recipe import choose_model, parse_time
+from mmlape.registry import MODELS
 
 SIZE = (48, 40)
 NAMES = ('cat', 'dog', 'hat')
@@ -454,3 +456,24 @@ def test_times(text, seconds):
 def test_what_is_no_time(text):
     with pytest.raises(ValueError):
         parse_time(text)
+
+
+@pytest.mark.parametrize('task', ['segmentation', 'classes'])
+@pytest.mark.parametrize(
+    'name', ['mini', 'deit-tiny', 'deit-tiny-lape-dpn', 'deit-tiny-adapter', 'timm/test_vit', 'beit-base']
+)
+def test_models_by_name_are_built_for_the_size_and_width_that_the_config_says(task, name):
+    model = choose_model(task, name, None, 160)
+    with torch.no_grad():
+        maps = MODELS.build(dict(model.backbone, init_cfg=None)).eval()(torch.zeros(1, 3, 160, 160))
+    sides = [(40, 40), (20, 20), (10, 10), (5, 5)] if task == 'segmentation' else [()]
+    assert [tuple(one.shape) for one in maps] == [(1, model.embed_dims, *side) for side in sides]
+
+
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [('dinov2-small', 'patches of 14 pixels'), ('swin-tiny', 'takes plain ViTs'), ('nobody', 'has no model')],
+)
+def test_models_that_do_not_fit(name, message):
+    with pytest.raises(ConfigError, match=message):
+        choose_model('segmentation', name, None, 160)
