@@ -89,6 +89,8 @@ def test_learnable_only_starts_as_the_plain_stem():
     affine.load_state_dict(plain.state_dict(), strict=False)
     image = torch.randn(1, 3, 8, 8)
     torch.testing.assert_close(affine(image)[0], plain(image)[0], atol=1e-5, rtol=1e-5)
+    scale = randomise(affine).norm0
+    torch.testing.assert_close(scale(patches := cut(image, 4)), patches * scale.weight + scale.bias)
 
 
 def test_post_posemb_norms_tokens_and_pe_together(tiny_arch):
