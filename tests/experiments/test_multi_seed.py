@@ -131,7 +131,7 @@ def test_runs_that_share_the_machine_equal_runs_alone_and_one_that_dies_leaves_t
     os.kill(running_in(tmp_path / 'together' / 'tiny' / 'seed_2')['pid'], signal.SIGKILL)
     said = together.communicate(timeout=tiny.GUARD)[0]
     assert together.returncode == 1 and said.count(': finished after') == 2, said
-    assert '1 CPU process a run, 3 side by side, 1 threads each' in said
+    assert '1 CPU process a run, 3 side by side, 1 thread each' in said
     _run(config, tmp_path / 'together', *options)
     assert [_starts(tmp_path / 'together', 'tiny', seed) for seed in seeds] == [1, 2, 1]
     rows = json.loads(tiny.run(*STATUS, tmp_path / 'together', '--json', cwd=tmp_path))

@@ -345,7 +345,8 @@ class LocalLauncher(Launcher):
                 f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
             )
         what = 'process' if self.processes == 1 else 'processes'
-        shares = f', {self.threads} threads each' if self.per_gpu > 1 else ''
+        count = f'{self.threads} thread{"s" * (self.threads > 1)}'
+        shares = f', {count} each' if self.per_gpu > 1 else ''
         return f'no GPU here: {self.processes} CPU {what} a run, {side}{shares}'
 
     def share_less(self) -> str:
