@@ -43,7 +43,7 @@ def ops_in_use() -> str:
     """Return whether `mmcv._ext` is 'compiled', 'installed' beside mmcv, 'lent' by mmlape, or 'missing'."""
     try:
         folder = mmcv_folder()
-    except (StackError, ValueError):  # a stand-in has no spec
+    except (StackError, ImportError, ValueError):  # hidden, or a stand-in, which has no spec
         return MISSING
     if any((folder / f'_ext{suffix}').exists() for suffix in EXTENSION_SUFFIXES):
         return COMPILED

@@ -7,6 +7,7 @@ its session, and in what is read when the interpreter starts (``PYTHON...``, ``O
 """
 
 import atexit
+import contextlib
 import functools
 import os
 import selectors
@@ -117,7 +118,7 @@ class Server:
             os.close(stream)
         self.calls[client] = fork
         self.events.register(client, selectors.EVENT_READ)
-        client.sendall(fork.to_bytes(8, 'little'))
+        _send(client, fork.to_bytes(8, 'little'))
         return None
 
     def _leave(self, client: socket.socket) -> None:
@@ -139,13 +140,18 @@ class Server:
                 return
             client = next((client for client, fork in self.calls.items() if fork == number), None)
             if client:
-                client.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, 'little', signed=True))
+                _send(client, os.waitstatus_to_exitcode(status).to_bytes(8, 'little', signed=True))
                 self._forget(client)
 
     def _forget(self, client: socket.socket) -> None:
         del self.calls[client]
         self.events.unregister(client)
         client.close()
+
+
+def _send(client: socket.socket, message: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the client was killed in this moment
+        client.sendall(message)
 
 
 def _kill(fork: int) -> None:

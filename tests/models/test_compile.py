@@ -210,12 +210,13 @@ def counted(monkeypatch):
 @pytest.mark.parametrize(
     ('build', 'units'),
     [
-        (partial(adapter, pe_joining='lape', drop_path_rate=0.1), 4),
-        (partial(adapter, with_cp=True, pe_joining='lape'), 4),
-        (partial(vit, pe_joining='lape', pe_norm='affine'), 2),
-        (partial(vit, pe_joining='default', pe_type=['learnable', 'cpe']), 2),
+        pytest.param(
+            partial(adapter, pe_joining='lape', drop_path_rate=0.1), 4, id='adapter', marks=pytest.mark.release
+        ),
+        pytest.param(partial(adapter, with_cp=True, pe_joining='lape'), 4, id='with_cp', marks=pytest.mark.release),
+        pytest.param(partial(vit, pe_joining='lape', pe_norm='affine'), 2, id='lape'),
+        pytest.param(partial(vit, pe_joining='default', pe_type=['learnable', 'cpe']), 2, id='cpe'),
     ],
-    ids=['adapter', 'with_cp', 'lape', 'cpe'],
 )
 def test_compiled_layers_give_the_values_and_gradients_of_the_model(build, units, counted):
     """In training with equal random numbers, at several sizes, each layer as one graph."""
