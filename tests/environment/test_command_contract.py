@@ -27,6 +27,7 @@ from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.lab.datasets.formats.base import IssueLog
 from mmlape.lab.engine.options import TRACKERS
+from mmlape.lab.experiments import averages  # noqa: F401  (whose imports match names, as `list-studies` does)
 from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.runs.schema import RunRecord
 from mmlape.tables import text_table
