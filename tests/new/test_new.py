@@ -1,5 +1,6 @@
 """`mmlape new`: each form of data in several layouts, read again by the dataset that the written config names."""
 
+import argparse
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
 from mmlape.cli import main
+from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.new.command import look
@@ -324,7 +326,7 @@ def read(cfg: Config, split: str) -> list[dict]:
 
 
 @pytest.mark.parametrize('make', [maps, roboflow, class_folders])
-def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch):
+def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, capsys):
     """Two steps and a validation, and the schedule that was asked for."""
     monkeypatch.chdir(tmp_path)
     make(Path('data'))
@@ -352,6 +354,11 @@ def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch):
     assert record['state'] == 'finished' and record['last']['metrics']
     folder = {'maps': 'data/images', 'roboflow': 'data/train'}.get(make.__name__, 'data/cat')
     assert main(['predict', 'work_dirs/data', folder, '--out', 'predicted']) == 0  # the config passes the gate
+    printed = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith('  mmlape ')]
+    assert [words[1] for words in printed] == ['train', 'test', 'predict', 'export-onnx']
+    for words in printed:  # each is complete
+        parser = fill_parser(argparse.ArgumentParser(), words[1])
+        parse_arguments(parser, words[2:])
 
 
 def test_the_same_seed_gives_the_same_split_and_another_one_another(tmp_path, monkeypatch):
