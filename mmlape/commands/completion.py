@@ -4,7 +4,6 @@ It knows the names of configs, such as `mmlape::segmenter/...`, and files. A new
 script."""
 
 import argparse
-from typing import NoReturn
 
 from mmlape.commands import COMMANDS, fill_parser
 from mmlape.mim import PREFIX, mim_root
@@ -73,9 +72,6 @@ class _Value(argparse.Action):
             is_config = str(self.metavar).partition(' ')[0] in CONFIGS
             configs = {'bash': '_mmlape_config_files', 'zsh': '_mmlape_config_files', 'tcsh': 'f'}
             self.complete = configs if is_config else shtab.FILE
-
-    def __call__(self, *args, **kwargs) -> NoReturn:
-        raise NotImplementedError('completion describes command lines, and parses none')
 
 
 class _Parser(argparse.ArgumentParser):

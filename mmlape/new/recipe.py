@@ -47,7 +47,7 @@ class Model:
         backbone: The part of a config.
         embed_dims: Its width.
         normalisation: Of the images.
-        trained: Whether its values are initial ones, all of which are trained.
+        from_scratch: Whether its values are initial ones, all of which are trained.
         note: What it is, for the owner.
     """
 
