@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 4
 
-.PHONY: setup lock weights demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist wrong-lines mutants bench \
+.PHONY: setup lock weights demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom wrong-lines mutants bench \
 	gpu-check gpu-speed gpu-run gpu-values gpu-bundle lint docs docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
@@ -85,12 +85,20 @@ mutants: $(STAMP) $(VENV)/.mutmut
 $(VENV)/.mutmut: $(STAMP)
 	@$(VENV)/uv/bin/uv pip install -q --python $(VENV) mutmut==3.8.1 && touch $@
 
-# Both archives, checked as PyPI checks them. TAG=v0.1.0 checks that this version can be released.
+# Both archives, checked as PyPI checks them, with their SHA-256: the same from the same commit. TAG=v0.1.0 checks that this
+# version can be released.
 dist: $(STAMP)
 	@$(VENV)/bin/python tests/release.py
 	@rm -rf dist
-	@$(VENV)/bin/python -m build -q
+	@$(VENV)/bin/python tests/build_dist.py dist
 	@$(VENV)/uv/bin/uv tool run -q twine@7.0.0 check --strict dist/*
+
+# What is installed with the locked versions, as a CycloneDX bill of materials, with hashes.
+sbom: $(STAMP)
+	@mkdir -p build
+	@$(VENV)/uv/bin/uv tool run -q --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --pyproject pyproject.toml \
+		--output-reproducible --of JSON -o build/mmlape.cdx.json mmlape/requirements.txt
+	@echo 'wrote build/mmlape.cdx.json'
 
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)

@@ -79,6 +79,7 @@ def test_a_release_is_built_from_a_tag_and_tested_before_it_is_published():
     assert content['on'] == {'push': {'tags': ['v*']}}
     assert [step['run'] for step in content['jobs']['build']['steps'] if 'run' in step] == [
         'make dist',
+        'make sbom',
         'make release-check',
     ]
     assert content['jobs']['publish']['needs'] == 'build'
