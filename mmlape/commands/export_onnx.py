@@ -12,7 +12,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_size(
         parser, "the image in pixels; default: the config's sliding window, crop or image size"
     )
-    add('--out', required=True, metavar='FILE', help='the .onnx file to write')
+    add(
+        '--out',
+        metavar='PATH',
+        help='the .onnx file to write, or a folder for model.onnx; default: onnx in the folder of the run',
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         '--labels',
@@ -45,23 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, and print how far the graph is from PyTorch."""
     from mmlape.lab.engine.trained import open_trained
-    from mmlape.lab.export.model import export, image_size
+    from mmlape.lab.export.model import export, graph_file, image_size
 
     trained = open_trained(args.trained, args.cfg_options)
     trained.say_chosen()
     cfg, checkpoint = trained.config, trained.checkpoint
     size = height_width(args.size, '--size') or image_size(cfg)
+    out = graph_file(trained, args.out)
     options = dict(opset=args.opset, tolerance=args.tolerance)
     with trained.limited():
         if args.backbone:
             from mmlape.export.backbone import export_backbone_of
 
-            difference = export_backbone_of(cfg, checkpoint, size, args.out, **options)
+            difference = export_backbone_of(cfg, checkpoint, size, out, **options)
         else:
-            difference = export(cfg, checkpoint, size, args.out, labels=args.labels, **options)
+            difference = export(cfg, checkpoint, size, out, labels=args.labels, **options)
     shape = ' x '.join(map(str, size))
     print(
-        f'wrote {args.out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit '
+        f'wrote {out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit '
         f'{args.tolerance:g})'
     )
     return 0

@@ -218,6 +218,6 @@ def _print_next(found: Found, out: Path) -> None:
         f'mmlape train {out}',
         f'mmlape test {run}',
         f'mmlape predict {run} {found.image_folder} --out predicted',
-        f'mmlape export-onnx {run} --out {out.stem}.onnx',
+        f'mmlape export-onnx {run}',
     ):
         say(f'  {line}')

@@ -620,7 +620,10 @@ CONTRACTS = {
                     {'export': False, 'export_backbone_of': True, 'export_backbone_of.checkpoint': 'm.pth'},
                 )
             ],
-            '--out': [('--out p.onnx', {'export.out': 'p.onnx', 'printed': 'wrote p.onnx'})],
+            '--out': [
+                ('--out p.onnx', {'export.out': Path('p.onnx'), 'printed': 'wrote p.onnx'}),
+                ('--out made', {'export.out': Path('made/model.onnx'), 'printed': 'wrote made/model.onnx'}),
+            ],
         }
         | simple('--labels', 'export.labels', True)
         | simple('--opset 17', 'export.opset', 17)

@@ -149,10 +149,11 @@ def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):
     torch.testing.assert_close(
         backbone(image)[0], outputs(tmp_path / 'made' / 'tiny.onnx', image)[0], atol=1e-4, rtol=0
     )
+    (tmp_path / 'folder.onnx').mkdir()
     for more, message in (
         (['--size', '4', '48'], 'smaller than a patch'),
         (['--opset', '13'], 'with opset'),
-        (['--out', str(tmp_path / 'made')], 'is a folder'),
+        (['--out', str(tmp_path / 'folder.onnx')], 'is a folder'),
     ):
         assert main(['export-onnx', *map(str, words[:-1]), str(tmp_path / 'x.onnx'), *more]) == 1
         printed = capfd.readouterr().err

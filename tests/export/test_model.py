@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,7 +30,8 @@ from mmlape.lab.engine.graphs.detector import paste
 from mmlape.lab.engine.graphs.operators import best_boxes, translations
 from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.export.model import export, image_size
+from mmlape.lab.engine.trained import Trained
+from mmlape.lab.export.model import export, graph_file, image_size
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
 SIDE = 64
@@ -357,3 +359,22 @@ def test_operators_compute_the_same():
     (found,), names = run_operator(Deformable(), *args)
     torch.testing.assert_close(found, Deformable()(*args), atol=1e-5, rtol=0)
     assert 'GridSample' not in names
+
+
+def test_a_graph_is_in_the_folder_of_its_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / 'run'
+    run.mkdir()
+    save(run / 'iter_1.pth', {})
+    Path('a.py').touch()
+    cfg = Config({}, filename='a.py')
+
+    def file(source='', checkpoint=None, out=None):
+        return graph_file(Trained(cfg, checkpoint, source=source), out)
+
+    elsewhere = str(save(tmp_path / 'iter_1.pth', {}))
+    assert file('run', elsewhere) == Path('run/onnx/model.onnx')
+    assert file('', elsewhere) == file() == tmp_path / 'work_dirs/a/onnx/model.onnx'
+    (run / 'run.json').write_text('{}')
+    assert file('', str(run / 'iter_1.pth')) == run / 'onnx/model.onnx'
+    assert file('run', elsewhere, 'b') == Path('b/model.onnx') and file(out='b/c.onnx') == Path('b/c.onnx')

@@ -90,7 +90,7 @@ def test(
     cfg = copy.deepcopy(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
-    work_dir = default_work_dir(cfg, work_dir or _folder_of_run(checkpoint))
+    work_dir = default_work_dir(cfg, work_dir or folder_of_run(checkpoint))
     file = Path(out or work_dir / name).absolute()
     predictions = None
     if save_pred:
@@ -148,7 +148,7 @@ def test(
     return result
 
 
-def _folder_of_run(checkpoint: str | Path) -> Path | None:
+def folder_of_run(checkpoint: str | Path) -> Path | None:
     """Return the folder of a checkpoint if a run has written it."""
     folder = Path(checkpoint).absolute().parent
     return folder if (folder / RECORD).is_file() else None

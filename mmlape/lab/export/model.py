@@ -11,7 +11,10 @@ from torch import nn
 
 from mmlape.errors import ConfigError, ExportError
 from mmlape.lab.analysis.inference import init_model
-from mmlape.lab.engine.graphs import Input, Size, exported_class
+from mmlape.lab.engine.evaluator import folder_of_run
+from mmlape.lab.engine.graphs import SUFFIX, Input, Size, exported_class
+from mmlape.lab.engine.plan import default_work_dir
+from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import OPSET, TOLERANCE, export_graph
 
 
@@ -42,6 +45,23 @@ def export(
     model = init_model(cfg, checkpoint, 'cpu')
     notes = names_of(cfg, checkpoint)
     return export_model(model, model.cfg, model.classes, size, out, opset, tolerance, labels, notes)
+
+
+def graph_file(trained: Trained, out: str | Path | None) -> Path:
+    """Return the file of the graph of a trained model.
+
+    Args:
+        trained: The model.
+        out: The file, or a folder for ``model.onnx``; by default ``onnx`` in the folder of the run,
+            or in ``work_dirs/<name of the configuration>``.
+    """
+    if out is None:
+        if trained.source and Path(trained.source).is_dir():
+            run = Path(trained.source)
+        else:
+            run = folder_of_run(trained.checkpoint) if trained.checkpoint else None
+        out = (run or default_work_dir(trained.config, None)) / 'onnx'
+    return Path(out) if Path(out).suffix == SUFFIX else Path(out) / f'model{SUFFIX}'
 
 
 def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:

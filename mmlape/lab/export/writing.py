@@ -55,7 +55,7 @@ def export_graph(
         )
     out = Path(out)
     if out.is_dir():
-        raise ExportError(f'--out {out} is a folder: name the file to write')
+        raise ExportError(f'{out} is a folder: name another file with --out')
     if out.suffix != SUFFIX:
         raise ExportError(f'--out {out}: the name of a graph ends with {SUFFIX}')
     check_writable(out.absolute().parent, '--out')
