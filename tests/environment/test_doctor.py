@@ -65,12 +65,14 @@ def test_healthy_environment(tmp_path: Path):
         'CUDA',
         'mmcv ops, CPU',
         'mmcv ops, CUDA',
+        'COCO AP',
         'deformops',
         '/dev/shm',
         'disk',
     ):
         assert name in printed
     assert 'NMS and RoIAlign run (' in printed
+    assert 'pycocotools; faster-coco-eval 1.' in printed and "by CocoMetric(backend='faster')" in printed
     assert 'training can run here' in printed
 
 

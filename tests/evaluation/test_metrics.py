@@ -25,11 +25,12 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn import metrics
 
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import ConfigError, DataError, StackError
 from mmlape.lab.datasets.sources import class_palette
 from mmlape.lab.engine.hooks import SavePredictionsHook
 from mmlape.lab.engine.hooks.evaluation import _instances
 from mmlape.lab.evaluation import CocoMetric, IoUMetric
+from mmlape.lab.evaluation.coco import BACKENDS
 from mmlape.lab.evaluation.names import flatten_per_class, is_defined, label, ranked, show, split_per_class, task_of
 
 CLASSES = ('ant', 'bee', 'cat', 'dog')  # no dog anywhere in the ground truth
@@ -197,14 +198,16 @@ STATS += ('AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
         lambda names: st.sampled_from((tuple(names), tuple(names[:3])))
     ),
     per_class=st.booleans(),
+    backend=st.sampled_from(BACKENDS),
 )
 def test_coco_of_a_difficult_file_is_pycocotools_and_mmdets(
-    tmp_path_factory, seed, kinds, limits, thresholds, items, order, per_class
+    tmp_path_factory, seed, kinds, limits, thresholds, items, order, per_class, backend
 ):
     """With every option: at full precision the one, rounded the other, which leaves single classes out."""
     path, samples, detections = make_difficult(tmp_path_factory.getbasetemp() / f'truth{seed}.json', seed)
     options = dict(ann_file=str(path), metric=kinds, proposal_nums=limits, iou_thrs=thresholds, metric_items=items)
-    ours = _evaluate(CocoMetric(**options, per_class=per_class), _of_classes(samples, order), order)
+    metric = CocoMetric(**options, per_class=per_class, backend=backend)
+    ours = _evaluate(metric, _of_classes(samples, order), order)
     # MMDetection's needs to be told of each annotation whether it is a crowd, and thresholds as an array
     options |= dict(ann_file=_with_crowds(path), iou_thrs=thresholds and np.array(thresholds))
     theirs = _evaluate(MMDetCocoMetric(**options), _of_classes(samples, order), order)
@@ -222,6 +225,48 @@ def test_coco_of_a_difficult_file_is_pycocotools_and_mmdets(
             expected |= {f'coco/per_class/{kind}_AP/{name}': value for name, value in single.items()}
     assert ours == pytest.approx(expected, abs=1e-12)
     assert {key: round(value, 3) for key, value in ours.items() if 'per_class' not in key} == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize('ids', [lambda number: number, str], ids=['from 0', 'texts'])
+def test_both_backends_are_equal_for_any_ids_and_a_part_of_the_images(difficult, ids):
+    """Also polygons beside run lengths, sides that are floats, a class and an image without objects."""
+    path, samples, _ = difficult
+    truth = json.loads(path.read_text())
+    numbers = {image['id']: ids(number) for number, image in enumerate(truth['images'])}
+    for number, annotation in enumerate(truth['annotations']):
+        annotation |= dict(id=ids(number), image_id=numbers[annotation['image_id']])
+        if number % 5 == 0 and not annotation.get('iscrowd'):
+            x, y, w, h = annotation['bbox']
+            annotation['segmentation'] = [[x, y, x + w, y, x + w, y + h, x, y + h], [x, y, x + w, y]]
+    for image in truth['images']:
+        image |= dict(id=numbers[image['id']], width=float(SIDE))
+    other = path.with_name('ids.json')
+    other.write_text(json.dumps(truth))
+    names = ('cat', 'ant', 'dog', 'bee')
+    for kept in (samples, samples[1:3], _without_objects(samples), []):
+        shown = [{**sample, 'img_id': numbers[sample['img_id']]} for sample in kept]
+        values = [
+            _evaluate(
+                CocoMetric(ann_file=str(other), metric=['bbox', 'segm'], metric_items=STATS, backend=backend),
+                shown,
+                names,
+            )
+            for backend in BACKENDS
+        ]
+        assert values[1] == pytest.approx(values[0], abs=1e-12, nan_ok=True)
+        assert bool(values[0]['coco/bbox_mAP'] > 0.1) == bool(kept is samples or len(kept) == 2)
+
+
+def test_a_backend_that_is_missing_or_unknown_is_one_line(detection, monkeypatch):
+    options = dict(ann_file=str(detection[0]))
+    with pytest.raises(ConfigError, match='unknown backend=.fast.; choose one of: pycocotools, faster'):
+        CocoMetric(**options, backend='fast')
+    with pytest.raises(ConfigError, match='use_mp_eval is of backend=.pycocotools.'):
+        CocoMetric(**options, backend='faster', use_mp_eval=True)
+    monkeypatch.setattr('mmlape.lab.evaluation.coco.importable', lambda module: False)
+    with pytest.raises(StackError, match='needs faster-coco-eval: .* -m pip install faster-coco-eval'):
+        CocoMetric(**options, backend='faster')
+    CocoMetric(**options)
 
 
 def _with_crowds(path):

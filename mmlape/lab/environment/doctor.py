@@ -56,7 +56,7 @@ def with_openmmlab() -> bool:
 
 
 def examine() -> list[Check]:
-    """Check Python, torch, CUDA, the MM packages, mmcv's ops, deformops, memory and disk.
+    """Check Python, torch, CUDA, the MM packages, mmcv's ops, deformops, COCO AP in C++, memory, disk.
 
     Where no MM package is installed, nothing that training needs is a problem.
     """
@@ -83,6 +83,7 @@ def examine() -> list[Check]:
     if complete:
         imports = torch_runs and packages['mmcv'].problem is None
         checks += [_ops(device, imports) for device in ('cpu', 'cuda')]
+        checks.append(_faster_coco_eval())
     return [*checks, _deformops('mmcv' if complete else 'PyTorch'), *_space()]
 
 
@@ -139,6 +140,15 @@ def _ops(device: str, imports: bool) -> Check:
     return Check(
         name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem
     )
+
+
+def _faster_coco_eval() -> Check:
+    """Check the other backend of `mmlape.CocoMetric`, which nothing needs."""
+    if not importable('faster_coco_eval'):
+        state = 'faster-coco-eval is not installed: pycocotools computes AP'
+        return Check('COCO AP', state, tried=False)
+    state = f"pycocotools; faster-coco-eval {version('faster-coco-eval')} by CocoMetric(backend='faster')"
+    return Check('COCO AP', state)
 
 
 def _deformops(instead: str) -> Check:

@@ -13,7 +13,9 @@ from mmengine.fileio import load
 from mmengine.logging import print_log
 from pycocotools import mask as rle
 
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import ConfigError, DataError, StackError, require_choice
+from mmlape.lab.environment.lock import library_line
+from mmlape.lab.environment.packages import importable
 from mmlape.lab.evaluation.names import flatten_per_class
 from mmlape.lab.registry import METRICS
 
@@ -24,6 +26,8 @@ STATS = (
 """MMDetection's names of `COCOeval.stats`, in order."""
 SIDES = ('height', 'width')
 MAX_DETECTIONS = 100  # of an image, by the definition of `mAP`
+BACKENDS = ('pycocotools', 'faster')
+"""Who matches detections and objects: pycocotools, or faster-coco-eval in C++."""
 
 
 @METRICS.register_module()
@@ -39,19 +43,33 @@ class CocoMetric(MMDetCocoMetric):
     Args:
         *args: As in MMDetection.
         per_class: Whether to return the values of single classes too.
+        backend: One of ``BACKENDS``; the values are the same.
         **kwargs: As in MMDetection; ``metric`` is 'bbox', 'segm' or both, and ``per_class``
             replaces ``classwise``.
 
     Raises:
         ConfigError: ``metric`` is something else, or 'segm' and the model predicts no masks.
+        StackError: ``backend='faster'``, and faster-coco-eval is not installed.
         DataError: The annotation file lacks classes or images.
     """
 
     # what an annotation file may have, as the check of data asks
     any_ids = True
 
-    def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
+    def __init__(
+        self, *args, per_class: bool = True, backend: str = 'pycocotools', **kwargs
+    ) -> None:
         super().__init__(*args, **kwargs)
+        require_choice('backend', backend, BACKENDS, 'mmlape.CocoMetric: ')
+        if backend == 'faster' and self.use_mp_eval:
+            raise ConfigError(
+                "mmlape.CocoMetric: use_mp_eval is of backend='pycocotools': leave one of them out"
+            )
+        if backend == 'faster' and not importable('faster_coco_eval'):
+            raise StackError(
+                "mmlape.CocoMetric: backend='faster' needs faster-coco-eval: "
+                f'{library_line("faster-coco-eval")}'
+            )
         unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
         if unknown:
             raise ConfigError(
@@ -66,6 +84,7 @@ class CocoMetric(MMDetCocoMetric):
         if unknown:
             raise ConfigError(f'unknown metric_items {unknown}; known: {list(STATS)}')
         self.per_class = per_class
+        self.backend = backend
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Compute the values by key, without the prefix, from ``(ground truth, prediction)`` of each image."""
@@ -200,8 +219,11 @@ class CocoMetric(MMDetCocoMetric):
         evaluation.params.iouThrs = np.atleast_1d(self.iou_thrs)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            evaluation.evaluate()
-            evaluation.accumulate()
+            if self.backend == 'faster':
+                _match_faster(evaluation)
+            else:
+                evaluation.evaluate()
+                evaluation.accumulate()
             printed.truncate(printed.seek(0))
             evaluation.summarize()
         print_log(f'{iou_type}:\n{printed.getvalue().rstrip()}', 'current')
@@ -267,6 +289,28 @@ def _indexed(images: list[dict], categories: list[dict], annotations: list[dict]
     index.dataset = dict(images=images, categories=categories, annotations=annotations)
     _quietly(index.createIndex)
     return index
+
+
+def _match_faster(evaluation: COCOeval) -> None:
+    """Set ``eval``, precision and recall, as pycocotools' ``evaluate`` and ``accumulate`` do.
+
+    What is a mean of what stays pycocotools': faster-coco-eval takes the largest limit of
+    detections for `mAP`, not 100.
+    """
+    from faster_coco_eval import COCO as FasterCOCO
+    from faster_coco_eval import COCOeval_faster
+
+    truth, detections = (
+        FasterCOCO(index.dataset) for index in (evaluation.cocoGt, evaluation.cocoDt)
+    )
+    params = evaluation.params
+    faster = COCOeval_faster(truth, detections, params.iouType)
+    faster.params.maxDets, faster.params.iouThrs = params.maxDets, params.iouThrs
+    faster.evaluate()
+    faster.accumulate()
+    # both sort the limits
+    params.maxDets = faster.params.maxDets
+    evaluation.eval = faster.eval
 
 
 def _require_same_image(path: str | None, record: dict) -> None:
