@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
@@ -30,6 +32,20 @@ SWIN_ARMS = {
 T2T_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, token_dims=8)
 CEIT_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, stem_channels=8)
 TOKEN_ARCHS = {T2TViT: T2T_ARCH, CeiT: CEIT_ARCH}
+
+
+@contextmanager
+def operations() -> Iterator[Counter]:
+    """Count by name what PyTorch computes, in backward passes too."""
+    counts: Counter = Counter()
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            counts[func.overloadpacket.__name__] += 1
+            return func(*args, **(kwargs or {}))
+
+    with Count():
+        yield counts
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from functools import partial
 from unittest import mock
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.checks import Check, Found, NotRunError, Options
@@ -156,9 +156,17 @@ def _lape(options: Options, settings: Settings, mode: str) -> Found:
 @contextmanager
 def softmax_in_deformops() -> Iterator[None]:
     """Give deformops the logits of the samples, which it norms itself."""
-    if deform_attn._load_backend('deformops')[0] is None:
-        raise NotRunError(deform_attn._load_backend('deformops')[1])
-    with mock.patch.object(deform_attn, 'KERNEL_SOFTMAX', True):
+    msda, why = deform_attn._load_backend('deformops')
+    if msda is None:
+        raise NotRunError(why)
+
+    def logits(value: Tensor, samples: tuple[int, int, int]) -> Tensor:
+        return value.unflatten(-1, samples)
+
+    with (
+        mock.patch.object(deform_attn, 'sample_weights', logits),
+        mock.patch.object(deform_attn, '_load_backend', lambda name: (partial(msda, method='softmax'), '')),
+    ):
         yield
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
 import tiny
@@ -235,6 +236,36 @@ def test_layers_are_compiled_in_place():
     for one, other in zip(compiled.eval()(image), plain.eval()(image), strict=True):
         torch.testing.assert_close(one, other)
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_the_softmax_of_the_kernel_is_given_logits(dtype, monkeypatch):
+    """A stand-in for deformops norms the logits itself; values and gradients are those of the softmax before it."""
+
+    def stand_in(value, table, starts, locations, weights, method='linear'):
+        assert weights.dtype == value.dtype and locations.shape[:-1] == weights.shape
+        shapes = [tuple(map(int, shape)) for shape in table]
+        if method == 'softmax':
+            weights = weights.flatten(-2).softmax(-1).view(weights.shape)
+        return deform_attn._pytorch(value.float(), shapes, locations, weights.float()).to(value.dtype)
+
+    monkeypatch.setattr(deform_attn, '_load_backend', lambda name: (stand_in, ''))
+    monkeypatch.setattr(deform_attn, 'available_backends', lambda *_: ['deformops'])
+    samples, shapes, found = (3, 2, 4), ((4, 5), (2, 3)), []
+    for context in (nullcontext, speed.softmax_in_deformops):
+        torch.manual_seed(1)
+        value, logits = torch.randn(2, 26, 3, 8), 3 * torch.randn(2, 7, 24)
+        leaves = [one.to(dtype).requires_grad_() for one in (value, logits)]
+        locations = torch.rand(2, 7, 3, 2, 4, 2)
+        with context():
+            weights = deform_attn.sample_weights(leaves[1], samples)
+            out = deform_attn.multi_scale_deformable_attention(leaves[0], shapes, locations, weights)
+        assert torch.equal(weights.sum((-1, -2)).round(decimals=1) == 1, torch.ones(2, 7, 3).bool()) == (not found)
+        out.square().sum().backward()
+        found.append((out, *(leaf.grad for leaf in leaves)))
+    tolerance = dict(atol=1e-5, rtol=1e-5) if dtype == torch.float32 else dict(atol=0.1, rtol=0.05)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, **tolerance)
 
 
 def test_kernels_have_kinds():

@@ -232,33 +232,3 @@ def test_a_constant_pyramid_reads_as_the_constant_inside():
     out = module(torch.randn(1, 20, 8, dtype=torch.float64), cells, feat, cells)
     expected = module.output_proj(module.value_proj(feat))
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
-def test_the_softmax_of_the_kernel_is_given_logits(dtype, monkeypatch):
-    """A stand-in for deformops norms the logits itself; values and gradients are those of the softmax before it."""
-
-    def stand_in(value, table, starts, locations, weights, method='default'):
-        assert weights.dtype == value.dtype and locations.shape[:-1] == weights.shape
-        shapes = [tuple(map(int, shape)) for shape in table]
-        if method == 'softmax':
-            weights = weights.flatten(-2).softmax(-1).view(weights.shape)
-        out = module._pytorch(value.float(), shapes, locations, weights.float())
-        return out.to(value.dtype)
-
-    monkeypatch.setattr(module, '_load_backend', lambda name: (stand_in, ''))
-    monkeypatch.setattr(module, 'available_backends', lambda *_: ['deformops'])
-    torch.manual_seed(0)
-    samples, shapes = (3, 2, 4), ((4, 5), (2, 3))
-    found = []
-    for switch in (False, True):
-        monkeypatch.setattr(module, 'KERNEL_SOFTMAX', switch)
-        torch.manual_seed(1)
-        value, logits = torch.randn(2, 26, 3, 8), 3 * torch.randn(2, 7, 24)
-        leaves = [one.to(dtype).requires_grad_() for one in (value, logits)]
-        out = module.attend(leaves[0], shapes, torch.rand(2, 7, 3, 2, 4, 2), leaves[1], samples)
-        out.square().sum().backward()
-        found.append((out, *(leaf.grad for leaf in leaves)))
-    tolerance = dict(atol=1e-5, rtol=1e-5) if dtype == torch.float32 else dict(atol=0.1, rtol=0.05)
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, **tolerance)

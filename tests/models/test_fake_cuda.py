@@ -16,7 +16,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.structures import PixelData
 from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
-from model_helpers import tiny_detr
+from model_helpers import operations, tiny_detr
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -34,6 +34,7 @@ from mmlape.models.adapter.deform_attn import (
     _gradient_of_rows,
     available_backends,
     multi_scale_deformable_attention,
+    sample_weights,
 )
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import joinings
@@ -201,3 +202,12 @@ def test_gradients_of_row_sums_stay_on_the_device():
         index = torch.zeros(5, 3, device='cuda', dtype=torch.int32)
         found = _gradient_of_rows(gradient, index, weights, 20)
         assert found.shape == (20, 8) and found.device.type == 'cuda'
+
+
+def test_weights_of_samples_are_one_softmax_in_mixed_precision():
+    """deformops takes them in the dtype of the values: nothing is copied into another."""
+    pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    with fake_cuda(torch.bfloat16), operations() as counts:
+        weights = sample_weights(torch.empty(2, 5, 24, device='cuda', dtype=torch.bfloat16), (3, 2, 4))
+    assert weights.dtype == torch.bfloat16
+    assert counts['_softmax'] == 1 and '_to_copy' not in counts, counts

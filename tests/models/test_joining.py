@@ -1,5 +1,6 @@
 """Joining methods: against a reference written down again in a few lines, and by their properties."""
 
+from collections import Counter
 from functools import partial
 from itertools import product
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from each import each
-from model_helpers import vit
+from model_helpers import operations, vit
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
@@ -133,6 +134,23 @@ def test_lape_starts_as_layer_norms_of_one_pe(tiny_arch):
     for block in model.blocks:
         pe = block.pe_norm(pe)
         torch.testing.assert_close(pe, first, atol=1e-3, rtol=5e-3)
+
+
+def test_lape_adds_one_norm_and_one_addition_a_layer(tiny_arch):
+    """Forward and backward, counted in what PyTorch computes; all else is as with the default."""
+    counted = {}
+    for joining in ('default', 'lape'):
+        model, image = vit(arch=tiny_arch, pe_joining=joining).train(), torch.randn(2, 3, 32, 32)
+        with operations() as forward:
+            out = model(image)[0].sum()
+        with operations() as backward:
+            out.backward()
+        counted[joining] = forward, backward
+    more, more_backward = (lape - default for lape, default in zip(counted['lape'], counted['default']))
+    assert more == dict(native_layer_norm=4, add=3)  # the default has the one addition of the input
+    # the sums are over the images, the additions those of gradients that meet in the PE
+    assert more_backward - Counter(detach=99) == dict(native_layer_norm_backward=4, sum=3, add=3)
+    assert not any(default - lape for lape, default in zip(counted['lape'], counted['default']))
 
 
 @pytest.mark.parametrize(('pe_type', 'joining'), VALID)

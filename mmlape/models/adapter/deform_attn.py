@@ -258,39 +258,18 @@ def sample_weights(logits: Tensor, samples: tuple[int, int, int]) -> Tensor:
     """Return the weights (B, Q, heads, L, points) of logits (B, Q, heads * L * points).
 
     A softmax in each head. On the CPU it runs over columns, since PyTorch's kernel for rows takes
-    four times as long where these are short.
+    four times as long where these are short. deformops takes weights in the dtype of the values, so
+    that there is no copy in float32 for it under autocast: the kernel sums in float32 in any case.
     """
     rows = logits.unflatten(-1, (samples[0], -1))
     if rows.device.type == 'cpu':
         weights = rows.flatten(0, 2).t().softmax(0).t().contiguous().view(rows.shape)
+    elif available_backends(rows.device, rows.dtype)[0] == 'deformops':
+        with torch.autocast(rows.device.type, enabled=False):
+            weights = rows.softmax(-1)
     else:
         weights = rows.softmax(-1)
     return weights.unflatten(-1, samples[1:])
-
-
-KERNEL_SOFTMAX = False
-"""Whether deformops normalises the weights itself, which saves a softmax and a cast; not measured on a GPU yet."""
-
-
-def attend(
-    value: Tensor,
-    shapes: Sequence[Grid],
-    locations: Tensor,
-    logits: Tensor,
-    samples: tuple[int, int, int],
-) -> Tensor:
-    """Sample a pyramid by the logits (B, Q, heads * L * points) of its weights.
-
-    See :func:`multi_scale_deformable_attention` for the other arguments.
-    """
-    if KERNEL_SOFTMAX and available_backends(value.device, value.dtype)[0] == 'deformops':
-        table, starts = _level_table(tuple(shapes), value.device)
-        logits = logits.unflatten(-1, samples).to(value.dtype)
-        return _load_backend('deformops')[0](
-            value, table, starts, locations, logits, method='softmax'
-        )
-    weights = sample_weights(logits, samples)
-    return multi_scale_deformable_attention(value, shapes, locations, weights)
 
 
 class MSDeformAttn(nn.Module):
@@ -347,11 +326,11 @@ class MSDeformAttn(nn.Module):
         """Attend with queries (B, Q, D) to features (B, S, D), each one per cell of its levels."""
         value = self.value_proj(feat).unflatten(-1, (self.samples[0], -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (*self.samples, 2))
-        logits = self.attention_weights(query)
+        weights = sample_weights(self.attention_weights(query), self.samples)
         offsets = offsets / feat_levels.offset_normalizer[:, None]
         locations = query_levels.reference_points[:, None, None, None] + offsets
         shapes = feat_levels.spatial_shapes
-        return self.output_proj(attend(value, shapes, locations, logits, self.samples))
+        return self.output_proj(multi_scale_deformable_attention(value, shapes, locations, weights))
 
 
 def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
