@@ -181,6 +181,7 @@ def test_a_run_with_compiled_layers_resumes_bit_for_bit_and_its_files_serve_with
         nn.Module, 'compile', lambda unit: compiled.append(unit) or plain(unit, backend='aot_eager', fullgraph=True)
     )
     cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=8'])
+    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.2))  # whose average is what is saved as the model
     monkeypatch.setenv('TROUBLE', 'nan:7:0')
     with pytest.raises(TrainingError, match='iteration 7'):
         train(cfg, tmp_path / 'part', seed=1, compile='layers')

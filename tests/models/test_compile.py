@@ -13,8 +13,9 @@ from model_helpers import vit as smaller_vit
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.compiling import compile_mode
+from mmlape.lab.engine.compiling import SIZES, compile_mode
 from mmlape.lab.engine.hooks import CompileBackboneHook
+from mmlape.lab.engine.hooks.compiling import _compile as compile_in_place
 from mmlape.models import SwinTransformer, ViTAdapter
 from mmlape.models.swin.layers import apart_in
 from mmlape.projects import CeiT, T2TViT
@@ -250,18 +251,26 @@ def test_layers_share_graphs_and_new_sizes_end_to_need_others(counted):
     assert 0 < counts[0] < 12 and len(set(counts[-3:])) == 1
 
 
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        (dict(default_scope='mmdet'), 'detection pads each batch to a size of its own'),
-        (dict(optim_wrapper=dict(accumulative_counts=2)), 'gradients that accumulate'),
-    ],
-)
-def test_graphs_are_refused_where_iterations_differ(changes, message):
-    value = dict(compile_backbone='graphs')
-    assert compile_mode(value) == 'graphs'
-    with pytest.raises(ConfigError, match=message):
-        compile_mode(value | changes)
+def test_graphs_are_refused_where_gradients_accumulate():
+    assert compile_mode(dict(compile_backbone='graphs')) == 'graphs'
+    with pytest.raises(ConfigError, match='gradients that accumulate .* use --compile layers'):
+        compile_mode(dict(compile_backbone='graphs', optim_wrapper=dict(accumulative_counts=2)))
+
+
+def test_graphs_are_of_the_first_eight_sizes(monkeypatch):
+    """As in detection, where batches have many sizes: those that have no graph run as they are."""
+    torch._dynamo.reset()
+    counter, original = CompileCounterWithBackend('eager'), torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module, 'compile', lambda self, mode, dynamic: original(self, backend=counter, dynamic=dynamic)
+    )
+    model = torch.nn.Conv2d(3, 4, 3)
+    run = copy.deepcopy(model)
+    limits = {name: getattr(torch._dynamo.config, name) for name in ('recompile_limit', 'accumulated_recompile_limit')}
+    with torch._dynamo.config.patch(**limits), torch.no_grad():
+        assert compile_in_place(run, 'graphs', 'graphs') == 1
+        check(model, run, *((64, 32 + 8 * step) for step in range(SIZES + 3)), (64, 32))
+    assert counter.frame_count == SIZES == 8
 
 
 def test_graphs_need_a_gpu_and_layers_a_backbone_that_names_them():

@@ -14,7 +14,7 @@ KEY = 'compile_backbone'
 MODES = ('layers', 'graphs')
 """What ``--compile`` takes, and the key beside True and options of ``torch.compile``."""
 SIZES = 8
-"""How many variants of one part are compiled; those of other sizes run as they are."""
+"""How many variants of one part are compiled; images of further sizes run as they are."""
 
 
 def compile_mode(cfg: Mapping) -> str | None:
@@ -39,17 +39,11 @@ def compile_mode(cfg: Mapping) -> str | None:
 
 def _check_graphs(cfg: Mapping) -> None:
     """Raise ConfigError where a captured graph would not be that of the next iteration."""
-    reasons = {
-        'detection pads each batch to a size of its own, and a graph is of one size': (
-            cfg.get('default_scope') == 'mmdet'
-        ),
-        'gradients that accumulate stay in memory that the next replay overwrites': (
-            (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1) > 1
-        ),
-    }
-    for reason, is_so in reasons.items():
-        if is_so:
-            raise ConfigError(f"{KEY}='graphs': {reason}: use --compile layers")
+    if (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1) > 1:
+        raise ConfigError(
+            f"{KEY}='graphs': gradients that accumulate stay in memory that the next replay overwrites: "
+            'use --compile layers'
+        )
 
 
 def check_compile(mode: str | None) -> None:

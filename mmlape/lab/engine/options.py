@@ -185,8 +185,8 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     add(
         '--compile',
         choices=('layers', 'graphs'),
-        help='compile the backbone: its layers, each alone, or all of it as CUDA graphs, on a GPU for images of one '
-        'size; default: not',
+        help='compile the backbone: its layers, each alone, or all of it as CUDA graphs, on a GPU for images of few '
+        'sizes; default: not',
     )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
     # for another total batch than the recipe's, by default an error

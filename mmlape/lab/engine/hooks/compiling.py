@@ -9,7 +9,7 @@ from mmengine.model import is_model_wrapper
 from torch import nn
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.compiling import KEY, allow_variants, check_compile, compile_mode
+from mmlape.lab.engine.compiling import KEY, SIZES, allow_variants, check_compile, compile_mode
 from mmlape.lab.registry import HOOKS
 
 
@@ -19,8 +19,8 @@ class CompileBackboneHook(Hook):
 
     'layers' compiles each part that the backbone names by ``compile_units()``, for the first size of
     images, and for any size from the second on. 'graphs' compiles the backbone as one graph and
-    captures it as CUDA graphs in training; evaluations, whose images have sizes of their own, run as
-    they are. True, or options of ``torch.compile``, compiles it as one graph for any size. Modules
+    captures it as CUDA graphs in training, for the first eight sizes of images; further ones, and
+    evaluations, whose images have sizes of their own, run as they are. True, or options of ``torch.compile``, compiles it as one graph for any size. Modules
     are compiled in place, so no name in a checkpoint changes.
     """
 
@@ -45,7 +45,8 @@ class CompileBackboneHook(Hook):
             raise ConfigError(f'{KEY}: {type(model).__name__} has no backbone')
         parts = _compile(model.backbone, self.mode, runner.cfg[KEY])
         what = 'the backbone is' if parts == 1 else f'{parts} parts of the backbone are'
-        runner.logger.info(f'{what} compiled in the first iterations, which take minutes')
+        sizes = f', for up to {SIZES} sizes of images' if self.mode == 'graphs' else ''
+        runner.logger.info(f'{what} compiled in the first iterations, which take minutes{sizes}')
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         """Let go of what the last replay of a CUDA graph has left, and start the clock of the first iteration."""
@@ -79,6 +80,7 @@ class CompileBackboneHook(Hook):
 def _compile(backbone: nn.Module, mode: str, options: Any) -> int:
     """Compile a backbone in place; return how many parts of it are compiled, each alone."""
     if mode == 'graphs':
+        allow_variants([backbone])
         backbone.compile(mode='reduce-overhead', dynamic=False)
         return 1
     if mode == 'backbone':
