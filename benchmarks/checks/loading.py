@@ -31,7 +31,7 @@ def _loading(options: Options, name: str) -> Found:
 
     count = 16 if options.quick else 64
     root = Path(options.scratch) / name
-    (_write_coco if name == 'COCO' else _write_ade)(root, count)
+    (write_coco if name == 'COCO' else write_ade)(root, count)
     cfg = load_config(f'mmlape::{CONFIGS[name]}', [f'data_root={root}/', 'model.backbone.init_cfg=None'])
     cores = len(os.sched_getaffinity(0))
     workers = [0, 1] if options.quick else [number for number in (0, 1, 2, 4, 8, 16) if number <= cores]
@@ -100,7 +100,8 @@ def _image(number: int, width: int, height: int):
     return Image.fromarray(noisy.clip(0, 255).astype(np.uint8)), random
 
 
-def _write_ade(root: Path, count: int) -> None:
+def write_ade(root: Path, count: int) -> None:
+    """Write images and maps of classes of ADE20K's sizes, in its layout."""
     import numpy as np
     from PIL import Image
 
@@ -114,7 +115,8 @@ def _write_ade(root: Path, count: int) -> None:
             classes.save(root / 'annotations' / split / f'{number:04}.png')
 
 
-def _write_coco(root: Path, count: int) -> None:
+def write_coco(root: Path, count: int) -> None:
+    """Write images and polygons of COCO's sizes, in its layout."""
     images, annotations = [], []
     for split in ('train2017', 'val2017'):
         (root / split).mkdir(parents=True, exist_ok=True)

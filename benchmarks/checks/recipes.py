@@ -1,17 +1,21 @@
 """What a recipe costs: seconds an iteration and memory at its own batch and size, and hours of its schedule.
 
 The images are random, the recipe's optimiser and bf16 are real. Hours are those of the complete schedule on as many
-such cards as the recipe is for, without validation; the data pipeline is measured by the section `loading`.
+such cards as the recipe is for, without validation; the data pipeline is measured by the section `loading`. One line
+holds what `mmlape train --smoke` says of a recipe against its row. `docs/records.py` makes the table of the catalogue.
 """
 
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from benchmarks.checks import Check, Found, Options
 from benchmarks.checks.cost import allocated
+from benchmarks.checks.loading import write_ade
+from benchmarks.checks.run import mini_data
 from benchmarks.comparison import Settings, free
 from benchmarks.models import complete_model
 
@@ -20,34 +24,56 @@ RECIPES = {
     'UperNet': 'upernet/upernet_deit-{arch}-adapter_4xb2-160k_ade20k.py',
     'Segmenter': 'segmenter/segmenter_deit-{arch}_4xb2-160k_ade20k.py',
 }
-SIZES = {'Mask R-CNN': 1024, 'UperNet': 512, 'Segmenter': 512}
-"""Sides of the square images: the recipe's crop, and an area like that of COCO's images at 800 x 1333."""
+QUICK = {'Segmenter': 'segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py'}
+COCO_SIDE = 1024
+"""Side of a square with an area like that of COCO's images at 800 x 1333; others have the recipe's crop."""
 COCO_IMAGES = 117266
 """Images of COCO's training set that have an annotation, by which epochs become iterations."""
 WARM_UP, ROUNDS = 4, 20
+SMOKE = 0.7, 1.5
+"""The least and the most of the row's seconds that an iteration may take by `--smoke`, which loads images, too."""
 
 
 def checks(options: Options) -> list[Check]:
-    """Return a line for each recipe, size of model and arm, Ti and the default first."""
-    recipes = {'Segmenter': RECIPES['Segmenter']} if options.quick else RECIPES
-    return [
-        Check(f'{name}, DeiT-{arch}, {arm}', partial(_cost, options, name, path.format(arch=arch), arm))
-        for arch in (('tiny',) if options.quick else ('tiny', 'small'))
+    """Return a line for each recipe, size of model and arm, Ti and the default first, and the one of `--smoke`."""
+    recipes = QUICK if options.quick else RECIPES
+    found = [
+        Check(f'{name}, DeiT-{arch}, {arm}', partial(_cost, options, path.format(arch=arch), arm))
+        for arch in (('mini',) if options.quick else ('tiny', 'small'))
         for arm in (('lape',) if options.quick else ('default', 'lape'))
         for name, path in recipes.items()
     ]
+    path = recipes['Segmenter'].format(arch='tiny')
+    return [*found, Check('what --smoke says of Segmenter', partial(_smoke, options, path))]
 
 
-def _cost(options: Options, name: str, config: str, arm: str) -> Found:
+def _cost(options: Options, config: str, arm: str) -> Found:
     from mmlape.lab.engine.config import load_config
 
     cfg = load_config(f'mmlape::{config}')
-    batch, size = cfg.train_dataloader.batch_size, 64 if options.quick else SIZES[name]
-    settings = Settings(options.device, ('bf16',), (size,), batch=batch)
-    step = _step(options, config, arm, settings, size)
+    batch = cfg.train_dataloader.batch_size
+    times, memory = _iterations(options, cfg, config, arm)
+    seconds = sorted(times)[len(times) // 2]
+    cards, count = _cards(config), _schedule(cfg, config)
+    hours = seconds * count / 3600
+    figure = f'{seconds:.3f} s an iteration of {batch} images'
+    figure += f', {memory:.0f} MiB' if memory else ''
+    figure += f'; {count} iterations on {cards} such cards: {hours:.1f} h'
+    values = dict(
+        config=config, scope=cfg.default_scope, arm=arm, batch=batch, seconds=seconds, times=times, memory_mib=memory,
+        iterations=count, cards=cards, hours=hours,
+    )  # fmt: skip
+    return Found(True, figure, values)
+
+
+def _iterations(options: Options, cfg, config: str, arm: str) -> tuple[list[float], float | None]:
+    """Return the seconds of iterations of a recipe on random images, and the most memory in MiB on a card."""
+    size = cfg.model.data_preprocessor.get('size')
+    settings = Settings(options.device, ('bf16',), batch=cfg.train_dataloader.batch_size)
+    step = _step(options, config, arm, settings, size[0] if size else COCO_SIDE)
     for _ in range(1 if options.quick else WARM_UP):
         step()
-    start = allocated(options.device)
+    allocated(options.device)
     times = []
     for _ in range(2 if options.quick else ROUNDS):
         started = time.perf_counter()
@@ -55,16 +81,9 @@ def _cost(options: Options, name: str, config: str, arm: str) -> Found:
         if options.device == 'cuda':
             torch.cuda.synchronize()
         times.append(time.perf_counter() - started)
-    seconds = sorted(times)[len(times) // 2]
     memory = allocated(options.device, peak=True) / 2**20 or None
     free(options.device)
-    cards, count = _cards(config), _iterations(cfg)
-    hours = seconds * count / 3600
-    figure = f'{seconds:.3f} s an iteration of {batch} images'
-    figure += f', {memory:.0f} MiB' if memory else ''
-    figure += f'; {count} iterations on {cards} such cards: {hours:.1f} h'
-    values = dict(seconds=times, memory_mib=memory, start=start, iterations=count, cards=cards, hours=hours)
-    return Found(True, figure, values)
+    return times, memory
 
 
 def _step(options: Options, config: str, arm: str, settings: Settings, size: int) -> Callable[[], object]:
@@ -76,13 +95,30 @@ def _step(options: Options, config: str, arm: str, settings: Settings, size: int
     return lambda: model.train_step(batch, optimiser)
 
 
+def _smoke(options: Options, config: str) -> Found:
+    from mmlape.lab.engine.config import load_config
+    from mmlape.lab.engine.smoke import smoke
+
+    if options.quick:
+        root = mini_data(options) / 'ade'
+    else:
+        write_ade(root := Path(options.scratch) / 'smoke', 32)
+    cfg = load_config(f'mmlape::{config}', [f'data_root={root}/', 'model.backbone.init_cfg=None'])
+    times, _ = _iterations(options, cfg, config, 'default')
+    row = sorted(times)[len(times) // 2]
+    facts = smoke(cfg, Path(options.scratch) / 'run', amp='bf16', seed=1, batch='allow-batch-mismatch')
+    share = facts['seconds_per_iter'] / row
+    figure = f'{facts["seconds_per_iter"]:.3f} s an iteration, {share:.2f} of the row; {facts["hours"]:.1f} h alone'
+    return Found(options.quick or SMOKE[0] <= share <= SMOKE[1], figure, dict(facts, row=row, share=share))
+
+
 def _cards(config: str) -> int:
     """Return the processes that the name of a recipe states, as 4 in '_4xb2-'."""
     return int(config.rpartition('xb')[0].rpartition('_')[2])
 
 
-def _iterations(cfg) -> int:
+def _schedule(cfg, config: str) -> int:
     """Return the iterations of a schedule; those of epochs by the images of COCO."""
     if cfg.train_cfg.get('max_iters'):
         return cfg.train_cfg.max_iters
-    return cfg.train_cfg.max_epochs * -(-COCO_IMAGES // (cfg.train_dataloader.batch_size * 4))
+    return cfg.train_cfg.max_epochs * -(-COCO_IMAGES // (cfg.train_dataloader.batch_size * _cards(config)))

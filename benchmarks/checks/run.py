@@ -13,17 +13,24 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from benchmarks.checks import Check, Found, Options
+import mmlape
+from benchmarks.checks import Check, Found, NotRunError, Options
 from benchmarks.checks.training import RECIPES
+from benchmarks.checks.values import TOLERANCE, distance
+from benchmarks.comparison import DTYPES
 from mmlape.lab.runs.schema import read_evaluations, read_record
+from mmlape.new import img_focus
 from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 CHANGES = ('model.backbone.init_cfg=None',)
 QUICK = ('--shorten', '0.02')
 SHORTER = ('train_cfg.max_iters=4', 'train_cfg.val_interval=2', 'param_scheduler.0.end=2', 'param_scheduler.1.begin=2')
 """The same of `multi-seed`."""
+TOKENS = Path(__file__).resolve().parents[2] / 'tests' / 'golden' / 'img_focus.npz'
+"""What onnxruntime computes, by tests/golden/make_img_focus.py."""
 BELOW = 0.7
 """The share of the CPU's metric that the GPU's must have: short runs vary by their roundings."""
 
@@ -41,10 +48,11 @@ def checks(options: Options) -> list[Check]:
         Check('kill -9, resume with --deterministic: bit for bit', partial(_killed, options)),
         Check('three seeds at once on one card', partial(_seeds, options)),
         Check('test, predict and export-onnx of a run', partial(_used, options)),
+        Check('the ViT-S/14 of img-focus beside onnxruntime', partial(_real_weights, options)),
     ]
 
 
-def _data(options: Options) -> Path:
+def mini_data(options: Options) -> Path:
     """Return the folder of the mini data, made where no other line has."""
     folder = Path(options.scratch) / 'mini'
     with (folder.parent / 'mini.lock').open('w') as lock:
@@ -78,7 +86,7 @@ def _environment(options: Options, cpu: bool) -> dict[str, str]:
 
 def _words(options: Options, name: str, work_dir: Path, *more: str, seed: int = 1) -> tuple:
     """Return the command that trains a recipe on the mini data."""
-    data = _data(options) / ('coco' if RECIPES[name].startswith('mask_rcnn') else 'ade')
+    data = mini_data(options) / ('coco' if RECIPES[name].startswith('mask_rcnn') else 'ade')
     shorter = QUICK if options.quick else ()
     changes = ('--cfg-options', f'data_root={data}/', *CHANGES)
     return ('train', f'mmlape::{RECIPES[name]}', '--work-dir', work_dir, '--seed', seed, *shorter, *more, *changes)
@@ -156,7 +164,7 @@ def _used(options: Options) -> Found:
     folder = Path(options.scratch) / 'used'
     words = _words(options, 'Segmenter', folder / 'run')
     command(options, *words)
-    images = _data(options) / 'ade' / 'images' / 'validation'
+    images = mini_data(options) / 'ade' / 'images' / 'validation'
     run = folder / 'run'
     trained = (next(run.glob('*.py')), run / (run / 'last_checkpoint').read_text().rpartition('/')[2].strip())
     command(options, 'test', *trained, '--work-dir', folder / 'test')
@@ -165,3 +173,21 @@ def _used(options: Options) -> Found:
     maps = sum(path.is_file() for path in (folder / 'maps').rglob('*.png'))
     size = (folder / 'model.onnx').stat().st_size
     return Found(maps > 0, f'{maps} label maps, a graph of {size / 2**20:.1f} MiB', dict(maps=maps, bytes=size))
+
+
+def _real_weights(options: Options) -> Found:
+    """Compare the tokens of real weights with those that onnxruntime has computed from the package's graph."""
+    if not (file := img_focus.cached()).is_file():
+        raise NotRunError(f'{file} is missing: make weights, or TORCH_HOME=FOLDER of a machine that has it')
+    golden = np.load(TOKENS)
+    image = np.random.default_rng(int(golden['seed'])).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    model = mmlape.get_model('dinov2-small', pretrained=file, out_type='raw', interpolate_mode='bicubic').eval()
+    model.to(options.device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    off = {}
+    for dtype in ('fp32', 'bf16'):
+        with torch.no_grad(), torch.autocast(options.device, DTYPES[dtype], enabled=dtype != 'fp32'):
+            tokens = model(torch.from_numpy(image).to(options.device))[-1]
+        off[dtype] = distance(tokens[:, :: int(golden['every'])], torch.from_numpy(golden['tokens']))
+    ok = all(value <= TOLERANCE[dtype][0] for dtype, value in off.items())
+    return Found(ok, ', '.join(f'{dtype} {value:.0e}' for dtype, value in off.items()), off)

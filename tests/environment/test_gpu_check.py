@@ -61,10 +61,12 @@ def test_a_quick_run_passes_every_line_and_writes_a_page(sections, python, tmp_p
     results = json.loads((tmp_path / 'results.json').read_text())
     lines = results['lines']
     assert {line['section'] for line in lines} == set(sections)
-    assert [line for line in lines if line['status'] != PASS] == []
+    missing = [line for line in lines if line['status'] == NOT_RUN]
+    assert [line['name'] for line in missing if 'make weights' not in line['figure']] == []
+    assert [line for line in lines if line['status'] != PASS and line not in missing] == []
     assert results['finished'] and results['machine']['gpu'] is None and results['versions']['torch']
     assert all(line['seconds'] >= 0 and line['figure'] for line in lines)
-    assert f'{len(lines)} PASS, 0 FAIL, 0 NOT RUN' in printed
+    assert f'{len(lines) - len(missing)} PASS, 0 FAIL, {len(missing)} NOT RUN' in printed
     page = (tmp_path / 'results.md').read_text()
     rows = [row for row in page.splitlines() if row.startswith('| ') and not row.startswith(('| check', '| ---'))]
     assert len(rows) == len(lines)
@@ -286,8 +288,8 @@ def test_hours_of_a_recipe_are_of_its_complete_schedule():
     """3x is 36 epochs of 117,266 images, of which eight make an iteration."""
     coco = load_config('mmlape::' + recipes.RECIPES['Mask R-CNN'].format(arch='tiny'))
     ade = load_config('mmlape::' + recipes.RECIPES['Segmenter'].format(arch='tiny'))
-    assert [recipes._iterations(cfg) for cfg in (coco, ade)] == [36 * 14659, 160000]
-    assert recipes._cards('a/segmenter_deit-tiny_4xb2-160k_ade20k.py') == 4
+    found = [recipes._schedule(cfg, recipes.RECIPES[name]) for cfg, name in ((coco, 'Mask R-CNN'), (ade, 'Segmenter'))]
+    assert found == [36 * 14659, 160000]
 
 
 @pytest.mark.parametrize(('mine', 'status'), [(30.0, PASS), (10.0, FAIL)])

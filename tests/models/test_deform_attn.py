@@ -8,7 +8,6 @@ import pytest
 import torch
 from tiny import GUARD, ROOT, environment
 
-from mmlape.models.adapter import deform_attn as module
 from mmlape.models.adapter.deform_attn import (
     FeatureLevels,
     MSDeformAttn,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop
@@ -67,6 +68,8 @@ class TrialHook(Hook):
         outputs: dict | None = None,
     ) -> None:
         """End this part of the trial if it has done its share."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # an iteration ends with its last kernel
         self.ends.append(time.monotonic())
         accumulated = runner.plan.batch.accumulation
         if self.resumed:

@@ -20,8 +20,9 @@ class CompileBackboneHook(Hook):
     'layers' compiles each part that the backbone names by ``compile_units()``, for the first size of
     images, and for any size from the second on. 'graphs' compiles the backbone as one graph and
     captures it as CUDA graphs in training, for the first eight sizes of images; further ones, and
-    evaluations, whose images have sizes of their own, run as they are. True, or options of ``torch.compile``, compiles it as one graph for any size. Modules
-    are compiled in place, so no name in a checkpoint changes.
+    evaluations, whose images have sizes of their own, run as they are. True, or options of
+    ``torch.compile``, compiles it as one graph for any size. Modules are compiled in place, so no
+    name in a checkpoint changes.
     """
 
     changes_results = False
