@@ -76,6 +76,10 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
     for one in differences:
         assert f'+{one.mean:.2f}' in page
         assert f'{one.low:.2f} to ' in page and f'{one.high:.2f}' in page
+    first = differences[0]
+    for name in ('README.md', 'docs/index.md'):
+        told = f'{first.mean:+.2f} points of top-1 (95 % interval {first.low:+.2f} to {first.high:+.2f})'
+        assert told in ' '.join((tiny.ROOT / name).read_text().split()), name
 
     earlier_runs = tiny.unpack_records('fashion-mnist-replication', tmp_path)
     first = replication.Runs(str(earlier_runs))

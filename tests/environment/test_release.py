@@ -70,9 +70,9 @@ def test_a_source_archive_says_nothing_of_who_packed_it_and_when():
 def test_two_builds_of_a_commit_are_the_same_bytes(tmp_path):
     """In two clones, of other names and times, as two people would."""
     digests = []
-    for name in ('one', 'another'):
+    for source, name in ((ROOT, 'one'), (tmp_path / 'one', 'another')):
         clone = tmp_path / name
-        subprocess.run(['git', 'clone', '-q', ROOT, clone], check=True)
+        subprocess.run(['git', 'clone', '-q', source, clone], check=True)
         digests.append(build(clone, tmp_path / f'dist-{name}'))
     assert digests[0] == digests[1]
     assert {name.removesuffix('.whl').removesuffix('.tar.gz').partition('-')[0] for name in digests[0]} == {'mmlape'}
