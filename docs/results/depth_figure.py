@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Draw the differences of `depth.md` from the records of both studies: `python docs/results/depth_figure.py WORK_DIRS`.
+"""Draw the differences of `depth.md` from records: `python docs/results/depth_figure.py WORK_DIRS`.
 
 WORK_DIRS holds what `fashion-mnist-depth.tar.xz` and `fashion-mnist-replication.tar.xz` unpack to.
 """
@@ -24,7 +24,11 @@ SECONDARY = {
     'lape-shared, CVT': ('lape-shared', 'default'),
     'lape-shared, ViT-Lite': ('lape-shared-vit-lite', 'default-vit-lite'),
 }
-COLOURS = {'eight seeds': '#0b6cb0', 'five seeds, or five and eight': '#7a7a7a', 'both at 4e-3, the first study': '#c2410c'}
+COLOURS = {
+    'eight seeds': '#0b6cb0',
+    'five seeds, or five and eight': '#7a7a7a',
+    'both at 4e-3, the first study': '#c2410c',
+}
 
 
 def draw(folder: Path, path: Path) -> None:
@@ -44,7 +48,8 @@ def draw(folder: Path, path: Path) -> None:
             axes.errorbar([one.mean], [len(names)], xerr=bars, fmt='o', color=colour, capsize=3, label=shown)
             names.append(name)
     axes.axvline(0, color='k', linewidth=0.8)
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel='points of top-1, minus the default of the same model')
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel('points of top-1, minus the default of the same model')
     axes.invert_yaxis()
     axes.legend(loc='lower right', fontsize=8)
     axes.grid(axis='x', alpha=0.3)
