@@ -63,22 +63,36 @@ def recognise(listing: Listing) -> ClassFolders | None:
     """Return the folders of classes, or None if images lie otherwise.
 
     Raises:
-        DataError: There is one class only, or training and validation have different ones.
+        DataError: There is one class only, training and validation have different ones, or some of
+            the images are in no class's folder.
     """
     parts: dict[str | None, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     prefixes: dict[str | None, str] = {}
+    loose = [file for file in listing.images if '/' not in file]
+    if 0 < len(loose) < len(listing.images):
+        raise DataError(
+            f'{listing.root} has images in folders, and {len(loose)} beside these, such as {loose[0]}: '
+            'move each into the folder of its class, or out of the data'
+        )
+    if loose:
+        return None
     for file in listing.images:
         folders = PurePosixPath(file).parts[:-1]
-        if not folders:
-            return None
         split = split_of(folders[0]) if len(folders) > 1 else None
         prefix, inner = (folders[0], folders[1:]) if split else ('', folders)
         if prefixes.setdefault(split, prefix) != prefix:
             return None
         name = inner[0]
         parts[split][name].append('/'.join([*inner[1:], PurePosixPath(file).name]))
-    if not parts or (None in parts and len(parts) > 1):
+    if not parts:
         return None
+    if None in parts and len(parts) > 1:
+        splits = ' and '.join(sorted(prefixes[split] for split in parts if split))
+        others = ' and '.join(sorted(parts[None])[:4])
+        raise DataError(
+            f'{listing.root} has images in {splits}, and others in {others}: move those below '
+            f'{splits}, or out of the data'
+        )
     known = train_and_val({split: (prefixes[split], dict(found)) for split, found in parts.items()})
     classes = tuple(sorted(known['train'][1]))
     named = [name for name in classes if PARTS.fullmatch(name)]

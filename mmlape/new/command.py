@@ -165,6 +165,9 @@ def write_config(
             first = report.issues.errors[0]
             raise DataError(f'{first.split} data: {first}; the data have to be corrected first')
         if seconds is not None:
+            say('trying two iterations and a validation')
+            # the log of a run would hide what was found: of its own logger, and of the one before it
+            cfg.log_level = 'ERROR'
             with quiet_logger():
                 facts = smoke(cfg, out.parent)
             recipe = recipe.with_length(iterations_for(seconds, facts, recipe))

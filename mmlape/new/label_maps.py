@@ -116,8 +116,10 @@ def recognise(
         DataError: The maps have one id only, too many, or more than there are names.
     """
     groups: dict[str | None, list[Pair]] = defaultdict(list)
+    alone = {listing.root / file for file in listing.images}
     for pair in find_pairs(listing):
         groups[split_of(str(pair.image.relative_to(listing.root)))].append(pair)
+        alone -= {pair.image, pair.map}
     if not groups:
         return None
     parts = train_and_val(groups)
@@ -147,10 +149,21 @@ def recognise(
         classes,
         counts,
         image_sizes([pair.image for pair in parts['train']]),
+        _notes(alone),
         parts=parts,
         numbers=numbers,
         plain=plain,
     )
+
+
+def _notes(alone: set[Path]) -> list[str]:
+    """Return what the owner should know of images that are in no pair."""
+    if not alone:
+        return []
+    return [
+        f'left out: {len(alone)} images without a label map of their name, or maps without an '
+        f'image, such as {min(alone)}'
+    ]
 
 
 def _listed(listing: Listing) -> tuple[str, ...]:

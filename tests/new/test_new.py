@@ -142,6 +142,15 @@ def test_label_maps(layout, tmp_path, monkeypatch):
         assert ids == [0, 1, 2]
 
 
+def test_images_without_a_map_are_reported(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    maps(Path('data'))
+    photo(Path('data/images/new.jpg'))
+    cfg = written('data', '--iters', '20')
+    assert 'left out: 1 images without a label map of their name' in capsys.readouterr().out
+    assert sum(len(read(cfg, split)) for split in ('train', 'val')) == 8
+
+
 def test_images_of_two_suffixes_are_linked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     maps(Path('data'))
@@ -401,6 +410,14 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: maps(root, labels='labels/other{}.png'),
         'has images in images and labels, but no image with a label map of the same name',
     ),
+    'mixed, images beside class folders': (
+        lambda root: (class_folders(root), photo(root / 'first.jpg')),
+        'has images in folders, and 1 beside these, such as first.jpg: move each into the folder of its class',
+    ),
+    'mixed, splits and a class': (
+        lambda root: (class_folders(root, 'train', 'val'), photo(root / 'hat/0.jpg')),
+        'has images in train and val, and others in hat: move those below train and val',
+    ),
     'too few names': (lambda root: listed_maps(root, NAMES[:1]), 'ids up to 2, but there are 1 names'),
     'absent images': (
         lambda root: (coco(root, 'all.json', 'images', range(8)), shutil.rmtree(root / 'images')),
@@ -450,6 +467,18 @@ def test_an_existing_config_is_kept(tmp_path, monkeypatch, capsys):
     assert main(['new', 'data', '--model', 'mini']) == 1
     assert 'data.py exists: remove it, or give another --out' in capsys.readouterr().err
     assert Path('data.py').read_text() == 'mine'
+
+
+@pytest.mark.release  # a trial starts and resumes a run
+def test_a_trial_decides_the_length_and_prints_no_log(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    maps(Path('data'), count=4)
+    assert main(['new', 'data', '--model', 'mini', '--time', '2h']) == 0
+    out, err = capfd.readouterr()
+    assert 'an iteration takes ' in out and 'about 2:00:00 in all' in out
+    assert 'mmengine' not in out + err and len(out.splitlines()) < 30
+    cfg = Config.fromfile('data.py')
+    assert 50 <= cfg.train_cfg.max_iters <= 60_000
 
 
 @pytest.mark.parametrize(
