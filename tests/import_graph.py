@@ -26,6 +26,7 @@ LAYERS = (
     ('checkpoint',),
     ('models',),
     ('pe_figures', 'export'),
+    ('probe',),
     ('new',),
     ('commands', 'extension', 'projects'),
     ('cli', '__main__'),

@@ -5,6 +5,7 @@ A config, a checkpoint, both, or the folder of a run.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
@@ -25,6 +26,14 @@ SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 """Parts of names that a figure shows, so a checkpoint must fill them."""
 
 
+class Opened(NamedTuple):
+    """The backbone that an argument means."""
+
+    name: str
+    model: BaseBackbone  # in evaluation mode
+    config: Config | None  # None for a checkpoint alone
+
+
 def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
     """Return the backbones of `open_model` by name; of one name, each has its argument in brackets.
 
@@ -34,23 +43,29 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
     twice = next((text for text in texts if list(texts).count(text) > 1), None)
     if twice:
         raise ConfigError(f'{twice} is given twice: give each model once')
-    opened = [open_model(text, **options) for text in texts]
-    names = [name for name, _ in opened]
+    opened = [open_backbone(text, **options) for text in texts]
+    names = [one.name for one in opened]
     return {
-        f'{name} ({text})' if names.count(name) > 1 else name: model
-        for text, (name, model) in zip(texts, opened)
+        f'{one.name} ({text})' if names.count(one.name) > 1 else one.name: one.model
+        for text, one in zip(texts, opened)
     }
 
 
-def open_model(
+def open_model(text: str, **options) -> tuple[str, BaseBackbone]:
+    """Return name and backbone of `open_backbone`."""
+    opened = open_backbone(text, **options)
+    return opened.name, opened.model
+
+
+def open_backbone(
     text: str,
     cfg_options: Sequence[str] | None = None,
     untrained: bool = False,
     grid: Grid | None = None,
-) -> tuple[str, BaseBackbone]:
+) -> Opened:
     """Build the backbone that an argument of the command line means, in evaluation mode.
 
-    Return its name with it. The name is the config's and the checkpoint's,
+    Return its name with it, and its config if there is one. The name is the config's and the checkpoint's,
     'deit-tiny_4xb256-300e_in1k, epoch_5', or 'untrained' for that.
 
     Args:
@@ -76,7 +91,8 @@ def open_model(
             trained.say_chosen()
             with trained.building():
                 model = _from_config(trained.config, text, trained.checkpoint, untrained, grid)
-            return trained.name, model.eval()
+            return Opened(trained.name, model.eval(), trained.config)
+        cfg = None
         if is_config(text):
             cfg = load_config(text, list(cfg_options or ()))
             model = _from_config(cfg, text, None, untrained, grid)
@@ -85,7 +101,7 @@ def open_model(
             beside = sorted(Path(text).parent.glob('*.py'))
             model = _from_checkpoint(text, grid)
             names = [*([beside[0].stem] if len(beside) == 1 else []), Path(text).stem]
-    return ', '.join(names), model.eval()
+    return Opened(', '.join(names), model.eval(), cfg)
 
 
 def _from_config(
@@ -119,7 +135,7 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
     with building(f'checkpoint {path}', weights.tensors):
         model = MODELS.build(config)
-    report = load_backbone(model, path, grid=grid, strict=False)
+    report = model.load_report = load_backbone(model, path, grid=grid, strict=False)
     left = [
         name
         for name in model.state_dict()

@@ -1,7 +1,7 @@
 """What the package keeps from one call to the next: whatever changes between them, the second is as with nothing kept.
 
 Each cache in memory is found in the code, so that a new one without an entry here fails. Those in files are in
-`test_size_sweep`, `test_vtab` and `test_captions`.
+`test_size_sweep`, `test_vtab`, `test_captions` and `test_probe`.
 """
 
 import ast

@@ -750,6 +750,28 @@ CONTRACTS = {
         | simple('--launcher pytorch', 'test.launcher', 'pytorch')
         | TRUST,
     ),
+    'probe': Contract(
+        'a.py',
+        {
+            'mmlape.probe.probing.probe_models': ['probe'],
+            'mmlape.probe.page.summary_table': TABLE,
+            'mmlape.probe.page.write_probe_page': [Path('index.html')],
+        },
+        {
+            'model': [('b.py', {'probe_models.texts': ['b.py']})],
+            '--compare': [('--compare b.py c.py', {'probe_models.texts': ['a.py', 'b.py', 'c.py']})],
+            '--out': [('--out p', {'probe_models.out': 'p', 'write_probe_page.out': 'p'})],
+            '--size': [('--size 32 48', {'probe_models.settings.size': [32, 48]})],
+            '--shifts': [('--shifts 3 2 3', {'probe_models.settings.shifts': [2, 3]})],
+            '--no-canvas': [('--no-canvas', {'probe_models.settings.canvases': []})],
+        }
+        | simple('--images d', 'probe_models.settings.images', 'd')
+        | simple('--num-images 7', 'probe_models.settings.count', 7)
+        | simple('--no-control', 'probe_models.settings.control', False)
+        | {'--grid': [('--grid 2 3', {'probe_models.grid': [2, 3]})]}
+        | TRUST,
+        '--out o',
+    ),
     'size-sweep': Contract(
         's.yml --sizes 8',
         {

@@ -1,0 +1,340 @@
+"""What a probe measures of a model, by layer.
+
+reading    R^2 = 1 - SSE / SST of row and column, by ridge regressions over five folds of images:
+           three train, one chooses the strength, one measures; the error is its root mean square,
+           in patches
+share      of the features' variance that the place in the image explains, over images:
+           sum_p |mean_i x_ip - mean x|^2 / (n sum |x|^2), without what n images give by chance
+shift      d = sqrt(mean |a - b|^2 / (2 D)) and the cosine of the same patch's features a and b, in
+           an image and in the same image moved by whole patches, where they overlap
+roll       the same of an image whose patches are moved around its borders, so that all content
+           stays
+canvas     the same of an image alone and as the middle of a larger canvas; and R^2 of the probe of
+           the trained size, if places are shares of the side, or counted from the corner
+
+All distances are of standardised channels, so d is 1 for unrelated patches.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmlape.models.grid import Grid
+from mmlape.probe.images import Canvases, patch_pixels
+from mmlape.probe.models import Probed
+from mmlape.probe.ridge import Moments, Reader, fit, squared_error, variance
+
+FOLDS = 5
+TOKENS = 4096
+"""Of one forward."""
+COMPARED = 24
+"""Images that are moved, rolled and put on canvases; all of one fold, which no probe has seen."""
+
+
+@dataclass
+class Reading:
+    """How well a coordinate is read: R^2 over all images, of the lowest and highest fold, and the error."""
+
+    r2: float
+    low: float
+    high: float
+    error: float  # root mean square, in patches
+
+
+@dataclass
+class Change:
+    """How different the features of the same content are."""
+
+    distance: float  # 0 the same, 1 as two unrelated patches
+    cosine: float
+
+
+@dataclass
+class Canvas:
+    """What is kept on a larger canvas."""
+
+    content: Change
+    share_of_side: float  # R^2 of row and column, their mean
+    from_corner: float
+
+
+@dataclass
+class Layer:
+    """What is measured behind a layer."""
+
+    name: str
+    row: Reading
+    column: Reading
+    share: float
+    shift: dict[str, Change] = field(default_factory=dict)  # by patches
+    roll: dict[str, Change] = field(default_factory=dict)
+    canvas: dict[str, Canvas] = field(default_factory=dict)  # by the size of the canvas
+
+    @property
+    def r2(self) -> float:
+        """The mean of row and column."""
+        return (self.row.r2 + self.column.r2) / 2
+
+    @property
+    def error(self) -> float:
+        """The mean of row and column, in patches."""
+        return (self.row.error + self.column.error) / 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured: the grid, shifts in patches, and sizes of canvases."""
+
+    grid: Grid
+    shifts: Sequence[int]
+    canvases: Sequence[float]
+
+    def canvas_grid(self, size: float) -> Grid:
+        """Return the grid of a canvas so many times as large."""
+        return round(self.grid[0] * size), round(self.grid[1] * size)
+
+    def largest(self) -> Grid:
+        """Return the grid that holds all windows."""
+        grids = [self.canvas_grid(size) for size in self.canvases]
+        moved = 2 * max(self.shifts, default=0)
+        grids.append((self.grid[0] + moved, self.grid[1] + moved))
+        return max(rows for rows, _ in grids), max(columns for _, columns in grids)
+
+    def grids(self) -> list[tuple[Grid, float]]:
+        """Return the grid of each forward that the compared images need, with its size."""
+        same = [(self.grid, 1.0)] * (1 + 2 * len(self.shifts))
+        return same + [(self.canvas_grid(size), size) for size in self.canvases]
+
+
+Tick = Callable[[int, Grid], None]
+"""Is called behind each forward, with its images and their grid."""
+
+
+class _Statistics:
+    """Sums over the images of one stage, a fold each, and over the images of each place."""
+
+    def __init__(self, features: Tensor):
+        count, width = features.shape[1:]
+        origin = features.mean((0, 1))
+        self.folds = [Moments(origin, 2) for _ in range(FOLDS)]
+        self.places = torch.zeros(count, width, dtype=torch.float64)
+
+    def add(self, features: Tensor, images: Sequence[int], targets: Tensor) -> None:
+        """Count the features (B, N, D) of images; targets are of the places, (N, 2)."""
+        for fold in range(FOLDS):
+            chosen = [place for place, image in enumerate(images) if image % FOLDS == fold]
+            if chosen:
+                some = features[chosen]
+                self.folds[fold].add(some.flatten(0, 1), targets.repeat(len(some), 1))
+        self.places += features.double().sum(0)
+
+    def measured(self, name: str) -> tuple[Layer, Reader]:
+        """Return the readings, and the probe that has seen nothing of fold 0."""
+        errors, totals, counts, readers = [], [], [], []
+        for test in range(FOLDS):
+            chosen_on = self.folds[(test + 1) % FOLDS]
+            others = [self.folds[(test + number) % FOLDS] for number in range(2, FOLDS)]
+            train = others[0]
+            for other in others[1:]:
+                train = train + other
+            readers.append(fit(train, chosen_on))
+            errors.append(squared_error(self.folds[test], readers[-1]))
+            totals.append(variance(self.folds[test]))
+            counts.append(self.folds[test].count)
+        weights = torch.tensor(counts, dtype=torch.float64) / sum(counts)
+        error, total = torch.stack(errors), torch.stack(totals)  # (folds, 2)
+        mean = (weights[:, None] * error).sum(0)
+        r2 = 1 - mean / (weights[:, None] * total).sum(0)
+        of_folds = 1 - error / total
+        row, column = (
+            Reading(
+                float(r2[target]),
+                float(of_folds[:, target].min()),
+                float(of_folds[:, target].max()),
+                float(mean[target].sqrt()),
+            )
+            for target in range(2)
+        )
+        return Layer(name, row, column, self._share()), readers[0]
+
+    def _share(self) -> float:
+        total = self.folds[0]
+        for fold in self.folds[1:]:
+            total = total + fold
+        mean, std = total.statistics()
+        images = total.count // len(self.places)
+        means = (self.places / images - mean) / std  # (N, D)
+        between = float((means**2).mean() * std.numel() / std.isfinite().sum())
+        # means of n images vary by chance by 1 / n of the variance inside a place
+        return max(0.0, (between - 1 / images) / (1 - 1 / images)) if images > 1 else between
+
+
+def coordinates(grid: Grid) -> Tensor:
+    """Return row and column of each place in patches, from the middle: (N, 2)."""
+    sides = (torch.arange(side, dtype=torch.float64) - (side - 1) / 2 for side in grid)
+    return torch.cartesian_prod(*sides)
+
+
+def batches(images: Sequence[int], grid: Grid) -> Iterator[list[int]]:
+    """Yield as many images at once as `TOKENS` allows."""
+    size = max(1, TOKENS // (grid[0] * grid[1]))
+    for start in range(0, len(images), size):
+        yield list(images[start : start + size])
+
+
+def read_pixels(canvases: Canvases, grid: Grid) -> Layer:
+    """Return how well position is read in the pixels of single patches: what content alone tells."""
+    statistics, targets = None, coordinates(grid)
+    for images in batches(range(len(canvases)), grid):
+        features = patch_pixels(canvases.windows(images, grid), grid)
+        statistics = statistics or _Statistics(features)
+        statistics.add(features, images, targets)
+    assert statistics is not None
+    return statistics.measured('pixels')[0]
+
+
+def measure(probed: Probed, canvases: Canvases, plan: Plan, tick: Tick) -> list[Layer]:
+    """Return what is measured of each stage of a model."""
+    grid, targets = plan.grid, coordinates(plan.grid)
+    statistics: list[_Statistics] = []
+    for images in batches(range(len(canvases)), grid):
+        for number, features in enumerate(probed.features(canvases.windows(images, grid))):
+            if number == len(statistics):
+                statistics.append(_Statistics(features))
+            statistics[number].add(features, images, targets)
+        tick(len(images), grid)
+    measured = [one.measured(name) for name, one in zip(probed.stages(), statistics, strict=True)]
+    del statistics
+    _compare(probed, canvases, plan, measured, tick)
+    return [layer for layer, _ in measured]
+
+
+class _Sum:
+    """The mean of changes and squared errors over batches."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple, Tensor] = {}
+        self.counts: dict[tuple, int] = {}
+
+    def add(self, key: tuple, values: Tensor) -> None:
+        """Count values (M, K), of which the mean over M is wanted."""
+        self.values[key] = self.values.get(key, torch.zeros(())) + values.double().sum(0)
+        self.counts[key] = self.counts.get(key, 0) + len(values)
+
+    def mean(self, key: tuple) -> list[float]:
+        """Return the mean (K,)."""
+        return (self.values[key] / self.counts[key]).tolist()
+
+
+def _compare(
+    probed: Probed,
+    canvases: Canvases,
+    plan: Plan,
+    measured: Sequence[tuple[Layer, Reader]],
+    tick: Tick,
+) -> None:
+    """Add what changes to the layers: of images of the fold that the probes have not seen."""
+    grid, patch = plan.grid, canvases.patch
+    of_fold = range(0, len(canvases), FOLDS)
+    sums = _Sum()
+    smallest = max([grid, *(plan.canvas_grid(size) for size in plan.canvases)])
+    for images in batches(of_fold[:COMPARED], smallest):
+        window = canvases.windows(images, grid)
+        base = [features.unflatten(1, grid) for features in probed.features(window)]
+        tick(len(images), grid)
+        for shift in plan.shifts:
+            moved = probed.features(canvases.windows(images, grid, shift))
+            for number, features in enumerate(moved):
+                before = base[number][:, shift:, shift:]
+                after = features.unflatten(1, grid)[:, : grid[0] - shift, : grid[1] - shift]
+                sums.add(('shift', shift, number), _changes(before, after, measured[number][1]))
+            tick(len(images), grid)
+            rolled = probed.features(window.roll((shift * patch, shift * patch), (2, 3)))
+            for number, features in enumerate(rolled):
+                after = features.unflatten(1, grid).roll((-shift, -shift), (1, 2))
+                sums.add(
+                    ('roll', shift, number), _changes(base[number], after, measured[number][1])
+                )
+            tick(len(images), grid)
+        for size in plan.canvases:
+            large = plan.canvas_grid(size)
+            inside, outside = canvases.corner(grid), canvases.corner(large)
+            row, column = inside[0] - outside[0], inside[1] - outside[1]
+            whole = probed.features(canvases.windows(images, large))
+            for number, features in enumerate(whole):
+                reader = measured[number][1]
+                same = features.unflatten(1, large)
+                same = same[:, row : row + grid[0], column : column + grid[1]]
+                sums.add(('canvas', size, number), _changes(base[number], same, reader))
+                sums.add(('read', size, number), _squares(features, large, grid, reader))
+            tick(len(images), large)
+    for number, (layer, _) in enumerate(measured):
+        for shift in plan.shifts:
+            layer.shift[str(shift)] = _change(sums.mean(('shift', shift, number)))
+            layer.roll[str(shift)] = _change(sums.mean(('roll', shift, number)))
+        for size in plan.canvases:
+            values = sums.mean(('read', size, number))
+            large = plan.canvas_grid(size)
+            totals = [
+                coordinates(places).var(0, correction=0) * torch.tensor(scale) ** 2
+                for places, scale in ((large, _scale(large, grid)), (large, (1.0, 1.0)))
+            ]
+            share, corner = (
+                float((1 - torch.tensor(part) / total).mean())
+                for part, total in zip((values[:2], values[2:]), totals)
+            )
+            content = _change(sums.mean(('canvas', size, number)))
+            layer.canvas[f'{size:g}'] = Canvas(content, share, corner)
+
+
+def _scale(large: Grid, grid: Grid) -> tuple[float, float]:
+    """Return the size of a patch of a canvas in those of the trained size, if places are shares of the side."""
+    return grid[0] / large[0], grid[1] / large[1]
+
+
+def _changes(before: Tensor, after: Tensor, reader: Reader) -> Tensor:
+    """Return |a - b|^2 / D and the cosine of features (B, rows, columns, D), standardised: (B * N, 2)."""
+    a, b = (((part.flatten(0, 2).double() - reader.mean) / reader.std) for part in (before, after))
+    width = reader.std.isfinite().sum()
+    return torch.stack(((a - b).square().sum(1) / width, F.cosine_similarity(a, b, dim=1)), dim=1)
+
+
+def _change(means: Sequence[float]) -> Change:
+    return Change((means[0] / 2) ** 0.5, means[1])
+
+
+def _squares(features: Tensor, large: Grid, grid: Grid, reader: Reader) -> Tensor:
+    """Return the squared errors of rows and columns, as shares of the side and from the corner: (B * N, 4)."""
+    found = reader.read(features)  # (B, N, 2)
+    places = coordinates(large)
+    stretched = places * torch.tensor(_scale(large, grid), dtype=torch.float64)
+    corner = places + torch.tensor(
+        [(side - own) / 2 for side, own in zip(large, grid)], dtype=torch.float64
+    )
+    both = torch.cat(((found - stretched).square(), (found - corner).square()), dim=2)
+    return both.flatten(0, 1)
+
+
+def plain(layers: Sequence[Layer]) -> list[dict[str, Any]]:
+    """Return layers as JSON has them."""
+    return [asdict(layer) for layer in layers]
+
+
+def layer_of(values: dict[str, Any]) -> Layer:
+    """Return a layer that JSON has."""
+    return Layer(
+        values['name'],
+        Reading(**values['row']),
+        Reading(**values['column']),
+        values['share'],
+        {key: Change(**one) for key, one in values['shift'].items()},
+        {key: Change(**one) for key, one in values['roll'].items()},
+        {
+            key: Canvas(Change(**one['content']), one['share_of_side'], one['from_corner'])
+            for key, one in values['canvas'].items()
+        },
+    )

@@ -1,0 +1,236 @@
+"""The models that a probe takes: all that `visualize-pe` takes, and names that `mmlape.get_model` knows."""
+
+import difflib
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError, MMLaPEError, shown
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid
+from mmlape.models.names import get_model, list_models
+from mmlape.pe_figures.backbones import open_backbone
+from mmlape.weights.normalisation import IMAGENET, Normalisation
+
+STEPS = ('embed', 'run_layers', 'split_prefix')
+"""What a ViT offers whose layers all have the tokens of one grid, as the adapter asks it."""
+RANDOM_SEED = 2603
+"""Of the initial values of controls."""
+WEIGHTS = ('init_cfg', 'pretrained', 'checkpoint')
+"""Arguments that name weights."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A model to probe."""
+
+    name: str
+    backbone: BaseBackbone  # in evaluation mode
+    normalisation: Normalisation
+    is_bgr: bool = False  # the order of the channels that the model takes
+    is_random: bool = False  # whether it has no trained weights
+
+    @property
+    def vit(self) -> Any:
+        """The ViT, or that below an adapter."""
+        return getattr(self.backbone, 'plain_vit', self.backbone)
+
+    @property
+    def depth(self) -> int:
+        """The number of layers."""
+        return self.vit.num_layers
+
+    @property
+    def patch_size(self) -> int:
+        """The side of a patch in pixels."""
+        return self.vit.patch_size
+
+    def default_grid(self, most: int) -> Grid:
+        """Return the grid of the model's PE, of at most so many patches a side."""
+        rows, columns = self.vit.grid
+        return min(rows, most), min(columns, most)
+
+    def stages(self) -> list[str]:
+        """Return the names of what `features` yields."""
+        return ['embedding', *(f'layer {number}' for number in range(self.depth)), 'output']
+
+    @torch.inference_mode()
+    def features(self, images: Tensor) -> Iterator[Tensor]:
+        """Yield the patch tokens (B, N, D) of images (B, C, H, W), from 0 to 255.
+
+        Of the embedding, before any layer; behind each layer; and of the last one behind the final
+        norm, where there is one.
+        """
+        vit = self.vit
+        x, first, hw = vit.embed(self._normalised(images))
+        yield vit.split_prefix(x)[1]
+        state = first
+        for number in range(self.depth):
+            x, state = vit.run_layers(x, state, hw, number, number + 1)
+            yield vit.split_prefix(x)[1]
+        yield vit.split_prefix(vit.normed(x, True, first))[1]
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        mean, std = (
+            torch.tensor(values)[:, None, None]
+            for values in (self.normalisation.mean, self.normalisation.std)
+        )
+        return ((images.flip(1) if self.is_bgr else images) - mean) / std
+
+    def with_random_values(self) -> 'Probed':
+        """Return the same architecture with initial values of a fixed seed."""
+        model_class = type(self.backbone)
+        arguments = {
+            key: value
+            for key, value in self.backbone.arguments.items()
+            if key not in WEIGHTS and value is not inspect.Parameter.empty
+        }
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(RANDOM_SEED)
+            backbone = model_class(**arguments).eval()
+        return Probed(
+            f'{self.name}, random values', backbone, self.normalisation, self.is_bgr, True
+        )
+
+
+def open_probed(text: str, grid: Grid | None = None) -> Probed:
+    """Build the model that an argument of the command line means.
+
+    Args:
+        text: What ``open_backbone`` takes; or ``NAME`` or ``NAME@CHECKPOINT`` of a model that
+            ``mmlape.get_model`` knows. ``timm/NAME.TAG`` has the weights that timm knows for it.
+        grid: (rows, columns) of the PE in a checkpoint, where that is no square.
+
+    Raises:
+        ConfigError: If there is no such model, or it has no patch tokens on one grid.
+        CheckpointError: If a file is missing, unreadable or of another model.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)  # of models without weights
+        probed = _open(text, grid)
+    _require_patches(probed)
+    return probed
+
+
+def _open(text: str, grid: Grid | None) -> Probed:
+    named, _, file = text.partition('@')
+    if not Path(text).exists() and _is_name(named):
+        return _named(named, file, text)
+    _require_something(text)
+    opened = open_backbone(text, grid=grid)
+    report = opened.model.load_report
+    found = None if opened.config is None else _of_config(opened.config)
+    normalisation, is_bgr = found or (None, False)
+    if normalisation is None and report is not None:
+        normalisation = report.normalisation
+    return Probed(
+        opened.name,
+        opened.model,
+        normalisation or _imagenet(opened.model.in_channels),
+        is_bgr,
+        opened.name.endswith('untrained'),
+    )
+
+
+def _is_name(text: str) -> bool:
+    if text.startswith('timm/'):
+        return True
+    return '/' not in text and not Path(text).suffix and text in list_models()
+
+
+def _require_something(text: str) -> None:
+    """Raise ConfigError for a word that is neither a file nor an address nor a name."""
+    if '/' in text or '.' in text or '@' in text or '::' in text or Path(text).exists():
+        return
+    close = difflib.get_close_matches(text, list_models(), 3, 0.5)
+    hint = f'; the closest names: {", ".join(close)}' if close else ''
+    raise ConfigError(
+        f'{text}: neither a file, nor the folder of a run, nor a name of `mmlape list-models`{hint}'
+    )
+
+
+def _named(name: str, file: str, text: str) -> Probed:
+    has_tag = name.startswith('timm/') and '.' in name
+    weights: str | bool | None = file or (True if has_tag else None)
+    model = get_model(name, pretrained=weights)
+    _require_kind(model, text)
+    source = getattr(model, 'source', None)
+    normalisation = getattr(model.load_report, 'normalisation', None) or getattr(
+        source, 'normalisation', None
+    )
+    shown_name = f'{name}, {Path(file).stem}' if file else name
+    return Probed(
+        shown_name if weights else f'{name}, untrained',
+        model.eval(),
+        normalisation or _imagenet(model.in_channels),
+        is_random=not weights,
+    )
+
+
+def _require_kind(model: nn.Module, text: str) -> None:
+    if not isinstance(model, BaseBackbone):
+        raise ConfigError(f'{text} is a {type(model).__name__}, not a backbone of mmlape')
+
+
+def _require_patches(probed: Probed) -> None:
+    """Check that a model has patch tokens, on one grid in all layers.
+
+    Raises:
+        ConfigError: If it has not.
+    """
+    vit = probed.vit
+    missing = [step for step in (*STEPS, 'normed') if not hasattr(vit, step)]
+    if missing:
+        raise ConfigError(
+            f'{probed.name}: {type(vit).__name__} has no patch tokens on one grid in all layers, '
+            'which a probe reads: give a plain ViT, ours or of timm'
+        )
+    if vit.in_channels not in (1, 3):
+        raise ConfigError(
+            f'{probed.name}: it takes images of {vit.in_channels} channels, and a probe reads '
+            'images of colour or grey'
+        )
+
+
+def _imagenet(channels: int) -> Normalisation:
+    return Normalisation(IMAGENET.mean[:channels], IMAGENET.std[:channels], 'assumed')
+
+
+def _of_config(cfg: Config) -> tuple[Normalisation | None, bool]:
+    """Return how a config normalises images, and whether its model takes blue first."""
+    preprocessor = dict(cfg.get('data_preprocessor') or {})
+    preprocessor |= dict((cfg.get('model') or {}).get('data_preprocessor') or {})
+    mean, std = preprocessor.get('mean'), preprocessor.get('std')
+    if mean is None or std is None:
+        return None, False
+    is_rgb = preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb')
+    normalisation = Normalisation(tuple(map(float, mean)), tuple(map(float, std)), 'its config')
+    return normalisation, len(mean) == 3 and not is_rgb
+
+
+@contextmanager
+def on_canvas(name: str, sides: Grid, option: str) -> Iterator[None]:
+    """Turn what a model raises on a canvas of other sides into one line.
+
+    Raises:
+        ConfigError: For whatever the model raises.
+    """
+    try:
+        yield
+    except MMLaPEError as error:
+        reason: Any = error
+    except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
+        reason = shown(error)
+    else:
+        return
+    raise ConfigError(
+        f'{name}: its position encoding cannot be moved to {sides[0]} x {sides[1]} patches '
+        f'({reason}): {option}'
+    )

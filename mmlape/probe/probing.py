@@ -1,0 +1,314 @@
+"""Probe models, each with its controls; what a folder has measured before is not measured again."""
+
+import functools
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mmlape
+from mmlape.errors import ConfigError, DataError
+from mmlape.files import read_json, write_json
+from mmlape.lab.experiments.scheduler import Progress
+from mmlape.models.grid import Grid
+from mmlape.probe.images import Canvases, find_images, read_canvases
+from mmlape.probe.measure import COMPARED, FOLDS, Layer, Plan, layer_of, measure, plain, read_pixels
+from mmlape.probe.models import Probed, on_canvas, open_probed
+from mmlape.quiet import say
+
+MOST = 16
+"""Patches a side of the trained size, unless ``--size`` asks for more."""
+SHIFTS, CANVASES = (1, 4), (1.5, 2.0)
+FORMAT = 1
+"""Of a result; results of another one are measured again."""
+FLOPS = 5e10
+"""Multiply-adds a second of a CPU core or two, for the first estimate of the time left."""
+INTERVAL = 5.0
+"""Seconds between two lines of progress."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is asked of all models."""
+
+    images: Path
+    count: int = 200
+    size: Grid | None = None  # in pixels; None for each model's own, of at most ``MOST`` patches
+    shifts: Sequence[int] = SHIFTS
+    canvases: Sequence[float] = CANVASES
+    control: bool = True  # whether each architecture is probed with random values, too
+
+
+@dataclass
+class Probe:
+    """What was measured of a model."""
+
+    name: str
+    key: str  # of weights, images and settings
+    grid: Grid
+    patch: int
+    depth: int
+    width: int
+    images: int
+    enlarged: int
+    is_random: bool
+    normalisation: str
+    seconds: float
+    layers: list[Layer]
+    pixels: Layer
+    random: list[Layer] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> Grid:
+        """Of an image in pixels."""
+        return self.grid[0] * self.patch, self.grid[1] * self.patch
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        values = {key: value for key, value in vars(self).items() if key not in _LAYERS}
+        layers = {
+            'layers': plain(self.layers),
+            'pixels': asdict(self.pixels),
+            'random': None if self.random is None else plain(self.random),
+        }
+        return {**values, 'grid': list(self.grid), **layers}
+
+
+_LAYERS = ('layers', 'pixels', 'random')
+
+
+def probe_of(values: dict[str, Any]) -> Probe:
+    """Return a probe that JSON has."""
+    random = values['random']
+    return Probe(
+        **{key: value for key, value in values.items() if key not in (*_LAYERS, 'grid')},
+        grid=tuple(values['grid']),
+        layers=[layer_of(one) for one in values['layers']],
+        pixels=layer_of(values['pixels']),
+        random=None if random is None else [layer_of(one) for one in random],
+    )
+
+
+def read_probes(path: Path) -> list[Probe]:
+    """Return the probes in a ``probe.json``.
+
+    Raises:
+        DataError: If it is none.
+    """
+    content = read_json(path)
+    if content is None or content.get('format') != FORMAT:
+        raise DataError(f'{path} is no probe.json of this version: probe its models again')
+    try:
+        return [probe_of(values) for values in content['models']]
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            f'{path} is no probe.json: {error!r} is missing or of another kind'
+        ) from None
+
+
+def write_probes(path: Path, probes: Sequence[Probe]) -> None:
+    """Write ``probe.json``."""
+    content = {'format': FORMAT, 'version': mmlape.__version__}
+    write_json(path, content | {'models': [probe.plain() for probe in probes]})
+
+
+def probe_models(
+    texts: Sequence[str], settings: Settings, out: Path, grid: Grid | None = None
+) -> list[Probe]:
+    """Probe models; results are in ``out / 'probe.json'`` as soon as each is there.
+
+    Args:
+        texts: What `open_probed` takes, or a ``probe.json``, whose models are taken over.
+        settings: The same for all.
+        out: The folder.
+        grid: (rows, columns) of the PE in checkpoints, where that is no square.
+
+    Raises:
+        ConfigError: If an argument is given twice, or a model is none that can be probed.
+        DataError: If there are too few images.
+    """
+    twice = next((text for text in texts if list(texts).count(text) > 1), None)
+    if twice:
+        raise ConfigError(f'{twice} is given twice: give each model once')
+    files = find_images(settings.images, settings.count)
+    opened: list[Probed | list[Probe]] = []
+    for text in texts:
+        if Path(text).suffix == '.json' and Path(text).is_file():
+            opened.append(read_probes(Path(text)))
+            continue
+        model = open_probed(text, grid)
+        _try_out(model, plan_of(model, settings))
+        opened.append(model)
+    path = out / 'probe.json'
+    before = {probe.key: probe for probe in read_probes(path)} if path.is_file() else {}
+    measured = [one for one in opened if isinstance(one, Probed)]
+    work = _Work(sum(_cost(one, settings, len(files)) for one in measured))
+    probes: list[Probe] = []
+    read: dict[tuple, Canvases] = {}
+    for one in opened:
+        if isinstance(one, list):
+            probes += one
+            continue
+        plan = plan_of(one, settings)
+        form = plan.largest(), one.patch_size, one.vit.in_channels
+        read = {form: read.get(form) or read_canvases(files, *form)}  # those of the model before
+        canvases = read[form]
+        for file, reason in canvases.skipped:
+            say(f'skipped: {file}: {reason}')
+        key = _key(one, canvases, plan, settings.control)
+        if key in before:
+            work.progress.skip(_cost(one, settings, len(files)))
+            work.progress.log(f'{one.name}: measured before, in {path}')
+            probes.append(before[key])
+        else:
+            probes.append(_probe(one, canvases, plan, settings, key, work))
+        write_probes(path, probes)
+    _tell_apart(probes)
+    write_probes(path, probes)
+    return probes
+
+
+def plan_of(model: Probed, settings: Settings) -> Plan:
+    """Return what is measured of a model.
+
+    Raises:
+        ConfigError: If the size is not one of complete patches, or shifts leave no overlap.
+    """
+    grid, side = model.default_grid(MOST), model.patch_size
+    if settings.size is not None:
+        height, width = settings.size
+        if height % side or width % side:
+            raise ConfigError(
+                f'--size {height} {width}: {model.name} has patches of {side} pixels: give '
+                f'multiples of {side}, such as {max(1, round(height / side)) * side}'
+            )
+        grid = height // side, width // side
+    most = max(settings.shifts, default=0)
+    shifts = [shift for shift in settings.shifts if shift < min(grid) / 2]
+    if most and not shifts:
+        raise ConfigError(
+            f'--shifts: {model.name} has {grid[0]} x {grid[1]} patches, of which a shift must leave '
+            'more than half: give smaller ones, or a larger --size'
+        )
+    return Plan(grid, shifts, settings.canvases)
+
+
+def _try_out(model: Probed, plan: Plan) -> None:
+    """Run a model once on each canvas, before any time is spent.
+
+    Raises:
+        ConfigError: If it cannot.
+    """
+    for size in (1.0, *plan.canvases):
+        rows, columns = plan.canvas_grid(size)
+        side, channels = model.patch_size, model.vit.in_channels
+        option = (
+            'leave larger canvases out with --no-canvas' if size != 1 else 'give another --size'
+        )
+        with on_canvas(model.name, (rows, columns), option):
+            image = torch.zeros(1, channels, rows * side, columns * side)
+            found = next(iter(model.features(image)))
+            if found.shape[1] != rows * columns:
+                raise ConfigError(f'it has {found.shape[1]} patch tokens')
+            for _ in model.features(image):
+                pass
+
+
+def _probe(
+    model: Probed,
+    canvases: Canvases,
+    plan: Plan,
+    settings: Settings,
+    key: str,
+    work: '_Work',
+) -> Probe:
+    started = time.monotonic()
+    layers = measure(model, canvases, plan, functools.partial(work.tick, model, model.name))
+    random = None
+    if settings.control and not model.is_random:
+        other = model.with_random_values()
+        random = measure(other, canvases, plan, functools.partial(work.tick, other, other.name))
+    return Probe(
+        model.name,
+        key,
+        plan.grid,
+        model.patch_size,
+        model.depth,
+        model.vit.embed_dims,
+        len(canvases),
+        canvases.enlarged,
+        model.is_random,
+        f'{model.normalisation}, {model.normalisation.source}'.rstrip(', '),
+        round(time.monotonic() - started, 1),
+        layers,
+        read_pixels(canvases, plan.grid),
+        random,
+    )
+
+
+def _tell_apart(probes: Sequence[Probe]) -> None:
+    """Give models of one name a number each."""
+    names = [probe.name for probe in probes]
+    counts: dict[str, Any] = {}
+    for probe in probes:
+        if names.count(probe.name) > 1:
+            number = next(counts.setdefault(probe.name, itertools.count(1)))
+            probe.name = f'{probe.name} ({number})'
+
+
+def _key(model: Probed, canvases: Canvases, plan: Plan, control: bool) -> str:
+    """Return a hash of all that a result depends on, but for the code."""
+    found = hashlib.sha256(canvases.pixels.tobytes())
+    told = (
+        mmlape.__version__,
+        FORMAT,
+        COMPARED,
+        FOLDS,
+        model.name,
+        repr(model.backbone),
+        sorted(model.backbone.arguments.items(), key=repr),
+        model.normalisation,
+        model.is_bgr,
+        plan,
+        control,
+    )
+    found.update(repr(told).encode())
+    for name, value in model.backbone.state_dict().items():
+        found.update(name.encode())
+        found.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()[:16]
+
+
+def _forward_cost(model: Probed, grid: Grid) -> float:
+    """Return the seconds of an image, of multiply-adds of layers and of the sums over tokens."""
+    tokens, width = grid[0] * grid[1], model.vit.embed_dims
+    return model.depth * tokens * (13 * width**2 + 2 * tokens * width) / FLOPS
+
+
+def _cost(model: Probed, settings: Settings, images: int) -> float:
+    plan = plan_of(model, settings)
+    compared = min(COMPARED, -(-images // FOLDS))
+    cost = images * _forward_cost(model, plan.grid)
+    cost += compared * sum(_forward_cost(model, grid) for grid, _ in plan.grids())
+    return cost * (2 if settings.control and not model.is_random else 1)
+
+
+class _Work:
+    """The progress of all models, told every few seconds."""
+
+    def __init__(self, total: float, print: Callable[[str], None] = say):
+        self.progress, self.last = Progress(total, print), time.monotonic()
+
+    def tick(self, model: Probed, name: str, images: int, grid: Grid) -> None:
+        """Count a forward."""
+        self.progress.finish(images * _forward_cost(model, grid))
+        if time.monotonic() - self.last >= INTERVAL:
+            self.last = time.monotonic()
+            share = min(1.0, self.progress.done / self.progress.total)
+            self.progress.log(f'{name}: {share:.0%} of all')

@@ -1,0 +1,124 @@
+"""Ridge regressions from sums over tokens, so that no features are kept.
+
+    standardised features x, targets y, n tokens:  w = (X'X / n + a I)^-1 X'Y / n
+
+This is scikit-learn's ``Ridge(alpha=a * n)`` on features of mean 0 and deviation 1. The strength a
+is chosen on images that are held out, the error is measured on others.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+STRENGTHS = tuple(10.0**power for power in range(-7, 3))
+"""The values of a that are tried."""
+LEAST_STD = 1e-8
+"""Channels that vary by less, relative to the largest deviation, are left out: they are constant."""
+
+
+class Moments:
+    """Sums of features and targets over tokens, in float64.
+
+    Sums are taken around an origin near the mean, as features of large mean would lose digits.
+    Moments of one origin can be added.
+    """
+
+    def __init__(self, origin: Tensor, targets: int):
+        self.origin = origin.double()  # (D,)
+        width = len(origin) + targets
+        self.count = 0
+        self.first = torch.zeros(width, dtype=torch.float64)
+        self.second = torch.zeros(width, width, dtype=torch.float64)
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return len(self.origin)
+
+    def add(self, features: Tensor, targets: Tensor) -> None:
+        """Count tokens: features (M, D) and targets (M, T)."""
+        both = torch.cat((features.double() - self.origin, targets.double()), dim=1)  # (M, D + T)
+        self.count += len(both)
+        self.first += both.sum(0)
+        self.second += both.mT @ both
+
+    def __add__(self, other: 'Moments') -> 'Moments':
+        """Return the moments of the tokens of both."""
+        added = Moments(self.origin, len(self.first) - self.width)
+        added.count = self.count + other.count
+        added.first, added.second = self.first + other.first, self.second + other.second
+        return added
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of each feature, (D,) each; constant ones have an infinite one."""
+        mean = self.first[: self.width] / self.count
+        variance = self.second.diagonal()[: self.width] / self.count - mean**2
+        std = variance.clamp_min(0).sqrt()
+        is_constant = std <= LEAST_STD * std.max()
+        return mean + self.origin, torch.where(is_constant, torch.inf, std)
+
+    def standardised(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the means of zz', zy' and yy' of features z = (x - mean) / std with a last 1.
+
+        Of (D + 1, D + 1), (D + 1, T) and (T, T).
+        """
+        width, middle = self.width, mean - self.origin
+        first, second = self.first / self.count, self.second / self.count
+        x, y = first[:width], first[width:]
+        xx = second[:width, :width] - torch.outer(x, middle) - torch.outer(middle, x)
+        xx = (xx + torch.outer(middle, middle)) / std[:, None] / std
+        xy = (second[:width, width:] - torch.outer(middle, y)) / std[:, None]
+        ones = ((x - middle) / std)[:, None]
+        zz = torch.cat((torch.cat((xx, ones), 1), torch.cat((ones.mT, ones.new_ones(1, 1)), 1)))
+        return zz, torch.cat((xy, y[None])), second[width:, width:]
+
+
+class Reader(NamedTuple):
+    """A linear probe."""
+
+    mean: Tensor  # (D,)
+    std: Tensor  # (D,)
+    weight: Tensor  # (D + 1, T), the last row is the constant
+    strength: tuple[float, ...]  # chosen for each target
+
+    def read(self, features: Tensor) -> Tensor:
+        """Return the targets (..., T) that are read in features (..., D)."""
+        scaled = (features.double() - self.mean) / self.std
+        return scaled @ self.weight[:-1] + self.weight[-1]
+
+
+def squared_error(moments: Moments, reader: Reader) -> Tensor:
+    """Return the mean squared error of each target, (T,)."""
+    zz, zy, yy = moments.standardised(reader.mean, reader.std)
+    return _error(reader.weight, zz, zy, yy)
+
+
+def _error(weight: Tensor, zz: Tensor, zy: Tensor, yy: Tensor) -> Tensor:
+    quadratic = (weight * (zz @ weight)).sum(0)
+    return (quadratic - 2 * (weight * zy).sum(0) + yy.diagonal()).clamp_min(0)
+
+
+def variance(moments: Moments) -> Tensor:
+    """Return the variance of each target, (T,)."""
+    mean = moments.first[moments.width :] / moments.count
+    return moments.second.diagonal()[moments.width :] / moments.count - mean**2
+
+
+def fit(train: Moments, chosen_on: Moments, strengths: Sequence[float] = STRENGTHS) -> Reader:
+    """Fit a probe of each strength, and return the one with the least error on other tokens, target by target."""
+    mean, std = train.statistics()
+    zz, zy, _ = train.standardised(mean, std)
+    values, vectors = torch.linalg.eigh(zz[:-1, :-1])
+    rotated = vectors.mT @ zy[:-1]  # (D, T)
+    held = chosen_on.standardised(mean, std)
+    weights, errors = [], []
+    for strength in strengths:
+        weight = vectors @ (rotated / (values.clamp_min(0) + strength)[:, None])
+        weights.append(torch.cat((weight, zy[-1:])))  # the features' mean is 0
+        errors.append(_error(weights[-1], *held))
+    best = torch.stack(errors).argmin(0)  # (T,)
+    columns = [weights[place][:, target] for target, place in enumerate(best.tolist())]
+    chosen = tuple(strengths[place] for place in best.tolist())
+    return Reader(mean, std, torch.stack(columns, dim=1), chosen)
