@@ -1,6 +1,6 @@
 """Write what a trained model predicts on an image, or on a folder of images: overlays; PNG label maps of a segmentor,
 COCO JSON of a detector, classes of a classifier. Images that cannot be read are listed at the end, and the status is
-1."""
+1. --tile is for large images."""
 
 import argparse
 
@@ -20,13 +20,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='S',
         help='draw no objects below; default: %(default)s',
     )
+    add(
+        '--tile',
+        type=positive,
+        metavar='N',
+        help='predict large images in square tiles of N pixels, and merge what is found',
+    )
     more = add_more(parser)
+    more.add_argument(
+        '--overlap',
+        type=int,
+        metavar='N',
+        help='pixels that tiles share, as large as an object; default: an eighth of --tile',
+    )
     more.add_argument(
         '--batch-size',
         type=positive,
         default=1,
         metavar='N',
-        help='images at once; default: %(default)s',
+        help='images, or tiles, at once; default: %(default)s',
     )
     more.add_argument('--no-overlays', action='store_true', help='write no drawings')
     more.add_argument('--overwrite', action='store_true', help='replace the files in DIR')
@@ -53,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         score_thr=args.score_thr,
         overlays=not args.no_overlays,
         overwrite=args.overwrite,
+        tile=args.tile,
+        overlap=args.overlap,
     )
     say(f'predicted on {done} images' + (f'; the files are in {args.out}' if done else ''))
     for image, reason in skipped:

@@ -43,6 +43,8 @@ def brightest(image: np.ndarray) -> InstanceData:
 class Preparation:
     """Images as they are."""
 
+    smallest = 1
+
     def of_file(self, path):
         return self.of_array(np.asarray(Image.open(path).convert('RGB')))
 

@@ -394,6 +394,8 @@ CONTRACTS = {
         | simple('--batch-size 3', 'predict_files.batch_size', 3)
         | simple('--score-thr 0.6', 'predict_files.score_thr', 0.6)
         | simple('--no-overlays', 'predict_files.overlays', False)
+        | simple('--tile 64', 'predict_files.tile', 64)
+        | simple('--overlap 8', 'predict_files.overlap', 8)
         | simple('--device cuda:1', 'model_of.device', 'cuda:1')
         | TRUST,
         '--out o',

@@ -29,6 +29,7 @@ def draw_sample(
     classes: Sequence[str],
     score_thr: float = 0.0,
     sides: Sequence[str] = SIDES,
+    longest: int | None = None,
 ) -> np.ndarray:
     """Draw the annotations of an image, its prediction, or the first beside the second.
 
@@ -38,12 +39,17 @@ def draw_sample(
         classes: Name of each label.
         score_thr: Predicted objects with a lower score are left out.
         sides: 'gt', 'pred' or both; what the sample does not have is left out.
+        longest: Pixels to whose longer side a larger image is reduced.
 
     Returns:
-        (H * f, W * f, 3), with f >= 1 such that the longer side is legible; twice as wide for two
-        sides.
+        (H * f, W * f, 3), with f >= 1 such that the longer side is legible, or f < 1 by
+        ``longest``; twice as wide for two sides.
     """
     large = enlarge(image)
+    if longest and max(large.shape[:2]) > longest:
+        scale = longest / max(large.shape[:2])
+        height, width = (max(round(side * scale), 1) for side in large.shape[:2])
+        large = imresize(large, (width, height), interpolation='area')
     meta = dict(
         classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))]
     )
@@ -85,7 +91,7 @@ def _enlarged(
     size: tuple[int, int],
     score_thr: float,
 ) -> InstanceData:
-    """Return the objects that are drawn, with boxes and masks of an image enlarged by a factor."""
+    """Return the objects that are drawn, with boxes and masks of an image scaled by a factor."""
     if 'scores' in objects:
         objects = objects[objects.scores >= score_thr]
     if not len(objects):
@@ -99,11 +105,18 @@ def _enlarged(
     if 'masks' in objects:
         masks = objects.masks
         masks = masks.to_ndarray() if hasattr(masks, 'to_ndarray') else np.asarray(masks)
-        scaled = [
-            imresize(mask.astype(np.uint8), size[::-1], interpolation='nearest') for mask in masks
-        ]
+        scaled = [imresize(_pixels(mask), size[::-1], interpolation='nearest') for mask in masks]
         large.masks = torch.from_numpy(np.stack(scaled).astype(bool))
     return large
+
+
+def _pixels(mask: np.ndarray | dict) -> np.ndarray:
+    """Return a mask (H, W), also one of COCO's run lengths, as uint8."""
+    if isinstance(mask, dict):
+        from pycocotools import mask as coco_mask
+
+        return coco_mask.decode(mask)
+    return mask.astype(np.uint8)
 
 
 def _draw_label_map(large: np.ndarray, labels: PixelData, meta: dict) -> np.ndarray:

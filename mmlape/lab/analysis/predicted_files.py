@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.progress import track
+from rich.progress import Progress
 from torch import from_numpy
 
 from mmlape.console import console
@@ -26,6 +26,8 @@ from mmlape.lab.analysis.prediction import Model
 from mmlape.lab.datasets.sources import class_palette
 from mmlape.lab.evaluation.label_maps import save_label_map
 from mmlape.lab.evaluation.saved import object_rows, row_lines, write_rows
+
+LONGEST = 2048  # pixels, of the drawing of an image in tiles: all masks are in memory for it
 
 
 class Writer(ABC):
@@ -181,6 +183,8 @@ def predict_files(
     score_thr: float = 0.3,
     overlays: bool = True,
     overwrite: bool = False,
+    tile: int | None = None,
+    overlap: int | None = None,
 ) -> tuple[int, list[tuple[Path, str]]]:
     """Predict on the images of a folder and those below it, and write what the head of this module lists.
 
@@ -192,13 +196,18 @@ def predict_files(
         score_thr: Objects with a lower score are not drawn; the JSON has them.
         overlays: Whether to draw.
         overwrite: Whether ``out`` may have files already.
+        tile: The side of tiles in pixels, as of ``Model.predict``; drawings have at most
+            `LONGEST` pixels then.
+        overlap: Pixels that neighbouring tiles share.
 
     Returns:
         The number of images that were predicted on, and those that were skipped with the reasons.
 
     Raises:
+        ConfigError: There are no such tiles.
         DataError: See `images_to_predict`; or a file cannot be written.
     """
+    model.tiling(tile, overlap)
     found, out = images_to_predict(images, out, overwrite), Path(out)
     root = Path(images) if Path(images).is_dir() else Path(images).parent
     names = [path.relative_to(root) for path in found]
@@ -206,19 +215,32 @@ def predict_files(
     skipped: list = []
     done = 0
     terminal = console(stderr=True)
-    results = model.predict_each(found, batch_size, skipped)
-    shown = track(
-        results, 'predicting', len(found), console=terminal, disable=not terminal.is_terminal
-    )
-    try:
-        for prediction in shown:
-            name = prediction.path.relative_to(root)
-            writer.add(name, prediction)
-            if overlays:
-                file = name if name.suffix.lower() in image_suffixes() else name.with_suffix('.png')
-                write_image(prediction.draw(score_thr), out / 'overlays' / file)
-            done += 1
-    finally:  # also what was found before an interrupt
-        if done:
-            writer.close()
+    with Progress(console=terminal, disable=not terminal.is_terminal) as progress:
+        images_bar = progress.add_task('images', total=len(found))
+        tiles_bar = progress.add_task('tiles of the image', total=None, visible=tile is not None)
+        results = model.predict_each(
+            found,
+            batch_size,
+            skipped,
+            tile,
+            overlap,
+            lambda place, total: progress.update(tiles_bar, completed=place, total=total),
+        )
+        try:
+            for prediction in results:
+                name = prediction.path.relative_to(root)
+                writer.add(name, prediction)
+                if overlays:
+                    file = (
+                        name
+                        if name.suffix.lower() in image_suffixes()
+                        else name.with_suffix('.png')
+                    )
+                    drawn = prediction.draw(score_thr, LONGEST if tile else None)
+                    write_image(drawn, out / 'overlays' / file)
+                done += 1
+                progress.update(images_bar, completed=done + len(skipped))
+        finally:  # also what was found before an interrupt
+            if done:
+                writer.close()
     return done, skipped

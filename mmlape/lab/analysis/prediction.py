@@ -5,21 +5,22 @@ and Pillow's images.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmengine import Config
-from mmengine.structures import BaseDataElement
+from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from torch import nn
 
 from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.images import ImageLike, find_images, to_array
 from mmlape.lab.analysis.inference import init_model, predict_batch
+from mmlape.lab.analysis.tiling import Tiling, encode_mask, merge_logits, merge_objects
 from mmlape.lab.engine.trained import Trained, open_trained
 
 
@@ -51,15 +52,17 @@ class Prediction(ABC):
     def arrays(sample: BaseDataElement) -> dict[str, Any]:
         """Return the fields that a task adds."""
 
-    def draw(self, score_thr: float = 0.3) -> np.ndarray:
+    def draw(self, score_thr: float = 0.3, longest: int | None = None) -> np.ndarray:
         """Draw the prediction on its image, enlarged to a legible size.
 
         Return (H, W, 3), RGB, uint8.
 
         Args:
             score_thr: Objects with a lower score are left out.
+            longest: Pixels to whose longer side a larger image is reduced.
         """
-        return draw_sample(to_array(self.image), self.sample, self.classes, score_thr, ('pred',))
+        image = to_array(self.image)
+        return draw_sample(image, self.sample, self.classes, score_thr, ('pred',), longest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +72,13 @@ class Detection(Prediction):
     boxes: np.ndarray  # (N, 4), float32: left, top, right and bottom in pixels
     scores: np.ndarray  # (N,), float32, in [0, 1]
     labels: np.ndarray  # (N,), int64, places in ``classes``
-    masks: np.ndarray | None  # (N, H, W), bool; None if the model predicts boxes only
+    # (N, H, W), bool; of tiles (N,), COCO's run lengths; None if the model predicts boxes only
+    masks: np.ndarray | None
 
     @staticmethod
     def arrays(sample: BaseDataElement) -> dict[str, Any]:
         """Return boxes, scores, labels and masks."""
-        if 'pred_instances' not in sample:
-            raise ConfigError(
-                'the model predicts no objects: a panoptic model needs '
-                'model.test_cfg.instance_on=True'
-            )
-        found = sample.pred_instances
+        found = objects_of(sample)
         order = np.argsort(-found.scores.numpy(), kind='stable')
         return dict(
             boxes=np.asarray(found.bboxes)[order],
@@ -163,6 +162,15 @@ class Classification(Prediction):
         return [(self.classes[label], float(self.scores[label])) for label in order]
 
 
+def objects_of(sample: BaseDataElement) -> InstanceData:
+    """Return the objects that a detector has predicted; ConfigError if it predicts none."""
+    if 'pred_instances' not in sample:
+        raise ConfigError(
+            'the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True'
+        )
+    return sample.pred_instances
+
+
 RESULTS: dict[str, type[Prediction]] = dict(
     detection=Detection, segmentation=Segmentation, classification=Classification
 )
@@ -187,29 +195,44 @@ class Model:
         """Return task, number of classes and file."""
         return f'Model({self.task}, {len(self.classes)} classes, {self.checkpoint})'
 
-    def predict(self, images: ImageLike | Iterable[ImageLike], batch_size: int = 1) -> list[Any]:
+    def predict(
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        batch_size: int = 1,
+        tile: int | None = None,
+        overlap: int | None = None,
+    ) -> list[Any]:
         """Predict on images.
 
         Args:
             images: A file, a folder (with all folders below it), an array, an image of Pillow, or
                 several of these. Arrays are RGB or grey, (H, W, 3) or (H, W), uint8.
             batch_size: How many images the model gets at once. Only images of one size after the
-                preparation share a batch, so nothing is padded for a neighbour's sake.
+                preparation share a batch, so nothing is padded for a neighbour's sake. With
+                ``tile`` it is of tiles.
+            tile: The side of square tiles, in pixels of the image, each of which is prepared as an
+                image of its own; of detectors and segmentors. `mmlape.lab.analysis.tiling` says how
+                they are merged. Masks are COCO's run lengths then.
+            overlap: Pixels that neighbouring tiles share; an eighth of ``tile`` by default.
 
         Returns:
             A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image,
             in their order.
 
         Raises:
+            ConfigError: There are no such tiles.
             DataError: An image cannot be read; the message names it.
         """
-        return list(self.predict_each(images, batch_size))
+        return list(self.predict_each(images, batch_size, tile=tile, overlap=overlap))
 
     def predict_each(
         self,
         images: ImageLike | Iterable[ImageLike],
         batch_size: int = 1,
         skipped: list[tuple[ImageLike, str]] | None = None,
+        tile: int | None = None,
+        overlap: int | None = None,
+        watch: Callable[[int, int], None] | None = None,
     ) -> Iterator[Any]:
         """Predict as `predict` does, and yield one result after the other.
 
@@ -220,14 +243,102 @@ class Model:
             batch_size: See `predict`.
             skipped: Receives each image that cannot be read or is too small, and why, instead of an
                 error.
+            tile: See `predict`.
+            overlap: See `predict`.
+            watch: Called with the number of tiles of an image that are done, from 0, and of all.
         """
         if batch_size < 1:
             raise ConfigError(f'batch_size={batch_size} is no number of images: give at least 1')
+        tiling = self.tiling(tile, overlap)
         stream = iter(find_images(images))
+        if tiling:
+            for image in stream:
+                yield from self._by_tiles(image, tiling, batch_size, skipped, watch)
+            return
         while chunk := list(islice(stream, batch_size)):
             prepared = [pair for image in chunk if (pair := self._prepared(image, skipped))]
             for _, alike in groupby(prepared, key=lambda pair: _shape(pair[1])):
                 yield from self._run(list(alike), skipped)
+
+    def tiling(self, tile: int | None, overlap: int | None = None) -> Tiling | None:
+        """Return the tiles of these sizes; None without.
+
+        Raises:
+            ConfigError: There are none, or the model cannot predict on them.
+        """
+        if tile is None:
+            if overlap is not None:
+                raise ConfigError(f'overlap={overlap} is of tiles: give tile, too')
+            return None
+        tiling = Tiling(tile, tile // 8 if overlap is None else overlap)
+        if self.task not in ('detection', 'segmentation'):
+            raise ConfigError(f'tile={tile} is for detectors and segmentors, not {self.task}')
+        smallest, what = self._prepare.smallest, 'a patch'
+        test_cfg = getattr(self.module, 'test_cfg', None) or {}
+        if test_cfg.get('mode') == 'slide':
+            smallest, what = max(test_cfg['crop_size']), "the window of the model's slide mode"
+        if tile < smallest:
+            raise ConfigError(
+                f'tile={tile} is smaller than {what}, {smallest} pixels: give {smallest} or more'
+            )
+        return tiling
+
+    def _by_tiles(
+        self,
+        image: ImageLike,
+        tiling: Tiling,
+        batch_size: int,
+        skipped: list | None,
+        watch: Callable[[int, int], None] | None,
+    ) -> Iterator[Prediction]:
+        """Predict on an image tile by tile."""
+        try:
+            pixels = to_array(image)
+            size = pixels.shape[:2]
+            windows = tiling.windows(*size)
+            samples = self._tiles(pixels, windows, batch_size, watch)
+            first = next(samples)
+            sample = type(first)(metainfo=dict(first.metainfo, ori_shape=size, img_shape=size))
+            if self.task == 'detection':
+                found = [
+                    _encoded(objects_of(one), window, size)
+                    for one, window in zip(chain([first], samples), windows)
+                ]
+                sample.pred_instances = merge_objects(found, windows, size)
+            else:
+                logits = (one.seg_logits.data for one in chain([first], samples))
+                threshold = None
+                if len(first.seg_logits.data) == 1:
+                    threshold = self.module.decode_head.threshold
+                labels = merge_logits(logits, tiling, size, threshold)
+                sample.pred_sem_seg = PixelData(data=labels[None])
+        except DataError as error:
+            name = f'{image}: ' if isinstance(image, str | Path) else ''
+            reason = str(error) if name and str(image) in str(error) else f'{name}{error}'
+            if skipped is None:
+                raise DataError(reason) from error
+            skipped.append((image, reason))
+            return
+        yield RESULTS[self.task].of(sample, image, self.classes)
+
+    def _tiles(
+        self,
+        pixels: np.ndarray,
+        windows: Sequence[tuple[slice, slice]],
+        batch_size: int,
+        watch: Callable[[int, int], None] | None,
+    ) -> Iterator[BaseDataElement]:
+        """Yield what the model predicts on each tile."""
+        for start in range(0, len(windows), batch_size):
+            if watch:
+                watch(start, len(windows))
+            batch = [
+                self._prepare.of_array(pixels[window])
+                for window in windows[start : start + batch_size]
+            ]
+            yield from predict_batch(self.module, batch)
+        if watch:
+            watch(len(windows), len(windows))
 
     def _prepared(self, image: ImageLike, skipped: list | None) -> tuple[ImageLike, dict] | None:
         try:
@@ -256,6 +367,18 @@ class Model:
             return
         for (image, _), sample in zip(pairs, samples):
             yield RESULTS[self.task].of(sample, image, self.classes)
+
+
+def _encoded(
+    objects: InstanceData,
+    window: tuple[slice, slice],
+    size: tuple[int, int],
+) -> InstanceData:
+    """Return the objects of a tile with masks as run lengths of the complete image."""
+    chosen = InstanceData(bboxes=objects.bboxes, scores=objects.scores, labels=objects.labels)
+    if 'masks' in objects:
+        chosen.masks = [encode_mask(mask, window, size) for mask in np.asarray(objects.masks)]
+    return chosen
 
 
 def _shape(inputs: dict) -> tuple[int, ...]:

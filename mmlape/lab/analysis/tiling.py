@@ -1,0 +1,223 @@
+"""Large images in tiles: where tiles lie, and how what a model predicts on each becomes one prediction.
+
+Logits are averaged where tiles overlap, as in MMSegmentation's slide mode, and become labels as soon
+as no later tile covers them: of K classes there are at once those of a batch of tiles, and
+K x overlap x (W or H) floats that later tiles continue. Objects of different tiles are merged by
+class-wise non-maximum suppression; masks are kept as run lengths of the complete image.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+import numpy as np
+import torch
+from mmengine.structures import InstanceData
+from pycocotools import mask as coco_mask
+from torch import Tensor
+
+from mmlape.errors import ConfigError
+
+MAX_OVERLAP = 0.5
+"""The IoU from which two objects of one class in different tiles are the same one."""
+BORDER = 4
+"""Pixels from a tile's border within which an object is taken to be cut by it."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Square tiles of an image; the last ones lie at its right and lower border.
+
+    Args:
+        side: Of a tile, in pixels of the image as it is in the file.
+        overlap: Pixels that neighbours share, the last ones more.
+
+    Raises:
+        ConfigError: There are no such tiles.
+    """
+
+    side: int
+    overlap: int
+
+    def __post_init__(self) -> None:
+        if self.side < 1:
+            raise ConfigError(f'tile={self.side} is no size: give the pixels of its side')
+        if not 0 <= self.overlap < self.side:
+            raise ConfigError(
+                f'overlap={self.overlap} does not fit tile={self.side}: give 0 to {self.side - 1}, '
+                'at least the size of a large object'
+            )
+
+    def starts(self, length: int) -> list[int]:
+        """Return the first pixel of each tile along a side of an image."""
+        last = max(length - self.side, 0)
+        stride = self.side - self.overlap
+        return [*range(0, last, stride), last]
+
+    def windows(self, height: int, width: int) -> list[tuple[slice, slice]]:
+        """Return the rows and columns of each tile of an image, in the order of `merge_logits`."""
+        rows, columns = (
+            [slice(start, min(start + self.side, length)) for start in self.starts(length)]
+            for length in (height, width)
+        )
+        if self.by_columns(height, width):
+            return [(y, x) for x, y in product(columns, rows)]
+        return list(product(rows, columns))
+
+    def by_columns(self, height: int, width: int) -> bool:
+        """Return whether less has to be kept if tiles are predicted column by column."""
+        return self.shared(width) * height < self.shared(height) * width
+
+    def shared(self, length: int) -> int:
+        """Return how many pixels the neighbours along a side share that share most."""
+        starts = self.starts(length)
+        return max((self.side - (b - a) for a, b in pairwise(starts)), default=0)
+
+    def counts(self, length: int) -> Tensor:
+        """Return by how many tiles each pixel along a side is covered, (length,)."""
+        counts = torch.zeros(length)
+        for start in self.starts(length):
+            counts[start : start + self.side] += 1
+        return counts
+
+
+def merge_logits(
+    logits: Iterator[Tensor],
+    tiling: Tiling,
+    size: tuple[int, int],
+    threshold: float | None = None,
+) -> Tensor:
+    """Average the logits of tiles and return the label of each pixel, (H, W), int64.
+
+    Args:
+        logits: (K, h, w) of each tile, in the order of ``Tiling.windows``; they are changed.
+        tiling: The tiles.
+        size: Height and width of the image.
+        threshold: Of a model with one output, the probability above which the label is 1.
+    """
+    height, width = size
+    if tiling.by_columns(height, width):
+        turned = (values.mT for values in logits)
+        return merge_rows(turned, tiling, (width, height), threshold).T
+    return merge_rows(logits, tiling, size, threshold)
+
+
+def merge_rows(
+    logits: Iterator[Tensor], tiling: Tiling, size: tuple[int, int], threshold: float | None
+) -> Tensor:
+    """Do as `merge_logits` of tiles that come row by row."""
+    height, width = size
+    labels = torch.empty(size, dtype=torch.long)
+    rows, columns = tiling.starts(height), tiling.starts(width)
+    count_y, count_x = tiling.counts(height), tiling.counts(width)
+    # sums that the next row of tiles continues, in the first ``kept`` rows of (K, rows, W)
+    band: Tensor | None = None
+    kept = 0
+    for y, next_y in zip(rows, [*rows[1:], height]):
+        # those that the next tile of this row continues, (K, h, columns)
+        right: Tensor | None = None
+        for x, next_x in zip(columns, [*columns[1:], width]):
+            sums = next(logits)
+            if band is None:
+                band = sums.new_zeros((len(sums), tiling.shared(height), width))
+            if right is not None:
+                sums[..., : right.shape[2]] += right
+            right = sums[..., next_x - x :].clone()
+            sums = sums[..., : next_x - x]
+            sums[:, :kept] += band[:, :kept, x:next_x]
+            lower = sums[:, next_y - y :]
+            band[:, : lower.shape[1], x:next_x] = lower
+            mean = sums[:, : next_y - y]
+            mean /= count_y[y:next_y, None] * count_x[x:next_x]
+            chosen = mean.argmax(0) if threshold is None else mean[0] > threshold
+            labels[y:next_y, x:next_x] = chosen
+        kept = lower.shape[1]
+    return labels
+
+
+def merge_objects(
+    found: Sequence[InstanceData],
+    windows: Sequence[tuple[slice, slice]],
+    size: tuple[int, int],
+) -> InstanceData:
+    """Move the objects of tiles to their places in the image, and leave out those found twice.
+
+    An object is left out if a more certain one of its class in another tile has an IoU above
+    `MAX_OVERLAP` with it. If a border between tiles cuts one of the two, it is the share of the
+    smaller box: a part of an object lies in the complete one.
+
+    Args:
+        found: The boxes, scores, labels and, as run lengths of the image, masks of each tile.
+        windows: Rows and columns of each tile.
+        size: Height and width of the image.
+    """
+    boxes, cut, tiles = [], [], []
+    for number, (objects, (rows, columns)) in enumerate(zip(found, windows)):
+        moved = objects.bboxes + torch.tensor([columns.start, rows.start] * 2)
+        inner = torch.tensor(
+            [columns.start > 0, rows.start > 0, columns.stop < size[1], rows.stop < size[0]]
+        )
+        borders = torch.tensor([columns.start, rows.start, columns.stop, rows.stop])
+        cut.append((((moved - borders).abs() <= BORDER) & inner).any(1))
+        tiles.append(torch.full((len(moved),), number))
+        boxes.append(moved)
+    merged = InstanceData(
+        bboxes=torch.cat(boxes),
+        scores=torch.cat([objects.scores for objects in found]),
+        labels=torch.cat([objects.labels for objects in found]),
+    )
+    if all('masks' in objects for objects in found):
+        merged.masks = [mask for objects in found for mask in objects.masks]
+    values = (merged.bboxes, merged.scores, merged.labels, torch.cat(tiles), torch.cat(cut))
+    return merged[torch.from_numpy(found_once(*(value.numpy() for value in values)))]
+
+
+def found_once(
+    boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray, tiles: np.ndarray, cut: np.ndarray
+) -> np.ndarray:
+    """Return the places of the objects that `merge_objects` keeps, in their order."""
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    kept = []
+    for label in np.unique(labels):
+        left = np.flatnonzero(labels == label)
+        left = left[np.argsort(-scores[left], kind='stable')]
+        while len(left):
+            best, left = left[0], left[1:]
+            kept.append(best)
+            lower = np.maximum(boxes[best, :2], boxes[left, :2])
+            upper = np.minimum(boxes[best, 2:], boxes[left, 2:])
+            shared = (upper - lower).clip(min=0).prod(1)
+            whole = np.where(
+                cut[best] | cut[left],
+                np.minimum(areas[best], areas[left]),
+                areas[best] + areas[left] - shared,
+            )
+            left = left[(tiles[best] == tiles[left]) | (shared <= MAX_OVERLAP * whole)]
+    return np.sort(np.array(kept, dtype=np.int64))
+
+
+def encode_mask(mask: np.ndarray, window: tuple[slice, slice], size: tuple[int, int]) -> dict:
+    """Return COCO's run lengths of a tile's mask (h, w) in the complete image, which is not allocated."""
+    height, width = size
+    ys, xs = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    if not len(ys):
+        return coco_mask.frPyObjects(dict(size=[height, width], counts=[height * width]), *size)
+    top, left = window[0].start + ys[0], window[1].start + xs[0]
+    # the mask's box, transposed, between zeros: pixels are counted column by column, as COCO does
+    inside = np.pad(mask[ys[0] : ys[-1] + 1, xs[0] : xs[-1] + 1].T, ((0, 0), (1, 1)))
+    changes = np.diff(inside.astype(np.int8), axis=1)
+    starts, ends = (
+        (left + x) * height + top + y
+        for x, y in (np.nonzero(changes == 1), np.nonzero(changes == -1))
+    )
+    # a run that ends where the next one begins, at the end of a column, is one with it
+    joined = starts[1:] == ends[:-1]
+    starts, ends = (
+        starts[np.r_[True, ~joined][: len(starts)]],
+        ends[np.r_[~joined, True][: len(ends)]],
+    )
+    edges = np.stack((starts, ends), 1).ravel()
+    counts = np.diff(np.r_[0, edges, height * width])
+    if counts[-1] == 0:  # COCO writes no empty run at the end
+        counts = counts[:-1]
+    return coco_mask.frPyObjects(dict(size=[height, width], counts=counts.tolist()), *size)

@@ -1,0 +1,177 @@
+"""Images in tiles equal MMSegmentation's slide mode, masks of pycocotools, and the image in one piece."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from mmdet.structures import DetDataSample
+from mmengine import ConfigDict
+from mmengine.structures import InstanceData
+from mmseg.models.segmentors import EncoderDecoder
+from PIL import Image
+from properties import examples
+from pycocotools import mask as coco_mask
+from scipy import ndimage
+from test_prediction_rules import Finder, Preparation, scene
+from torch.nn import functional as F
+
+from mmlape.errors import ConfigError, DataError
+from mmlape.lab.analysis.predicted_files import predict_files
+from mmlape.lab.analysis.prediction import Model
+from mmlape.lab.analysis.tiling import Tiling, encode_mask, found_once, merge_logits
+
+SIDES = st.integers(1, 23)
+
+
+@examples(max_examples=60)
+@given(
+    size=st.tuples(SIDES, SIDES), tile=st.integers(1, 12), share=st.floats(0, 0.95), classes=st.sampled_from((1, 3))
+)
+def test_averaged_logits_are_mmsegmentations(size, tile, share, classes):
+    """Also where three tiles overlap, and for an image smaller than a tile."""
+    overlap = int(share * tile)
+    torch.manual_seed(0)
+    image, kernel = torch.randn(1, 3, *size), torch.randn(classes, 3, 3, 3)
+
+    def logits(crop, _=None):
+        return F.conv2d(crop, kernel, padding=1) + crop.mean()  # another value in each tile
+
+    config = ConfigDict(crop_size=(tile, tile), stride=(tile - overlap,) * 2)
+    segmentor = SimpleNamespace(test_cfg=config, out_channels=classes, encode_decode=logits)
+    expected = EncoderDecoder.slide_inference(segmentor, image, [{}])[0]
+    tiling = Tiling(tile, overlap)
+    parts = (logits(image[:, :, rows, columns])[0] for rows, columns in tiling.windows(*size))
+    found = merge_logits(parts, tiling, size, 0.25 if classes == 1 else None)
+    assert next(parts, None) is None and found.dtype == torch.int64
+    assert torch.equal(found, expected[0].gt(0.25).long() if classes == 1 else expected.argmax(0))
+
+
+@examples(max_examples=60)
+@given(size=st.tuples(SIDES, SIDES), places=st.tuples(*[st.floats(0, 1)] * 4), filled=st.floats(0, 1))
+def test_a_mask_of_a_tile_is_the_complete_ones(size, places, filled):
+    height, width = size
+    top, left = int(places[0] * (height - 1)), int(places[1] * (width - 1))
+    rows = slice(top, top + 1 + int(places[2] * (height - 1 - top)))
+    columns = slice(left, left + 1 + int(places[3] * (width - 1 - left)))
+    image = np.zeros(size, np.uint8)
+    image[rows, columns] = np.random.default_rng(0).random(size)[rows, columns] < filled
+    found = encode_mask(image[rows, columns].astype(bool), (rows, columns), size)
+    assert found == coco_mask.encode(np.asfortranarray(image))
+
+
+class Components(Finder):
+    """Finds each bright area, the more certain the larger."""
+
+    def test_step(self, batch):
+        results = []
+        for image in batch['inputs']:
+            numbered, count = ndimage.label(image[0].numpy() > 200)
+            masks = np.array([numbered == number + 1 for number in range(count)]).reshape(-1, *numbered.shape)
+            boxes = [[y.start, x.start, y.stop, x.stop] for y, x in ndimage.find_objects(numbered)]
+            found = InstanceData(
+                bboxes=torch.tensor(boxes).reshape(-1, 4)[:, [1, 0, 3, 2]].float(),
+                scores=torch.from_numpy(masks.sum((1, 2)) / 1000).float(),
+                labels=torch.zeros(count, dtype=torch.long),
+                masks=torch.from_numpy(masks.astype(bool)),
+            )
+            results.append(DetDataSample(metainfo=dict(ori_shape=numbered.shape), pred_instances=found))
+        return results
+
+
+@examples(max_examples=25)
+@given(
+    tile=st.integers(20, 50), more=st.integers(0, 9), batch_size=st.integers(1, 4), seed=st.integers(0, 2**16),
+    size=st.tuples(st.integers(15, 90), st.integers(15, 90)),
+)  # fmt: skip
+def test_objects_smaller_than_the_overlap_are_found_once_and_complete(tile, more, batch_size, seed, size):
+    rng = np.random.default_rng(seed)
+    image = np.zeros((*size, 3), np.uint8)
+    for top, left in np.ndindex(size[0] // 14, size[1] // 14):  # at most 9 x 9 pixels in cells of 14 x 14
+        height, width = rng.integers(3, 10, 2)
+        y, x = 14 * top + rng.integers(14 - height), 14 * left + rng.integers(14 - width)
+        image[y : y + height, x : x + width] = 255 * (rng.random() < 0.7)
+    model = Model(Components())
+    (complete,) = model.predict(image)
+    (tiled,) = model.predict(image, batch_size, tile=tile, overlap=min(10 + more, tile - 1))
+    decoded = [coco_mask.decode(mask).astype(bool) for mask in tiled.masks]
+    boxes = {(*box, score): mask for box, score, mask in zip(tiled.boxes.tolist(), tiled.scores.tolist(), decoded)}
+    assert len(boxes) == len(tiled.boxes) == len(complete.boxes)
+    for box, score, mask in zip(complete.boxes.tolist(), complete.scores.tolist(), complete.masks):
+        assert (boxes[(*box, score)] == mask).all()
+    assert tiled.size == complete.size == size and len(tiled.above(0.02).masks) == len(complete.above(0.02).masks)
+
+
+def test_what_is_the_same_object():
+    """Of one tile nothing is left out, nor of another class; a part that a border cuts is."""
+    boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 8], [0, 0, 10, 3], [0, 0, 10, 2]], np.float32)
+    scores, nothing = np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.zeros(5, bool)
+    labels, tiles = np.zeros(5, int), np.array([0, 0, 1, 1, 1])
+    assert found_once(boxes, scores, labels, tiles, nothing).tolist() == [0, 1, 3, 4]
+    assert found_once(boxes, scores, labels, tiles, np.arange(5) == 3).tolist() == [0, 1, 4]
+    assert found_once(boxes, scores, labels, tiles, np.arange(5) == 0).tolist() == [0, 1]
+    assert found_once(boxes, scores, np.array([0, 0, 0, 1, 0]), tiles, np.arange(5) == 3).tolist() == [0, 1, 3, 4]
+    assert found_once(boxes, scores[::-1], labels, tiles, nothing).tolist() == [2, 3, 4]
+    assert found_once(boxes[:0], scores[:0], labels[:0], tiles[:0], nothing[:0]).tolist() == []
+
+
+def test_files_of_an_image_in_one_tile_are_those_without(tmp_path):
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    Image.fromarray(scene()).save(folder / 'a.png')
+    Image.fromarray(scene(box=(1, 1, 20, 20))).save(folder / 'b.png')
+    Image.fromarray(np.full((24, 40, 3), 120, np.uint8)).save(folder / 'nothing.png')
+    model = Model(Finder())
+    for name, tile in (('one', None), ('two', 40), ('three', 21)):
+        assert predict_files(model, folder, tmp_path / name, tile=tile) == (3, [])
+    contents = [(tmp_path / name / 'predictions.json').read_text() for name in ('one', 'two', 'three')]
+    assert contents[0] == contents[1] != contents[2]
+    assert {row['segmentation']['size'][1] for row in json.loads(contents[2])['annotations']} == {40}
+    assert (tmp_path / 'three' / 'overlays' / 'a.png').exists()
+
+
+def test_a_tile_that_cannot_be_predicted_on_is_skipped_with_its_image(tmp_path):
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    for name in ('a.png', 'b.png'):
+        Image.fromarray(scene()).save(folder / name)
+    (folder / 'c.png').write_bytes(b'no image')
+
+    class Refusing(Preparation):
+        def of_array(self, image):
+            if not refused:
+                refused.append(image)
+                raise DataError('too small')
+            return super().of_array(image)
+
+    refused = []
+    finder = Finder()
+    finder.preparation = Refusing()
+    done, skipped = predict_files(Model(finder), folder, tmp_path / 'out', tile=20)
+    assert done == 1 and [path.name for path, _ in skipped] == ['a.png', 'c.png']
+    assert skipped[0][1] == f'{folder}/a.png: too small' and skipped[1][1].count('c.png') == 1
+
+
+def test_wrong_tiles_are_one_line():
+    finder = Finder()
+    finder.preparation = Preparation()
+    finder.preparation.smallest = 16
+    for sizes, message in (
+        (dict(overlap=8), 'overlap=8 is of tiles: give tile, too'),
+        (dict(tile=32, overlap=32), 'overlap=32 does not fit tile=32: give 0 to 31'),
+        (dict(tile=32, overlap=-1), 'overlap=-1 does not fit tile=32'),
+        (dict(tile=0), 'tile=0 is no size'),
+        (dict(tile=15), 'tile=15 is smaller than a patch, 16 pixels: give 16 or more'),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message) as error:
+            Model(finder).predict(scene(), **sizes)
+        assert '\n' not in str(error.value)
+    finder.test_cfg = dict(mode='slide', crop_size=(32, 48))
+    with pytest.raises(ConfigError, match='smaller than the window of the model.s slide mode, 48 pixels'):
+        Model(finder).predict(scene(), tile=40)
+    finder.task = 'classification'
+    with pytest.raises(ConfigError, match='tile=64 is for detectors and segmentors, not classification'):
+        Model(finder).predict(scene(), tile=64)
