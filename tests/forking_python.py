@@ -162,6 +162,22 @@ def _kill(fork: int) -> None:
             continue
 
 
+def remember_code() -> None:
+    """Hash what a run records of the package's code, and of the stack: a second of each run otherwise."""
+    from mmlape.lab.extension import extensions
+    from mmlape.lab.runs.code import COUNTED, source_hash
+    from mmlape.lab.runs.identity import commit, stack_versions
+
+    counted = (*COUNTED, *(start for one in extensions() for start in one.counted))
+    root = Path(__file__).resolve().parents[1]
+    for file in (root / 'mmlape').rglob('*.py'):
+        name = '.'.join(file.relative_to(root).with_suffix('').parts).removesuffix('.__init__')
+        if f'{name}.'.startswith(tuple(f'{one}.' for one in counted)):
+            source_hash(name)
+    commit()
+    stack_versions()
+
+
 def become(
     words: list[str], unbuffered: bool, program: str, folder: str, environment: dict[str, str]
 ) -> tuple[str, str]:
@@ -260,6 +276,7 @@ if __name__ == '__main__':
         for name in IMPORTED:
             import_module(name)
     assert len(os.listdir('/proc/self/task')) == 1, 'a thread would be missing in the forks'
+    remember_code()
     for finalizer in weakref.finalize._registry:  # the libraries' own: at the end of a fork they copy 8,000 pages
         finalizer.atexit = False
     gc.freeze()

@@ -36,7 +36,9 @@ def run(calls: list[tuple[list[str], int, dict[str, str]]]) -> None:
         import mmlape.models
     import mmlape.lab.engine.trainer
     import mmlape.lab.experiments.report.writing  # noqa: F401
+    from mmlape.lab.runs.code import imported
 
+    imported({})  # the hashes of code that each run records
     for words, expected, variables in calls:
         print(f'\n$ {" ".join(words)}', flush=True)
         status = call(words, variables)

@@ -123,9 +123,14 @@ def test_every_command_takes_a_config_of_openmmlab_without_our_papers(name, tmp_
     (tmp_path / 'hide' / 'sitecustomize.py').write_text(HIDING)
     whole, part = f'work/{name}/seed_1', 'part'
     train = ['train', config.name, '--work-dir', part, '--seed', '1', '--deterministic']
+    others = [
+        ['train', config.name, '--work-dir', f'work/{name}/seed_{seed}', '--seed', str(seed), '--deterministic']
+        for seed in (2, 3)
+    ]
     calls = [
         (['check-data', config.name], 0, {}),
         (['train', config.name, '--smoke', '--work-dir', 'smoke'], 0, {}),
+        *((words, 0, {}) for words in others),
         (['multi-seed', config.name, '--seeds', '1', '2', '3', '--work-dir', 'work', '--', '--deterministic'], 0, {}),
         (train, -9, {'TROUBLE': f'kill:{killed}:0'}),
         ([*train, '--resume'], 0, {}),
@@ -140,6 +145,7 @@ def test_every_command_takes_a_config_of_openmmlab_without_our_papers(name, tmp_
     script = tiny.ROOT / 'tests' / 'plain_commands.py'
     printed = tiny.run(script, 'calls.json', cwd=tmp_path, **tiny.REAL, PYTHONPATH=path)
     assert 'resuming from' in printed and 'partition=p' in printed and 'the complete run:' in printed
+    assert printed.count('skipped') == 2, 'runs of `train` are those of a study'
     assert tiny.difference(tmp_path / part / last, tmp_path / whole / last) == 0
     assert losses_in(tmp_path / part)[-2:] == losses_in(tmp_path / whole)[-2:]
     runs = [tiny.record(tmp_path / 'work' / name / f'seed_{seed}') for seed in (1, 2, 3)]

@@ -129,7 +129,7 @@ def build_model(cfg: Config) -> nn.Module:
     # mmpretrain's classifiers write defaults into their data preprocessor's
     model_cfg = copy.deepcopy(cfg.model)
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
-        model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
+        model_cfg = dict(model_cfg, data_preprocessor=copy.deepcopy(cfg.data_preprocessor))
     _DROPOUT_LAYER.update(drop_prob=0.0)
     with building(cfg, 'model'):
         return ROOT_MODELS.build(model_cfg)

@@ -34,26 +34,29 @@ def imported(cfg: dict) -> dict[str, str]:
     """Return the hash of each module that counts and that this process has imported, by name.
 
     They are the laboratory's, those that extensions count, and a user's that the configuration
-    imports. Packages with a version of their own count by that.
+    imports. Packages with a version of their own count by that. A package of which nothing else is
+    imported only offers names, and does not count.
     """
     given = (cfg.get('custom_imports') or {}).get('imports') or ()
     named = [given] if isinstance(given, str) else given
     theirs = [name for name in named if not _has_version(name.partition('.')[0])]
     ours = [*COUNTED, *(start for one in extensions() for start in one.counted)]
-    chosen = [name for name in _below(ours) if not _only_offers_names(name)] + _below(theirs)
+    parents = {name.rpartition('.')[0] for name in sys.modules}
+    chosen = [name for name in _below(ours) if name in parents or not _has_modules(name)]
+    chosen += _below(theirs)
     return {name: found for name in sorted(chosen) if (found := source_hash(name)) != GONE}
 
 
 def _below(starts: Sequence[str]) -> list[str]:
     """Return the imported modules of these names, and those below them."""
-    return [name for name in sys.modules if any(f'{name}.'.startswith(f'{one}.') for one in starts)]
+    prefixes = tuple(f'{one}.' for one in starts)
+    return [name for name in sys.modules if f'{name}.'.startswith(prefixes)]
 
 
-def _only_offers_names(name: str) -> bool:
-    """Return whether a module is a package of whose modules none is imported, as of a project that is not used."""
+def _has_modules(name: str) -> bool:
+    """Return whether a module is a package of modules; of a project that is not used it is all that is imported."""
     folders = getattr(sys.modules[name], '__path__', ())
-    others = [file for folder in folders for file in Path(folder).rglob('*.py')]
-    return len(others) > 1 and not any(other.startswith(f'{name}.') for other in sys.modules)
+    return len([file for folder in folders for file in Path(folder).rglob('*.py')]) > 1
 
 
 def as_it_is_now(code: Code, other: Code) -> Code:
