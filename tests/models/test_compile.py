@@ -242,6 +242,7 @@ def test_compiled_layers_give_the_values_and_gradients_of_the_model(build, units
     run.load_state_dict(plain.state_dict())
 
 
+@pytest.mark.release
 def test_layers_share_graphs_and_new_sizes_end_to_need_others(counted):
     """Twelve layers with rates of drop path of their own."""
     model, counts = hooked(vit(arch=dict(ARCH, num_layers=12), drop_path_rate=0.3)).backbone.train(), []
