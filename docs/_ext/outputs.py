@@ -2,7 +2,8 @@
 
 `<!-- output: WORD|OTHER -->` shows the lines in which the expression is found. `<!-- image: FILE | ALT -->` shows an
 image that the blocks before it have written. The blocks of a page run in order, in an empty folder; one
-that fails stops the build. What a page printed is kept in `build/printed` until its blocks or the package change.
+that fails stops the build. What a page printed is kept in `build/printed` until its blocks or the package change;
+`-D outputs_recorded=1` runs nothing and shows what is kept of the same blocks, whatever the package is now.
 `python docs/_ext/outputs.py PAGE` prints a page as it will be.
 """
 
@@ -29,12 +30,16 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / 'build'
 SHOWN = re.compile(r'^<!-- (?P<kind>output|image)(?:: (?P<what>.+))? -->$', re.M)
 NOISE = re.compile(r'\x1b\[[0-9;]*m|^(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d - mmengine - [A-Z]+ - ', re.M)
+RECORDED = """:::{note}
+Nothing was run for this build. Outputs below are those of an earlier one; a block without one has not been run here.
+:::
+"""
 FILLED: dict[str, str] = {}
 """Pages by name, as they will be; filled before Sphinx starts its readers."""
 
 
-def fill_page(page: Path) -> str:
-    """Return the text of a page with what its blocks print.
+def fill_page(page: Path, recorded: bool = False) -> str:
+    """Return the text of a page with what its blocks print; if `recorded`, with what they have printed before.
 
     Raises:
         ExtensionError: If a block fails, a line that is to be shown is not printed, or an image is not written.
@@ -43,7 +48,7 @@ def fill_page(page: Path) -> str:
     found = [block for block in blocks(page) if block.runs]
     shown = [(match, text.count('\n', 0, match.start()) + 1) for match in SHOWN.finditer(text)]
     images = [_image_of(match)[0] for match, _ in shown if match['kind'] == 'image']
-    printed = _printed(page, found, images)
+    printed = _recorded(page, found) if recorded else _printed(page, found, images)
     parts, end = [], 0
     for match, line in shown:
         parts.append(text[end : match.start()])
@@ -51,13 +56,16 @@ def fill_page(page: Path) -> str:
         where = f'{page.name}:{line}'
         if match['kind'] == 'image':
             name, alt = _image_of(match)
-            parts.append(f'![{alt}](/{_figure(page, name).relative_to(ROOT)})')
-        else:
+            figure = _figure(page, name)
+            if figure.is_file() or not recorded:
+                parts.append(f'![{alt}](/{figure.relative_to(ROOT)})')
+        elif printed is not None:
             before = [number for number, block in enumerate(found) if block.line < line]
             if not before:
                 raise ExtensionError(f'{where}: no block before this line runs')
             parts.append(_output(printed[before[-1]], match['what'] or '', where))
-    return ''.join([*parts, text[end:]])
+    filled = ''.join([*parts, text[end:]])
+    return re.sub(r'^(# .+\n)', rf'\1\n{RECORDED}', filled, count=1, flags=re.M) if recorded else filled
 
 
 def _image_of(match: re.Match) -> tuple[str, str]:
@@ -74,8 +82,8 @@ def _figure(page: Path, name: str) -> Path:
 def _printed(page: Path, found: list[Block], images: list[str]) -> list[str]:
     """Return what each block prints; it runs unless that is known of the same blocks and the same package."""
     figures = [_figure(page, name) for name in images]
-    key = hashlib.sha256((_package() + script(found) + repr(images)).encode()).hexdigest()[:16]
-    kept = BUILD / 'printed' / f'{page.stem}-{key}.json'
+    key = _sum(_package() + script(found) + repr(images))
+    kept = BUILD / 'printed' / f'{page.stem}-{_sum(script(found))}-{key}.json'
     if kept.is_file() and all(figure.is_file() for figure in figures):
         return json.loads(kept.read_text())
     with tempfile.TemporaryDirectory(prefix='page-') as temporary:
@@ -87,10 +95,20 @@ def _printed(page: Path, found: list[Block], images: list[str]) -> list[str]:
             figure.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / 'empty' / name, figure)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    for old in kept.parent.glob(f'{page.stem}-*.json'):
+    for old in kept.parent.glob(f'{page.stem}-{"?" * 16}-{"?" * 16}.json'):
         old.unlink()
     kept.write_text(json.dumps(printed))
     return printed
+
+
+def _recorded(page: Path, found: list[Block]) -> list[str] | None:
+    """Return what the same blocks have printed in an earlier build; None if nothing is kept."""
+    kept = next((BUILD / 'printed').glob(f'{page.stem}-{_sum(script(found))}-*.json'), None)
+    return json.loads(kept.read_text()) if kept else None
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @functools.cache
@@ -155,6 +173,9 @@ def fill_pages(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
     only = app.config.outputs_only.split(',')
     pages = {name: ROOT / f'{name}.md' for name in names if only == [''] or name in only}
     shown = {name: page for name, page in pages.items() if page.is_file() and SHOWN.search(page.read_text())}
+    if app.config.outputs_recorded:
+        FILLED.update((name, fill_page(page, recorded=True)) for name, page in shown.items())
+        return
     if not shown:
         return
     forking_python.executable()
@@ -170,6 +191,7 @@ def replace(app: Sphinx, name: str, source: list[str]) -> None:
 def setup(app: Sphinx) -> dict:
     """Connect the functions above; a page is filled before other extensions read it."""
     app.add_config_value('outputs_only', '', 'env', [str])
+    app.add_config_value('outputs_recorded', False, 'env', [bool, str])
     app.connect('env-before-read-docs', fill_pages)
     app.connect('source-read', replace, priority=100)
     return dict(parallel_read_safe=True, parallel_write_safe=True)

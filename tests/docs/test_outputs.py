@@ -51,6 +51,20 @@ def test_a_page_shows_what_is_printed(page):
     assert (page.parents[1] / 'build' / 'figures' / 'page-figure.svg').read_text() == 'svg\n'
 
 
+def test_recorded_outputs_are_those_of_the_same_blocks_and_nothing_runs(page):
+    runs, written = page.parents[1] / 'runs', page.read_text()
+    nothing = outputs.fill_page(page, recorded=True)
+    assert not runs.exists() and 'line 1' not in nothing and '![' not in nothing and 'Nothing was run' in nothing
+    filled = outputs.fill_page(page)
+    (page.parents[1] / 'mmlape').mkdir()
+    (page.parents[1] / 'mmlape' / 'new.py').write_text('')  # another package
+    outputs._package.cache_clear()
+    recorded = outputs.fill_page(page, recorded=True)
+    assert recorded.replace(f'\n{outputs.RECORDED}', '') == filled and runs.read_text() == 'x\n'
+    page.write_text(written.replace('echo noise', 'echo other'))  # another block
+    assert 'line 1' not in outputs.fill_page(page, recorded=True) and runs.read_text() == 'x\n'
+
+
 def test_blocks_run_again_if_they_or_the_package_change(page):
     runs, root = page.parents[1] / 'runs', page.parents[1]
     first = outputs.fill_page(page)

@@ -95,6 +95,7 @@ def test_each_night_runs_what_is_too_long_for_a_change():
         ('make wrong-lines', None),
         ('make test', {'ARGS': '--random-order'}),
         ('make test-alone', None),
+        ('make test-newest', None),
         ('make test-processors', None),
     ]
 
