@@ -24,7 +24,7 @@ from mmlape.tables import markdown_table, text_table
 INDEX = 'zoo.json'
 CARD = """# {title}
 
-{count} checkpoints, {size:.1f} MB. Each holds the weights and what rebuilds their model; loading one runs no code of it.
+{count} checkpoints, {size:.1f} MB. Each holds the weights and what rebuilds their model. Loading it runs no code.
 
 {table}
 
