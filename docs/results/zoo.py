@@ -91,12 +91,12 @@ def card(entries: Sequence[dict[str, Any]], out: Path) -> str:
     """Return the page of a zoo."""
     rows = [
         (entry['file'], entry['seed'], ', '.join(f'{name} {value:.2f}' for name, value in entry['metrics'].items()),
-         f'`{entry["sha256"]}`')
+         entry['sha256'])
         for entry in entries
     ]  # fmt: skip
     return CARD.format(
         title=out.name, count=len(entries), size=sum(entry['bytes'] for entry in entries) / 1e6,
-        table=_table(['file', 'seed', 'recorded', 'SHA-256'], rows),
+        table=markdown_table(text_table(['file', 'seed', 'recorded', 'SHA-256'], rows, text_columns=4)),
         file=entries[0]['file'], config=entries[0]['config'], folder=out.name,
     )  # fmt: skip
 
@@ -104,38 +104,33 @@ def card(entries: Sequence[dict[str, Any]], out: Path) -> str:
 def check(zoo: Path) -> bool:
     """Test every file of a zoo; print its digits beside the recorded ones; return whether all agree."""
     entries = json.loads((zoo / INDEX).read_text(encoding='utf-8'))
-    found = list(_checked(zoo, entries))
-    print(_table(['file', 'metric', 'recorded', 'again', 'digits'], [row for rows in found for row in rows]))
+    found = [row for entry in entries for row in _checked(zoo, entry)]
+    for file, name, recorded, again in found:
+        print(f'{file}: {name} {recorded}, again {again}: {"same" if recorded == again else "DIFFERS"}')
     means: dict[tuple[str, str], list[float]] = {}
     for entry in entries:
         for name, value in entry['metrics'].items():
             means.setdefault((entry['arm'], name), []).append(value)
-    rows = [(arm, name, f'{statistics.mean(values):.2f}', len(values)) for (arm, name), values in means.items()]
-    print('\n' + _table(['arm', 'metric', 'mean', 'n'], rows))
-    return all(row[-1] == 'same' for rows in found for row in rows)
+    for (arm, name), values in means.items():
+        print(f'{arm}: mean {name} {statistics.mean(values):.2f} (n = {len(values)})')
+    return all(recorded == again for _, _, recorded, again in found)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence]) -> str:
-    return markdown_table(text_table(columns, rows, text_columns=len(columns)))
-
-
-def _checked(zoo: Path, entries: Sequence[dict[str, Any]]) -> Iterator[list[tuple[str, ...]]]:
-    for entry in entries:
-        file = zoo / entry['file']
-        if sha256(file) != entry['sha256']:
-            yield [(entry['file'], 'SHA-256', entry['sha256'][:12], sha256(file)[:12], 'DIFFERS')]
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / 'metrics.json'
-            words = ['test', str(zoo / entry['config']), str(file), '--work-dir', folder, '--out', str(out), '--quiet']
-            if mmlape(words):
-                sys.exit(f'{file} cannot be tested, see above')
-            again = json.loads(out.read_text())['metrics']
-        yield [
-            (entry['file'], name, f'{value:.2f}', f'{again[name]:.2f}',
-             'same' if f'{value:.2f}' == f'{again[name]:.2f}' else 'DIFFERS')
-            for name, value in entry['metrics'].items()
-        ]  # fmt: skip
+def _checked(zoo: Path, entry: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name of the file, what is compared, the recorded value and the one of now."""
+    file = zoo / entry['file']
+    digest = sha256(file)
+    yield file.name, 'SHA-256', entry['sha256'], digest
+    if digest != entry['sha256']:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / 'metrics.json'
+        words = ['test', str(zoo / entry['config']), str(file), '--work-dir', folder, '--out', str(out), '--quiet']
+        if mmlape(words):
+            sys.exit(f'{file} cannot be tested, see above')
+        again = json.loads(out.read_text(encoding='utf-8'))['metrics']
+    for name, value in entry['metrics'].items():
+        yield file.name, name, f'{value:.2f}', f'{again[name]:.2f}'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
