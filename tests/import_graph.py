@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files', 'log'),
-    ('console', 'determinism', 'figures', 'quiet', 'tables'),
+    ('common_random', 'console', 'determinism', 'figures', 'quiet', 'tables'),
     ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
@@ -79,6 +79,7 @@ CORE: dict[str, Packages | None] = {
     'files': Packages((), ('yaml',)),
     'mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
+    'common_random': Packages(('torch',)),
     'determinism': Packages(('torch',)),
     'integrations': Packages(),
     'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),

@@ -64,8 +64,8 @@ def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
     found: list[Tensor | None] = [None] * model.num_layers
 
     def record(number: int, encoding):
-        def logits(attn, q, k, grid):
-            term = type(encoding).logits(encoding, attn, q, k, grid)
+        def logits(attn, q, k, grid, *tokens):
+            term = type(encoding).logits(encoding, attn, q, k, grid, *tokens)
             if term is not None:
                 first = encoding.slot.num_prefix
                 mean = term.double().mean((0, 1))[first:, first:]

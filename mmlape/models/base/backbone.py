@@ -109,6 +109,9 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
                 and there are others, or for an unknown ``interpolate_mode``.
         """
         require_choice('interpolate_mode', self.interpolate_mode, RESIZE_MODES)
+        kind = self.position.absolute
+        if kind is not None:
+            require_choice('interpolate_mode', self.interpolate_mode, kind.modes, f'{kind.name}: ')
         self.add_tables(self.num_layers)
         self.add_encodings()
         self.add_last_pe_norm()

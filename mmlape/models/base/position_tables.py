@@ -3,8 +3,9 @@
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from mmlape.common_random import common_numbers
 from mmlape.errors import ConfigError
 from mmlape.models.base.layer_stack import LayerStack
 from mmlape.models.grid import Grid
@@ -50,7 +51,7 @@ class JoinsPosition(LayerStack):
 
     def table_grid(self, name: str, grid: Grid) -> Grid:
         """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
-        return grid
+        return self.position.absolute.table_grid(grid)
 
     def add_tables(self, num_layers: int) -> None:
         """Add the absolute PE, if it is not there yet: parameters if it is trainable, else buffers, saved as well."""
@@ -110,25 +111,38 @@ class JoinsPosition(LayerStack):
         last = None if self.last_norm is None else self.pe_norm is not None
         return NormPlaces(layers, last, staged=self.position.staged)
 
-    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
-        """Resize the PE to a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
+    def position_stream(self, grid: Grid, num_prefix: int, drawn: Tensor | None = None) -> Stream:
+        """Read the PE for a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
 
-        Tokens without a row in the tables have none here either.
+        Tokens without a row in the tables have none here either. ``drawn`` is what ``draw_numbers`` returned; without
+        it the PE is that of evaluation.
 
         Returns:
-            (1, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where each
-            layer has a table; None without an absolute PE.
+            (1 or B, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where
+            each layer has a table; None without an absolute PE.
         """
-        kind, prefix, mode = self.position.absolute, self.pe_prefix, self.interpolate_mode
-        tables = [
-            kind.resize(getattr(self, name), self.grid, grid, prefix, mode)
-            for name in self.pe_names
-        ]
-        if num_prefix < prefix:
-            tables = [table[:, prefix:] for table in tables]
+        tables = [self.read_table(name, grid, self.pe_prefix, drawn) for name in self.pe_names]
+        if num_prefix < self.pe_prefix:
+            tables = [table[:, self.pe_prefix :] for table in tables]
         if self.position.joining.table_per_layer:
             return tuple(tables)
         return tables[0] if tables else None
+
+    def draw_numbers(self, x: Tensor) -> Tensor | None:
+        """Draw where the tables are read for images or tokens (B, ...): None in evaluation, and of frozen tables."""
+        kind = self.position.absolute
+        if not (self.training and self.pe_names and kind.draws):
+            return None
+        if not getattr(self, self.pe_names[0]).requires_grad:
+            return None
+        return common_numbers(x.shape[0] if kind.draws == 'image' else None, x.device)
+
+    def read_table(self, name: str, grid: Grid, num_prefix: int, drawn: Tensor | None) -> Tensor:
+        """Read one table for a grid of tokens, (1 or B, num_prefix + N, D)."""
+        made_for, mode = self.table_grid(name, self.grid), self.interpolate_mode
+        return self.position.absolute.read(
+            getattr(self, name), made_for, grid, num_prefix, mode, drawn
+        )
 
 
 def require_encodings(backbone: JoinsPosition) -> None:

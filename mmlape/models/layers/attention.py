@@ -83,7 +83,9 @@ class MultiheadAttention(nn.Module):
         ``hw`` is the patches' grid.
         """
         qkv = self._project(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, heads, d)
-        out = self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)
+        tokens = x if isinstance(x, Tensor) else x.q
+        attend = self._global if self.window_size is None else self._windowed
+        out = attend(qkv, hw, tokens)
         return self.proj_drop(self.proj(self.norm(self.head_scale(out))))
 
     def _project(self, x: Tensor | AttentionInput) -> Tensor:
@@ -104,14 +106,18 @@ class MultiheadAttention(nn.Module):
         k: Tensor,
         v: Tensor,
         hw: Grid,
+        tokens: Tensor,
         apart: Tensor | None = None,
     ) -> Tensor:
-        """Attend with (B, heads, N, d) each.
+        """Attend with (B, heads, N, d) each, of which q is projected from ``tokens`` (B, N, D).
 
         ``apart`` says which keys a query must not see, (W, N, N) bool; B then counts each image's W
         windows in turn.
         """
-        terms = [encoding.logits(self, q, k, hw) for encoding in self.encodings]
+        terms = [
+            encoding.logits(self, q, k, hw, *((tokens,) if encoding.reads_tokens else ()))
+            for encoding in self.encodings
+        ]
         terms = [term for term in terms if term is not None]
         bias = sum(terms[1:], terms[0]) if terms else None
         if apart is not None:
@@ -136,11 +142,11 @@ class MultiheadAttention(nn.Module):
             out = out if term is None else out + term
         return out
 
-    def _global(self, qkv: Tensor, hw: Grid) -> Tensor:
+    def _global(self, qkv: Tensor, hw: Grid, tokens: Tensor) -> Tensor:
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, heads, N, d) each
-        return heads_together(self._attend(q, k, v, hw))
+        return heads_together(self._attend(q, k, v, hw, tokens))
 
-    def _windowed(self, qkv: Tensor, hw: Grid) -> Tensor:
+    def _windowed(self, qkv: Tensor, hw: Grid, tokens: Tensor) -> Tensor:
         (height, width), s = hw, self.window_size
         grid = (ceil_div(height, s) * s, ceil_div(width, s) * s)
         border = (0, 0, 0, grid[1] - width, 0, grid[0] - height)
@@ -150,5 +156,7 @@ class MultiheadAttention(nn.Module):
             nothing = qkv.new_zeros(1, 1, qkv.shape[-1] // 3)
             qkv = torch.where(of_image > 0, qkv, self._project(nothing))
         windows = partition(qkv, s).unflatten(-1, (3, self.num_heads, -1))
-        out = assemble(self._global(windows, (s, s)), grid, s)
+        if any(encoding.reads_tokens for encoding in self.encodings):
+            tokens = partition(F.pad(tokens.unflatten(1, hw), border), s)
+        out = assemble(self._global(windows, (s, s), tokens), grid, s)
         return out[:, :height, :width].flatten(1, 2)

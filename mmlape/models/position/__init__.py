@@ -11,6 +11,7 @@ import mmlape.models.position.conditional
 import mmlape.models.position.fire
 import mmlape.models.position.irpe
 import mmlape.models.position.lookhere
+import mmlape.models.position.pape
 import mmlape.models.position.relative_bias
 import mmlape.models.position.relative_vectors
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)

@@ -96,7 +96,7 @@ class ShiftedWindowAttention(MultiheadAttention):
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
         q, k, v = self._project(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         apart = apart_in(grid, side, shift, q.device) if shift else None
-        out = heads_together(self._attend(q, k, v, (side, side), apart))
+        out = heads_together(self._attend(q, k, v, (side, side), parts[0], apart))
         out = assemble(out, grid, side)
         out = out.roll((shift, shift), (1, 2)) if shift else out
         return self.proj_drop(self.proj(out[:, :height, :width].flatten(1, 2)))

@@ -244,19 +244,19 @@ class SwinTransformer(BaseBackbone):
         for stage, name in enumerate(self.pe_names):
             self.add_table(name, self.dims_of(stage))
 
-    def _table(self, stage: int, grid: Grid) -> Stream:
-        """Return a stage's own PE on a grid, (1, N, D); None without an absolute PE."""
+    def _table(self, stage: int, grid: Grid, drawn: Tensor | None) -> Stream:
+        """Return a stage's own PE on a grid, (1 or B, N, D); None without an absolute PE."""
         if self.position.absolute is None:
             return None
-        name = self.pe_names[stage]
-        table, made_for = getattr(self, name), self.table_grid(name, self.grid)
-        return self.position.absolute.resize(table, made_for, grid, 0, self.interpolate_mode)
+        return self.read_table(self.pe_names[stage], grid, 0, drawn)
 
-    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
-        """Resize the first stage's PE to a grid; there are no prefix tokens."""
-        return self._table(0, grid)
+    def position_stream(self, grid: Grid, num_prefix: int, drawn: Tensor | None = None) -> Stream:
+        """Read the first stage's PE for a grid; there are no prefix tokens."""
+        return self._table(0, grid, drawn)
 
-    def next_position(self, stage: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
+    def next_position(
+        self, stage: int, x: Tensor, pe: Stream, grid: Grid, drawn: Tensor | None = None
+    ) -> tuple[Tensor, Stream]:
         """Return the tokens (B, N, D) and the PE that a stage's first layer receives.
 
         They come from the merged tokens, and the PE as the last stage, of ``grid``, passed it on.
@@ -268,7 +268,7 @@ class SwinTransformer(BaseBackbone):
                 return merging.merge_position(table, grid)
 
             return x, self.position.joining.change_grid(pe, merge)
-        pe = self._table(stage, merged_grid(grid))
+        pe = self._table(stage, merged_grid(grid), drawn)
         return self.position.joining.enter(x, pe), pe
 
     def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
@@ -301,7 +301,7 @@ class SwinTransformer(BaseBackbone):
         """Return the grid of a PE table; the number behind its name is that of its stage."""
         for _ in range(int(name.removeprefix(self.table_name) or 0)):
             grid = merged_grid(grid)
-        return grid
+        return super().table_grid(name, grid)
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the norms of the stages whose output is not asked for."""
@@ -315,7 +315,8 @@ class SwinTransformer(BaseBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W), each through a norm of its own."""
         x, grid = self.patch_embed(x)
-        pe = self.position_stream(grid, 0)
+        drawn = self.draw_numbers(x)
+        pe = self.position_stream(grid, 0, drawn)
         x = self.pos_drop(full_precision(self.position.joining.enter(x, pe), self))
         outs, last = {}, max(self.out_indices)
         for number in range(last + 1):
@@ -325,7 +326,8 @@ class SwinTransformer(BaseBackbone):
             if number in self.out_indices:
                 outs[number] = self.format(self.normed(x, number, stage_pe), grid)
             if number < last:
-                x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
+                x = stage.downsample(x, grid)
+                x, pe = self.next_position(number + 1, x, pe, grid, drawn)
                 grid = merged_grid(grid)
         return tuple(outs[index] for index in self.out_indices)
 

@@ -165,7 +165,7 @@ class LastTokenAttention(MultiheadAttention):
         """Map (B, L, D) to (B, 1, D)."""
         # (B, heads, L, d) each
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        out = self._attend(q[:, :, -1:], k, v, (1, 1))
+        out = self._attend(q[:, :, -1:], k, v, (1, 1), x)
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 
 

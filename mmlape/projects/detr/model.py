@@ -72,7 +72,7 @@ class EncoderAttention(NamedAttention):
         )
         # (B, heads, N, d)
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
-        out = self._attend(q, k, v, hw, None if padding is None else padding[:, None])
+        out = self._attend(q, k, v, hw, seen, None if padding is None else padding[:, None])
         out = self.attn.out_proj(out.transpose(1, 2).flatten(2))
         return x + self.dropout_layer(self.proj_drop(out))
 
