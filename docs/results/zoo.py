@@ -48,7 +48,10 @@ def checkpoint(run: Run) -> Path | None:
 
 
 def make(work_dirs: Sequence[str], out: Path) -> list[dict[str, Any]]:
-    """Publish the runs of some work dirs; return the entries of the index."""
+    """Publish the runs of some work dirs into an empty folder; return the entries of the index."""
+    if out.is_dir() and any(out.iterdir()):
+        sys.exit(f'{out} is not empty: a zoo is made anew, give another --out')
+    out.mkdir(parents=True, exist_ok=True)
     entries = []
     for work_dir in work_dirs:
         for arm, runs in read_arms(work_dir).items():
@@ -58,7 +61,8 @@ def make(work_dirs: Sequence[str], out: Path) -> list[dict[str, Any]]:
                     why = 'no weights beside its record' if run.counts else run.outcome
                     print(f'left out: {run.folder}: {why}', file=sys.stderr)
                     continue
-                entries.append(_published(arm.replace('/', '-'), run, source, out))
+                name = f'{Path(work_dir).name}-{arm}' if len(work_dirs) > 1 else arm  # studies share names of arms
+                entries.append(_published(name.replace('/', '-'), run, source, out))
     if not entries:
         sys.exit('no run has weights: train them by the command of their page, then call this again')
     (out / INDEX).write_text(json.dumps(entries, indent=1) + '\n', encoding='utf-8')
@@ -143,7 +147,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     actions.add_parser('check', help='test every file').add_argument('zoo', type=Path, metavar='ZOO')
     args = parser.parse_args(argv)
     if args.action == 'make':
-        args.out.mkdir(parents=True, exist_ok=True)
         entries = make(args.work_dirs, args.out)
         size = sum(entry['bytes'] for entry in entries) / 1e6
         print(f'{args.out}: {len(entries)} checkpoints, {size:.1f} MB')

@@ -20,6 +20,9 @@ def test_a_zoo_gives_the_recorded_digits_and_notices_another_file(tmp_path):
     printed = tiny.run(ZOO, 'check', tmp_path / 'zoo', cwd=tmp_path)
     assert printed.count(': same') == 1 + len(entry['metrics']) and 'DIFFERS' not in printed
 
+    refused = tiny.run(ZOO, 'make', tmp_path / 'runs', '--out', tmp_path / 'zoo', cwd=tmp_path, status=1)
+    assert 'is not empty' in refused
+
     entry['metrics']['mIoU'] += 0.02
     (tmp_path / 'zoo' / 'zoo.json').write_text(json.dumps([entry]))
     assert 'mIoU' in tiny.run(ZOO, 'check', tmp_path / 'zoo', cwd=tmp_path, status=1).partition('DIFFERS')[0]
