@@ -163,10 +163,9 @@ def _kill(fork: int) -> None:
 
 
 def remember_code() -> None:
-    """Hash what a run records of the package's code, and of the stack: a second of each run otherwise."""
+    """Hash what a run records of the package's code: a second of each run otherwise."""
     from mmlape.lab.extension import extensions
     from mmlape.lab.runs.code import COUNTED, source_hash
-    from mmlape.lab.runs.identity import commit, stack_versions
 
     counted = (*COUNTED, *(start for one in extensions() for start in one.counted))
     root = Path(__file__).resolve().parents[1]
@@ -174,8 +173,7 @@ def remember_code() -> None:
         name = '.'.join(file.relative_to(root).with_suffix('').parts).removesuffix('.__init__')
         if f'{name}.'.startswith(tuple(f'{one}.' for one in counted)):
             source_hash(name)
-    commit()
-    stack_versions()
+    extensions.cache_clear()  # a test may add a package
 
 
 def become(

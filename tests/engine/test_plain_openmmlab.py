@@ -11,6 +11,7 @@ import torch
 import trouble
 from mmengine.runner import Runner
 
+from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.schedule import shorten
 from mmlape.lab.engine.trainer import train
@@ -109,6 +110,15 @@ PLAIN = {
     'resnet': ('epoch_2.pth', 6, 'digits/val/three', 'accuracy/top1'),
 }
 """The plain configs, with the last checkpoint, an iteration behind the first, images, and the main metric."""
+
+
+def test_building_a_model_leaves_its_config_as_a_study_plans_it():
+    """MMPretrain's classifiers write defaults into what they are given."""
+    for name in PLAIN:
+        cfg = load_config(tiny.ROOT / 'tests' / 'plain' / f'{name}.py')
+        before = copy.deepcopy(cfg.to_dict())
+        build_model(cfg)
+        assert cfg.to_dict() == before, name
 
 
 @pytest.mark.parametrize(
