@@ -1,4 +1,4 @@
-"""Complete models as ONNX graphs in onnxruntime beside PyTorch: the same image, the same numbers, on the CPU."""
+"""Complete models as ONNX graphs in onnxruntime beside PyTorch, eager and compiled, on the CPU."""
 
 import tempfile
 from collections.abc import Callable
@@ -10,28 +10,32 @@ import torch
 from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.suites.models import MINI, RECIPES
 
+MANY = 4
+
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """Return one per configuration, at the smallest size; none on a GPU, where the graphs are not run."""
+    """Return two per configuration, at the smallest size; none on a GPU, where the graphs are not run."""
     if settings.device != 'cpu' or settings.arch in ('deit-base', 'deit-large'):
         return []
     size = min(settings.sizes)
     configs = MINI if settings.arch == 'mini' else [path.format(arch=settings.arch) for path in RECIPES]
-    return [_comparison(config, size) for config in configs]
+    counts = (1, settings.batch or MANY)
+    return [_comparison(config, count, size) for config in configs for count in dict.fromkeys(counts)]
 
 
-def _comparison(config: str, size: int) -> Comparison:
+def _comparison(config: str, count: int, size: int) -> Comparison:
     return Comparison(
         suite='export',
         case=config.rpartition('/')[2].removesuffix('.py').split('_4xb')[0],
         work='inference',
-        shape=f'1 x 3 x {size} x {size}',
+        shape=f'{count} x 3 x {size} x {size}',
         dtype='fp32',
         sides=[
-            Side('PyTorch', lambda: _torch(config, size)),
-            Side('onnxruntime', lambda: _graph(config, size)),
+            Side('PyTorch', lambda: _torch(config, count, size)),
+            Side('compiled', lambda: _torch(config, count, size, compiled=True)),
+            Side('onnxruntime', lambda: _graph(config, count, size)),
         ],
-        items=1,
+        items=count,
         counted=False,
         note='normalisation and suppression of boxes included, random weights',
     )
@@ -51,27 +55,29 @@ def _exported(config: str):
     return exported_class(model)(model, Input.of(model, cfg)).eval()
 
 
-def _image(size: int) -> torch.Tensor:
-    return torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0)) * 255
+def _images(count: int, size: int) -> torch.Tensor:
+    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(0)) * 255
 
 
-def _torch(config: str, size: int) -> Callable[[], object]:
-    model, image = _exported(config), _image(size)
+def _torch(config: str, count: int, size: int, compiled: bool = False) -> Callable[[], object]:
+    model, images = _exported(config), _images(count, size)
+    if compiled:
+        model = torch.compile(model)
 
     def infer() -> object:
         with torch.inference_mode():
-            return model(image)
+            return model(images)
 
     return infer
 
 
-def _graph(config: str, size: int) -> Callable[[], object]:
+def _graph(config: str, count: int, size: int) -> Callable[[], object]:
     from mmlape.lab.engine.graphs import Graph
-    from mmlape.lab.export.writing import OPSET, export_graph
+    from mmlape.lab.export.writing import Form, export_graph
 
+    form = Form((size, size), count, tolerance=float('inf'))
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / 'model.onnx'
-        export_graph(_exported(config), (size, size), path, OPSET, tolerance=float('inf'), notes={})
-        graph = Graph(path)
-    image = _image(size)
-    return lambda: graph(image)
+        written = export_graph(_exported(config), form, Path(folder) / 'model.onnx')
+        graph = Graph(written.path)
+    images = _images(count, size)
+    return lambda: graph(images)

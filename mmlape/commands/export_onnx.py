@@ -1,21 +1,48 @@
-"""Write a trained model as an ONNX graph for one image of a fixed size, and compare it with PyTorch in onnxruntime:
+"""Write a trained model as an ONNX graph for images of one size, and compare it with PyTorch in onnxruntime:
 segmentors, Mask R-CNN, Faster R-CNN and classifiers, or the backbone of any model."""
 
 import argparse
 
-from mmlape.lab.engine.options import add_more, add_size, add_trained, add_trust, height_width
+from mmlape.lab.engine.options import (
+    add_more,
+    add_size,
+    add_trained,
+    add_trust,
+    height_width,
+    positive,
+)
+from mmlape.quiet import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_trained(parser, "; CHECKPOINT 'none' keeps the initial weights")
-    add_size(
-        parser, "the image in pixels; default: the config's sliding window, crop or image size"
+    add_size(parser, "an image in pixels; default: the config's sliding window, crop or image size")
+    add(
+        '--batch',
+        type=_batch,
+        default=1,
+        metavar='N',
+        help="how many images the graph takes at once, or 'dynamic' for any number; default: %(default)s",
+    )
+    add(
+        '--precision',
+        choices=('fp32', 'fp16'),
+        default='fp32',
+        help='fp16 halves the file, and is fast on GPUs; scores, softmax, norms, logits and boxes stay in fp32; '
+        'default: %(default)s',
     )
     add(
         '--out',
         metavar='PATH',
-        help='the .onnx file to write, or a folder for model.onnx; default: onnx in the folder of the run',
+        help='the folder for model.onnx, labels.txt, model.json and example.py, or a file for the graph alone, '
+        'PATH.onnx; default: onnx in the folder of the run',
+    )
+    add(
+        '--check',
+        metavar='DIR',
+        help='run images of yours through PyTorch and the graph, and print how many labels are equal, AP or mIoU '
+        "if DIR has the config's test set, and the time of an image",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
@@ -39,34 +66,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     more.add_argument(
         '--tolerance',
         type=float,
-        default=1e-4,
         metavar='T',
-        help='largest absolute difference; default: %(default)g',
+        help='largest absolute difference from PyTorch; default: 0.0001, and 0.05 of fp16',
     )
     add_trust(more)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Export, and print how far the graph is from PyTorch."""
-    from mmlape.lab.engine.trained import open_trained
-    from mmlape.lab.export.model import export, graph_file, image_size
+def _batch(text: str) -> int | None:
+    """Parse a number of images; None for any."""
+    return None if text == 'dynamic' else positive(text)
 
+
+def run(args: argparse.Namespace) -> int:
+    """Export, and print how far the graph is from PyTorch; return 1 if it fails the check of images."""
+    from mmlape.console import file_size
+    from mmlape.errors import ConfigError
+    from mmlape.lab.analysis.images import files_of
+    from mmlape.lab.engine.graphs import SUFFIX
+    from mmlape.lab.engine.trained import open_trained
+    from mmlape.lab.export.folder import complete
+    from mmlape.lab.export.model import export, graph_file, image_size
+    from mmlape.lab.export.writing import Form
+
+    if args.check and args.backbone:
+        raise ConfigError('--check compares predictions: a backbone alone has none')
     trained = open_trained(args.trained, args.cfg_options)
     trained.say_chosen()
     cfg, checkpoint = trained.config, trained.checkpoint
+    if args.check:  # before the export, which may take minutes
+        trained.weights()
+        files_of(args.check)
     size = height_width(args.size, '--size') or image_size(cfg)
     out = graph_file(trained, args.out)
-    options = dict(opset=args.opset, tolerance=args.tolerance)
+    form = Form(size, args.batch, args.precision, args.opset, args.tolerance)
     with trained.limited():
         if args.backbone:
             from mmlape.export.backbone import export_backbone_of
 
-            difference = export_backbone_of(cfg, checkpoint, size, out, **options)
+            written = export_backbone_of(cfg, checkpoint, form, out)
         else:
-            difference = export(cfg, checkpoint, size, out, labels=args.labels, **options)
-    shape = ' x '.join(map(str, size))
-    print(
-        f'wrote {out}: one image of {shape}, {difference:.2g} from PyTorch at most (limit '
-        f'{args.tolerance:g})'
+            written = export(cfg, checkpoint, form, out, labels=args.labels)
+    if not str(args.out or '').endswith(SUFFIX):
+        complete(written.path)
+    say(
+        f'wrote {written.path}: {form.images}, {form.precision}, {file_size(written.size)}; '
+        f'{written.difference:.2g} from PyTorch at most (limit {form.limit:g}); '
+        f'{written.seconds:.0f} s, {file_size(written.memory)} of memory'
     )
-    return 0
+    if not args.check:
+        return 0
+    from mmlape.lab.export.check import check
+
+    with trained.limited():
+        return 0 if check(cfg, trained.weights(), written.path, args.check).passes else 1

@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=('layers',),
         help='compile the layers of the backbone; default: not',
     )
+    add(
+        '--backend',
+        choices=('pytorch', 'onnx'),
+        default='pytorch',
+        help='onnx evaluates the graph that export-onnx has written into the folder of the run; default: %(default)s',
+    )
     more = add_more(parser)
     add_launcher(more)
     add_trust(more)
@@ -54,16 +60,22 @@ def run(args: argparse.Namespace) -> int:
 
     trained = open_trained(args.trained, args.cfg_options)
     trained.say_chosen()
+    weights, work_dir, name = trained.weights(), args.work_dir, 'metrics'
+    if args.backend == 'onnx':
+        from mmlape.lab.export.model import graph_of
+
+        graph = graph_of(trained)
+        weights, work_dir, name = str(graph), work_dir or graph.parent.parent, 'metrics-onnx'
     with trained.limited():
         test(
             trained.config,
-            trained.weights(),
-            args.work_dir,
+            weights,
+            work_dir,
             out=args.out,
             save_pred=args.save_pred,
             page=args.page,
             launcher=args.launcher,
-            name='metrics.json' if args.tta is None else 'metrics-tta.json',
+            name=f'{name}.json' if args.tta is None else f'{name}-tta.json',
             tta=args.tta,
             compile=args.compile,
         )

@@ -1,6 +1,6 @@
 """Export of a backbone to ONNX.
 
-A graph has one input, ``image`` (1, C, H, W): float32, normalised as the configuration's data
+A graph has one input, ``image`` (B, C, H, W): float32, normalised as the configuration's data
 preprocessor does it. Its outputs, ``feature_0`` and so on, are what the backbone returns.
 """
 
@@ -14,35 +14,29 @@ from torch import nn
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.export.model import names_of
-from mmlape.lab.export.writing import OPSET, TOLERANCE, export_graph
+from mmlape.lab.export.writing import Form, Written, export_graph
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.grid import Grid
 
 
 def export_backbone_of(
     cfg: Config,
     checkpoint: str | None,
-    size: Grid,
+    form: Form,
     out: str | Path,
-    *,
-    opset: int = OPSET,
-    tolerance: float = TOLERANCE,
-) -> float:
+) -> Written:
     """Write the graph of the backbone of a configuration's model, see `export_backbone`.
 
     Args:
         cfg: Of the model.
         checkpoint: Its weights, or the backbone's; None for the initial ones.
-        size: Height and width of the image.
+        form: Of the graph.
         out: The file.
-        opset: Version of the operators.
-        tolerance: The largest difference.
     """
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
     notes = names_of(cfg, checkpoint)
     notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
-    return export_backbone(build_backbone(cfg, checkpoint), size, out, opset, tolerance, notes)
+    return export_backbone(build_backbone(cfg, checkpoint), form, out, notes)
 
 
 def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
@@ -72,23 +66,16 @@ def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
 
 def export_backbone(
     backbone: nn.Module,
-    size: Grid,
+    form: Form,
     out: str | Path,
-    opset: int = OPSET,
-    tolerance: float = TOLERANCE,
     notes: dict[str, str] | None = None,
-) -> float:
-    """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than ``tolerance``.
-
-    Return the largest absolute difference of an output on random images of one size (height,
-    width).
+) -> Written:
+    """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than the tolerance.
 
     Raises:
-        ExportError: If torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a
+        ExportError: If torch cannot export it, a difference exceeds the tolerance, or ``out`` is a
             folder; nothing is written then.
         StackError: If a package is missing.
     """
     model = copy.deepcopy(backbone).cpu().float().eval()
-    return export_graph(
-        model, size, out, opset, tolerance, dict(notes or {}, size=f'{size[0]} {size[1]}')
-    )
+    return export_graph(model, form, out, notes)

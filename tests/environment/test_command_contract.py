@@ -60,6 +60,7 @@ EVERYWHERE = {
     'mmlape.weights.reading.trust_checkpoints': None,
 }
 SOFTWARE, CFG, IMPORT = '--allow-different-software', '--cfg-options', '--import'
+WRITTEN = SimpleNamespace(path=Path('w.onnx'), difference=0.0, seconds=1.0, memory=1, size=1)
 TABLE = text_table(('wide enough for a title ' * 4,), [('value',)])
 
 
@@ -196,7 +197,11 @@ CONTRACTS = {
     ),
     'test': Contract(
         'a.py m.pth',
-        LOAD | {'mmlape.lab.engine.evaluator.test': {}},
+        LOAD
+        | {
+            'mmlape.lab.engine.evaluator.test': {},
+            'mmlape.lab.export.model.graph_of': Path('run/onnx/model.onnx'),
+        },
         of_trained('test.cfg', checkpoint='test.checkpoint')
         | simple('--work-dir d', 'test.work_dir', 'd')
         | simple('--out o.json', 'test.out', 'o.json')
@@ -204,6 +209,17 @@ CONTRACTS = {
         | {'--page': [('--page', {'test.page': True}), ('--page p.html', {'test.page': 'p.html'})]}
         | {
             '--compile': [('--compile layers', {'test.compile': 'layers'})],
+            '--backend': [
+                (
+                    '--backend onnx',
+                    {
+                        'graph_of': True,
+                        'test.checkpoint': 'run/onnx/model.onnx',
+                        'test.work_dir': Path('run'),
+                        'test.name': 'metrics-onnx.json',
+                    },
+                )
+            ],
             '--tta': [
                 ('--tta', {'test.tta': [], 'test.name': 'metrics-tta.json'}),
                 ('--tta 0.5 2', {'test.tta': [0.5, 2.0], 'test.name': 'metrics-tta.json'}),
@@ -605,17 +621,28 @@ CONTRACTS = {
         'a.py m.pth',
         LOAD
         | {
-            'mmlape.lab.export.model.export': 0.0,
+            'mmlape.lab.export.model.export': WRITTEN,
             'mmlape.lab.export.model.image_size': (8, 8),
-            'mmlape.export.backbone.export_backbone_of': 0.0,
+            'mmlape.export.backbone.export_backbone_of': WRITTEN,
+            'mmlape.lab.export.folder.complete': None,
+            'mmlape.lab.export.check.check': SimpleNamespace(passes=True),
+            'mmlape.lab.analysis.images.files_of': [],
         },
         of_trained('image_size.cfg', 'export.cfg', checkpoint='export.checkpoint')
         | {
             '--size': [
-                ('--size 32', {'image_size': False, 'export.size': [32, 32], 'printed': '32 x 32'}),
-                ('--size 32 48', {'image_size': False, 'export.size': [32, 48], 'printed': '32 x 48'}),
+                ('--size 32', {'image_size': False, 'export.form.size': [32, 32], 'printed': '32 x 32'}),
+                ('--size 32 48', {'image_size': False, 'export.form.size': [32, 48], 'printed': '32 x 48'}),
             ],
-            '--tolerance': [('--tolerance 0.5', {'export.tolerance': 0.5, 'printed': 'limit 0.5'})],
+            '--batch': [
+                ('--batch 4', {'export.form.batch': 4, 'printed': '4 images'}),
+                ('--batch dynamic', {'export.form.batch': None, 'printed': 'any number of images'}),
+            ],
+            '--precision': [
+                ('--precision fp16', {'export.form.precision': 'fp16', 'printed': 'limit 0.05'}),
+            ],
+            '--check': [('--check d', {'check': True, 'check.images': 'd', 'files_of': True})],
+            '--tolerance': [('--tolerance 0.5', {'export.form.tolerance': 0.5, 'printed': 'limit 0.5'})],
             '--backbone': [
                 (
                     '--backbone',
@@ -623,12 +650,12 @@ CONTRACTS = {
                 )
             ],
             '--out': [
-                ('--out p.onnx', {'export.out': Path('p.onnx'), 'printed': 'wrote p.onnx'}),
-                ('--out made', {'export.out': Path('made/model.onnx'), 'printed': 'wrote made/model.onnx'}),
+                ('--out p.onnx', {'export.out': Path('p.onnx')}),
+                ('--out made', {'export.out': Path('made/model.onnx'), 'complete': True}),
             ],
         }
         | simple('--labels', 'export.labels', True)
-        | simple('--opset 17', 'export.opset', 17)
+        | simple('--opset 17', 'export.form.opset', 17)
         | TRUST,
         '--out o.onnx',
     ),

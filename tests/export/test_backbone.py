@@ -15,7 +15,7 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.export.writing import compare
+from mmlape.lab.export.writing import Form, compare
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, T2TViT
 
@@ -51,8 +51,8 @@ def test_a_vit_of_each_joining_computes_the_same(tmp_path, name):
     """At another size than its PE is made for, so that the resizing is in the graph."""
     options = {**VITS, **MORE_VITS}[name]
     model, size = vit(**options), (24, 40)
-    difference = export_backbone(model, size, tmp_path / 'a.onnx')
-    assert difference <= 1e-4
+    written = export_backbone(model, Form(size), tmp_path / 'a.onnx')
+    assert written.difference <= 1e-4
     image = torch.randn(1, 3, *size)
     expected = [leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))]
     for ours, theirs in zip(expected, outputs(tmp_path / 'a.onnx', image), strict=True):
@@ -67,7 +67,7 @@ def test_swin_computes_the_same(joining, tmp_path):
     arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
     options = dict(pe_type=['learnable', 'rpe'], pe_joining=joining, out_type='featmap', out_indices=(0, 1))
     model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
-    assert export_backbone(model, (44, 70), tmp_path / 'a.onnx') <= 1e-4
+    assert export_backbone(model, Form((44, 70)), tmp_path / 'a.onnx').difference <= 1e-4
 
 
 @pytest.mark.release
@@ -81,7 +81,7 @@ def test_t2t_vit_and_ceit_compute_the_same(tmp_path, tokens):
     else:
         arch = dict(ARCH, token_dims=8)
         model = T2TViT(arch, 32, out_type='featmap', tokens_type=tokens, patch_norm='dual', **joining)
-    export_backbone(randomise(model), (40, 64), tmp_path / 'a.onnx')
+    export_backbone(randomise(model), Form((40, 64)), tmp_path / 'a.onnx')
     image = torch.randn(1, 3, 40, 64)
     torch.testing.assert_close(model(image)[0], outputs(tmp_path / 'a.onnx', image)[0], atol=1e-4, rtol=0)
 
@@ -103,7 +103,7 @@ def test_a_vit_adapter_computes_the_same(tmp_path, name):
     options = dict(interaction_indexes=[[i, i] for i in range(layers)]) | options
     model = ViTAdapter(dict(ARCH, num_layers=layers), 64, conv_inplane=8, deform_num_heads=3, **options)
     randomise(model)
-    export_backbone(model, (64, 96), tmp_path / 'a.onnx', notes={'mean': '[1, 2, 3]'})
+    export_backbone(model, Form((64, 96)), tmp_path / 'a.onnx', notes={'mean': '[1, 2, 3]'})
     image = torch.randn(1, 3, 64, 96)
     found = outputs(tmp_path / 'a.onnx', image)
     assert [value.shape[2:] for value in found] == [(16, 24), (8, 12), (4, 6), (2, 3)]
@@ -117,19 +117,19 @@ def test_a_vit_adapter_computes_the_same(tmp_path, name):
 
 def test_a_graph_that_computes_something_else_is_refused(tmp_path):
     model = vit(pe_joining='lape')
-    export_backbone(model, (32, 32), tmp_path / 'a.onnx')
+    export_backbone(model, Form((32, 32)), tmp_path / 'a.onnx')
     with torch.no_grad():
         model.blocks[1].pe_norm.bias[0] += 0.01
     with pytest.raises(ExportError, match=r'differs from PyTorch by .* more than 0\.0001'):
-        compare(model, tmp_path / 'a.onnx', (32, 32), 1e-4)
+        compare(model, tmp_path / 'a.onnx', Form((32, 32)))
     before = (tmp_path / 'a.onnx').read_bytes()
     with pytest.raises(ExportError, match='nothing is written'):
-        export_backbone(model.train(), (32, 32), tmp_path / 'a.onnx', tolerance=0)
+        export_backbone(model.train(), Form((32, 32), tolerance=0), tmp_path / 'a.onnx')
     assert (tmp_path / 'a.onnx').read_bytes() == before and len(list(tmp_path.iterdir())) == 1
     assert model.training, 'a copy is exported'
     torch.nn.init.constant_(model.blocks[1].pe_norm.bias, float('nan'))
     with pytest.raises(ExportError, match='differs from PyTorch by inf'):
-        compare(model, tmp_path / 'a.onnx', (32, 32), 1e-4)
+        compare(model, tmp_path / 'a.onnx', Form((32, 32)))
 
 
 def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):

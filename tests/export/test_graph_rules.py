@@ -16,6 +16,7 @@ from mmlape.lab.engine.graphs.detector import ExportedDetector
 from mmlape.lab.engine.graphs.session import Graph
 from mmlape.lab.export import writing
 from mmlape.lab.export.model import image_size
+from mmlape.lab.export.writing import Form
 
 PLAIN = Input(None, None, reversed=False)
 # of the graph, of the resized image in it, and of the image as it was: no side is another
@@ -26,10 +27,11 @@ class ByHand(Graph):
     """A graph of the fixed size that returns what it is given, and keeps the image."""
 
     def __init__(self, *outputs):
-        self.size, self.path, self.given = SIZE, 'graph.onnx', [torch.as_tensor(value) for value in outputs]
+        self.size, self.path, self.batch = SIZE, 'graph.onnx', 1
+        self.given = [torch.as_tensor(value)[None] for value in outputs]
 
-    def __call__(self, image):
-        self.image = image
+    def __call__(self, images):
+        self.image = images
         return self.given
 
 
@@ -78,12 +80,12 @@ def test_boxes_are_clamped_to_the_image_and_brought_to_the_original(rescale):
 def test_an_image_larger_than_the_graph_is_refused(size, fits):
     graph = ByHand()
     if fits:
-        assert graph.of_image(torch.zeros(3, *size), PLAIN) == []
+        assert graph.of_batch(torch.zeros(2, 3, *size), PLAIN) == []
     else:
         with pytest.raises(
             DataError, match=f'48 x 80, .* {size[0]} x {size[1]}: export with --size {size[0]} {size[1]},'
         ):
-            graph.of_image(torch.zeros(3, *size), PLAIN)
+            graph.of_batch(torch.zeros(2, 3, *size), PLAIN)
 
 
 @pytest.mark.parametrize('is_reversed', [False, True])
@@ -113,11 +115,27 @@ def test_the_size_is_height_and_width_of_the_window_the_crop_or_the_image():
         image_size(Config(dict(model=dict())))
 
 
+def test_a_graph_of_n_images_runs_as_often_as_needed():
+    """Each image has its own result, the last one repeated where there are fewer."""
+
+    class Sums(ByHand):
+        def __call__(self, images):
+            self.runs.append(len(images))
+            return [images.sum((1, 2, 3))]
+
+    graph, inputs = Sums(), torch.rand(5, 3, *SIZE)
+    for batch, runs in each(((1, [1] * 5), (2, [2] * 3), (5, [5]), (8, [8]), (None, [5]))):
+        graph.batch, graph.runs = batch, []
+        (found,) = graph.of_batch(inputs, PLAIN)
+        torch.testing.assert_close(found, inputs.sum((1, 2, 3)))
+        assert graph.runs == runs
+
+
 def outputs(scores=(0.9, 0.5, 0.3)):
-    """Boxes, scores, labels and masks."""
+    """Boxes, scores, labels and masks of an image."""
     boxes = np.float32([[0, 0, 40, 20], [10, 4, 50, 30], [30, 10, 100, 40]])
     masks = np.linspace(0, 1, 3 * 28 * 28, dtype=np.float32).reshape(3, 28, 28)
-    return [boxes, np.float32(scores), np.array([0, 1, 1]), masks]
+    return [value[None] for value in (boxes, np.float32(scores), np.array([0, 1, 1]), masks)]
 
 
 def of_detector():
@@ -146,20 +164,20 @@ def test_differences_of_objects():
     rules, plain = of_detector(), outputs()
     assert ExportedDetector.difference(rules, plain, outputs()) == 0
     order = [2, 0, 1]
-    assert ExportedDetector.difference(rules, plain, [value[order] for value in plain]) == 0
+    assert ExportedDetector.difference(rules, plain, [value[:, order] for value in plain]) == 0
     cases = (
         (changed(0, lambda boxes: boxes + np.float32([0, 2, 0, 0])), 0.02),
         (changed(1, lambda scores: scores - 0.05), 0.05),
         # the object of the lowest score may be another one, of its label, too
-        (changed(3, lambda masks: masks * 0.75), 0.25 * plain[3][1].max()),
+        (changed(3, lambda masks: masks * 0.75), 0.25 * plain[3][0, 1].max()),
         (changed(2, lambda labels: labels + 1), 0.6),
         # an object fewer, and room for it
-        (changed(1, lambda scores: np.float32([0.9, 0.5, -1])), 0.2),
+        (changed(1, lambda scores: np.float32([[0.9, 0.5, -1]])), 0.2),
     )  # fmt: skip
     for other, expected in each(cases):
         for pair in ((plain, other), (other, plain)):
             assert ExportedDetector.difference(rules, *pair) == pytest.approx(expected, abs=1e-6)
-    for place, index in each(((0, (1, 2)), (1, 0), (1, slice(None)), (3, (2, 5, 7)))):
+    for place, index in each(((0, (0, 1, 2)), (1, (0, 0)), (1, slice(None)), (3, (0, 2, 5, 7)))):
         broken = changed(place, nan_at(index))
         for pair in ((plain, broken), (broken, plain), (broken, broken)):
             assert ExportedDetector.difference(rules, *pair) == np.inf
@@ -197,6 +215,6 @@ def test_a_graph_that_differs_is_not_kept(ours, theirs, monkeypatch):
 
     monkeypatch.setattr(writing, 'Graph', Given)
     with pytest.raises(ExportError, match='differs from PyTorch by'):
-        writing.compare(Plain(), 'graph.onnx', SIZE, 1e-4)
+        writing.compare(Plain(), 'graph.onnx', Form(SIZE))
     if np.isfinite(ours + theirs):
-        assert writing.compare(Plain(), 'graph.onnx', SIZE, 1e-3 + 1e-9) == pytest.approx(1e-3)
+        assert writing.compare(Plain(), 'graph.onnx', Form(SIZE, tolerance=1e-3 + 1e-9)) == pytest.approx(1e-3)

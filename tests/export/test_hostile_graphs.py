@@ -128,10 +128,14 @@ def no_graphs():
         (graph(notes=GOOD | dict(classes=json.dumps([*CLASSES, 'more']))), 'has 11 classes'),
         (graph(notes=GOOD | dict(classes=json.dumps(CLASSES[::-1]))), 'has 10 classes, class 9'),
         (graph(images=()), 'takes 0 inputs'), (graph(images=[(n, FLOAT, (1, 3, *SIZE)) for n in 'ab']), '2 inputs'),
-        *((graph(images=[('image', FLOAT, shape)]), 'not one image of one size')
-          for shape in ((), (3,), (3, *SIZE), (2, 3, *SIZE), (1, 3, 'H', 'W'), ('N', 3, *SIZE), (1, 3, 64, 0), None,
-                        (1, 3, 64, 64, 1))),
-        *((graph(images=[('image', kind, (1, 3, *SIZE))]), 'not one image of one size')
+        *((graph(images=[('image', FLOAT, shape)]), 'not images of one size')
+          for shape in ((), (3,), (3, *SIZE), (1, 3, 'H', 'W'), (1, 3, 64, 0), None, (1, 3, 64, 64, 1))),
+        (graph(images=[('image', FLOAT, (0, 3, *SIZE))]), 'takes 0 images'),
+        # other images than results, by what is declared or by a run
+        *((graph(images=[('image', FLOAT, (count, 3, *SIZE))]), 'returns scores as') for count in (2, 'N')),
+        (graph({}, [node('Flatten', ['image'], ['scores'])], images=[('image', FLOAT, ('N', 3, *SIZE))],
+               declared=[('scores', FLOAT, ('N', 10))]), ''),
+        *((graph(images=[('image', kind, (1, 3, *SIZE))]), 'not images of one size')
           for kind in (TensorProto.UINT8, INTEGER, TensorProto.DOUBLE, TensorProto.STRING, TensorProto.FLOAT16)),
         *((graph(images=[('image', FLOAT, (1, channels, *SIZE))]), f'of {channels} channels') for channels in (1, 4)),
         (graph(images=[('image', FLOAT, (1, 3, 32, 32))]), 'export with --size 64 64'),
@@ -202,8 +206,8 @@ def names(cfg):
 
 
 BOXES = dict(
-    boxes=np.tile(np.float32([4, 5, 40, 30]), (7, 1)), scores=np.linspace(0.9, 0.1, 7, dtype=np.float32),
-    labels=np.arange(7), masks=np.ones((7, 28, 28), np.float32),
+    boxes=np.tile(np.float32([4, 5, 40, 30]), (1, 7, 1)), scores=np.linspace(0.9, 0.1, 7, dtype=np.float32)[None],
+    labels=np.arange(7)[None], masks=np.ones((1, 7, 28, 28), np.float32),
 )  # fmt: skip
 LABELS = dict(labels=np.ones((1, 48, 64), np.int64))
 
@@ -214,11 +218,12 @@ def outputs_of_others():
     nan = {name: np.full_like(BOXES[name], np.nan) for name in ('boxes', 'scores', 'masks')}
     yield ExportedDetector, detector, BOXES, [
         *(dict([one]) for one in nan.items()),
-        *({name: value[:6]} for name, value in BOXES.items()),
-        dict(boxes=BOXES['boxes'].T.copy()), dict(boxes=BOXES['boxes'][:, :3]), dict(masks=BOXES['masks'][:, 0]),
+        *({name: value[:, :6]} for name, value in BOXES.items()),
+        dict(boxes=BOXES['boxes'].transpose(0, 2, 1).copy()), dict(boxes=BOXES['boxes'][..., :3]),
+        dict(masks=BOXES['masks'][:, :, 0]), *({name: value[0]} for name, value in BOXES.items()),
         dict(labels=BOXES['labels'].astype(np.int32)), dict(labels=BOXES['scores']), dict(labels=BOXES['labels'] - 1),
         dict(labels=BOXES['labels'] + 9), dict(scores=BOXES['scores'].astype(np.float64)),
-        dict(scores=BOXES['scores'][:1].reshape(())),
+        dict(scores=BOXES['scores'][0, :1].reshape(())),
     ]  # fmt: skip
     segmentor = SimpleNamespace(out_channels=10)
     wrong = (LABELS['labels'] * -1, LABELS['labels'] * 10, LABELS['labels'].astype(np.float32), LABELS['labels'][0],

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import pytest
 import torch
 from checkpoint_helpers import save
 from config_helpers import ROOT
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -31,10 +34,16 @@ from mmlape.lab.engine.graphs.operators import best_boxes, translations
 from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.trained import Trained
-from mmlape.lab.export.model import export, graph_file, image_size
+from mmlape.lab.export.check import check
+from mmlape.lab.export.folder import complete
+from mmlape.lab.export.half import halve, rounded
+from mmlape.lab.export.model import export, graph_file, graph_of, image_size
+from mmlape.lab.export.writing import Form
+from mmlape.lab.export.writing import save as save_graph
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
 SIDE = 64
+FORM = Form((SIDE, SIDE))
 ADAPTER = dict(  # one interaction has an injector and an extractor
     arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), interaction_indexes=[[0, 1]],
     use_extra_extractor=False, vit_feature_source='last', conv_inplane=4, deform_num_heads=2, img_size=SIDE,
@@ -108,7 +117,7 @@ def exported(request, pristine, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     cfg = config_of(request.param, pristine)
     checkpoint = weights_of(cfg, folder)
-    export(cfg, str(checkpoint), (SIDE, SIDE), folder / 'model.onnx')
+    export(cfg, str(checkpoint), FORM, folder / 'model.onnx')
     return cfg, checkpoint, folder / 'model.onnx'
 
 
@@ -130,7 +139,7 @@ def test_a_graph_gives_the_outputs_of_the_model(exported):
     if model.task == 'segmentation':
         np.testing.assert_allclose(found[0][0], sample.seg_logits.data.numpy(), atol=1e-4, rtol=0)
     else:
-        boxes, scores, labels, masks = found
+        boxes, scores, labels, masks = (value[0] for value in found)
         objects = sample.pred_instances
         count = len(objects)
         assert 0 < count <= 20 == len(scores) and (scores[count:] == -1).all()
@@ -171,7 +180,7 @@ def test_fixed_numbers_of_boxes_give_mmdetections_objects(pristine, tmp_path):
     graph = exported_class(model)(model, Input.of(model, cfg)).eval()
     for path in sorted((pristine / 'coco' / 'val2017').glob('*.jpg')):
         with torch.no_grad():
-            boxes, scores, labels, masks = graph(torch.from_numpy(read(path)))
+            boxes, scores, labels, masks = (value[0] for value in graph(torch.from_numpy(read(path))))
         objects = predict(model, path).pred_instances
         count = len(objects)
         torch.testing.assert_close(scores[:count], objects.scores, atol=1e-4, rtol=0)
@@ -252,7 +261,7 @@ def test_what_does_not_fit_is_one_line(exported, pristine, tmp_path):
     given, made = ([value(name, 1, [1]) for name in names] for names in (('a', 'b'), ('c',)))
     graph = onnx.helper.make_graph([onnx.helper.make_node('Add', ['a', 'b'], ['c'])], 'sum', given, made)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 18)]), tmp_path / 'c.onnx')
-    with pytest.raises(CheckpointError, match='takes 2 inputs, not one image'):
+    with pytest.raises(CheckpointError, match='takes 2 inputs, not images alone'):
         evaluate(cfg, tmp_path / 'c.onnx', tmp_path / 'c', show=False)
     with pytest.raises(CheckpointError, match='has 12 classes, zero; one; two; and 9 more, and the test set 12, '):
         install_graph(build_model(cfg), Graph(path), cfg, cfg.classes[::-1])
@@ -289,19 +298,209 @@ def test_a_model_that_cannot_be_exported_says_why(name, changes, reason):
 def test_labels_and_sizes_are_checked(pristine, tmp_path):
     cfg = config_of('mask-rcnn', pristine)
     with pytest.raises(ExportError, match='--labels is for segmentors'):
-        export(cfg, str(weights_of(cfg, tmp_path)), (SIDE, SIDE), tmp_path / 'a.onnx', labels=True)
+        export(cfg, str(weights_of(cfg, tmp_path)), FORM, tmp_path / 'a.onnx', labels=True)
     (tmp_path / 'file').touch()
     for name, reason in (('a.pth', r'ends with \.onnx'), ('file/a.onnx', 'cannot write into .*give another --out')):
         with pytest.raises(MMLaPEError, match=reason):
-            export(cfg, None, (SIDE, SIDE), tmp_path / name)
+            export(cfg, None, FORM, tmp_path / name)
     cfg.pop('crop_size')
     with pytest.raises(ConfigError, match='give --size'):
         image_size(cfg)
     assert not (tmp_path / 'a.onnx').exists()
 
 
-def run_operator(module, *inputs):
-    """Return the outputs of a module in onnxruntime."""
+def test_each_image_of_a_batch_has_its_own_objects(pristine, tmp_path):
+    """Those that it has alone, and that MMDetection finds; of an image without any, too."""
+    cfg = config_of('mask-rcnn', pristine, **{'model.test_cfg.rcnn.score_thr': 0.1})
+    model = init_model(cfg, weights_of(cfg, tmp_path), 'cpu')
+    graph = exported_class(model)(model, Input.of(model, cfg)).eval()
+    paths = sorted((pristine / 'coco' / 'val2017').glob('*.jpg'))[:2]
+    images = torch.from_numpy(
+        np.concatenate([read(paths[0]), read(paths[1]), np.full((1, 3, SIDE, SIDE), 114.0, 'f')])
+    )
+    with torch.no_grad():
+        found, predicted = graph(images), graph.predicted(images)
+        for place in range(3):
+            alone = graph(images[place : place + 1])
+            for ours, theirs in zip(found, alone):
+                torch.testing.assert_close(ours[place], theirs[0], atol=1e-3, rtol=1e-4)
+    assert (found[1] > 0).sum(1).tolist() == (predicted[1] > 0).sum(1).tolist()
+    assert not torch.equal(found[0][0], found[0][1])
+    torch.testing.assert_close(found[1], predicted[1], atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[0], predicted[0], atol=1e-2, rtol=0)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize('name', MODELS)
+@pytest.mark.parametrize('precision', ['fp32', 'fp16'])
+def test_a_graph_takes_any_number_of_images(name, precision, pristine, tmp_path):
+    cfg = config_of(name, pristine)
+    checkpoint = str(weights_of(cfg, tmp_path))
+    path = tmp_path / 'model.onnx'
+    export(cfg, checkpoint, Form((SIDE, SIDE), None, precision), path)
+    graph, images = Graph(path), torch.rand(4, 3, SIDE, SIDE) * 255
+    assert graph.batch is None
+    together = graph(images)
+    for place in range(4):
+        alone = graph(images[place : place + 1])
+        for ours, theirs in zip(together, alone):
+            torch.testing.assert_close(ours[place], theirs[0], atol=1e-3, rtol=1e-4)
+
+
+def types_of(model):
+    """Return the type of each value, as onnx finds it."""
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    values = (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
+    found = {value.name: value.type.tensor_type.elem_type for value in values}
+    return found | {value.name: value.data_type for value in inferred.graph.initializer}
+
+
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_half_precision_leaves_scores_norms_and_logits_alone(exported, pristine, tmp_path):
+    cfg, checkpoint, path = exported
+    model = onnx.load(path)
+    halve(model)
+    onnx.checker.check_model(model, full_check=True)
+    types, half = types_of(model), onnx.TensorProto.FLOAT16
+    made_by = {name: node for node in model.graph.node for name in node.output}
+
+    def product(name):
+        """Return the product that a value is computed of."""
+        node = made_by[name]
+        return node if node.op_type in ('MatMul', 'Gemm', 'Conv') else product(node.input[0])
+
+    kinds = {}
+    for node in model.graph.node:
+        kinds.setdefault(node.op_type, set()).add(types[node.output[0]])
+    assert kinds['Softmax'] == kinds['LayerNormalization'] == {onnx.TensorProto.FLOAT}
+    for node in model.graph.node:
+        if node.op_type == 'Softmax':
+            assert types[product(node.input[0]).output[0]] == onnx.TensorProto.FLOAT, 'attention scores'
+    assert types[product(model.graph.output[0].name).output[0]] == onnx.TensorProto.FLOAT, 'logits'
+    products = [types[node.output[0]] for node in model.graph.node if node.op_type in ('MatMul', 'Gemm', 'Conv')]
+    assert products.count(half) > len(products) / 2
+    for entry in model.metadata_props:
+        if entry.key == 'precision':
+            entry.value = 'fp16'
+    small = tmp_path / 'half.onnx'
+    save_graph(model, small)
+    assert small.stat().st_size < 0.65 * path.stat().st_size
+    images = torch.rand(1, 3, SIDE, SIDE) * 255
+    torch.testing.assert_close(Graph(small)(images)[0], Graph(path)(images)[0], atol=0.02, rtol=0)
+    found = check(cfg, str(checkpoint), small, pristine / 'ade')
+    assert found.equal > 0.98 and 0 < found.largest < 1000 and [side.name for side in found.sides][-2:] == [
+        'graph', 'graph, every value rounded']  # fmt: skip
+
+
+def product_graph(scale):
+    """A graph that multiplies an image twice by a number, and divides by it in the end."""
+    helper, names = onnx.helper, ('image', 'a', 'b', 'c')
+    float32 = onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node('MatMul', ['image', 'scale'], ['a']),
+        helper.make_node('MatMul', ['a', 'scale'], ['b']),
+        helper.make_node('MatMul', ['b', 'inverse'], ['c']),
+    ]
+    values = [
+        onnx.numpy_helper.from_array(np.float32([[value]]), name)
+        for name, value in (('scale', scale), ('inverse', 1 / scale))
+    ]
+    ports = [helper.make_tensor_value_info(name, float32, [1, 1, 1, 1]) for name in names]
+    graph = helper.make_graph(nodes, 'g', ports[:1], ports[3:], values, value_info=ports[1:3])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid('', 18)], ir_version=10)
+
+
+@pytest.mark.parametrize(('scale', 'fits'), [(250.0, True), (257.0, False)])
+def test_rounding_shows_what_float16_cannot_hold(scale, fits):
+    """onnxruntime alone does not: on CPUs it computes in float32."""
+    model = product_graph(scale)
+    halve(model, final=False)
+    made, names = rounded(model)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=['CPUExecutionProvider'])
+    value, magnitudes = session.run(None, {'image': np.float32([[[[1.0001]]]])})
+    largest = dict(zip(names, magnitudes))
+    assert largest['b'] == scale**2, 'the image is rounded to 1'
+    assert np.isfinite(value).all() == fits == (scale**2 <= 65504)
+
+
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_large_values_are_in_a_file_beside_the_graph(exported, tmp_path, monkeypatch):
+    _, _, path = exported
+    monkeypatch.setattr('mmlape.lab.export.writing.LARGEST_FILE', 0)
+    large, images = tmp_path / 'large.onnx', torch.rand(1, 3, SIDE, SIDE) * 255
+    save_graph(onnx.load(path), large)
+    data = tmp_path / 'large.onnx.data'
+    assert data.stat().st_size > 9 * large.stat().st_size / 10
+    assert torch.equal(Graph(large)(images)[0], Graph(path)(images)[0])
+    data.rename(tmp_path / 'other')
+    for link in (False, True):
+        if link:
+            data.symlink_to(tmp_path / 'other')
+        with pytest.raises(CheckpointError, match='values in another file'):
+            Graph(large)
+
+
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_a_folder_runs_without_this_package(exported, pristine, tmp_path):
+    cfg, checkpoint, path = exported
+    (tmp_path / 'model.onnx').write_bytes(path.read_bytes())
+    complete(tmp_path / 'model.onnx')
+    assert {file.name for file in tmp_path.iterdir()} == {'model.onnx', 'model.json', 'labels.txt', 'example.py'}
+    assert (tmp_path / 'labels.txt').read_text().splitlines() == list(cfg.classes)
+    about = json.loads((tmp_path / 'model.json').read_text())
+    assert (about['task'], about['size'], about['batch']) == ('segmentation', [SIDE, SIDE], 1)
+    assert about['mean'] == pytest.approx([123.675, 116.28, 103.53]) and about['outputs'] == {
+        'logits': [1, len(cfg.classes), SIDE, SIDE]
+    }
+    assert len((tmp_path / 'example.py').read_text().splitlines()) <= 40
+    image = sorted((pristine / 'ade').rglob('val*/*.jpg'))[0]
+    done = subprocess.run(
+        [sys.executable, 'example.py', image], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    shares = dict(line.rsplit(' ', 1) for line in done.stdout.splitlines())
+    labels = load(cfg, checkpoint).predict(image)[0].shares
+    assert {name: float(share) for name, share in shares.items()} == pytest.approx(
+        {name: share for name, share in labels.items() if share >= 0}, abs=0.02)  # fmt: skip
+
+
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_a_check_says_how_equal_the_graph_is(exported, pristine, tmp_path, capsys):
+    """With the metrics of the test set if the folder has it; a graph of other weights fails."""
+    cfg, checkpoint, path = exported
+    found = check(cfg, str(checkpoint), path, pristine / 'ade')
+    expected = evaluate(cfg, checkpoint, tmp_path / 'a', show=False)
+    assert found.passes and len(found.compared) == 3 and found.largest is None
+    assert [side.metrics['mIoU'] for side in found.sides] == pytest.approx([expected['metrics']['mIoU']] * 3, abs=0.05)
+    printed = capsys.readouterr().out
+    assert 'MMSegmentation' in printed and '3 images: 100.000%' in printed
+    torch.manual_seed(1)
+    other = build_model(cfg)
+    other.init_weights()
+    assert not check(
+        cfg, save(tmp_path / 'other.pth', other.state_dict(), 'state_dict'), path, pristine / 'ade'
+    ).passes
+    (image,) = sorted((pristine / 'ade').rglob('val*/*.jpg'))[:1]
+    (tmp_path / 'own').mkdir()
+    (tmp_path / 'own' / image.name).write_bytes(image.read_bytes())
+    found = check(cfg, str(checkpoint), path, tmp_path / 'own')
+    assert len(found.compared) == 1 and not found.sides[0].metrics and found.equal == 1
+
+
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_the_graph_of_a_run_has_its_weights(exported, tmp_path):
+    cfg, checkpoint, path = exported
+    run = tmp_path / 'run'
+    (run / 'onnx').mkdir(parents=True)
+    with pytest.raises(CheckpointError, match='does not exist: mmlape export-onnx run writes it'):
+        graph_of(Trained(cfg, str(checkpoint), source='run'))
+    (run / 'onnx' / 'model.onnx').write_bytes(path.read_bytes())
+    assert graph_of(Trained(cfg, str(checkpoint), source=str(run))) == run / 'onnx' / 'model.onnx'
+    with pytest.raises(CheckpointError, match='has other weights than .*writes it again'):
+        graph_of(Trained(cfg, save(tmp_path / 'b.pth', {}), source=str(run)))
+
+
+def operator(module, *inputs):
+    """Return a function that runs a module in onnxruntime, and the operators in its graph."""
     import io
 
     file = io.BytesIO()
@@ -309,12 +508,16 @@ def run_operator(module, *inputs):
     program.save(file)
     session = onnxruntime.InferenceSession(file.getvalue(), providers=['CPUExecutionProvider'])
     names = [given.name for given in session.get_inputs()]
-    found = session.run(None, {name: value.numpy() for name, value in zip(names, inputs)})
-    return [torch.from_numpy(value) for value in found], {node.op_type for node in program.model.graph}
+
+    def run(*inputs):
+        found = session.run(None, {name: value.numpy() for name, value in zip(names, inputs)})
+        return [torch.from_numpy(value) for value in found]
+
+    return run, {node.op_type for node in program.model.graph}
 
 
 class Suppression(torch.nn.Module):
-    def __init__(self, by_place=False):
+    def __init__(self, by_place):
         super().__init__()
         self.by_place = by_place
 
@@ -332,31 +535,46 @@ class Deformable(torch.nn.Module):
         return multi_scale_deformable_attention(value, ((5, 7), (3, 2)), locations, weights)
 
 
-def test_operators_compute_the_same():
-    """Places partly outside of the maps, and fewer boxes than are returned."""
+def random_boxes(*shape):
+    generator = torch.Generator().manual_seed(0)
+    corners, sides = torch.rand(2, *shape, 2, generator=generator)
+    return torch.cat([corners * 30, corners * 30 + 5 + 20 * sides], -1)
+
+
+@pytest.mark.parametrize(('by_place', 'count'), [(False, 20), (True, 20), (True, 3)])
+def test_boxes_of_each_image_are_suppressed_alone(by_place, count):
+    """Equal scores, too; and of an image without boxes, or with fewer than are returned."""
+    boxes, generator = random_boxes(2, 3, count), torch.Generator().manual_seed(1)
+    scores = torch.rand(2, 3, count, generator=generator)
+    one_empty = scores * 0.22
+    one_empty[1] = 0
+    run, _ = operator(Suppression(by_place), boxes, scores)
+    for row in each((scores, (scores * 4).ceil() / 4, one_empty, scores * 0)):
+        place, best = run(boxes, row)
+        expected = best_boxes(boxes, row, 0.5, 0.2, 12, by_place)
+        assert torch.equal(place, expected[0]) and torch.equal(best, expected[1])
+        for image in range(2):
+            alone = best_boxes(boxes[image : image + 1], row[image : image + 1], 0.5, 0.2, 12, by_place)
+            assert torch.equal(place[image], alone[0][0]) and torch.equal(best[image], alone[1][0])
+    assert (best == -1).all()
+
+
+def test_samples_are_gathered():
+    """At places partly outside of the maps."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape):
         return torch.rand(*shape, generator=generator)
 
-    corners = random(3, 20, 2) * 30
-    boxes = torch.cat([corners, corners + 5 + 20 * random(3, 20, 2)], -1)
-    equal = (random(3, 20) * 4).ceil() / 4
-    cases = (random(3, 20), False), (equal, False), (equal, True), (random(3, 20) * 0.22, True)
-    for scores, by_place in cases:
-        (place, best), _ = run_operator(Suppression(by_place), boxes, scores)
-        expected = best_boxes(boxes, scores, 0.5, 0.2, 12, by_place)
-        torch.testing.assert_close(best, expected[1])
-        assert torch.equal(place[best > 0], expected[0][best > 0])
-    assert (best == -1).any() and (best > 0).any()
-
     maps, grid = random(2, 3, 5, 7), random(2, 4, 6, 2) * 2.6 - 1.3
-    (found,), names = run_operator(Sampling(), maps, grid)
+    run, names = operator(Sampling(), maps, grid)
+    (found,) = run(maps, grid)
     torch.testing.assert_close(found, Sampling()(maps, grid), atol=1e-5, rtol=0)
     assert 'GridSample' not in names
 
     args = random(2, 41, 2, 4), random(2, 6, 2, 2, 3, 2) * 1.4 - 0.2, random(2, 6, 2, 2, 3)
-    (found,), names = run_operator(Deformable(), *args)
+    run, names = operator(Deformable(), *args)
+    (found,) = run(*args)
     torch.testing.assert_close(found, Deformable()(*args), atol=1e-5, rtol=0)
     assert 'GridSample' not in names
 

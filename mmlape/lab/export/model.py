@@ -9,42 +9,35 @@ from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from torch import nn
 
-from mmlape.errors import ConfigError, ExportError
+from mmlape.errors import CheckpointError, ConfigError, ExportError
+from mmlape.files import sha256
 from mmlape.lab.analysis.inference import init_model
 from mmlape.lab.engine.evaluator import folder_of_run
-from mmlape.lab.engine.graphs import SUFFIX, Input, Size, exported_class
+from mmlape.lab.engine.graphs import SUFFIX, Graph, Input, Size, exported_class
 from mmlape.lab.engine.plan import default_work_dir
 from mmlape.lab.engine.trained import Trained
-from mmlape.lab.export.writing import OPSET, TOLERANCE, export_graph
+from mmlape.lab.export.writing import Form, Written, export_graph
 
 
 def export(
     cfg: Config,
     checkpoint: str | None,
-    size: Size,
+    form: Form,
     out: str | Path,
-    *,
     labels: bool = False,
-    opset: int = OPSET,
-    tolerance: float = TOLERANCE,
-) -> float:
+) -> Written:
     """Write the graph of a configuration's model with the weights of a checkpoint, and compare it with PyTorch.
 
     Args:
         cfg: Of the model.
         checkpoint: Its weights; None for the initial ones.
-        size: Height and width of the image.
+        form: Of the graph.
         out: The file.
         labels: See `export_model`.
-        opset: Version of the operators.
-        tolerance: The largest difference.
-
-    Returns:
-        The largest difference that was found.
     """
     model = init_model(cfg, checkpoint, 'cpu')
     notes = names_of(cfg, checkpoint)
-    return export_model(model, model.cfg, model.classes, size, out, opset, tolerance, labels, notes)
+    return export_model(model, model.cfg, model.classes, form, out, labels, notes)
 
 
 def graph_file(trained: Trained, out: str | Path | None) -> Path:
@@ -64,9 +57,30 @@ def graph_file(trained: Trained, out: str | Path | None) -> Path:
     return Path(out) if Path(out).suffix == SUFFIX else Path(out) / f'model{SUFFIX}'
 
 
+def graph_of(trained: Trained) -> Path:
+    """Return the graph in the folder of a run.
+
+    Raises:
+        CheckpointError: There is none, or it has the weights of another checkpoint.
+    """
+    path = graph_file(trained, None)
+    fix = f'mmlape export-onnx {trained.source or trained.checkpoint} writes it'
+    if not path.is_file():
+        raise CheckpointError(f'{path} does not exist: {fix}')
+    known = Graph(path).notes.get('checkpoint_sha256')
+    if trained.checkpoint and known != names_of(trained.config, trained.checkpoint).get(
+        'checkpoint_sha256'
+    ):
+        raise CheckpointError(f'{path} has other weights than {trained.checkpoint}: {fix} again')
+    return path
+
+
 def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
-    """Return what a graph says of its files: their names alone, as it is given to others."""
-    return dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
+    """Return what a graph says of its files: their names and no folders, as it is given to others."""
+    notes = dict(config=Path(str(cfg.filename)).name, checkpoint=Path(str(checkpoint)).name)
+    if checkpoint and Path(checkpoint).is_file():
+        notes['checkpoint_sha256'] = sha256(checkpoint)
+    return notes
 
 
 def image_size(cfg: Config) -> Size:
@@ -89,29 +103,25 @@ def export_model(
     model: nn.Module,
     cfg: Config,
     classes: Sequence[str],
-    size: Size,
+    form: Form,
     out: str | Path,
-    opset: int = OPSET,
-    tolerance: float = TOLERANCE,
     labels: bool = False,
     notes: dict[str, str] | None = None,
-) -> float:
-    """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than ``tolerance``.
+) -> Written:
+    """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than the tolerance.
 
     Args:
         model: With its weights, of ``cfg``.
         cfg: Its test pipeline says in which order images are loaded.
         classes: The name of each class, for the metadata.
-        size: Height and width of the image.
+        form: Of the graph; differences of boxes are in shares of the longest side.
         out: The file.
-        opset: Version of the operators.
-        tolerance: The largest absolute difference; that of boxes is in shares of the longest side.
         labels: Whether the graph of a segmentor ends in the class of each pixel.
         notes: More metadata.
 
     Raises:
         ExportError: If no such model can be exported, ``labels`` is for another task, a difference
-            exceeds ``tolerance``, or ``out`` is a folder; nothing is written then.
+            exceeds the tolerance, or ``out`` is a folder; nothing is written then.
         StackError: If a package is missing.
     """
     exported = exported_class(model)
@@ -123,7 +133,6 @@ def export_model(
     about = dict(
         task=exported.task,
         classes=json.dumps(list(classes)),
-        size=f'{size[0]} {size[1]}',
         **given.notes(),
     )
-    return export_graph(graph, size, out, opset, tolerance, dict(notes or {}, **about))
+    return export_graph(graph, form, out, dict(notes or {}, **about))

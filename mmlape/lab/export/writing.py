@@ -1,4 +1,4 @@
-"""ONNX graphs written by torch's exporter at a fixed image size, and held to PyTorch's numbers by onnxruntime.
+"""ONNX graphs written by torch's exporter for images of one size, and held to PyTorch's numbers by onnxruntime.
 
 Deformable attention becomes gathers, without GridSample; position embeddings are resized to the one
 size; windows and padding are constants.
@@ -8,8 +8,13 @@ import contextlib
 import io
 import itertools
 import logging
+import os
+import resource
+import tempfile
+import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +24,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mmlape
 from mmlape.errors import ExportError
-from mmlape.files import atomic_path
 from mmlape.lab.engine.graphs import ExportedModel, Graph, Size
 from mmlape.lab.engine.graphs.base import largest_difference
 from mmlape.lab.engine.graphs.operators import translations
-from mmlape.lab.engine.graphs.session import PACKAGES, SUFFIX, require_onnx
+from mmlape.lab.engine.graphs.session import PACKAGES, SUFFIX, data_file, require_onnx
 from mmlape.lab.export.fusion import fuse_batch_norms
+from mmlape.lab.export.half import halve
 from mmlape.lab.extension import extensions
 from mmlape.lab.runs.record import check_writable
 
@@ -32,26 +37,70 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET = 18
-TOLERANCE = 1e-4
+PRECISIONS = {'fp32': 1e-4, 'fp16': 0.05}
+"""What a graph computes in, and how far it may be from PyTorch's float32."""
+LARGEST_FILE = 2 * 10**9
+"""Bytes of values above which they go into a file of their own: a graph is one message of protobuf, at most 2 GiB."""
+ANY_BATCH = (1, 3)
+"""Numbers of images with which a graph for any number is compared."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a graph is to be."""
+
+    size: Size  # of the images
+    batch: int | None = 1  # how many images at once; None for any number
+    precision: str = 'fp32'  # a key of PRECISIONS
+    opset: int = OPSET
+    tolerance: float | None = None  # the largest difference; by default that of the precision
+
+    @property
+    def limit(self) -> float:
+        """The largest absolute difference from PyTorch."""
+        return PRECISIONS[self.precision] if self.tolerance is None else self.tolerance
+
+    @property
+    def images(self) -> str:
+        """How many images of which size, for a message."""
+        count = {None: 'any number of images', 1: 'one image'}.get(
+            self.batch, f'{self.batch} images'
+        )
+        return f'{count} of {self.size[0]} x {self.size[1]}'
+
+
+@dataclass(frozen=True)
+class Written:
+    """A graph that was written."""
+
+    path: Path
+    difference: float  # the largest one from PyTorch
+    seconds: float  # of writing and comparing
+    memory: int  # bytes, the peak of the process
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        files = (self.path, data_file(self.path))
+        return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def export_graph(
-    model: nn.Module,
-    size: Size,
-    out: str | Path,
-    opset: int,
-    tolerance: float,
-    notes: dict[str, str],
-) -> float:
+    model: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None
+) -> Written:
     """Write the graph of a backbone or of an exported model with metadata, and compare it.
 
-    Nothing is written if an output differs from PyTorch's by more than ``tolerance``.
+    Nothing is written if an output differs from PyTorch's by more than the form's tolerance.
+
+    Raises:
+        ExportError: That; or torch cannot export the model, or ``out`` is no name of a graph.
     """
     require_onnx(*PACKAGES)
     backbone = getattr(model, 'backbone', model)
-    if min(size) < getattr(backbone, 'patch_size', 1):
+    if min(form.size) < getattr(backbone, 'patch_size', 1):
         raise ExportError(
-            f'--size {size[0]} {size[1]}: a side is smaller than a patch of {backbone.patch_size} pixels'
+            f'--size {form.size[0]} {form.size[1]}: a side is smaller than a patch of '
+            f'{backbone.patch_size} pixels'
         )
     out = Path(out)
     if out.is_dir():
@@ -59,19 +108,43 @@ def export_graph(
     if out.suffix != SUFFIX:
         raise ExportError(f'--out {out}: the name of a graph ends with {SUFFIX}')
     check_writable(out.absolute().parent, '--out')
-    with atomic_path(out) as partial:
+    started = time.perf_counter()
+    notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', precision=form.precision)
+    notes['batch'] = str(form.batch or 'dynamic')
+    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder:
+        written = Path(folder) / out.name
         with fuse_batch_norms(model):
-            _write(model, size, partial, opset, notes)
-        return compare(model, partial, size, tolerance)
+            _write(model, form, written, notes)
+        difference = compare(model, written, form)
+        _put_in_place(written, out)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Written(out, difference, time.perf_counter() - started, peak)
 
 
-def _write(model: nn.Module, size: Size, path: Path, opset: int, notes: dict[str, str]) -> None:
-    """Write the graph by torch's exporter, in one file, with metadata."""
+def _put_in_place(written: Path, out: Path) -> None:
+    """Move a graph and its values.
+
+    An old graph goes first: killed in between, there is none rather than one with other values.
+    """
+    if data_file(written).is_file():
+        out.unlink(missing_ok=True)
+        os.replace(data_file(written), data_file(out))
+        os.replace(written, out)
+    else:
+        os.replace(written, out)
+        data_file(out).unlink(missing_ok=True)
+
+
+def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> None:
+    """Write the graph by torch's exporter, with metadata."""
     import onnx
 
-    (image,) = _images(model, size, seed=0)
+    count = form.batch or max(ANY_BATCH)
+    images = _images(model, form.size, seed=0, count=count)
+    outputs = _outputs(model, images)
     named = model.outputs if isinstance(model, ExportedModel) else None
-    names = named or [f'feature_{i}' for i in range(len(_outputs(model, image)))]
+    names = list(named or [f'feature_{i}' for i in range(len(outputs))])
+    shapes = None if form.batch else ({0: torch.export.Dim('batch', min=1, max=4096)},)
     try:
         # the fused attention kernels promise strides that their decomposition for ONNX does not
         # keep
@@ -79,26 +152,58 @@ def _write(model: nn.Module, size: Size, path: Path, opset: int, notes: dict[str
             for one in extensions():
                 stack.enter_context(one.exporting())
             torch.onnx.export(
-                model, (image,), str(path), dynamo=True, opset_version=opset, external_data=False, verbose=False,
-                input_names=['image'], output_names=list(names), custom_translation_table=translations(),
+                model, (images,), str(path), dynamo=True, opset_version=form.opset, external_data=True, verbose=False,
+                input_names=['image'], output_names=names, custom_translation_table=translations(),
+                dynamic_shapes=shapes,
             )  # fmt: skip
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ExportError(
-            f'torch cannot export this model with opset {opset}: {reason[0]}'
+            f'torch cannot export this model with opset {form.opset}'
+            + ('' if form.batch else ' for any number of images')
+            + f': {reason[0]}'
         ) from error
     graph = onnx.load(path)
     got = next(entry.version for entry in graph.opset_import if entry.domain in ('', 'ai.onnx'))
-    if got != opset:
+    if got != form.opset:
         raise ExportError(
-            f'torch writes this model with opset {got}, not {opset}: pass --opset {got}'
+            f'torch writes this model with opset {got}, not {form.opset}: pass --opset {got}'
         )
     _remove_provenance(graph)
+    for port, value in (*zip(graph.graph.input, [images]), *zip(graph.graph.output, outputs)):
+        _declare(port, form.batch, tuple(value.shape[1:]))
+    if form.precision == 'fp16':
+        halve(graph, final=isinstance(model, ExportedModel))
     for key, value in {'mmlape': mmlape.__version__, **notes}.items():
         entry = graph.metadata_props.add()
         entry.key, entry.value = key, value
-    onnx.checker.check_model(graph)
-    onnx.save(graph, path)
+    save(graph, path)
+    onnx.checker.check_model(path)
+
+
+def save(graph: 'onnx.ModelProto', path: Path) -> None:
+    """Write a graph, with large values in a file of their own."""
+    import onnx
+
+    data_file(path).unlink(missing_ok=True)
+    values = sum(len(tensor.raw_data) for tensor in graph.graph.initializer)
+    if values < LARGEST_FILE:
+        onnx.save(graph, path)
+    else:
+        onnx.save(graph, path, save_as_external_data=True, location=data_file(path).name)
+
+
+def _declare(port: 'onnx.ValueInfoProto', batch: int | None, shape: tuple[int, ...]) -> None:
+    """Write the shape of an input or an output, which torch knows better than its exporter."""
+    dims = port.type.tensor_type.shape
+    del dims.dim[:]
+    first = dims.dim.add()
+    if batch is None:
+        first.dim_param = 'batch'
+    else:
+        first.dim_value = batch
+    for size in shape:
+        dims.dim.add().dim_value = size
 
 
 def _remove_provenance(graph: 'onnx.ModelProto') -> None:
@@ -131,42 +236,46 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _images(model: nn.Module, size: Size, seed: int, count: int = 1) -> list[Tensor]:
-    """Return random images as a model takes them, (1, C, H, W)."""
+def _images(model: nn.Module, size: Size, seed: int, count: int) -> Tensor:
+    """Return random images as a model takes them, (B, C, H, W)."""
     generator = torch.Generator().manual_seed(seed)
     if not isinstance(model, ExportedModel):
-        return [torch.randn(1, model.in_channels, *size, generator=generator) for _ in range(count)]
-    channels = model.given.channels
-    return [torch.rand(1, channels, *size, generator=generator) * 255 for _ in range(count)]
+        return torch.randn(count, model.in_channels, *size, generator=generator)
+    return torch.rand(count, model.given.channels, *size, generator=generator) * 255
 
 
-def _outputs(model: nn.Module, image: Tensor) -> list[Tensor]:
+def _outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
     """Return the outputs in one list: a distilled backbone returns pairs."""
     with torch.no_grad():
         return [
-            leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))
+            leaf for out in model(images) for leaf in (out if isinstance(out, tuple) else (out,))
         ]
 
 
-def compare(
-    model: nn.Module, path: str | Path, size: Size, tolerance: float, images: int = 2
-) -> float:
+def compare(model: nn.Module, path: str | Path, form: Form) -> float:
     """Measure the largest absolute difference between a graph in onnxruntime and a model, on images new to both.
 
     Raises:
-        ExportError: If it exceeds ``tolerance``, or a number is not finite.
+        ExportError: If it exceeds the form's tolerance, or a number is not finite.
     """
     graph, largest = Graph(path), 0.0
-    difference = model.difference if isinstance(model, ExportedModel) else largest_difference
-    for image in _images(model, size, seed=1, count=images):
-        ours, theirs = [value.numpy() for value in _outputs(model, image)], graph.run(image)
-        apart = difference(ours, theirs)
-        _check(apart, tolerance, 'PyTorch')
+    counts = ANY_BATCH if form.batch is None else (form.batch,) * (2 if form.batch == 1 else 1)
+    for seed, count in enumerate(counts, 1):
+        images = _images(model, form.size, seed, count)
+        ours = [value.numpy() for value in _outputs(model, images)]
+        theirs = graph.run(images)
+        if not isinstance(model, ExportedModel):
+            apart = largest_difference(ours, theirs)
+        elif form.precision == 'fp32':
+            apart = model.difference(ours, theirs)
+        else:
+            apart = model.difference_of_predicted(ours, theirs)
+        _check(apart, form.limit, 'PyTorch')
         if isinstance(model, ExportedModel):
             with torch.no_grad():
-                predicted = [value.numpy() for value in model.predicted(image)]
+                predicted = [value.numpy() for value in model.predicted(images)]
             name = f'what {type(model.model).__name__} predicts'
-            _check(model.difference_of_predicted(predicted, theirs), tolerance, name)
+            _check(model.difference_of_predicted(predicted, theirs), form.limit, name)
         largest = max(largest, apart)
     return largest
 

@@ -14,7 +14,7 @@ from torch import nn
 from mmlape.errors import CheckpointError, ExportError, listed
 from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input, Size
-from mmlape.lab.engine.graphs.session import SUFFIX, Graph
+from mmlape.lab.engine.graphs.session import SUFFIX, Graph, OfOneSize
 
 MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
 """The module with the ``EXPORTED`` class of the models of a package."""
@@ -74,6 +74,7 @@ __all__ = [
     'ExportedModel',
     'Graph',
     'Input',
+    'OfOneSize',
     'Size',
     'exported_class',
     'install_graph',

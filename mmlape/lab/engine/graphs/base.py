@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import Graph
+from mmlape.lab.engine.graphs.session import Graph, OfOneSize
 
 
 def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
@@ -22,7 +22,7 @@ def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray])
 
 
 class ExportedModel(nn.Module, ABC):
-    """A trained model from an image to tensors, with shapes that depend on the image's size alone.
+    """A trained model from images to tensors, with shapes that depend on the images' size alone.
 
     Args:
         model: As a configuration builds it.
@@ -55,12 +55,12 @@ class ExportedModel(nn.Module, ABC):
         """Raise ExportError if a model of this task cannot be exported; the message says why."""
 
     @abstractmethod
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs of one image, (1, C, H, W), RGB in 0..255."""
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs of images, (B, C, H, W), RGB in 0..255; the first axis of each is B."""
 
     @abstractmethod
-    def predicted(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Return what the package of the model predicts on such an image by itself, as the outputs."""
+    def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return what the package of the model predicts on such images by itself, as the outputs."""
 
     def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
         """Return how far two sets of outputs are apart; infinity if they cannot be compared."""
@@ -75,14 +75,14 @@ class ExportedModel(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
-        """Return the type and the shape of each output that a graph of a model has.
+        """Return the type and the shape for one image of each output that a graph of a model has.
 
         See `Graph.require`.
         """
 
     @staticmethod
     @abstractmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+    def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
         """Make a model predict by a graph instead of its own network.
 
         All around the network stays.

@@ -5,7 +5,7 @@ size alone. Where a model has fewer boxes, the rest are empty ones: zeros of sco
 are pooled from no sample at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -26,16 +26,16 @@ from mmlape.errors import ExportError
 from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.operators import best_boxes, largest
-from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph, OfOneSize
 
 
 class ExportedDetector(ExportedModel):
     """Mask R-CNN or Faster R-CNN of MMDetection, with suppression of overlapping boxes.
 
-    The outputs of N = ``test_cfg.rcnn.max_per_img`` objects, by falling score, are ``boxes`` (N,
-    4), left, top, right, bottom in pixels of the image, ``scores`` (N,), ``labels`` (N,), int64,
-    and of a model with masks ``masks`` (N, 28, 28): how likely the object covers a place of its
-    box.
+    The outputs of N = ``test_cfg.rcnn.max_per_img`` objects of each of B images, by falling score,
+    are ``boxes`` (B, N, 4), left, top, right, bottom in pixels of the image, ``scores`` (B, N),
+    ``labels`` (B, N), int64, and of a model with masks ``masks`` (B, N, 28, 28): how likely the
+    object covers a place of its box.
     """
 
     task = 'detection'
@@ -93,17 +93,17 @@ class ExportedDetector(ExportedModel):
                     "knows dict(type='nms', iou_threshold=...)"
                 )
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and masks."""
-        size = tuple(image.shape[2:])
-        maps = self.model.extract_feat(self.given.normalise(image))
+        size = tuple(images.shape[2:])
+        maps = self.model.extract_feat(self.given.normalise(images))
         proposals, certain = self._proposals(maps, size)
         boxes, scores, labels = self._objects(maps, proposals, certain > 0, size)
         found = (boxes, scores, labels)
         return (*found, self._masks(maps, boxes, labels)) if 'masks' in self.outputs else found
 
     def _proposals(self, maps: Sequence[Tensor], size: Size) -> tuple[Tensor, Tensor]:
-        """Return boxes (P, 4) and their scores (P,)."""
+        """Return boxes (B, P, 4) and their scores (B, P)."""
         head = self.model.rpn_head
         cfg = head.test_cfg
         scores, deltas = head(maps)
@@ -111,48 +111,55 @@ class ExportedDetector(ExportedModel):
             [level.shape[-2:] for level in scores], dtype=scores[0].dtype, device=scores[0].device
         )
         levels = [self._level(*level, size) for level in zip(scores, deltas, anchors)]
-        most = max(len(boxes) for boxes, _ in levels)
+        most = max(boxes.shape[1] for boxes, _ in levels)
         boxes = torch.stack(
-            [nn.functional.pad(boxes, (0, 0, 0, most - len(boxes))) for boxes, _ in levels]
+            [nn.functional.pad(boxes, (0, 0, 0, most - boxes.shape[1])) for boxes, _ in levels], 1
         )
         certain = torch.stack(
-            [nn.functional.pad(row, (0, most - len(row)), value=-1.0) for _, row in levels]
+            [nn.functional.pad(row, (0, most - row.shape[1]), value=-1.0) for _, row in levels], 1
         )
         place, best = best_boxes(
             boxes, certain, cfg.nms.iou_threshold, 0.0, cfg.max_per_img, by_place=False
         )
-        return boxes.flatten(0, 1)[place] * (best > 0)[:, None], best
+        return _rows(boxes.flatten(1, 2), place) * (best > 0)[..., None], best
 
     def _level(
         self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Size
     ) -> tuple[Tensor, Tensor]:
-        """Return the boxes of the best anchors of a level, (n, 4), and their scores (n,), -1 for a box too small."""
+        """Return the boxes of the best anchors of a level.
+
+        They are (B, n, 4), and their scores (B, n), -1 for a box too small.
+        """
         head = self.model.rpn_head
-        rows = scores[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
-        certain = rows.sigmoid()[:, 0] if head.use_sigmoid_cls else rows.softmax(-1)[:, 0]
-        shifts = deltas[0].permute(1, 2, 0).reshape(-1, 4)
-        if 0 < head.test_cfg.nms_pre < len(certain):
+        rows = scores.permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, head.cls_out_channels))
+        certain = rows.sigmoid()[..., 0] if head.use_sigmoid_cls else rows.softmax(-1)[..., 0]
+        shifts = deltas.permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, 4))
+        anchors = anchors.expand(len(shifts), -1, -1)
+        if 0 < head.test_cfg.nms_pre < certain.shape[1]:
             certain, place = largest(certain, head.test_cfg.nms_pre)
-            shifts, anchors = shifts[place], anchors[place]
-        boxes = head.bbox_coder.decode(anchors, shifts, max_shape=size)
+            shifts, anchors = _rows(shifts, place), _rows(anchors, place)
+        boxes = head.bbox_coder.decode(anchors.flatten(0, 1), shifts.flatten(0, 1), max_shape=size)
+        boxes = boxes.view(-1, certain.shape[1], 4)
         least = head.test_cfg.get('min_bbox_size', -1)
         if least >= 0:
-            sides = boxes[:, 2:] - boxes[:, :2]
+            sides = boxes[..., 2:] - boxes[..., :2]
             certain = torch.where((sides > least).all(-1), certain, -1.0)
         return boxes, certain
 
     def _objects(
         self, maps: Sequence[Tensor], proposals: Tensor, used: Tensor, size: Size
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return boxes (N, 4), scores (N,) and labels (N,)."""
-        roi_head = self.model.roi_head
+        """Return boxes (B, N, 4), scores (B, N) and labels (B, N)."""
+        roi_head, count = self.model.roi_head, proposals.shape[1]
         head, cfg = roi_head.bbox_head, roi_head.test_cfg
         logits, deltas = head(pool(roi_head.bbox_roi_extractor, maps, proposals))
-        scores = torch.where(used[:, None], logits.softmax(-1)[:, :-1], -1.0).t()  # (classes, P)
+        certain = logits.softmax(-1)[:, :-1].unflatten(0, (-1, count))  # (B, P, classes)
+        scores = torch.where(used[..., None], certain, -1.0).transpose(1, 2)
         each = 1 if head.reg_class_agnostic else head.num_classes
-        starts = proposals.repeat_interleave(each, dim=0)
+        starts = proposals.flatten(0, 1)[:, None].expand(-1, each, -1).flatten(0, 1)
         boxes = head.bbox_coder.decode(starts, deltas.reshape(-1, 4), max_shape=size)
-        boxes = boxes.view(-1, each, 4).transpose(0, 1).expand(len(scores), -1, -1).contiguous()
+        boxes = boxes.view(-1, count, each, 4).transpose(1, 2)
+        boxes = boxes.expand(-1, scores.shape[1], -1, -1).contiguous()
         place, best = best_boxes(
             boxes,
             scores.contiguous(),
@@ -162,32 +169,36 @@ class ExportedDetector(ExportedModel):
             by_place=True,
         )
         found = best > 0
-        boxes = boxes.flatten(0, 1)[place] * found[:, None]
-        return boxes, best, torch.where(found, place // len(proposals), 0)
+        boxes = _rows(boxes.flatten(1, 2), place) * found[..., None]
+        return boxes, best, torch.where(found, place // count, 0)
 
     def _masks(self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor) -> Tensor:
-        """Return the mask of each object in its box, (N, 28, 28)."""
+        """Return the mask of each object in its box, (B, N, 28, 28)."""
         roi_head = self.model.roi_head
         logits = roi_head.mask_head(pool(roi_head.mask_roi_extractor, maps, boxes))
-        return _of_classes(logits, labels).sigmoid()
+        masks = _of_classes(logits, labels.flatten()).sigmoid()
+        return masks.unflatten(0, (-1, labels.shape[1]))
 
-    def predicted(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Return MMDetection's objects, behind them an empty one if there is room for more."""
-        inputs, size = self.given.normalise(image), tuple(image.shape[2:])
+    def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return MMDetection's objects, behind them empty ones."""
+        inputs, size = self.given.normalise(images), tuple(images.shape[2:])
         meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
-        sample = DetDataSample(metainfo=meta)
-        (sample,) = self.model.predict(inputs, [sample], rescale=False)
-        objects, roi_head = sample.pred_instances, self.model.roi_head
-        found = [objects.bboxes, objects.scores, objects.labels]
-        if roi_head.with_mask:
-            maps, regions = self.model.extract_feat(inputs), bbox2roi([objects.bboxes])
-            logits = roi_head._mask_forward(maps, regions)['mask_preds']
-            found.append(_of_classes(logits, objects.labels).sigmoid())
-        if len(objects) < roi_head.test_cfg.max_per_img:
-            empty = [value.new_zeros(1, *value.shape[1:]) for value in found]
+        samples = [DetDataSample(metainfo=meta) for _ in images]
+        samples = self.model.predict(inputs, samples, rescale=False)
+        roi_head, most = self.model.roi_head, self.model.roi_head.test_cfg.max_per_img
+        maps = self.model.extract_feat(inputs)
+        rows = []
+        for place, sample in enumerate(samples):
+            objects = sample.pred_instances
+            found = [objects.bboxes, objects.scores, objects.labels]
+            if roi_head.with_mask:
+                own = [level[place : place + 1] for level in maps]
+                logits = roi_head._mask_forward(own, bbox2roi([objects.bboxes]))['mask_preds']
+                found.append(_of_classes(logits, objects.labels).sigmoid())
+            empty = [value.new_zeros(most - len(objects), *value.shape[1:]) for value in found]
             empty[1] -= 1
-            found = [torch.cat(parts) for parts in zip(found, empty)]
-        return tuple(found)
+            rows.append([torch.cat(parts) for parts in zip(found, empty)])
+        return tuple(torch.stack(parts) for parts in zip(*rows))
 
     def difference(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
         """Compare each object with the nearest one of its class; objects of nearly equal score may change places.
@@ -199,7 +210,7 @@ class ExportedDetector(ExportedModel):
     def difference_of_predicted(
         self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
     ) -> float:
-        """Compare as `difference` does, all objects but one and a twentieth.
+        """Compare as `difference` does, all objects of an image but one and a twentieth.
 
         Where two boxes overlap as much as `iou_threshold` up to rounding, another one is
         suppressed: MMDetection shifts the boxes of each class by thousands of pixels first.
@@ -209,14 +220,17 @@ class ExportedDetector(ExportedModel):
 
     def _apart(
         self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
-    ) -> tuple[list[float], list[float]]:
+    ) -> Iterator[list[float]]:
+        """Yield how far the objects of each image are from the others, both ways."""
         least = self.model.roi_head.test_cfg.score_thr
-        return _unmatched(ours, theirs, least), _unmatched(theirs, ours, least)
+        for one, other in zip(zip(*ours), zip(*theirs), strict=True):
+            yield _unmatched(one, other, least)
+            yield _unmatched(other, one, least)
 
     @staticmethod
     def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
         """Return the outputs of as many objects as the graph has boxes."""
-        count = next(iter(graph.shape('boxes')), None)
+        count = next(iter(graph.shape('boxes')[1:]), None)
         found = dict(
             boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,))
         )
@@ -225,14 +239,14 @@ class ExportedDetector(ExportedModel):
         )
 
     @staticmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+    def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
         """Replace ``predict``; masks are pasted as MMDetection pastes them."""
         threshold = (model.roi_head.test_cfg or {}).get('mask_thr_binary', 0.5)
 
         def predict(inputs: Tensor, samples: list, rescale: bool = True) -> list:
             results = []
-            for image, sample in zip(inputs, samples):
-                boxes, scores, labels, *masks = graph.of_image(image, given)
+            for sample, objects in zip(samples, zip(*graph.of_batch(inputs, given))):
+                boxes, scores, labels, *masks = objects
                 found = scores > 0
                 boxes, scores, labels = boxes[found], scores[found], labels[found]
                 height, width = sample.img_shape[:2]
@@ -254,12 +268,13 @@ EXPORTED = ExportedDetector
 
 
 def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
-    """Pool regions, (n, 4), as the extractor does.
+    """Pool regions, (B, n, 4), as the extractor does, into (B * n, C, h, w).
 
     On every level, empty boxes in place of those of other levels.
     """
     maps = maps[: extractor.num_inputs]
-    regions = nn.functional.pad(boxes, (1, 0))
+    images = torch.arange(len(boxes), device=boxes.device).to(boxes)[:, None, None]
+    regions = torch.cat([images.expand(-1, boxes.shape[1], -1), boxes], -1).flatten(0, 1)
     level = extractor.map_roi_levels(regions, len(maps))
     total = None
     for number, (layer, features) in enumerate(zip(extractor.roi_layers, maps)):
@@ -270,6 +285,11 @@ def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -
         ) * on_level[:, None, None, None]  # fmt: skip
         total = part if total is None else total + part
     return total
+
+
+def _rows(values: Tensor, places: Tensor) -> Tensor:
+    """Return rows of (B, N, C), (B, n, C), by their places in each image, (B, n)."""
+    return values.gather(1, places[..., None].expand(-1, -1, values.shape[2]))
 
 
 def paste(masks: Tensor, boxes: Tensor, size: Size, threshold: float) -> Tensor:

@@ -8,37 +8,45 @@ from torch import Tensor
 
 
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest scores (count,) and their places, equal ones in their order.
+    """Return the largest scores (..., count) of rows and their places, equal ones in their order.
 
     ONNX's TopK keeps the order of equal values; torch's does not.
     """
     if torch.compiler.is_compiling():  # also in an export, which knows no stable sort
         return scores.topk(count)
     found, places = scores.sort(descending=True, stable=True)
-    return found[:count], places[:count]
+    return found[..., :count], places[..., :count]
 
 
 @torch.library.custom_op('mmlape::best_boxes', mutates_args=())
 def best_boxes(
     boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_place: bool
 ) -> tuple[Tensor, Tensor]:
-    """Suppress overlapping boxes within each group, and return the best ones of all groups.
+    """Suppress overlapping boxes within each group, and return the best ones of all groups of an image.
 
     Of equal scores in a group, the first is the better one.
 
     Args:
-        boxes: (G, N, 4), left, top, right, bottom.
-        scores: (G, N).
+        boxes: (B, G, N, 4), left, top, right, bottom.
+        scores: (B, G, N).
         iou: Of two boxes that overlap more, the better one stays.
         least: Boxes need a higher score.
-        count: How many boxes are returned.
+        count: How many boxes are returned of an image.
         by_place: Of equal scores in several groups, the place in the group decides, then the group;
             else the group comes first.
 
     Returns:
-        Places in (G * N), (count,), by falling score, and the scores; behind the last box places
+        Places in (G * N), (B, count), by falling score, and the scores; behind the last box places
         are 0 and scores -1.
     """
+    found = [_best_of_image(*one, iou, least, count, by_place) for one in zip(boxes, scores)]
+    places, best = (torch.stack(parts) for parts in zip(*found))
+    return places, best
+
+
+def _best_of_image(
+    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_place: bool
+) -> tuple[Tensor, Tensor]:
     kept = []
     for group, (corners, row) in enumerate(zip(boxes, scores)):
         places = (row > least).nonzero()[:, 0]
@@ -60,7 +68,8 @@ def best_boxes(
 def _(
     boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_place: bool
 ) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(count, dtype=torch.long), scores.new_empty(count)
+    shape = (scores.shape[0], count)
+    return scores.new_empty(shape, dtype=torch.long), scores.new_empty(shape)
 
 
 def translations() -> dict[Callable, Callable]:
@@ -73,29 +82,44 @@ def translations() -> dict[Callable, Callable]:
 
 
 def _best_boxes(boxes, scores, iou: float, least: float, count: int, by_place: bool):
-    """Write NonMaxSuppression with the groups as its batch, and TopK over what is left and ``count`` empty boxes."""
+    """Write NonMaxSuppression with images and groups as its batch, and TopK over the scores that it keeps.
+
+    They stand in a row for each image, in the order that decides between equal ones; all others are -1.
+    """
     from onnxscript import opset18 as op
 
-    length = boxes.shape[1]
-    limit = op.Constant(value_ints=[length])
+    _, groups, length, _ = boxes.shape
+
+    def number(value: int):
+        return op.Constant(value_int=value)
+
     kept = op.NonMaxSuppression(
-        boxes,
-        op.Unsqueeze(scores, [1]),
-        limit,
+        op.Reshape(boxes, [-1, length, 4]),
+        op.Reshape(scores, [-1, 1, length]),
+        op.Constant(value_ints=[length]),
         op.Constant(value_floats=[iou]),
         op.Constant(value_floats=[least]),
-    )  # rows of group, 0, place in the group
-    group, place = (op.Gather(kept, op.Constant(value_int=column), axis=1) for column in (0, 2))
-    places = op.Add(op.Mul(group, limit), place)
+    )  # rows of image and group, 0, place in the group
+    row, place = (op.Gather(kept, number(column), axis=1) for column in (0, 2))
+    flat = op.Reshape(scores, [-1])
+    value = op.Gather(flat, op.Add(op.Mul(row, number(length)), place))
     if by_place:
-        rank = op.Add(op.Mul(place, op.Constant(value_ints=[boxes.shape[0]])), group)
-        _, order = op.TopK(rank, op.Shape(rank), largest=0)
-        places = op.Gather(places, order)
-    found = op.Gather(op.Reshape(scores, [-1]), places)
-    found = op.Concat(found, op.Constant(value_floats=[-1.0] * count), axis=0)
-    best, order = op.TopK(found, op.Constant(value_ints=[count]))
-    padded = op.Concat(places, op.Constant(value_ints=[0] * count), axis=0)
-    return op.Gather(padded, order), best
+        image, group = op.Div(row, number(groups)), op.Mod(row, number(groups))
+        inside = op.Add(op.Mul(place, number(groups)), group)
+        index = op.Add(op.Mul(image, number(groups * length)), inside)
+    else:
+        index = op.Add(op.Mul(row, number(length)), place)
+    empty = op.Expand(op.Constant(value_float=-1.0), op.Shape(flat))
+    rows = op.Reshape(op.ScatterElements(empty, index, value, axis=0), [-1, groups * length])
+    if groups * length < count:
+        missing = count - groups * length
+        rows = op.Pad(rows, [0, 0, 0, missing], op.Constant(value_float=-1.0))
+    best, order = op.TopK(rows, op.Constant(value_ints=[count]))
+    if by_place:
+        inside = op.Mul(op.Mod(order, number(groups)), number(length))
+        order = op.Add(inside, op.Div(order, number(groups)))
+    found = op.Greater(best, op.Constant(value_float=0.0))
+    return op.Where(found, order, number(0)), best
 
 
 def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align_corners: bool):
@@ -112,7 +136,13 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
     batch, channels, rows, columns = input.shape
     x, y = (op.Gather(grid, op.Constant(value_int=axis), axis=3) for axis in (0, 1))  # (B, P, Q)
     cells = op.Reshape(op.Transpose(input, perm=[0, 2, 3, 1]), [-1, channels])  # (B*H*W, C)
-    first = op.Constant(value=_first_rows(batch, rows * columns))  # of each map, (B, 1, 1)
+    # where each map begins, (B, 1, 1)
+    if isinstance(batch, int):
+        first = op.Constant(value=_first_rows(batch, rows * columns))
+    else:
+        count = op.Squeeze(op.Shape(input, start=0, end=1))
+        maps = op.Range(op.Constant(value_int=0), count, op.Constant(value_int=1))
+        first = op.Reshape(op.Mul(maps, op.Constant(value_int=rows * columns)), [-1, 1, 1])
 
     def number(value: float):
         return op.Constant(value_float=float(value))

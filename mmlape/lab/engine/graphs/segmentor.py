@@ -2,6 +2,7 @@
 
 import copy
 
+import torch
 import torch.nn.functional as F
 from mmengine import ConfigDict
 from mmseg.models.segmentors import EncoderDecoder
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph, OfOneSize
 
 SURE = 10.0
 """The logit of a pixel of which only the label is known."""
@@ -18,8 +19,8 @@ SURE = 10.0
 class ExportedSegmentor(ExportedModel):
     """A segmentor of MMSegmentation up to its ``encode_decode``: what one sliding window goes through.
 
-    ``labels`` chooses the class of each pixel, (1, H, W), int64; else the outputs are ``logits``,
-    (1, classes, H, W).
+    ``labels`` chooses the class of each pixel, (B, H, W), int64; else the outputs are ``logits``,
+    (B, classes, H, W).
     """
 
     task = 'segmentation'
@@ -33,34 +34,35 @@ class ExportedSegmentor(ExportedModel):
         """Return whether it is a segmentor."""
         return isinstance(model, EncoderDecoder)
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return the logits or the labels."""
-        size = tuple(image.shape[2:])
+        size = tuple(images.shape[2:])
         meta = dict(ori_shape=size, img_shape=size, pad_shape=size, padding_size=[0] * 4)
-        logits = self.model.encode_decode(self.given.normalise(image), [meta])
+        logits = self.model.encode_decode(self.given.normalise(images), [meta])  # the first counts
         if self.outputs == ('logits',):
             return (logits,)
         if logits.shape[1] > 1:
             return (logits.argmax(1),)
         return ((logits[:, 0].sigmoid() > self.model.decode_head.threshold).long(),)
 
-    def predicted(self, image: Tensor) -> tuple[Tensor, ...]:
+    def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return MMSegmentation's logits or labels, of one window."""
         model = copy.copy(self.model)
         model.test_cfg = ConfigDict(model.test_cfg or {}, mode='whole')
-        (sample,) = model.predict(self.given.normalise(image))
-        is_logits = self.outputs == ('logits',)
-        return (sample.seg_logits.data[None] if is_logits else sample.pred_sem_seg.data,)
+        samples = model.predict(self.given.normalise(images))
+        if self.outputs == ('logits',):
+            return (torch.stack([sample.seg_logits.data for sample in samples]),)
+        return (torch.cat([sample.pred_sem_seg.data for sample in samples]),)
 
     @staticmethod
     def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
         """Return logits or labels."""
         if graph.outputs == ('labels',):
-            return dict(labels=(INTEGER, (1, *graph.size)))
-        return dict(logits=(FLOAT, (1, model.out_channels, *graph.size)))
+            return dict(labels=(INTEGER, graph.size))
+        return dict(logits=(FLOAT, (model.out_channels, *graph.size)))
 
     @staticmethod
-    def install(model: nn.Module, graph: Graph, given: Input) -> None:
+    def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
         """Replace ``encode_decode``; where windows overlap, labels vote."""
 
         def encode_decode(inputs: Tensor, batch_img_metas: list[dict]) -> Tensor:

@@ -5,6 +5,7 @@ A file may be a stranger's: what `export-onnx` does not write, such as a loop, i
 
 import importlib.util
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,11 @@ OWN = ('', 'ai.onnx')
 FLOAT, INTEGER = 'tensor(float)', 'tensor(int64)'
 
 
+def data_file(path: Path) -> Path:
+    """Return the file of the values of a graph that has them beside it."""
+    return path.with_name(f'{path.name}.data')
+
+
 def require_onnx(*names: str) -> None:
     """Raise StackError if one of these packages is missing."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
@@ -30,7 +36,52 @@ def require_onnx(*names: str) -> None:
         raise StackError(f'ONNX graphs need {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
-class Graph:
+class OfOneSize(ABC):
+    """What predicts on images of one size.
+
+    Attributes:
+        path: The file that it is from.
+        outputs: Names of the outputs.
+        size: Height and width of an image.
+        batch: How many images it takes; None for any number.
+    """
+
+    path: Path
+    outputs: tuple[str, ...]
+    size: Size
+    batch: int | None
+
+    @abstractmethod
+    def __call__(self, images: Tensor) -> list[Tensor]:
+        """Return the outputs for images, (B, C, H, W), RGB in 0..255."""
+
+    def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
+        """Return each output for a network's inputs, (B, C, h, w), which are padded to the size of the graph.
+
+        A graph for N images runs as often as needed, the last time with the last image repeated.
+
+        Raises:
+            DataError: They are larger.
+        """
+        height, width = inputs.shape[2:]
+        right, below = self.size[1] - width, self.size[0] - height
+        if min(right, below) < 0:
+            raise DataError(
+                f'{self.path} takes images of {self.size[0]} x {self.size[1]}, and the test '
+                f'pipeline gives one of {height} x {width}: export with --size {height} {width}, '
+                'or test with a smaller scale'
+            )
+        padded = F.pad(inputs, (0, right, 0, below)).float()
+        images = given.restore(padded).cpu().contiguous()
+        count = len(images)
+        missing = -count % (self.batch or 1)
+        if missing:
+            images = torch.cat([images, images[-1:].expand(missing, -1, -1, -1)])
+        chunks = [self(chunk) for chunk in images.split(self.batch or count)]
+        return [torch.cat(parts)[:count].to(inputs.device) for parts in zip(*chunks)]
+
+
+class Graph(OfOneSize):
     """A graph in a file.
 
     Args:
@@ -38,8 +89,6 @@ class Graph:
 
     Attributes:
         notes: The metadata of the file.
-        outputs: Names of the outputs.
-        size: Height and width of the image.
 
     Raises:
         CheckpointError: The file is missing, or is no such graph.
@@ -57,7 +106,8 @@ class Graph:
         options.log_severity_level = 4
         options.intra_op_num_threads = torch.get_num_threads()
         try:
-            foreign = next(_foreign(onnx.load(path, load_external_data=False)), None)
+            model = onnx.load(path, load_external_data=False)
+            foreign = next(_foreign(model, data_file(self.path)), None)
         except Exception as error:
             raise self._unreadable(error) from error
         if foreign:
@@ -74,16 +124,25 @@ class Graph:
         self.outputs = tuple(self._declared)
         inputs = session.get_inputs()
         if len(inputs) != 1:
-            raise self._refuse(f'takes {len(inputs)} inputs, not one image')
+            raise self._refuse(f'takes {len(inputs)} inputs, not images alone')
         (self._input,) = inputs
         shape = self._input.shape
-        if self._input.type != FLOAT or len(shape) != 4 or not _are_sizes(shape) or shape[0] != 1:
-            raise self._refuse(f'takes {self._input.type} {shape}, not one image of one size')
+        if self._input.type != FLOAT or len(shape) != 4 or not _are_sizes(shape[1:]):
+            raise self._refuse(f'takes {self._input.type} {shape}, not images of one size')
+        if not _are_sizes(shape[:1]) and not isinstance(shape[0], str):
+            raise self._refuse(f'takes {shape[0]} images')
+        self._count = shape[0]
+        self.batch: int | None = None if isinstance(shape[0], str) else shape[0]
         self.channels: int = shape[1]
         self.size: Size = tuple(shape[2:])
 
     def _unreadable(self, error: Exception) -> CheckpointError:
         reason = _reason(error)
+        if 'NOT_IMPLEMENTED' in reason:
+            return CheckpointError(
+                f'{self.path}: this onnxruntime lacks an operator of it ({reason}): install a newer '
+                'one, or export with --precision fp32'
+            )
         return CheckpointError(f'{self.path} is no graph that onnxruntime can run: {reason}')
 
     def _refuse(self, what: str) -> CheckpointError:
@@ -98,7 +157,8 @@ class Graph:
 
         Args:
             channels: Of the image.
-            outputs: The type and the shape of each; None is a size that the graph chooses.
+            outputs: The type of each, and the shape for one image; None is a size that the graph
+                chooses.
 
         Raises:
             CheckpointError: It is something else.
@@ -110,7 +170,8 @@ class Graph:
             raise self._refuse(f'returns {names}, not {", ".join(outputs)}')
         for name, (dtype, shape) in outputs.items():
             found_dtype, found = self._declared[name]
-            fits = len(found) == len(shape) and _are_sizes(found)
+            fits = len(found) == 1 + len(shape) and _are_sizes(found[1:])
+            shape = (self._count, *shape)
             if (
                 dtype != found_dtype
                 or not fits
@@ -135,27 +196,28 @@ class Graph:
             raise self._refuse('has no list of names as classes in its metadata')
         return found
 
-    def run(self, image: Tensor) -> list[np.ndarray]:
-        """Return the outputs for one image, (1, C, H, W), whatever they are.
+    def run(self, images: Tensor) -> list[np.ndarray]:
+        """Return the outputs for images, (B, C, H, W), whatever they are.
 
         Raises:
             CheckpointError: It cannot be run.
         """
         try:
-            return self._session.run(None, {self._input.name: image.numpy()})
+            return self._session.run(None, {self._input.name: images.numpy()})
         except Exception as error:
             raise CheckpointError(f'{self.path} cannot be run: {_reason(error)}') from error
 
-    def __call__(self, image: Tensor) -> list[Tensor]:
+    def __call__(self, images: Tensor) -> list[Tensor]:
         """Return the outputs as `run` does.
 
         Raises:
             CheckpointError: As there; or they are not what the graph declares, not finite, or no
                 classes.
         """
-        found = self.run(image)
+        found = self.run(images)
         for (name, (_, shape)), value in zip(self._declared.items(), found):
-            if list(value.shape) != shape:
+            expected = [len(images) if size == self._count else size for size in shape[:1]]
+            if list(value.shape) != expected + shape[1:]:
                 raise self._refuse(f'returns {name} of {list(value.shape)}, and declares {shape}')
             if value.dtype.kind == 'f' and not np.isfinite(value).all():
                 raise CheckpointError(f'{self.path}: {name} has values that are NaN or infinite')
@@ -168,31 +230,8 @@ class Graph:
                 )
         return [torch.from_numpy(value) for value in found]
 
-    def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
-        """Return each output for a batch of a network's inputs, as `of_image` does for one."""
-        return [
-            torch.cat(parts) for parts in zip(*(self.of_image(image, given) for image in inputs))
-        ]
 
-    def of_image(self, inputs: Tensor, given: Input) -> list[Tensor]:
-        """Return the outputs for a network's input, (C, h, w), which is padded to the size of the graph.
-
-        Raises:
-            DataError: It is larger.
-        """
-        height, width = inputs.shape[1:]
-        right, below = self.size[1] - width, self.size[0] - height
-        if min(right, below) < 0:
-            raise DataError(
-                f'{self.path} takes images of {self.size[0]} x {self.size[1]}, and the test '
-                f'pipeline gives one of {height} x {width}: export with --size {height} {width}, '
-                'or test with a smaller scale'
-            )
-        padded = F.pad(inputs[None], (0, right, 0, below)).float()
-        return [value.to(inputs.device) for value in self(given.restore(padded).cpu().contiguous())]
-
-
-def _foreign(model: Any) -> Iterator[str]:
+def _foreign(model: Any, data: Path) -> Iterator[str]:
     """Yield what a graph of `export-onnx` does not have: it could run for ever, or read other files."""
     from onnx import AttributeProto, TensorProto
 
@@ -206,7 +245,10 @@ def _foreign(model: Any) -> Iterator[str]:
         if node.domain not in OWN:
             yield f'an operator of {node.domain}, {node.op_type}'
     for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        location = [one.value for one in tensor.external_data if one.key == 'location']
+        if location != [data.name] or data.is_symlink() or not data.is_file():
             yield f'values in another file, {tensor.name}'
 
 

@@ -1,0 +1,293 @@
+"""A graph on images of a user: beside what the model's own package predicts, and beside the exported model in PyTorch.
+
+A graph in half precision runs a second time with each of its values rounded to float16, as a GPU
+computes it; the largest of these values must stay below what float16 can hold.
+"""
+
+import contextlib
+import copy
+import io
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.evaluator import Evaluator
+from mmengine.registry import DATASETS, init_default_scope
+from mmengine.structures import BaseDataElement
+from rich.progress import track
+from torch import Tensor, nn
+from torchvision.ops import box_iou
+
+from mmlape.console import console
+from mmlape.errors import ExportError
+from mmlape.lab.analysis.images import files_of
+from mmlape.lab.analysis.inference import init_model, predict_batch
+from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, OfOneSize, exported_class
+from mmlape.lab.export.half import LARGEST, rounded
+from mmlape.quiet import say
+from mmlape.tables import console_table, text_table
+
+GOAL = 0.999
+"""The share of labels that are to be equal."""
+APART = 0.1
+"""How far AP or mIoU may be apart, in points."""
+SURE = 0.3
+"""The least score of objects that are compared."""
+SAME = 0.9
+"""The least overlap of boxes of the same object."""
+PACKAGES = dict(detection='MMDetection', segmentation='MMSegmentation', classification='MMPretrain')
+MAIN = dict(detection='_mAP', segmentation='mIoU', classification='top1')
+"""How the names of a task's main metrics end."""
+
+
+class InPyTorch(OfOneSize):
+    """An exported model that runs in PyTorch, on images padded as those of its graph."""
+
+    def __init__(self, model: ExportedModel, graph: Graph) -> None:
+        self.model, self.path, self.size = model, graph.path, graph.size
+        self.outputs, self.batch = graph.outputs, None
+
+    def __call__(self, images: Tensor) -> list[Tensor]:
+        """Return the outputs."""
+        with torch.no_grad():
+            return list(self.model(images))
+
+
+class Rounded(Graph):
+    """A graph of half precision with each value rounded; see `mmlape.lab.export.half.rounded`.
+
+    Attributes:
+        largest: The largest absolute value so far of those that are rounded.
+        where: Its name.
+    """
+
+    def __init__(self, graph: Graph, folder: Path) -> None:
+        import onnx
+
+        made, self.names = rounded(onnx.load(graph.path))
+        path = folder / 'rounded.onnx'
+        onnx.save(made, path, save_as_external_data=True, location='rounded.onnx.data')
+        super().__init__(path)
+        del self._declared['magnitudes']
+        self.outputs = graph.outputs
+        self.largest, self.where = 0.0, ''
+
+    def run(self, images: Tensor) -> list[np.ndarray]:
+        """Return the outputs, and keep the largest value."""
+        *found, magnitudes = super().run(images)
+        place = int(np.nan_to_num(magnitudes, nan=np.inf).argmax())
+        if not magnitudes[place] <= self.largest:
+            self.largest, self.where = float(magnitudes[place]), self.names[place]
+        return found
+
+
+@dataclass
+class Side:
+    """One of those that predict."""
+
+    name: str
+    model: nn.Module
+    equal: list[float] = field(default_factory=list)  # by image: the share of the package's labels
+    seconds: list[float] = field(default_factory=list)
+    rounding: Rounded | None = None  # of a side whose values are rounded
+    evaluator: Evaluator | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check has found."""
+
+    sides: list[Side]
+    compared: list[float]  # by image: the share of labels that are as in PyTorch
+    rounding: Rounded | None  # None for a graph without float16
+
+    @property
+    def largest(self) -> float | None:
+        """The largest value in half precision."""
+        return self.rounding.largest if self.rounding else None
+
+    @property
+    def equal(self) -> float:
+        """The share of labels that the graph has as the exported model in PyTorch."""
+        return float(np.mean(self.compared))
+
+    @property
+    def apart(self) -> float:
+        """How far the main metrics of the graph are from those of the exported model in PyTorch, in points."""
+        torch_side, graph_side = self.sides[1], self.sides[-1]
+        return max(
+            (abs(value - graph_side.metrics[key]) for key, value in torch_side.metrics.items()),
+            default=0.0,
+        )
+
+    @property
+    def passes(self) -> bool:
+        """Whether labels and metrics are as equal as they are to be, and float16 holds all values."""
+        fits = self.largest is None or self.largest < LARGEST
+        return fits and self.equal >= GOAL and self.apart <= APART
+
+
+def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Checked:
+    """Compare a graph on images, and print a table.
+
+    Args:
+        cfg: Of the model.
+        checkpoint: Its weights.
+        path: The graph.
+        images: A folder. If it is or has that of the config's test set, AP or mIoU is computed.
+
+    Raises:
+        CheckpointError: The graph has another number of classes or other shapes, or values that are
+            not finite.
+        DataError: There are no images, or one is larger than those of the graph.
+    """
+    found = files_of(images)
+    terminal = console(stderr=True)
+    with tempfile.TemporaryDirectory() as folder, _silent():
+        sides = list(_sides(cfg, checkpoint, path, Path(folder)))
+        task, prepare = sides[0].model.task, sides[0].model.preparation.of_file
+        dataset = _dataset(cfg, Path(images))
+        if dataset is not None:
+            for side in sides:
+                side.evaluator = Evaluator(copy.deepcopy(cfg.test_evaluator))
+                side.evaluator.dataset_meta = dataset.metainfo
+        count = len(found) if dataset is None else len(dataset)
+        compared = []
+        for place in track(
+            range(count), 'comparing', console=terminal, disable=not terminal.is_terminal
+        ):
+            inputs = prepare(found[place]) if dataset is None else dataset[place]
+            samples = [_predicted(side, inputs) for side in sides]
+            for side, sample in zip(sides, samples):
+                side.equal.append(equal_labels(task, samples[0], sample))
+            compared.append(equal_labels(task, samples[1], samples[-1]))
+        for side in sides:
+            if side.evaluator is not None:
+                side.metrics = _points(task, side.evaluator.evaluate(count))
+    result = Checked(sides, compared, sides[-1].rounding)
+    show(result, images)
+    return result
+
+
+def _sides(cfg: Config, checkpoint: str, path: Path, folder: Path) -> Iterator[Side]:
+    """Yield the model's package, the exported model in PyTorch, the graph, and the graph rounded to float16."""
+    model = init_model(cfg, checkpoint, 'cpu')
+    yield Side(PACKAGES[model.task], model)
+    through = copy.deepcopy(model)
+    exported, graph = exported_class(through), Graph(path)
+    given = Input.of(through, cfg)
+    options = dict(labels=True) if graph.outputs == ('labels',) else {}
+    eager = exported(copy.deepcopy(through), given, **options).eval()
+    exported.install(through, InPyTorch(eager, graph), given)
+    yield Side('PyTorch, as exported', through)
+    by_graph = init_model(cfg, path, 'cpu')
+    if list(by_graph.classes) != list(model.classes):
+        raise ExportError(
+            f'{path} has {len(by_graph.classes)} classes, and the model {len(model.classes)}'
+        )
+    yield Side('graph', by_graph)
+    if graph.notes.get('precision') == 'fp16':
+        model, rounding = init_model(cfg, path, 'cpu'), Rounded(graph, folder)
+        exported.install(model, rounding, given)
+        yield Side('graph, every value rounded', model, rounding=rounding)
+
+
+def _predicted(side: Side, inputs: dict[str, Any]) -> BaseDataElement:
+    started = time.perf_counter()
+    (sample,) = predict_batch(side.model, [copy.deepcopy(inputs)], logits=False)
+    side.seconds.append(time.perf_counter() - started)
+    if side.evaluator is not None:
+        side.evaluator.process([sample], dict(data_samples=[sample]))
+    return sample
+
+
+def _dataset(cfg: Config, images: Path) -> Any:
+    """Return the test set of a config if its images are in a folder; None for others."""
+    init_default_scope(cfg.default_scope)
+    given = copy.deepcopy(cfg.test_dataloader.dataset)
+    prefix = (given.get('data_prefix') or {}) if isinstance(given.get('data_prefix'), dict) else {}
+    root = Path(given.get('data_root') or '') / str(
+        prefix.get('img') or prefix.get('img_path') or given.get('data_prefix') or ''
+    )
+    if not root.is_dir() or not root.resolve().is_relative_to(images.resolve()):
+        return None
+    return DATASETS.build(given)
+
+
+def _points(task: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Return the main metrics in points: AP is in [0, 1]."""
+    factor = 100 if task == 'detection' else 1
+    return {
+        key.rpartition('/')[2]: float(value) * factor
+        for key, value in values.items()
+        if key.endswith(MAIN[task])
+    }
+
+
+def equal_labels(task: str, one: BaseDataElement, other: BaseDataElement) -> float:
+    """Return the share of the first's labels that the other has: of pixels, of objects, or of the image.
+
+    Objects are those of a score of 0.3 and more of either; one is equal if the other has one of its
+    class that it overlaps by 0.9.
+    """
+    if task == 'segmentation':
+        return float((one.pred_sem_seg.data == other.pred_sem_seg.data).double().mean())
+    if task == 'classification':
+        return float(one.pred_label.item() == other.pred_label.item())
+    found = [_matched(one, other), _matched(other, one)]
+    matches = torch.cat(found)
+    return float(matches.double().mean()) if len(matches) else 1.0
+
+
+def _matched(one: BaseDataElement, other: BaseDataElement) -> Tensor:
+    """Return for each sure object whether the other has it."""
+    mine, theirs = one.pred_instances, other.pred_instances
+    mine = mine[mine.scores >= SURE]
+    overlap = box_iou(mine.bboxes.float(), theirs.bboxes.float())
+    same = (mine.labels[:, None] == theirs.labels) & (overlap >= SAME)
+    return same.any(1)
+
+
+def show(found: Checked, images: str | Path) -> None:
+    """Print a row for each, and what is wrong."""
+    names = list(found.sides[0].metrics)
+    header = ('', f'labels as {found.sides[0].name}', *names, 'ms an image')
+    rows = [
+        (
+            side.name,
+            f'{np.mean(side.equal):.3%}',
+            *(f'{side.metrics[name]:.2f}' for name in names),
+            f'{1000 * median(side.seconds):.0f}',
+        )
+        for side in found.sides
+    ]
+    terminal = console()
+    terminal.print(console_table(text_table(header, rows)))
+    if not names:
+        say(f"{images} does not have the config's test set: no AP or mIoU")
+    line = f'{len(found.compared)} images: {found.equal:.3%} of the labels are as in PyTorch'
+    if found.largest is not None:
+        line += f'; the largest value in half precision is {found.largest:.4g} of {LARGEST:g}'
+    say(line)
+    if found.rounding is not None and not found.rounding.largest < LARGEST:
+        say(f'float16 cannot hold {found.rounding.where}: export with --precision fp32')
+    if found.equal < GOAL or found.apart > APART:
+        say(
+            f'this is less than {GOAL:.1%} of the labels, or more than {APART} points apart: '
+            'export with --precision fp32, or look at the images'
+        )
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what evaluators print off the terminal."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
