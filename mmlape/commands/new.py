@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='of mmlape list-models or timm, or mini, a small ViT from initial values; default: a frozen ViT whose '
         'weights are on this machine, else mini',
     )
+    add(
+        '--head',
+        choices=('linear', 'adapter'),
+        help='over a frozen ViT of timm for segmentation; default: linear for at most 100 images',
+    )
     add('--weights', metavar='FILE', help="of the model; default: timm's own for a name of timm")
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -97,5 +102,6 @@ def run(args: argparse.Namespace) -> int:
         patience=args.patience,
         balance=args.balance,
         seed=args.seed,
+        head=args.head,
     )
     return 0

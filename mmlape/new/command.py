@@ -18,6 +18,7 @@ from mmlape.new.recipe import (
     GET_WEIGHTS,
     PATIENCE,
     Recipe,
+    choose_head,
     choose_model,
     choose_recipe,
     choose_side,
@@ -111,6 +112,7 @@ def write_config(
     patience: int = PATIENCE,
     balance: bool = False,
     seed: int = 0,
+    head: str | None = None,
 ) -> Path:
     """Look at data, check them, and write a config that trains on them; print what was found and chosen.
 
@@ -131,6 +133,8 @@ def write_config(
         patience: Validations without a better value that end a run; 0 for none.
         balance: Whether rare classes count more.
         seed: Of the split, where the data have none.
+        head: Over a frozen ViT for segmentation, 'linear' or 'adapter'; by default by the number of
+            images.
 
     Raises:
         DataError: The data are not known, or have errors.
@@ -143,10 +147,11 @@ def write_config(
     with quiet_logger():
         found = look(data, task, names, background)
         guess = choose_side(found.task, found.sizes, model in (None, 'mini'))
-        chosen = choose_model(found.task, model, weights, guess)
+        head = head or choose_head(found.task, found.images()['train'])
+        chosen = choose_model(found.task, model, weights, guess, head)
         side = choose_side(found.task, found.sizes, chosen.from_scratch)
         if side != guess:
-            chosen = choose_model(found.task, model, weights, side)
+            chosen = choose_model(found.task, model, weights, side, head)
         recipe = choose_recipe(found, side, chosen.from_scratch, iterations, patience, balance)
     _print_found(found, recipe)
     beside.mkdir(parents=True)
@@ -178,6 +183,8 @@ def write_config(
     if not any(beside.iterdir()):
         beside.rmdir()
     say(f'model: {chosen.note}')
+    if found.task == 'segmentation' and not chosen.has_adapter:
+        say('for many images, or fine outlines: --head adapter')
     if chosen.from_scratch and model is None:
         say(f'no weights of a foundation ViT are at hand; {GET_WEIGHTS}')
     say(

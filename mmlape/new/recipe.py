@@ -29,6 +29,8 @@ PIXELS = {'segmentation': 2**20, 'boxes': 2**20, 'masks': 2**20, 'classes': 2**2
 """Of a batch; a fourth for the small ViT, which two cores train in minutes."""
 PASSES, LEAST, MOST = 60, 400, 60_000
 """Times that each image is seen, and the fewest and most iterations."""
+FEW = 100
+"""Images for training, up to which a linear head is taken for segmentation (docs/results/real-features.md)."""
 VALIDATIONS, PATIENCE = 10, 5
 """Of a run, and how many without a better value stop it."""
 METRICS = {
@@ -49,6 +51,7 @@ class Model:
         normalisation: Of the images.
         from_scratch: Whether its values are initial ones, all of which are trained.
         note: What it is, for the owner.
+        has_adapter: Whether it has maps of four strides; else a linear head reads its last layer.
     """
 
     backbone: dict[str, Any]
@@ -56,6 +59,7 @@ class Model:
     normalisation: Normalisation
     from_scratch: bool
     note: str
+    has_adapter: bool
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,16 @@ class Recipe:
         return replace(self, iterations=iterations)
 
 
-def choose_model(task: str, name: str | None, weights: str | None, side: int) -> Model:
+def choose_head(task: str, images: int) -> str:
+    """Return what stands over a frozen ViT: 'linear', which a few images train, or 'adapter'."""
+    return (
+        'linear' if task == 'classes' or (task == 'segmentation' and images <= FEW) else 'adapter'
+    )
+
+
+def choose_model(
+    task: str, name: str | None, weights: str | None, side: int, head: str = 'adapter'
+) -> Model:
     """Return the model for a task.
 
     Args:
@@ -97,6 +110,7 @@ def choose_model(task: str, name: str | None, weights: str | None, side: int) ->
             values; None for what is at hand.
         weights: A file or an address; None for timm's own, or for initial values.
         side: Of the images.
+        head: Over a model of timm's for segmentation: 'linear' or 'adapter'.
 
     Raises:
         ConfigError: For an unknown name, or a model that no adapter fits.
@@ -111,7 +125,7 @@ def choose_model(task: str, name: str | None, weights: str | None, side: int) ->
 
     if name.partition('.')[0] in set(list_models()) and not name.startswith('timm/'):
         return _named(task, name, weights, side)
-    return _of_timm(task, name.removeprefix('timm/'), weights)
+    return _of_timm(task, name.removeprefix('timm/'), weights, head)
 
 
 def _at_hand() -> tuple[str, str | None] | tuple[None, None]:
@@ -133,7 +147,7 @@ def _is_cached(name: str) -> bool:
     return isinstance(try_to_load_from_cache(f'timm/{name}', 'model.safetensors'), str)
 
 
-def _of_timm(task: str, name: str, weights: str | None) -> Model:
+def _of_timm(task: str, name: str, weights: str | None, head: str) -> Model:
     from mmlape.models.timm.pretrained import find_model, skeleton
 
     source = find_model(name)
@@ -146,17 +160,21 @@ def _of_timm(task: str, name: str, weights: str | None) -> Model:
         backbone = dict(
             type='mmlape.TimmViT', model_name=source.name, frozen=True, out_type=out_type
         )
+    elif head == 'linear':
+        backbone = dict(type='mmlape.TimmViT', model_name=source.name, frozen=True)
     else:
         vit = dict(model_name=source.name, frozen=True)
         backbone = dict(type='mmlape.TimmViTAdapter', vit=vit, mode='read-only')
         backbone['vit_feature_source'] = 'interaction'
-    over = 'a linear head over' if task == 'classes' else 'an adapter over'
+    has_adapter = backbone['type'] != 'mmlape.TimmViT'
+    over = 'an adapter over' if has_adapter else 'a linear head over'
     return Model(
         dict(backbone, init_cfg=init_cfg),
         plain.embed_dim,
         source.normalisation or IMAGENET,
         False,
         f'{over} {source.name}, frozen, weights from {init_cfg["checkpoint"]}',
+        has_adapter,
     )
 
 
@@ -199,7 +217,7 @@ def _own(task: str, options: dict, note: str, weights: str | None, side: int) ->
         backbone.pop('out_type', None)  # of a classifier
         if options['arch'] is MINI:
             backbone |= dict(conv_inplane=16, deform_num_heads=4)
-    return Model(backbone, width, IMAGENET, weights is None, note)
+    return Model(backbone, width, IMAGENET, weights is None, note, task != 'classes')
 
 
 def choose_side(task: str, sizes: Sequence[tuple[int, int]], from_scratch: bool) -> int:

@@ -14,6 +14,10 @@ BASES = {
     'classes': ('models/deit_digits', 'datasets/mini_digits'),
 }
 """Files of `configs/_base_`: what a task's models and loaders have in common; beside them the schedule."""
+LINEAR = 'models/linear_timm'
+"""The base of a segmentor whose head is linear."""
+RATES = {True: 1e-3, False: 1e-2}
+"""Of heads over an adapter, and of linear ones (docs/results/real-features.md)."""
 LENGTH = ('schedules/mini', 'default_runtime')
 CHANNELS = {True: 64, False: 256}
 """Of heads, over a small ViT and over a large one."""
@@ -43,10 +47,14 @@ def config_text(
         f'{sum(counts.values())} images; {model.note}.\n\n'
         f'Written by `{command}`; it is yours to change. Train it: mmlape train {name}\n"""\n'
     )
-    bases = [f'mmlape::_base_/{base}.py' for base in (*BASES[found.task], *LENGTH)]
+    of_model, of_data = BASES[found.task]
+    if found.task == 'segmentation' and not model.has_adapter:
+        of_model = LINEAR
+    bases = [f'mmlape::_base_/{base}.py' for base in (of_model, of_data, *LENGTH)]
     parts: dict[str, dict[str, Any]] = {
         '': dict(_base_=bases),
         'the classes, in the order of their labels': dict(classes=found.classes),
+        'the side of the images, also of an exported graph': dict(img_size=recipe.side),
         'a backbone, and heads for these classes': dict(model=_model(found, model, recipe)),
         'the images, and what is done to them': _data(found, datasets, recipe),
         'the length: change both numbers alike': _schedule(found, model, recipe),
@@ -75,6 +83,13 @@ def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
         )
     if found.task == 'segmentation':
         weights: dict[str, Any] = dict(class_weight=list(recipe.weights)) if recipe.weights else {}
+        if not model.has_adapter:
+            head = dict(in_channels=width, channels=width, num_classes=count)
+            return dict(
+                data_preprocessor=dict(size=(recipe.side, recipe.side), **images),
+                backbone=backbone,
+                decode_head=head | (dict(loss_decode=weights) if weights else {}),
+            )
         decode: dict[str, Any] = dict(in_channels=[width] * 4, channels=channels, num_classes=count)
         auxiliary: dict[str, Any] = dict(in_channels=width, channels=channels, num_classes=count)
         return dict(
@@ -199,7 +214,7 @@ def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
         ],
         # of weights that are trained on, at a tenth; a frozen ViT is left out of itself
         optim_wrapper=dict(
-            optimizer=dict(lr=1e-3),
+            optimizer=dict(lr=RATES[model.has_adapter or found.task == 'classes']),
             paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=_rate(model)))),
         ),
         default_hooks=dict(

@@ -17,6 +17,7 @@ from mmlape.cli import main
 from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.export.model import image_size
 from mmlape.new.command import look
 from mmlape.new.recipe import choose_model, parse_time
 from mmlape.registry import MODELS
@@ -341,6 +342,7 @@ def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, c
     make(Path('data'))
     cfg = written('data', '--iters', '30', '--patience', '2')
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (30, 3)
+    assert set(image_size(cfg)) == {cfg.img_size}  # of `export-onnx`, without --size
     fast = [
         f'{split}_dataloader.{key}'
         for split in ('train', 'val')
@@ -504,6 +506,31 @@ def test_models_by_name_are_built_for_the_size_and_width_that_the_config_says(ta
         maps = MODELS.build(dict(model.backbone, init_cfg=None)).eval()(torch.zeros(1, 3, 160, 160))
     sides = [(40, 40), (20, 20), (10, 10), (5, 5)] if task == 'segmentation' else [()]
     assert [tuple(one.shape) for one in maps] == [(1, model.embed_dims, *side) for side in sides]
+
+
+@pytest.mark.parametrize(
+    ('options', 'head', 'rate'),
+    [((), 'FCNHead', 0.01), (('--head', 'adapter'), 'UPerHead', 0.001), (('--model', 'mini'), 'UPerHead', 0.001)],
+)
+def test_few_images_train_a_linear_head_over_a_frozen_vit(options, head, rate, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    maps(Path('data'))
+    assert main(['new', 'data', '--model', 'timm/test_vit', '--iters', '20', '--balance', *options]) == 0
+    cfg = Config.fromfile('data.py')
+    assert (cfg.model.decode_head.type, cfg.optim_wrapper.optimizer.lr) == (head, rate)
+    assert len(cfg.model.decode_head.loss_decode.class_weight) == 3
+    cfg.model.backbone.init_cfg = None
+    init_default_scope('mmseg')
+    model = MODELS.build(cfg.model)
+    trained = {name.partition('.')[0] for name, part in model.named_parameters() if part.requires_grad}
+    assert trained == ({'decode_head'} if head == 'FCNHead' else {'backbone', 'decode_head', 'auxiliary_head'})
+    with torch.no_grad():
+        assert model.eval().encode_decode(torch.zeros(1, 3, 48, 40), [dict(img_shape=(48, 40))]).shape == (
+            1,
+            3,
+            48,
+            40,
+        )
 
 
 @pytest.mark.parametrize(
