@@ -24,11 +24,14 @@ def failures(junit: Path) -> Iterator[tuple[str, str]]:
 
 
 def changes(lock: str, installed: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, locked and installed version of each package that has another one."""
-    for name, locked in sorted(set(re.findall(r'^([\w.-]+)==([\w.+]+)', lock, re.M))):
-        here = installed.get(_normalised(name))
-        if here and here.partition('+')[0] != locked.partition('+')[0]:
-            yield name, locked, here
+    """Yield name, locked and installed version of each package that has another one; a lock may have one a Python."""
+    found: dict[str, list[str]] = {}
+    for name, locked in re.findall(r'^([\w.-]+)==([\w.+]+)', lock, re.M):
+        found.setdefault(name, []).append(locked.partition('+')[0])
+    for name, versions in sorted(found.items()):
+        here = installed.get(_normalised(name), '').partition('+')[0]
+        if here and here not in versions:
+            yield name, ', '.join(versions), here
 
 
 def _normalised(name: str) -> str:

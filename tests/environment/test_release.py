@@ -103,6 +103,6 @@ def test_what_broke_is_told_with_the_versions_that_changed(tmp_path):
         table(('test', 'message'), found).splitlines()[2] == r'| tests.a::bad | x \| y |'
         and table(('a',), []) == 'none'
     )
-    lock = 'torch==2.15.0 \\\n    --hash=sha256:1\nnum_py==2.1 ; x\nleft-out==1\n'
+    lock = 'torch==2.14.1 ; y\ntorch==2.15.0 \\\n    --hash=sha256:1\nnum_py==2.0\nnum_py==2.1 ; x\nleft-out==1\n'
     here = {'torch': '2.15.0+cpu', 'num-py': '2.2'}
-    assert list(changes(lock, here)) == [('num_py', '2.1', '2.2')]
+    assert list(changes(lock, here)) == [('num_py', '2.0, 2.1', '2.2')]
