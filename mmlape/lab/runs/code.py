@@ -15,6 +15,7 @@ from mmlape.lab.extension import extensions
 from mmlape.lab.runs.schema import Code
 
 COUNTED = (
+    'mmlape.common_random',
     'mmlape.determinism',
     'mmlape.lab.datasets',
     'mmlape.lab.engine',
