@@ -780,6 +780,34 @@ CONTRACTS = {
         | simple('--launcher pytorch', 'test.launcher', 'pytorch')
         | TRUST,
     ),
+    'pe-bench': Contract(
+        'f.py',
+        {
+            'mmlape.projects.pe_bench.contract.import_kind': 'mine',
+            'mmlape.projects.pe_bench.contract.check_kind': None,
+            'mmlape.projects.pe_bench.bench.run_bench': 0,
+        },
+        {
+            'file': [('g.py', {'import_kind.file': 'g.py', 'check_kind.file': 'g.py', 'run_bench.file': 'g.py'})],
+            '--quick': [
+                (
+                    '--quick',
+                    {
+                        'run_bench.work_dir': 'work_dirs/pe-bench-mine-quick',
+                        'run_bench.protocol.ours': ['default', 'cpe'],
+                        'run_bench.protocol.seeds': 3,
+                        'run_bench.protocol.scales': [2.0],
+                        'run_bench.protocol.options': ['train_cfg.max_iters=150', 'train_cfg.val_interval=150'],
+                        'run_bench.protocol.data': 'data/mini-sizes-quick',
+                        'run_bench.protocol.data_options': '--train 600 --val 40',
+                    },
+                )
+            ],
+        }
+        | simple('--work-dir d', 'run_bench.work_dir', 'd')
+        | simple('--dry-run', 'run_bench.dry_run', True)
+        | simple('--name n', 'import_kind.name', 'n'),
+    ),
     'probe': Contract(
         'a.py',
         {

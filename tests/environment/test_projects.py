@@ -21,7 +21,7 @@ from mmlape.cli import main
 from mmlape.commands import COMMANDS
 from mmlape.registry import DATASETS, MODELS
 
-assert not {'vtab', 'few-shot', 'size-sweep'} & set(COMMANDS)
+assert not {'vtab', 'few-shot', 'size-sweep', 'pe-bench'} & set(COMMANDS)
 assert main(['vtab', 'studies/vtab.yml']) == 2
 assert MODELS.get('CeiT') is MODELS.get('LiT') is DATASETS.get('CaptionDataset') is None
 names = mmlape.list_models()

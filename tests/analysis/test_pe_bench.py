@@ -1,0 +1,228 @@
+"""pe-bench: a user's file, asked before any training, and the card against SciPy."""
+
+import copy
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind
+
+from mmlape.cli import main
+from mmlape.errors import ConfigError
+from mmlape.kinds import POSITION_ENCODINGS
+from mmlape.lab.engine.config import load_config
+from mmlape.projects.pe_bench import bench
+from mmlape.projects.pe_bench.bench import FULL, OURS, QUICK, bench_arms, card_of, write_card
+from mmlape.projects.pe_bench.contract import check_kind, import_kind
+
+HEAD = """
+import torch
+from torch import nn
+from mmlape.kinds import POSITION_ENCODINGS
+from mmlape.models.position import AbsolutePosition, AttentionPosition
+from mmlape.models.position.base import LayerPosition
+
+@POSITION_ENCODINGS.register_module('mine')
+"""
+GOOD = """
+class Mine(AbsolutePosition):
+    def table(self, grid, embed_dims, num_prefix):
+        return torch.ones(1, num_prefix + grid[0] * grid[1], embed_dims)
+"""
+INSIDE = """
+class Mine(AttentionPosition):
+    def attach(self, attn, slot):
+        super().attach(attn, slot)
+        attn.slope = nn.Parameter(torch.ones(1))
+    def logits(self, attn, q, k, grid):
+        count = grid[0] * grid[1]
+        return attn.slope * torch.{what}
+"""
+BETWEEN = """
+class Mine(LayerPosition):
+    def attach(self, layer, embed_dims):
+        layer.scale = nn.Parameter(torch.zeros(embed_dims))
+    def apply(self, layer, x, grid):
+        return {what}
+"""
+
+
+@pytest.fixture
+def user_file(tmp_path, monkeypatch):
+    """Write a user's file; what its import changes is undone."""
+    POSITION_ENCODINGS.import_from_location()
+    kinds, path, modules = dict(POSITION_ENCODINGS.module_dict), list(sys.path), set(sys.modules)
+    monkeypatch.setenv('PYTHONPATH', os.environ.get('PYTHONPATH', ''))
+
+    def write(text, name='my_own_position'):
+        file = tmp_path / f'{name}.py'
+        file.write_text(text)
+        return str(file)
+
+    yield write
+    POSITION_ENCODINGS.module_dict = kinds
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith('my_own'):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    'text',
+    [GOOD, INSIDE.format(what='randn(1, 1, count, count)'), BETWEEN.format(what='x * (1 + layer.scale)')],
+    ids=['absolute', 'inside', 'between'],
+)
+def test_a_kind_of_each_contract_passes(user_file, text):
+    file = user_file(HEAD + text)
+    assert import_kind(file) == 'mine'
+    check_kind(file, 'mine')
+    assert import_kind(file) == 'mine', 'a second time in the same process'
+    assert os.environ['PYTHONPATH'].split(os.pathsep)[0] == os.path.dirname(file)
+
+
+@pytest.mark.parametrize(
+    'text, message',
+    [
+        ('x = 1', 'registers no position encoding'),
+        ('x = ', 'line 1'),
+        ('import nothing_of_this_name', 'line 1: ModuleNotFoundError'),
+        (HEAD.replace("'mine'", "'learnable'") + GOOD, 'clashes with one that exists'),
+        (HEAD + 'class Mine: pass', "'mine' derives from none of AbsolutePosition"),
+        (HEAD + 'class Mine(AbsolutePosition): pass', "'mine' does not define table"),
+        (HEAD + 'class Mine(AttentionPosition): pass', 'defines none of rotate, logits, values'),
+        (HEAD + BETWEEN.format(what='x').partition('    def apply')[0], "'mine' does not define apply"),
+        (HEAD + GOOD.replace('grid[0] * grid[1]', 'grid[0]'), "'mine'.table returns (1, 8, 128) for 8 x 8 patches"),
+        (
+            HEAD + GOOD.replace('ones(', 'full((').replace('embed_dims)\n', 'embed_dims), float("nan"))\n'),
+            'NaN or inf',
+        ),
+        (
+            HEAD + GOOD + '    def resize(self, table, src, dst, num_prefix, mode):\n        return table\n',
+            "'mine'.resize returns (1, 64, 128) for 12 x 12 patches",
+        ),
+        (HEAD + INSIDE.format(what='ones(1, 1, 64, 64)'), 'for a forward and a backward of 12 x 12 patches'),
+        (HEAD + INSIDE.format(what='full((1, 1, count, count), float("nan"))'), 'are NaN or infinite'),
+        (HEAD + BETWEEN.format(what='x[:, 1:]'), 'for a forward and a backward of 8 x 8 patches'),
+        (HEAD + BETWEEN.format(what='x + layer.scale.sqrt()'), 'the gradient of blocks.0.scale is NaN or infinite'),
+        (HEAD + GOOD + '\n' + HEAD.replace("'mine'", "'other'") + GOOD, 'registers mine, other: choose one by --name'),
+    ],
+)
+def test_what_a_file_lacks_is_one_line_before_any_training(user_file, text, message, capsys, monkeypatch):
+    monkeypatch.setattr(bench, 'run_study', lambda *args: pytest.fail('trained'))
+    assert main(['pe-bench', user_file(text)]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count('\n') == 1, error
+
+
+def test_names_of_files_are_checked(user_file, tmp_path):
+    for file, message in {
+        user_file(HEAD + GOOD, 'json'): "its name clashes with the module 'json'",
+        user_file(HEAD + GOOD, 'my-position'): 'name it as a module',
+        str(tmp_path / 'absent.py'): 'no such file',
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            import_kind(file)
+    both = user_file(HEAD + GOOD + '\n' + HEAD.replace("'mine'", "'other'") + GOOD)
+    assert import_kind(both, 'other') == 'other'
+    with pytest.raises(ConfigError, match='--name third'):
+        import_kind(both, 'third')
+
+
+@pytest.mark.parametrize('protocol', [FULL, QUICK], ids=['full', 'quick'])
+def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, protocol):
+    file = user_file(HEAD + GOOD)
+    import_kind(file)
+    arms, seeds = bench_arms(file, 'mine', protocol)
+    assert [arm.name for arm in arms] == [
+        'mine',
+        *sorted(protocol.ours, key=['default', 'lape', 'none', 'rope', 'cpe'].index),
+    ]
+    assert seeds == (401, 402, 403, 404, 405)[: protocol.seeds]
+    own, default = (load_config(arm.config, list(arm.cfg_options)) for arm in arms[:2])
+    assert own.model.backbone.pe_type == 'mine' and 'my_own_position' in own.custom_imports.imports
+    own, default = (copy.deepcopy(cfg.to_dict()) for cfg in (own, default))
+    for values in (own, default):
+        values['model']['backbone'].pop('pe_type', None)
+        values.pop('custom_imports', None)
+    assert own == default
+    if protocol is QUICK:
+        assert default['train_cfg']['max_iters'] == 150
+        assert default['test_dataloader']['dataset']['data_root'] == 'data/mini-sizes-quick/ade/'
+
+
+def test_names_of_arms_are_not_taken(user_file):
+    with pytest.raises(ConfigError, match="'rope' is the name of an arm of the study"):
+        bench_arms('f.py', 'rope', FULL)
+
+
+def report_of(arms, seed=0):
+    rng = np.random.default_rng(seed)
+    entries = {}
+    for place, arm in enumerate(arms):
+        values = {f'mIoU at {scale}': rng.normal(40 + 5 * place, 2, 5).tolist() for scale in ('1', '1.5', '2')}
+        metrics = {key: dict(values=dict(zip(map(str, range(401, 406)), some))) for key, some in values.items()}
+        entries[arm] = dict(last=dict(metrics=metrics))
+    return dict(arms=entries)
+
+
+def test_the_card_has_scipys_numbers(tmp_path):
+    arms = ['mine', *OURS]
+    report = report_of(arms)
+    card = card_of(report, 'f.py', 'mine', 'mine', FULL, dict.fromkeys(arms, 60.0))
+    of = {
+        arm: {key: list(entry['values'].values()) for key, entry in report['arms'][arm]['last']['metrics'].items()}
+        for arm in arms
+    }
+    kept = {arm: 100 * np.array(of[arm]['mIoU at 2']) / np.array(of[arm]['mIoU at 1']) for arm in arms}
+    for measure, values in (
+        ('mIoU at 1x', {arm: of[arm]['mIoU at 1'] for arm in arms}),
+        ('kept at 2x, in percent', kept),
+    ):
+        tests = {arm: ttest_ind(values['mine'], values[arm], equal_var=False) for arm in OURS}
+        smallest = min(tests, key=lambda arm: tests[arm].pvalue)
+        for arm, test in tests.items():
+            found = card.differences[measure][arm]
+            assert found.mean == pytest.approx(np.mean(values['mine']) - np.mean(values[arm]))
+            assert found.p == pytest.approx(test.pvalue)
+            interval = test.confidence_interval()
+            assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+        assert card.differences[measure][smallest].holm == pytest.approx(min(1, 5 * tests[smallest].pvalue))
+    files = write_card(card, tmp_path)
+    assert [file.name for file in files] == ['index.html', 'card.md', 'card.json']
+    stored = json.loads(files[2].read_text())
+    assert stored['means']['mIoU at 2x']['mine']['mean'] == pytest.approx(np.mean(of['mine']['mIoU at 2']))
+    markdown, page = files[1].read_text(), files[0].read_text()
+    assert markdown.count('| mine - ') == 5 * 4 and 'first look' not in markdown and 'mine - cpe' in page
+
+
+def test_a_bench_runs_the_commands_of_the_study(user_file, tmp_path, monkeypatch, capsys):
+    """What it trains and evaluates is asked of multi-seed's and size-sweep's own functions."""
+    file, calls = user_file(HEAD + GOOD), []
+    arms = ['mine', *QUICK.ours]
+
+    def sweep(args):
+        calls.append(args)
+        out = tmp_path / 'work' / 'canvases'
+        out.mkdir(parents=True)
+        (out / 'report.json').write_text(json.dumps(report_of(arms)))
+
+    def study(study, launcher, dry_run):
+        calls.append((study.work_dir, [arm.name for arm in study.arms], study.seeds, dry_run))
+        return 0
+
+    made = SimpleNamespace(run=lambda args: calls.append((args.path if hasattr(args, 'path') else args, 'data')))
+    module = bench.COMMANDS['size-sweep'].module
+    monkeypatch.setattr(module, 'run', sweep)
+    monkeypatch.setattr(bench.COMMANDS['make-mini-data'].module, 'run', made.run)
+    monkeypatch.setattr(bench, 'run_study', study)
+    monkeypatch.chdir(tmp_path)
+    assert main(['pe-bench', file, '--quick', '--dry-run', '--work-dir', 'work']) == 0
+    assert len(calls) == 1 and calls[0][3] is True
+    assert main(['pe-bench', file, '--quick', '--work-dir', 'work']) == 0
+    data, trained, swept = calls[1:]
+    assert data[1] == 'data' and sorted(trained[1]) == sorted(arms) and len(trained[2]) == 3
+    assert swept.scales == [2.0] and swept.baseline == 'default' and set(swept.arms) == set(arms)
+    assert 'first look' in (tmp_path / 'work' / 'card.md').read_text()
