@@ -132,16 +132,19 @@ def test_names_of_files_are_checked(user_file, tmp_path):
 
 
 @pytest.mark.parametrize('protocol', [FULL, QUICK], ids=['full', 'quick'])
-def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, protocol):
+def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, protocol, tmp_path, monkeypatch):
     file = user_file(HEAD + GOOD)
     import_kind(file)
-    arms, seeds = bench_arms(file, 'mine', protocol)
+    arms, seeds = bench_arms(file, 'mine', protocol, tmp_path / 'work')
     assert [arm.name for arm in arms] == [
         'mine',
         *sorted(protocol.ours, key=['default', 'lape', 'none', 'rope', 'cpe'].index),
     ]
     assert seeds == (401, 402, 403, 404, 405)[: protocol.seeds]
+    monkeypatch.delitem(POSITION_ENCODINGS.module_dict, 'mine')
+    monkeypatch.delitem(sys.modules, 'my_own_position')
     own, default = (load_config(arm.config, list(arm.cfg_options)) for arm in arms[:2])
+    assert 'mine' in POSITION_ENCODINGS.module_dict, 'a process that trains imports the file'
     assert own.model.backbone.pe_type == 'mine' and 'my_own_position' in own.custom_imports.imports
     own, default = (copy.deepcopy(cfg.to_dict()) for cfg in (own, default))
     for values in (own, default):
@@ -153,9 +156,9 @@ def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, pr
         assert default['test_dataloader']['dataset']['data_root'] == 'data/mini-sizes-quick/ade/'
 
 
-def test_names_of_arms_are_not_taken(user_file):
+def test_names_of_arms_are_not_taken(tmp_path):
     with pytest.raises(ConfigError, match="'rope' is the name of an arm of the study"):
-        bench_arms('f.py', 'rope', FULL)
+        bench_arms('f.py', 'rope', FULL, tmp_path)
 
 
 def report_of(arms, seed=0):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from config_helpers import ROOT
 from model_helpers import ARCH, SWIN_ARCH, new_vit
 from PIL import Image
 from sklearn.linear_model import Ridge
@@ -20,8 +21,10 @@ from mmlape.probe import probing
 from mmlape.probe.images import Canvases, find_images, patch_pixels, read_canvases
 from mmlape.probe.measure import FOLDS, Plan, _Statistics, coordinates, measure
 from mmlape.probe.models import Probed, open_probed
+from mmlape.probe.page import summary_table
 from mmlape.probe.probing import Settings, probe_models, probe_of, read_probes
 from mmlape.probe.ridge import Moments, fit, squared_error, variance
+from mmlape.tables import markdown_table
 from mmlape.weights.normalisation import IMAGENET
 
 GRID = (4, 4)
@@ -191,6 +194,12 @@ def test_a_table_that_is_stretched_and_one_that_goes_on_are_told_apart(images, o
             share, corner = layer.canvas[size].share_of_side, layer.canvas[size].from_corner
             assert (share if stretched else corner) > 0.95
             assert abs(share - corner) > 0.3
+
+
+def test_the_page_of_results_has_the_numbers_of_its_file():
+    results = ROOT / 'docs' / 'results'
+    probes = read_probes(results / 'probe.json')
+    assert markdown_table(summary_table(probes)) in (results / 'probe.md').read_text()
 
 
 def test_windows_are_parts_of_one_canvas():

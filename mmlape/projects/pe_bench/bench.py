@@ -90,7 +90,7 @@ def run_bench(file: str, kind: str, work_dir: Path, protocol: Protocol, dry_run:
     """
     if not dry_run:
         _make_data(protocol)
-    arms, seeds = bench_arms(file, kind, protocol)
+    arms, seeds = bench_arms(file, kind, protocol, work_dir)
     study = Study(arms, seeds, str(work_dir / 'runs'), 1, [])
     status = run_study(study, LocalLauncher(1, None, per_gpu=None), dry_run)
     if dry_run or status:
@@ -111,8 +111,13 @@ def run_bench(file: str, kind: str, work_dir: Path, protocol: Protocol, dry_run:
     return 0
 
 
-def bench_arms(file: str, kind: str, protocol: Protocol) -> tuple[list[Arm], tuple[int, ...]]:
+def bench_arms(
+    file: str, kind: str, protocol: Protocol, work_dir: Path
+) -> tuple[list[Arm], tuple[int, ...]]:
     """Return the arms, the user's first, and their seeds.
+
+    The config of the user's is written into the work dir: the default's of the study, with another
+    encoding and the import of the file.
 
     Raises:
         ConfigError: If the kind's name cannot be that of an arm.
@@ -122,10 +127,11 @@ def bench_arms(file: str, kind: str, protocol: Protocol) -> tuple[list[Arm], tup
     if kind in {arm.name for arm in arms}:
         raise ConfigError(f'{file}: {kind!r} is the name of an arm of the study: choose another')
     default, *_ = choose(arms, [BASELINE])
-    imports = f'custom_imports.imports={["mmlape", Path(file).stem]}'.replace("'", '"')
-    own = (f'model.backbone.pe_type={kind}', imports, 'custom_imports.allow_failed_imports=False')
-    user = Arm(kind, default.config, (*default.cfg_options, *own))
-    return [user, *choose(arms, protocol.ours)], tuple(seeds[: protocol.seeds])
+    cfg = load_config(default.config, list(default.cfg_options))
+    cfg.model.backbone.pe_type = kind
+    cfg.custom_imports = dict(imports=['mmlape', Path(file).stem], allow_failed_imports=False)
+    path = write_text(work_dir / f'{kind}.py', cfg.pretty_text)
+    return [Arm(kind, str(path)), *choose(arms, protocol.ours)], tuple(seeds[: protocol.seeds])
 
 
 def _options(protocol: Protocol) -> list[str]:
