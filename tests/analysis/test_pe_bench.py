@@ -132,7 +132,7 @@ def test_names_of_files_are_checked(user_file, tmp_path):
 
 
 @pytest.mark.parametrize('protocol', [FULL, QUICK], ids=['full', 'quick'])
-def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, protocol, tmp_path, monkeypatch):
+def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, protocol, tmp_path):
     file = user_file(HEAD + GOOD)
     import_kind(file)
     arms, seeds = bench_arms(file, 'mine', protocol, tmp_path / 'work')
@@ -141,10 +141,9 @@ def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, pr
         *sorted(protocol.ours, key=['default', 'lape', 'none', 'rope', 'cpe'].index),
     ]
     assert seeds == (401, 402, 403, 404, 405)[: protocol.seeds]
-    monkeypatch.delitem(POSITION_ENCODINGS.module_dict, 'mine')
-    monkeypatch.delitem(sys.modules, 'my_own_position')
+    del POSITION_ENCODINGS.module_dict['mine'], sys.modules['my_own_position']  # as in a process that trains
     own, default = (load_config(arm.config, list(arm.cfg_options)) for arm in arms[:2])
-    assert 'mine' in POSITION_ENCODINGS.module_dict, 'a process that trains imports the file'
+    assert 'mine' in POSITION_ENCODINGS.module_dict, 'the config imports the file'
     assert own.model.backbone.pe_type == 'mine' and 'my_own_position' in own.custom_imports.imports
     own, default = (copy.deepcopy(cfg.to_dict()) for cfg in (own, default))
     for values in (own, default):
