@@ -5,13 +5,11 @@ import json
 import canvas
 import numpy as np
 import pytest
-import tiny
 from scipy import stats
 
 from mmlape.lab.studies.study_file import read_study
 
 STUDY = read_study('mmlape::studies/mini-canvas.yml')
-PAGE = tiny.ROOT / 'docs/results/canvas.md'
 
 
 def sweeps(folder, miou):
