@@ -4,6 +4,7 @@ Arms, data, settings, seeds and canvases are those of ``studies/mini-sizes.yml``
 `mmlape multi-seed`, canvases those of `mmlape size-sweep`, intervals and tests those of reports.
 """
 
+import argparse
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -153,8 +154,6 @@ def _make_data(protocol: Protocol) -> None:
 
 def _command(name: str, words: Sequence[str]) -> int:
     """Run another command, as `mmlape NAME WORDS`."""
-    import argparse
-
     if name not in COMMANDS:
         raise ConfigError(f'pe-bench needs the command {name}, which this installation lacks')
     args = fill_parser(argparse.ArgumentParser(f'mmlape {name}'), name).parse_args(list(words))
