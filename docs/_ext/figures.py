@@ -50,12 +50,13 @@ def _absolute(model: VisionTransformer) -> tuple[str, dict[str, Tensor]]:
 def _inside(model: VisionTransformer) -> tuple[str, dict[str, Tensor]]:
     """Let every query and key be the same vector: what is left of the logits is the encoding."""
     attn = model.all_layers[0].attention
-    tokens = SIDE * SIDE + model.num_prefix
-    q = torch.randn(attn.head_dims).expand(1, attn.num_heads, tokens, -1)
+    number = SIDE * SIDE + model.num_prefix
+    q = torch.randn(attn.head_dims).expand(1, attn.num_heads, number, -1)
+    tokens = torch.randn(model.embed_dims).expand(1, number, -1)
     encoding = attn.encodings[0]
     turned, other = encoding.rotate(attn, q, q, GRID)
     change = (turned @ other.mT - q @ q.mT) / attn.head_dims**0.5
-    term = encoding.logits(attn, q, q, GRID)
+    term = encoding.logits(attn, q, q, GRID, *((tokens,) if encoding.reads_tokens else ()))
     added = (change if term is None else change + term)[0, 0, model.num_prefix :, model.num_prefix :]
     return 'Added to the logits of a query', {place: _row(added, cell) for place, cell in PLACES.items()}
 
