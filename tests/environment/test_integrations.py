@@ -16,13 +16,15 @@ LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
 RECIPES = ('lightning',)
 """Libraries that need no module: a file in `examples/` shows how they are used."""
 
-OTHERS = ('heads', 'layouts')
-"""A suite of the benchmarks, and files of transformers."""
+OTHERS = ('heads', 'layouts', 'detectors')
+"""A suite of the benchmarks, files of transformers, and its detectors."""
 
 
 @pytest.mark.release
 @pytest.mark.parametrize(
-    'names', [tuple(LIBRARIES), (*RECIPES, 'heads'), ('layouts',)], ids=['modules', 'recipes', 'layouts']
+    'names',
+    [tuple(LIBRARIES), (*RECIPES, 'heads'), ('layouts',), ('detectors',)],
+    ids=['modules', 'recipes', 'layouts', 'detectors'],
 )
 def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path, names: tuple[str, ...]):
     options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', tmp_path)

@@ -80,7 +80,13 @@ def test_a_family_has_timms_features(name):
 
 
 @pytest.mark.parametrize(
-    'name', ['vit_small_patch14_reg4_dinov2', 'vit_small_patch16_dinov3', 'vit_base_patch16_siglip_224']
+    'name',
+    [
+        'vit_small_patch14_reg4_dinov2',
+        'vit_small_patch16_dinov3',
+        'vit_base_patch16_siglip_224',
+        *timm.list_models('vit_small_*.eupe*', pretrained=True),  # timm 1.0.27 has them, in DINOv3's form
+    ],
 )
 def test_any_size(name):
     """Portrait, odd, one patch; what is padded is what timm pads."""

@@ -1,0 +1,80 @@
+"""PMT: a plain mask decoder of six layers over frozen DINOv3-L, for 150 classes.
+
+The tokens of four layers are read, with class token and registers; masks have stride 4.
+"""
+
+width = 1024
+model = dict(
+    type='EncoderDecoder',
+    # images are normalised as the weights expect, and padded to the crop
+    data_preprocessor=dict(
+        type='SegDataPreProcessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=255,
+        size=(512, 512),
+        test_cfg=dict(size=(512, 512)),
+    ),
+    backbone=dict(
+        type='mmlape.TimmViT',
+        model_name='vit_large_patch16_dinov3.lvd1689m',
+        frozen=True,
+        out_indices=[5, 11, 17, 23],
+        out_type='raw',
+        init_cfg=dict(type='Pretrained', checkpoint='hf-hub:timm/vit_large_patch16_dinov3.lvd1689m'),
+    ),
+    decode_head=dict(
+        type='mmlape.PlainMaskHead',
+        in_channels=[width] * 4,
+        num_classes=150,
+        num_heads=16,
+        num_prefix=5,
+        patch_size=16,
+        num_queries=100,
+        num_layers=6,
+        feedforward_channels=width,
+        loss_cls=dict(
+            type='mmdet.CrossEntropyLoss',
+            use_sigmoid=False,
+            loss_weight=2.0,
+            reduction='mean',
+            class_weight=[1.0] * 150 + [0.1],
+        ),
+        loss_mask=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, reduction='mean', loss_weight=5.0),
+        loss_dice=dict(
+            type='mmdet.DiceLoss',
+            use_sigmoid=True,
+            activate=True,
+            reduction='mean',
+            naive_dice=True,
+            eps=1.0,
+            loss_weight=5.0,
+        ),
+        train_cfg=dict(
+            num_points=12544,
+            oversample_ratio=3.0,
+            importance_sample_ratio=0.75,
+            assigner=dict(
+                type='mmdet.HungarianAssigner',
+                match_costs=[
+                    dict(type='mmdet.ClassificationCost', weight=2.0),
+                    dict(type='mmdet.CrossEntropyLossCost', weight=5.0, use_sigmoid=True),
+                    dict(type='mmdet.DiceCost', weight=5.0, pred_act=True, eps=1.0),
+                ],
+            ),
+            sampler=dict(type='mmdet.MaskPseudoSampler'),
+        ),
+    ),
+    train_cfg=dict(),
+    test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341)),
+)
+# masked attention vanishes layer by layer, in shares of the iterations
+custom_hooks = [
+    dict(
+        type='mmlape.MaskAnnealingHook',
+        starts=[0.0, 0.266, 0.366, 0.466, 0.566, 0.667],
+        ends=[0.148, 0.433, 0.533, 0.633, 0.733, 0.833],
+    )
+]

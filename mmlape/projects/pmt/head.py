@@ -1,0 +1,151 @@
+"""The Plain Mask Decoder as a head of MMSegmentation, with Mask2Former's losses."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from mmcv.cnn import build_norm_layer
+from mmdet.models.dense_heads.anchor_free_head import AnchorFreeHead
+from mmseg.models.decode_heads import Mask2FormerHead
+from mmseg.registry import MODELS, TASK_UTILS
+from mmseg.structures import SegDataSample
+from torch import Tensor
+
+from mmlape.errors import ConfigError
+from mmlape.models.grid import Grid
+from mmlape.projects.pmt.decoder import PlainMaskDecoder
+
+
+class PlainMaskHead(Mask2FormerHead):
+    """PMT's decoder over the maps, or the tokens with class token and registers, of some layers of a ViT.
+
+    Losses are those of MMSegmentation's ``Mask2FormerHead``.
+
+    Args:
+        in_channels: Channels of each level.
+        num_classes: Number of classes.
+        num_heads: Of the decoder's attention.
+        patch_size: Of the ViT.
+        num_queries: Number of masks.
+        num_layers: Of the decoder.
+        feedforward_channels: Of its MLPs; by default four times the channels.
+        num_prefix: Class tokens and registers of the levels, if they are tokens.
+        norm_cfg: The norm of each level.
+        loss_cls: The losses of classes and masks, as of ``Mask2FormerHead``; the last class weight is
+            that of no object.
+        loss_mask: See ``loss_cls``.
+        loss_dice: See ``loss_cls``.
+        train_cfg: Assigner, sampler and numbers of points, as of ``Mask2FormerHead``.
+        test_cfg: Unused.
+        ignore_index: Label of pixels that are left out.
+        init_cfg: As of any module.
+
+    Raises:
+        ConfigError: The levels have different channels, or class weights do not fit.
+    """
+
+    def __init__(
+        self,
+        in_channels: Sequence[int],
+        num_classes: int,
+        num_heads: int,
+        patch_size: int,
+        loss_cls: dict,
+        loss_mask: dict,
+        loss_dice: dict,
+        num_queries: int = 100,
+        num_layers: int = 6,
+        feedforward_channels: int | None = None,
+        num_prefix: int = 0,
+        norm_cfg: dict | None = None,
+        train_cfg: dict | None = None,
+        test_cfg: dict | None = None,
+        ignore_index: int = 255,
+        init_cfg: dict | None = None,
+    ):
+        # the parts of Mask2Former are not built
+        super(AnchorFreeHead, self).__init__(init_cfg=init_cfg)
+        weights = list(loss_cls['class_weight'])
+        if len(set(in_channels)) != 1:
+            raise ConfigError(
+                f'mmlape.PlainMaskHead: in_channels={list(in_channels)}: give equal ones'
+            )
+        if len(weights) != num_classes + 1:
+            raise ConfigError(
+                f'mmlape.PlainMaskHead: loss_cls.class_weight has {len(weights)} weights; '
+                f'num_classes={num_classes} needs {num_classes + 1}, the last one for no object'
+            )
+        self.num_classes = self.out_channels = num_classes
+        self.num_queries = num_queries
+        self.patch_size, self.num_prefix = patch_size, num_prefix
+        self.ignore_index = ignore_index
+        self.align_corners = False
+        norm = norm_cfg or dict(type='SyncBN', requires_grad=True)
+        self.decoder = PlainMaskDecoder(
+            in_channels[0],
+            num_heads,
+            len(in_channels),
+            num_classes,
+            num_queries,
+            num_layers,
+            feedforward_channels,
+            patch_size,
+            lambda channels: build_norm_layer(norm, channels)[1],
+        )
+        self.train_cfg, self.test_cfg = train_cfg, test_cfg
+        if train_cfg:
+            self.assigner = TASK_UTILS.build(train_cfg['assigner'])
+            self.sampler = TASK_UTILS.build(train_cfg['sampler'], default_args=dict(context=self))
+            self.num_points = train_cfg.get('num_points', 12544)
+            self.oversample_ratio = train_cfg.get('oversample_ratio', 3.0)
+            self.importance_sample_ratio = train_cfg.get('importance_sample_ratio', 0.75)
+        self.class_weight = weights
+        self.loss_cls = MODELS.build(loss_cls)
+        self.loss_mask = MODELS.build(loss_mask)
+        self.loss_dice = MODELS.build(loss_dice)
+
+    def init_weights(self) -> None:
+        """Keep the initial values of the layers."""
+
+    def forward(
+        self, x: Sequence[Tensor], batch_data_samples: Sequence[SegDataSample] = ()
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the logits of classes (B, Q, K + 1) and masks (B, Q, H, W), before each layer and at the end.
+
+        Args:
+            x: Maps (B, D, h, w) of each level, or tokens (B, P + N, D).
+            batch_data_samples: The first says how large the images are, if x are tokens; without
+                one they are square.
+        """
+        if x[0].ndim == 4:
+            grid: Grid = tuple(x[0].shape[2:])
+            return self.decoder([maps.flatten(2).mT for maps in x], grid)
+        shapes = _shapes(batch_data_samples)
+        grids = [tuple(-(-side // self.patch_size) for side in shape) for shape in shapes]
+        patches = x[0].shape[1] - self.num_prefix
+        for grid in grids or [(math.isqrt(max(patches, 0)),) * 2]:
+            if grid[0] * grid[1] == patches:
+                return self.decoder(x, grid)
+        raise ConfigError(
+            f'mmlape.PlainMaskHead: {x[0].shape[1]} tokens are not num_prefix={self.num_prefix} and '
+            f'the patches of {self.patch_size} pixels of an image of {shapes[:1]}: set num_prefix '
+            'and patch_size to those of the backbone'
+        )
+
+    def predict(self, x: Sequence[Tensor], batch_img_metas: list[dict], test_cfg: dict) -> Tensor:
+        """Return the scores of all classes, (B, classes, H, W), at stride 4; what calls it resizes them."""
+        samples = [SegDataSample(metainfo=meta) for meta in batch_img_metas]
+        classes, masks = (of_layers[-1] for of_layers in self(x, samples))
+        meta = batch_img_metas[0]
+        window = (test_cfg or {}).get('mode') == 'slide'
+        size = meta['img_shape'] if window else meta.get('pad_shape') or meta['img_shape']
+        masks = F.interpolate(masks, tuple(size[:2]), mode='bilinear', align_corners=False)
+        return torch.einsum('bqc,bqhw->bchw', classes.softmax(-1)[..., :-1], masks.sigmoid())
+
+
+def _shapes(samples: Sequence[SegDataSample]) -> list[Grid]:
+    """Return the sizes that the images may have: of a window, else padded."""
+    meta = samples[0].metainfo if samples else {}
+    names = ('img_shape', 'pad_shape', 'batch_input_shape')
+    return [tuple(meta[name][:2]) for name in names if name in meta]
