@@ -106,7 +106,9 @@ def test_the_trainer_trains_it_and_a_file_has_all_of_it(build, name, tmp_path):
     (backbone,) = (module for module in model.modules() if isinstance(module, PyramidBackbone))
     before = copy.deepcopy(model.state_dict())
     model.train()(**batch(build)).loss.backward()
-    assert all(value.grad is not None for value in backbone.parameters() if value.requires_grad)
+    unused = {key for key, value in backbone.named_parameters() if value.requires_grad and value.grad is None}
+    # what makes the map of stride 4, which is not asked for
+    assert {key.split('.')[1] for key in unused} == (set() if build is mask2former else {'up', 'norm1'})
     model.zero_grad()
     frozen = {key for key, value in model.named_parameters() if not value.requires_grad}
     assert any('.vit.' in key for key in frozen) == name.startswith('frozen')
