@@ -20,13 +20,18 @@ def seed_common(seed: int | None) -> None:
     _generator = None if seed is None else torch.Generator().manual_seed(seed)
 
 
-@torch.compiler.disable
 def common_numbers(count: int | None, device: torch.device) -> Tensor:
     """Draw three numbers from 0 to 1 for a batch, (3,), or for each of this process' ``count`` images, (count, 3).
 
     Numbers of images are one draw, moved by an even sequence over the images of all processes,
     which take turns as samplers give them: each image's are uniform, and a batch covers the range.
+    A compiled model leaves its graph for them.
     """
+    # not a decorator, for which `import mmlape` would import the compiler
+    return torch.compiler.disable(_draw)(count, device)
+
+
+def _draw(count: int | None, device: torch.device) -> Tensor:
     drawn = torch.rand(3, generator=_generator, dtype=torch.float64)
     if count is not None:
         is_shared = dist.is_available() and dist.is_initialized()

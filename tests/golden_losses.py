@@ -63,12 +63,11 @@ def first_losses(name: str, data: Path, work_dir: Path, seed: int) -> dict:
 def main(names: list[str]) -> None:
     """Write the losses of recipes, by default of all."""
     known = json.loads(FILE.read_text()) if FILE.exists() and names else dict(recipes={})
-    known['machine'] = machine()
     with tempfile.TemporaryDirectory() as folder:
         make_data(Path(folder))
         for name in names or RECIPES:
             runs = {str(seed): first_losses(name, Path(folder), Path(folder, name, str(seed)), seed) for seed in SEEDS}
-            known['recipes'][name] = runs
+            known['recipes'][name] = dict(machine=machine(), seeds=runs)
             FILE.write_text(json.dumps(known, indent=1) + '\n')
 
 

@@ -113,6 +113,7 @@ WALK = {
     'few-shot': ('config.py {} --work-dir out', ('pth',)),
     'plot-grad-norms': ('{} --out x.png', RUNS),
     'predict': ('{} data/images/validation --out out', ('pth', 'dict', 'address', 'run', 'hub')),
+    'probe': ('{} --images data/images/validation --no-control --out out', ('pth', 'address', 'run', 'hub')),
     'report': ('{} --out out', RUNS),
     'sample-size': ('{} --difference 1', RUNS),
     'size-sweep': ('{} --sizes 32 --out out', RUNS),
@@ -122,6 +123,7 @@ WALK = {
     'visualize-pe': ('{} --out out', (*FILES, 'address', 'run', 'hub')),
 }
 NOT_WALKED = {
+    'pe-bench': 'imports the file that its user wrote, as it is asked to',
     'vtab': 'starts `train` from a file',
 }
 READS = {'checkpoint', 'file', 'files', 'models', 'src', 'trained', 'work_dir', 'work_dirs'}
@@ -381,7 +383,7 @@ REVIEWED = {
         'mmseg.datasets.transforms.transforms',
     ),
     'is of a registry that the gate does not ask': ('mmcv.cnn.rfsearch.search', 'mmlape.kinds'),
-    'is given paths by its commands only': ('mmlape.projects.lit.features',),
+    'is given paths by its commands only': ('mmlape.projects.lit.features', 'mmlape.projects.pe_bench.contract'),
 }  # fmt: skip
 
 

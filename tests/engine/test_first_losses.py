@@ -22,7 +22,7 @@ def data(tmp_path_factory):
 
 def test_every_mini_recipe_has_losses():
     assert GOLDEN['recipes'].keys() == golden_losses.RECIPES.keys()
-    runs = [run for seeds in GOLDEN['recipes'].values() for run in seeds.values()]
+    runs = [run for recipe in GOLDEN['recipes'].values() for run in recipe['seeds'].values()]
     assert {len(run['losses']) for run in runs} == {golden_losses.STEPS}
 
 
@@ -43,8 +43,9 @@ def _cases():
 
 @pytest.mark.parametrize('name', _cases())
 def test_the_first_losses_of_a_recipe_are_those_recorded(name, data, tmp_path):
-    same = golden_losses.machine() == GOLDEN['machine']
-    for seed, expected in GOLDEN['recipes'][name].items():
+    golden = GOLDEN['recipes'][name]
+    same = golden_losses.machine() == golden['machine']
+    for seed, expected in golden['seeds'].items():
         found = golden_losses.first_losses(name, data, tmp_path / seed, int(seed))
         count = None if same else EARLY
         assert found['losses'][:count] == pytest.approx(expected['losses'][:count], rel=SAME if same else OTHER)

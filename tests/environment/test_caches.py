@@ -46,6 +46,7 @@ CACHES = {
     'models/adapter/deform_attn.py _load_backend': OF_PROCESS,
     'models/adapter/deform_attn.py _warn_once': OF_PROCESS,
     'models/grid.py keep': 'test_tensors',
+    'models/position/absolute.py _anew': OF_ARGUMENTS,
     'models/position/beit.py _kept_spline': OF_ARGUMENTS,
     'models/position/beit.py pair_index': OF_ARGUMENTS,
     'models/position/irpe.py _of_grid': OF_ARGUMENTS,

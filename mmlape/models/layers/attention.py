@@ -83,7 +83,7 @@ class MultiheadAttention(nn.Module):
         ``hw`` is the patches' grid.
         """
         qkv = self._project(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, heads, d)
-        tokens = x if isinstance(x, Tensor) else x.q
+        tokens = x if isinstance(x, Tensor) else x[0]
         attend = self._global if self.window_size is None else self._windowed
         out = attend(qkv, hw, tokens)
         return self.proj_drop(self.proj(self.norm(self.head_scale(out))))

@@ -208,7 +208,7 @@ def _at(scale: float) -> str:
 
 
 NOTES = (
-    'A Segmenter of four layers, 600 iterations on scenes of digits on photographs, 64 x 64 pixels; a canvas '
+    'A Segmenter of four layers on scenes of digits on photographs, 64 x 64 pixels; a canvas '
     'of 1.5 or 2 times the side has more objects of the same size. Arms, data and settings are those of '
     'studies/mini-sizes.yml; the learning rate was chosen for the default encoding, for no other.',
     'Means over seeds with 95 % intervals (Student); differences are yours minus ours, by Welch, with p after '
@@ -216,7 +216,7 @@ NOTES = (
     'A small model on small data: what is better here need not be better in yours.',
 )
 QUICK_NOTE = (
-    'A first look: a fourth of the iterations, three seeds, fewer scenes. Encodings that are learned slowly look '
+    'A first look: 150 of 600 iterations, three seeds, fewer scenes. Encodings that are learned slowly look '
     'worse than they are. Run it without --quick before you say anything about it.'
 )
 
