@@ -159,18 +159,22 @@ def test_a_resumed_run_reads_what_an_uninterrupted_one_does(tmp_path):
     assert tiny.difference(tmp_path / 'resumed' / 'iter_6.pth', tmp_path / 'complete' / 'iter_6.pth') == 0
 
 
-def test_compiled_and_exported():
+@pytest.mark.parametrize(
+    'options',
+    [OPTIONS[1], *(pytest.param(one, marks=pytest.mark.release) for one in (OPTIONS[0], *OPTIONS[2:]))],
+    ids=str,
+)
+def test_compiled_and_exported(options):
     """A training step compiled as one graph but for the draw; evaluation exported, at the model's size."""
-    for options in each(OPTIONS):
-        model, images = vit('lape', **options), torch.randn(3, 3, 12, 20)
-        compiled = torch.compile(model, backend='aot_eager')
-        outs = []
-        for one in (model, compiled):
-            seed_common(5)
-            outs.append(one(images)[0])
-        torch.testing.assert_close(*outs)
-        exported = torch.export.export(model.eval(), (images,)).module()
-        torch.testing.assert_close(exported(images)[0], model(images)[0])
+    model, images = vit('lape', **options), torch.randn(3, 3, 12, 20)
+    compiled = torch.compile(model, backend='aot_eager')
+    outs = []
+    for one in (model, compiled):
+        seed_common(5)
+        outs.append(one(images)[0])
+    torch.testing.assert_close(*outs)
+    exported = torch.export.export(model.eval(), (images,)).module()
+    torch.testing.assert_close(exported(images)[0], model(images)[0])
 
 
 def test_adapters_and_stages_read_it():
