@@ -1,4 +1,4 @@
-"""Random numbers that all processes of a training run have in common: a function of its seed and iteration.
+"""Random numbers that all processes of a run have in common: a function of its seed and iteration.
 
 A model's other randomness, such as drop path, differs between processes. What concerns the batch, such as where a
 position embedding is read, must not: two processes then compute what one does.

@@ -6,7 +6,14 @@ probe.json. Killed, the same command continues: a model that DIR has measured is
 
 import argparse
 
-from mmlape.lab.engine.options import add_more, add_size, add_trust, height_width, positive
+from mmlape.lab.engine.options import (
+    add_grid,
+    add_more,
+    add_size,
+    add_trust,
+    height_width,
+    positive,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='leave random values out, which take half of the time',
     )
-    more.add_argument(
-        '--grid',
-        type=int,
-        nargs=2,
-        metavar=('ROWS', 'COLUMNS'),
-        help="of a checkpoint's PE, if it is not square",
-    )
+    add_grid(more)
     add_trust(more)
 
 

@@ -6,7 +6,14 @@ stand side by side."""
 import argparse
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.options import add_cfg_options, add_more, add_size, add_trust, height_width
+from mmlape.lab.engine.options import (
+    add_cfg_options,
+    add_grid,
+    add_more,
+    add_size,
+    add_trust,
+    height_width,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,13 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=('ROW', 'COLUMN'),
         help='the token of the single maps; default: centre',
     )
-    more.add_argument(
-        '--grid',
-        type=int,
-        nargs=2,
-        metavar=('ROWS', 'COLUMNS'),
-        help="of a checkpoint's PE, if it is not square",
-    )
+    add_grid(more)
     more.add_argument(
         '--untrained',
         action='store_true',

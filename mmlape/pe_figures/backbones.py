@@ -34,16 +34,21 @@ class Opened(NamedTuple):
     config: Config | None  # None for a checkpoint alone
 
 
+def require_once(texts: Sequence[str]) -> None:
+    """Raise ConfigError for a model that is given twice."""
+    twice = next((text for text in texts if list(texts).count(text) > 1), None)
+    if twice:
+        raise ConfigError(f'{twice} is given twice: give each model once')
+
+
 def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
     """Return the backbones of `open_model` by name; of one name, each has its argument in brackets.
 
     Raises:
         ConfigError: If an argument is given twice.
     """
-    twice = next((text for text in texts if list(texts).count(text) > 1), None)
-    if twice:
-        raise ConfigError(f'{twice} is given twice: give each model once')
-    opened = [open_backbone(text, **options) for text in texts]
+    require_once(texts)
+    opened = [open_model(text, **options) for text in texts]
     names = [one.name for one in opened]
     return {
         f'{one.name} ({text})' if names.count(one.name) > 1 else one.name: one.model
@@ -51,13 +56,7 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
     }
 
 
-def open_model(text: str, **options) -> tuple[str, BaseBackbone]:
-    """Return name and backbone of `open_backbone`."""
-    opened = open_backbone(text, **options)
-    return opened.name, opened.model
-
-
-def open_backbone(
+def open_model(
     text: str,
     cfg_options: Sequence[str] | None = None,
     untrained: bool = False,

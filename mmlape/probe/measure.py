@@ -16,13 +16,13 @@ All distances are of standardised channels, so d is 1 for unrelated patches.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmlape.lab.runs.schema import Metric
 from mmlape.models.grid import Grid
 from mmlape.probe.images import Canvases, patch_pixels
 from mmlape.probe.models import Probed
@@ -39,9 +39,9 @@ COMPARED = 24
 class Reading:
     """How well a coordinate is read: R^2 over all images, of the lowest and highest fold, and the error."""
 
-    r2: float
-    low: float
-    high: float
+    r2: Metric
+    low: Metric
+    high: Metric
     error: float  # root mean square, in patches
 
 
@@ -50,7 +50,7 @@ class Change:
     """How different the features of the same content are."""
 
     distance: float  # 0 the same, 1 as two unrelated patches
-    cosine: float
+    cosine: Metric
 
 
 @dataclass
@@ -58,8 +58,8 @@ class Canvas:
     """What is kept on a larger canvas."""
 
     content: Change
-    share_of_side: float  # R^2 of row and column, their mean
-    from_corner: float
+    share_of_side: Metric  # R^2 of row and column, their mean
+    from_corner: Metric
 
 
 @dataclass
@@ -317,24 +317,3 @@ def _squares(features: Tensor, large: Grid, grid: Grid, reader: Reader) -> Tenso
     )
     both = torch.cat(((found - stretched).square(), (found - corner).square()), dim=2)
     return both.flatten(0, 1)
-
-
-def plain(layers: Sequence[Layer]) -> list[dict[str, Any]]:
-    """Return layers as JSON has them."""
-    return [asdict(layer) for layer in layers]
-
-
-def layer_of(values: dict[str, Any]) -> Layer:
-    """Return a layer that JSON has."""
-    return Layer(
-        values['name'],
-        Reading(**values['row']),
-        Reading(**values['column']),
-        values['share'],
-        {key: Change(**one) for key, one in values['shift'].items()},
-        {key: Change(**one) for key, one in values['roll'].items()},
-        {
-            key: Canvas(Change(**one['content']), one['share_of_side'], one['from_corner'])
-            for key, one in values['canvas'].items()
-        },
-    )

@@ -16,7 +16,7 @@ from mmlape.errors import ConfigError, MMLaPEError, shown
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.names import get_model, list_models
-from mmlape.pe_figures.backbones import open_backbone
+from mmlape.pe_figures.backbones import open_model
 from mmlape.weights.normalisation import IMAGENET, Normalisation
 
 STEPS = ('embed', 'run_layers', 'split_prefix')
@@ -104,7 +104,7 @@ def open_probed(text: str, grid: Grid | None = None) -> Probed:
     """Build the model that an argument of the command line means.
 
     Args:
-        text: What ``open_backbone`` takes; or ``NAME`` or ``NAME@CHECKPOINT`` of a model that
+        text: What ``open_model`` takes; or ``NAME`` or ``NAME@CHECKPOINT`` of a model that
             ``mmlape.get_model`` knows. ``timm/NAME.TAG`` has the weights that timm knows for it.
         grid: (rows, columns) of the PE in a checkpoint, where that is no square.
 
@@ -124,7 +124,7 @@ def _open(text: str, grid: Grid | None) -> Probed:
     if not Path(text).exists() and _is_name(named):
         return _named(named, file, text)
     _require_something(text)
-    opened = open_backbone(text, grid=grid)
+    opened = open_model(text, grid=grid)
     report = opened.model.load_report
     found = None if opened.config is None else _of_config(opened.config)
     normalisation, is_bgr = found or (None, False)

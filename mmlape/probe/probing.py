@@ -4,10 +4,9 @@ import functools
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,9 +14,11 @@ import mmlape
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import read_json, write_json
 from mmlape.lab.experiments.scheduler import Progress
+from mmlape.lab.runs.decoding import decode, encode
 from mmlape.models.grid import Grid
+from mmlape.pe_figures.backbones import require_once
 from mmlape.probe.images import Canvases, find_images, read_canvases
-from mmlape.probe.measure import COMPARED, FOLDS, Layer, Plan, layer_of, measure, plain, read_pixels
+from mmlape.probe.measure import COMPARED, FOLDS, Layer, Plan, measure, read_pixels
 from mmlape.probe.models import Probed, on_canvas, open_probed
 from mmlape.quiet import say
 
@@ -50,7 +51,7 @@ class Probe:
 
     name: str
     key: str  # of weights, images and settings
-    grid: Grid
+    grid: list[int]  # rows and columns
     patch: int
     depth: int
     width: int
@@ -69,31 +70,6 @@ class Probe:
         """Of an image in pixels."""
         return self.grid[0] * self.patch, self.grid[1] * self.patch
 
-    def plain(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        values = {key: value for key, value in vars(self).items() if key not in _LAYERS}
-        layers = {
-            'layers': plain(self.layers),
-            'pixels': asdict(self.pixels),
-            'random': None if self.random is None else plain(self.random),
-        }
-        return {**values, 'grid': list(self.grid), **layers}
-
-
-_LAYERS = ('layers', 'pixels', 'random')
-
-
-def probe_of(values: dict[str, Any]) -> Probe:
-    """Return a probe that JSON has."""
-    random = values['random']
-    return Probe(
-        **{key: value for key, value in values.items() if key not in (*_LAYERS, 'grid')},
-        grid=tuple(values['grid']),
-        layers=[layer_of(one) for one in values['layers']],
-        pixels=layer_of(values['pixels']),
-        random=None if random is None else [layer_of(one) for one in random],
-    )
-
 
 def read_probes(path: Path) -> list[Probe]:
     """Return the probes in a ``probe.json``.
@@ -104,18 +80,13 @@ def read_probes(path: Path) -> list[Probe]:
     content = read_json(path)
     if content is None or content.get('format') != FORMAT:
         raise DataError(f'{path} is no probe.json of this version: probe its models again')
-    try:
-        return [probe_of(values) for values in content['models']]
-    except (KeyError, TypeError) as error:
-        raise DataError(
-            f'{path} is no probe.json: {error!r} is missing or of another kind'
-        ) from None
+    return decode(list[Probe], content.get('models', {}), path, 'models')
 
 
 def write_probes(path: Path, probes: Sequence[Probe]) -> None:
     """Write ``probe.json``."""
     content = {'format': FORMAT, 'version': mmlape.__version__}
-    write_json(path, content | {'models': [probe.plain() for probe in probes]})
+    write_json(path, content | {'models': encode(list(probes))})
 
 
 def probe_models(
@@ -133,9 +104,7 @@ def probe_models(
         ConfigError: If an argument is given twice, or a model is none that can be probed.
         DataError: If there are too few images.
     """
-    twice = next((text for text in texts if list(texts).count(text) > 1), None)
-    if twice:
-        raise ConfigError(f'{twice} is given twice: give each model once')
+    require_once(texts)
     files = find_images(settings.images, settings.count)
     opened: list[Probed | list[Probe]] = []
     for text in texts:
@@ -237,7 +206,7 @@ def _probe(
     return Probe(
         model.name,
         key,
-        plan.grid,
+        list(plan.grid),
         model.patch_size,
         model.depth,
         model.vit.embed_dims,
@@ -255,7 +224,7 @@ def _probe(
 def _tell_apart(probes: Sequence[Probe]) -> None:
     """Give models of one name a number each."""
     names = [probe.name for probe in probes]
-    counts: dict[str, Any] = {}
+    counts: dict[str, Iterator[int]] = {}
     for probe in probes:
         if names.count(probe.name) > 1:
             number = next(counts.setdefault(probe.name, itertools.count(1)))

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
+from mmlape.lab.runs.decoding import decode, encode
 from mmlape.models import ViTAdapter
 from mmlape.models.position import AbsolutePosition, AttentionPosition
 from mmlape.probe import probing
@@ -22,7 +23,7 @@ from mmlape.probe.images import Canvases, find_images, patch_pixels, read_canvas
 from mmlape.probe.measure import FOLDS, Plan, _Statistics, coordinates, measure
 from mmlape.probe.models import Probed, open_probed
 from mmlape.probe.page import summary_table
-from mmlape.probe.probing import Settings, probe_models, probe_of, read_probes
+from mmlape.probe.probing import Probe, Settings, probe_models, read_probes
 from mmlape.probe.ridge import Moments, fit, squared_error, variance
 from mmlape.tables import markdown_table
 from mmlape.weights.normalisation import IMAGENET
@@ -258,7 +259,8 @@ def test_the_command_continues_and_compares(tmp_path, images, capsys, monkeypatc
     assert both['models'][0] == fresh['models'][0] and len(both['models']) == 2
     page = (out / 'index.html').read_text()
     assert page.count('data:image/png') == 3 and 'lape, untrained' in page
-    assert [probe_of(probe.plain()) for probe in read_probes(out / 'probe.json')] == read_probes(out / 'probe.json')
+    read = read_probes(out / 'probe.json')
+    assert [decode(Probe, encode(probe), out) for probe in read] == read
     taken = tmp_path / 'taken'
     assert probe_models([str(out / 'probe.json')], Settings(images), taken) == read_probes(taken / 'probe.json')
     assert json.loads((taken / 'probe.json').read_text()) == both

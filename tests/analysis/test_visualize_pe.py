@@ -180,7 +180,7 @@ def test_big_maps_are_kept_small(tiny_arch):
 def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
     model = vit(cls, tiny_arch, **options)
     run_file(tmp_path / 'm.pth', torch.nn.ModuleDict(dict(backbone=model)))
-    name, opened = open_model(str(tmp_path / 'm.pth'))
+    name, opened, _ = open_model(str(tmp_path / 'm.pth'))
     assert name == 'm' and opened.grid == GRID
     for mine, theirs in zip(view_positions(model, 'a').layers, view_positions(opened, 'b').layers, strict=True):
         assert mine.label == theirs.label
@@ -190,7 +190,7 @@ def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
 def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
     model = randomise(ViTAdapter(tiny_arch, 64, conv_inplane=4, pe_joining='lape'))
     run_file(tmp_path / 'adapter.pth', model)
-    _, opened = open_model(str(tmp_path / 'adapter.pth'))
+    opened = open_model(str(tmp_path / 'adapter.pth')).model
     for mine, theirs in zip(model.layer_positions(GRID), opened.layer_positions(GRID), strict=True):
         torch.testing.assert_close(mine, theirs)
 
@@ -344,5 +344,5 @@ def test_of_a_run_the_newest_checkpoint_is_drawn(tiny_arch, tmp_path, names):
     (tmp_path / 'tiny.py').write_text(f'model = dict(backbone={backbone!r})')
     for name in sorted(names, key=lambda name: name != names[1]):
         run_file(tmp_path / f'{name}.pth', models[name])
-    title, model = open_model(str(tmp_path))
+    title, model, _ = open_model(str(tmp_path))
     assert title == f'tiny, {names[1]}' and torch.equal(model.pos_embed, models[names[1]].pos_embed)

@@ -213,7 +213,7 @@ def test_inspect_says_what_loads_a_file(tmp_path, options, expected):
     model.init_weights()
     assert_same(model, source)
     if source.position.absolute is not None or source.position.inside:
-        _, viewed = open_model(path)
+        viewed = open_model(path).model
         assert (viewed.pe_names, viewed.grid) == (source.pe_names, source.grid)
 
 

@@ -163,6 +163,17 @@ def logging_hooks(args: argparse.Namespace) -> list[dict]:
     return [dict(type=hook, interval=each) for hook, each in intervals.items() if each is not None]
 
 
+def add_grid(parser: Arguments) -> None:
+    """Add ``--grid``, which a checkpoint needs whose PE is of no square."""
+    parser.add_argument(
+        '--grid',
+        type=int,
+        nargs=2,
+        metavar=('ROWS', 'COLUMNS'),
+        help="of a checkpoint's PE, if it is not square",
+    )
+
+
 def add_train_options(parser: argparse.ArgumentParser) -> None:
     """Add everything that `mmlape train` takes, for a run and for each run of a study."""
     add = parser.add_argument
