@@ -10,7 +10,6 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 embed_dims = 128
-num_classes = len(_base_.classes)
 model = dict(
     data_preprocessor=dict(size=(128, 128), test_cfg=dict(size=(128, 128))),
     backbone=dict(
@@ -34,14 +33,13 @@ model = dict(
     ),
     decode_head=dict(
         in_channels=[embed_dims] * 2,
-        num_classes=num_classes,
+        num_classes=len(_base_.classes),
         num_heads=4,
         num_prefix=0,
         num_queries=20,
         num_layers=2,
         feedforward_channels=2 * embed_dims,
         norm_cfg=dict(type='BN', requires_grad=True),
-        loss_cls=dict(class_weight=[1.0] * num_classes + [0.1]),
         train_cfg=dict(num_points=1024),
     ),
     test_cfg=dict(crop_size=(128, 128), stride=(96, 96)),

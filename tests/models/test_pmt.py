@@ -52,28 +52,10 @@ def our_name(name: str) -> str:
 
 
 def head_cfg(levels=2, **changes) -> dict:
-    weights = [1.0] * 5 + [0.1]
-    losses = dict(
-        loss_cls=dict(type='mmdet.CrossEntropyLoss', loss_weight=2.0, class_weight=weights),
-        loss_mask=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=5.0),
-        loss_dice=dict(type='mmdet.DiceLoss', activate=True, naive_dice=True, eps=1.0, loss_weight=5.0),
-        train_cfg=dict(
-            num_points=64,
-            assigner=dict(
-                type='mmdet.HungarianAssigner',
-                match_costs=[
-                    dict(type='mmdet.ClassificationCost', weight=2.0),
-                    dict(type='mmdet.CrossEntropyLossCost', weight=5.0, use_sigmoid=True),
-                    dict(type='mmdet.DiceCost', weight=5.0, pred_act=True, eps=1.0),
-                ],
-            ),
-            sampler=dict(type='mmdet.MaskPseudoSampler'),
-        ),
-    )
     small = dict(num_heads=2, patch_size=14, num_queries=6, num_layers=3, feedforward_channels=48)
     return dict(
         type='mmlape.PlainMaskHead', in_channels=[32] * levels, num_classes=5, norm_cfg=dict(type='BN'),
-        **losses, **small | changes,
+        train_cfg=dict(num_points=64), **small | changes,
     )  # fmt: skip
 
 
@@ -179,7 +161,10 @@ def test_losses_reach_the_decoder_and_not_the_frozen_vit(out_type):
 def test_wrong_input_is_one_line():
     for changes, message in (
         (dict(in_channels=[32, 16]), 'in_channels=.32, 16.: give equal ones'),
-        (dict(num_classes=6), 'class_weight has 6 weights; num_classes=6 needs 7'),
+        (
+            dict(num_classes=6, loss_cls=dict(type='mmdet.CrossEntropyLoss', class_weight=[1.0] * 6)),
+            'class_weight has 6 weights; num_classes=6 needs 7',
+        ),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             MODELS.build(head_cfg() | changes)

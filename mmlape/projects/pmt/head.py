@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from mmdet.models.dense_heads.anchor_free_head import AnchorFreeHead
+from mmengine import ConfigDict
 from mmseg.models.decode_heads import Mask2FormerHead
 from mmseg.registry import MODELS, TASK_UTILS
 from mmseg.structures import SegDataSample
@@ -15,6 +16,28 @@ from torch import Tensor
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.projects.pmt.decoder import PlainMaskDecoder
+
+LOSSES = dict(
+    loss_cls=dict(type='mmdet.CrossEntropyLoss', loss_weight=2.0),
+    loss_mask=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=5.0),
+    loss_dice=dict(type='mmdet.DiceLoss', activate=True, naive_dice=True, eps=1.0, loss_weight=5.0),
+)
+NO_OBJECT = 0.1
+"""The weight of a query's class if it is no object."""
+TRAINING = dict(
+    num_points=12544,
+    oversample_ratio=3.0,
+    importance_sample_ratio=0.75,
+    assigner=dict(
+        type='mmdet.HungarianAssigner',
+        match_costs=[
+            dict(type='mmdet.ClassificationCost', weight=2.0),
+            dict(type='mmdet.CrossEntropyLossCost', weight=5.0, use_sigmoid=True),
+            dict(type='mmdet.DiceCost', weight=5.0, pred_act=True, eps=1.0),
+        ],
+    ),
+    sampler=dict(type='mmdet.MaskPseudoSampler'),
+)
 
 
 class PlainMaskHead(Mask2FormerHead):
@@ -32,11 +55,11 @@ class PlainMaskHead(Mask2FormerHead):
         feedforward_channels: Of its MLPs; by default four times the channels.
         num_prefix: Class tokens and registers of the levels, if they are tokens.
         norm_cfg: The norm of each level.
-        loss_cls: The losses of classes and masks, as of ``Mask2FormerHead``; the last class weight is
+        loss_cls: The losses of classes and masks, by default Mask2Former's; the last class weight is
             that of no object.
         loss_mask: See ``loss_cls``.
         loss_dice: See ``loss_cls``.
-        train_cfg: Assigner, sampler and numbers of points, as of ``Mask2FormerHead``.
+        train_cfg: Changes of assigner, sampler and numbers of points, which are Mask2Former's.
         test_cfg: Unused.
         ignore_index: Label of pixels that are left out.
         init_cfg: As of any module.
@@ -51,9 +74,9 @@ class PlainMaskHead(Mask2FormerHead):
         num_classes: int,
         num_heads: int,
         patch_size: int,
-        loss_cls: dict,
-        loss_mask: dict,
-        loss_dice: dict,
+        loss_cls: dict | None = None,
+        loss_mask: dict | None = None,
+        loss_dice: dict | None = None,
         num_queries: int = 100,
         num_layers: int = 6,
         feedforward_channels: int | None = None,
@@ -66,6 +89,10 @@ class PlainMaskHead(Mask2FormerHead):
     ):
         # the parts of Mask2Former are not built
         super(AnchorFreeHead, self).__init__(init_cfg=init_cfg)
+        loss_cls = {
+            'class_weight': [1.0] * num_classes + [NO_OBJECT],
+            **(loss_cls or LOSSES['loss_cls']),
+        }
         weights = list(loss_cls['class_weight'])
         if len(set(in_channels)) != 1:
             raise ConfigError(
@@ -93,17 +120,16 @@ class PlainMaskHead(Mask2FormerHead):
             patch_size,
             lambda channels: build_norm_layer(norm, channels)[1],
         )
-        self.train_cfg, self.test_cfg = train_cfg, test_cfg
-        if train_cfg:
-            self.assigner = TASK_UTILS.build(train_cfg['assigner'])
-            self.sampler = TASK_UTILS.build(train_cfg['sampler'], default_args=dict(context=self))
-            self.num_points = train_cfg.get('num_points', 12544)
-            self.oversample_ratio = train_cfg.get('oversample_ratio', 3.0)
-            self.importance_sample_ratio = train_cfg.get('importance_sample_ratio', 0.75)
+        self.train_cfg, self.test_cfg = ConfigDict(TRAINING | (train_cfg or {})), test_cfg
+        self.assigner = TASK_UTILS.build(self.train_cfg.assigner)
+        self.sampler = TASK_UTILS.build(self.train_cfg.sampler, default_args=dict(context=self))
+        self.num_points = self.train_cfg.num_points
+        self.oversample_ratio = self.train_cfg.oversample_ratio
+        self.importance_sample_ratio = self.train_cfg.importance_sample_ratio
         self.class_weight = weights
         self.loss_cls = MODELS.build(loss_cls)
-        self.loss_mask = MODELS.build(loss_mask)
-        self.loss_dice = MODELS.build(loss_dice)
+        self.loss_mask = MODELS.build(loss_mask or LOSSES['loss_mask'])
+        self.loss_dice = MODELS.build(loss_dice or LOSSES['loss_dice'])
 
     def init_weights(self) -> None:
         """Keep the initial values of the layers."""
