@@ -70,7 +70,7 @@ class ParabolicPosition(AttentionPosition):
         return (term * attn.head_dims**-0.5).to(q.dtype)
 
     def _positions(self, attn: nn.Module, grid: Grid, dtype: torch.dtype) -> Tensor:
-        """Return p of all tokens, (heads, P + N, K)."""
+        """Return p of all tokens from the middle of the grid, where squares keep digits: (heads, P + N, K)."""
         weight = attn.pape_position.to(dtype)
         rows, columns = (
             torch.arange(1, side + 1, dtype=dtype, device=weight.device) for side in grid
@@ -78,6 +78,7 @@ class ParabolicPosition(AttentionPosition):
         # no matmul, which autocast would round
         cells = columns[:, None] * weight[:, 0] + rows[:, None, None] * weight[:, 1]
         p = F.pad(cells.flatten(0, 1), (0, 0, self.slot.num_prefix, 0))
+        p = p - (columns.mean() * weight[:, 0] + rows.mean() * weight[:, 1])
         return p.unflatten(-1, (attn.num_heads, -1)).movedim(1, 0)
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
