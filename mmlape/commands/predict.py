@@ -12,7 +12,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_trained(parser)
     add('images', metavar='IMAGES', help='a folder of images, also in folders below; or one image')
-    add('--out', required=True, metavar='DIR', help='the folder to write')
+    add(
+        '--out',
+        metavar='DIR',
+        help='the folder to write; default: predicted in the folder of the run',
+    )
     add(
         '--score-thr',
         type=float,
@@ -52,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.analysis.prediction import model_of
     from mmlape.lab.engine.trained import open_trained
 
-    images_to_predict(args.images, args.out, args.overwrite)
     trained = open_trained(args.trained, args.cfg_options)
+    out = args.out or trained.work_dir() / 'predicted'
+    images_to_predict(args.images, out, args.overwrite)
     trained.say_chosen()
     model = model_of(trained, args.device)
     say(f'{model.checkpoint}: {model.task}, {len(model.classes)} classes')
     done, skipped = predict_files(
         model,
         args.images,
-        args.out,
+        out,
         batch_size=args.batch_size,
         score_thr=args.score_thr,
         overlays=not args.no_overlays,
@@ -68,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         tile=args.tile,
         overlap=args.overlap,
     )
-    say(f'predicted on {done} images' + (f'; the files are in {args.out}' if done else ''))
+    say(f'predicted on {done} images' + (f'; the files are in {out}' if done else ''))
     for image, reason in skipped:
         say(f'skipped: {reason}' if str(image) in reason else f'skipped: {image}: {reason}')
     return 1 if skipped else 0

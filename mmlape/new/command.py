@@ -227,7 +227,7 @@ def _print_next(found: Found, out: Path) -> None:
     for line in (
         f'mmlape train {out}',
         f'mmlape test {run}',
-        f'mmlape predict {run} {found.image_folder} --out predicted',
+        f'mmlape predict {run} {found.image_folder}',
         f'mmlape export-onnx {run}',
     ):
         say(f'  {line}')

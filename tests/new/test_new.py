@@ -364,7 +364,8 @@ def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, c
     record = json.loads(Path('work_dirs/data/run.json').read_text())
     assert record['state'] == 'finished' and record['last']['metrics']
     folder = {'maps': 'data/images', 'roboflow': 'data/train'}.get(make.__name__, 'data/cat')
-    assert main(['predict', 'work_dirs/data', folder, '--out', 'predicted']) == 0  # the config passes the gate
+    assert main(['predict', 'work_dirs/data', folder]) == 0  # the config passes the gate
+    assert any(Path('work_dirs/data/predicted/overlays').iterdir())
     printed = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith('  mmlape ')]
     assert [words[1] for words in printed] == ['train', 'test', 'predict', 'export-onnx']
     for words in printed:  # each is complete

@@ -28,9 +28,9 @@ from mmlape.lab.engine.loading import load_model
 from mmlape.lab.engine.optim import InitialModel
 from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
+from mmlape.lab.engine.trained import folder_of_run
 from mmlape.lab.engine.tta import RATIOS, augment
 from mmlape.lab.runs.record import check_writable
-from mmlape.lab.runs.schema import RECORD
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
 from mmlape.weights.reading import read_checkpoint, state_dict_of
@@ -146,12 +146,6 @@ def test(
         flags = (True, predictions, sheet)
         print_log(', '.join(place for place, given in zip(places, flags) if given), 'current')
     return result
-
-
-def folder_of_run(checkpoint: str | Path) -> Path | None:
-    """Return the folder of a checkpoint if a run has written it."""
-    folder = Path(checkpoint).absolute().parent
-    return folder if (folder / RECORD).is_file() else None
 
 
 def _graph(cfg: Config, checkpoint: str | Path) -> Graph | None:

@@ -22,6 +22,7 @@ from mmengine.config import Config
 
 from mmlape.errors import CheckpointError, ConfigError, listed
 from mmlape.lab.engine.config import apply_options, config_name, load_config, parse_options
+from mmlape.lab.engine.plan import default_work_dir
 from mmlape.lab.engine.stored_config import config_of_checkpoint, config_of_run, values_of_run
 from mmlape.lab.runs.record import checkpoints
 from mmlape.lab.runs.schema import RECORD, Evaluation, read_record
@@ -64,6 +65,16 @@ class Trained:
             )
         return self.checkpoint
 
+    def work_dir(self) -> Path:
+        """Return where what is made of the model goes by default.
+
+        The folder of its run, else ``work_dirs/<name of the config>``.
+        """
+        if self.source and Path(self.source).is_dir():
+            return Path(self.source)
+        run = folder_of_run(self.checkpoint) if self.checkpoint else None
+        return run or default_work_dir(self.config, None)
+
     def say_chosen(self) -> None:
         """Print which checkpoint of a run was taken, once for all processes."""
         rank = os.environ.get('RANK') or os.environ.get('SLURM_PROCID') or '0'
@@ -86,6 +97,12 @@ class Trained:
         is_graph = self.checkpoint.endswith(GRAPH)
         content = {} if is_graph else read_checkpoint(self.checkpoint, mmap=True)
         return guard(self.source, content and state_dict_of(content, self.checkpoint))
+
+
+def folder_of_run(checkpoint: str | Path) -> Path | None:
+    """Return the folder of a checkpoint if a run has written it."""
+    folder = Path(checkpoint).absolute().parent
+    return folder if (folder / RECORD).is_file() else None
 
 
 def open_trained(

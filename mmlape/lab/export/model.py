@@ -12,9 +12,7 @@ from torch import nn
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.files import sha256
 from mmlape.lab.analysis.inference import init_model
-from mmlape.lab.engine.evaluator import folder_of_run
 from mmlape.lab.engine.graphs import SUFFIX, Graph, Input, Size, exported_class
-from mmlape.lab.engine.plan import default_work_dir
 from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import Form, Written, export_graph
 
@@ -45,15 +43,9 @@ def graph_file(trained: Trained, out: str | Path | None) -> Path:
 
     Args:
         trained: The model.
-        out: The file, or a folder for ``model.onnx``; by default ``onnx`` in the folder of the run,
-            or in ``work_dirs/<name of the configuration>``.
+        out: The file, or a folder for ``model.onnx``; by default ``onnx`` in its work dir.
     """
-    if out is None:
-        if trained.source and Path(trained.source).is_dir():
-            run = Path(trained.source)
-        else:
-            run = folder_of_run(trained.checkpoint) if trained.checkpoint else None
-        out = (run or default_work_dir(trained.config, None)) / 'onnx'
+    out = out or trained.work_dir() / 'onnx'
     return Path(out) if Path(out).suffix == SUFFIX else Path(out) / f'model{SUFFIX}'
 
 
