@@ -30,7 +30,7 @@ REFUSED = {
     'GluMlp': r'wrong shape: blocks\.0\.mlp\.fc2\.weight',
 }
 NO_TRACE = ('ResPostBlock',)
-"""Names and shapes are those of a plain ViT: the file cannot tell (docs/how-to/checkpoints.md)."""
+"""Names and shapes are those of a plain ViT: the file cannot tell (docs/reference/layouts.md)."""
 
 
 class _Called(Exception):
