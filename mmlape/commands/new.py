@@ -46,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=('linear', 'adapter'),
         help='over a frozen ViT of timm for segmentation; default: linear for at most 100 images',
     )
+    add(
+        '--fine-tune',
+        action='store_true',
+        help='train a ViT of timm, too, by layer decay; default: it is frozen',
+    )
     add('--weights', metavar='FILE', help="of the model; default: timm's own for a name of timm")
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -103,5 +108,6 @@ def run(args: argparse.Namespace) -> int:
         balance=args.balance,
         seed=args.seed,
         head=args.head,
+        fine_tune=args.fine_tune,
     )
     return 0

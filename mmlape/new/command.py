@@ -113,6 +113,7 @@ def write_config(
     balance: bool = False,
     seed: int = 0,
     head: str | None = None,
+    fine_tune: bool = False,
 ) -> Path:
     """Look at data, check them, and write a config that trains on them; print what was found and chosen.
 
@@ -135,6 +136,7 @@ def write_config(
         seed: Of the split, where the data have none.
         head: Over a frozen ViT for segmentation, 'linear' or 'adapter'; by default by the number of
             images.
+        fine_tune: See `mmlape.new.recipe.choose_model`.
 
     Raises:
         DataError: The data are not known, or have errors.
@@ -148,10 +150,10 @@ def write_config(
         found = look(data, task, names, background)
         guess = choose_side(found.task, found.sizes, model in (None, 'mini'))
         head = head or choose_head(found.task, found.images()['train'])
-        chosen = choose_model(found.task, model, weights, guess, head)
+        chosen = choose_model(found.task, model, weights, guess, head, fine_tune)
         side = choose_side(found.task, found.sizes, chosen.from_scratch)
         if side != guess:
-            chosen = choose_model(found.task, model, weights, side, head)
+            chosen = choose_model(found.task, model, weights, side, head, fine_tune)
         recipe = choose_recipe(found, side, chosen.from_scratch, iterations, patience, balance)
     _print_found(found, recipe)
     beside.mkdir(parents=True)
@@ -185,6 +187,8 @@ def write_config(
     say(f'model: {chosen.note}')
     if found.task == 'segmentation' and not chosen.has_adapter:
         say('for many images, or fine outlines: --head adapter')
+        if not fine_tune:
+            say('slower, and better in our tests: --fine-tune')
     if chosen.from_scratch and model is None:
         say(f'no weights of a foundation ViT are at hand; {GET_WEIGHTS}')
     say(

@@ -100,7 +100,12 @@ def choose_head(task: str, images: int) -> str:
 
 
 def choose_model(
-    task: str, name: str | None, weights: str | None, side: int, head: str = 'adapter'
+    task: str,
+    name: str | None,
+    weights: str | None,
+    side: int,
+    head: str = 'adapter',
+    fine_tune: bool = False,
 ) -> Model:
     """Return the model for a task.
 
@@ -111,21 +116,28 @@ def choose_model(
         weights: A file or an address; None for timm's own, or for initial values.
         side: Of the images.
         head: Over a model of timm's for segmentation: 'linear' or 'adapter'.
+        fine_tune: Whether a model of timm's is trained, too, and not frozen.
 
     Raises:
-        ConfigError: For an unknown name, or a model that no adapter fits.
+        ConfigError: For an unknown name, a model that no adapter fits, or one of ours to fine-tune.
     """
     if name is None and weights is None:
         name, weights = _at_hand()
     if name is None and weights is not None:
         raise ConfigError('--weights needs --model, the name of the model they are of')
-    if name in (None, 'mini'):
-        return _own(task, dict(arch=MINI), 'a small ViT, from initial values', None, side)
     from mmlape.models.names import list_models
 
-    if name.partition('.')[0] in set(list_models()) and not name.startswith('timm/'):
-        return _named(task, name, weights, side)
-    return _of_timm(task, name.removeprefix('timm/'), weights, head)
+    ours = {'mini', *(one for one in list_models() if not one.startswith('timm/'))}
+    if name is not None and name.partition('.')[0] not in ours:
+        return _of_timm(task, name.removeprefix('timm/'), weights, head, fine_tune)
+    if fine_tune:
+        raise ConfigError(
+            f'--fine-tune: {name or "mini"} is trained in any case; it is for models of timm, which are '
+            'frozen otherwise'
+        )
+    if name in (None, 'mini'):
+        return _own(task, dict(arch=MINI), 'a small ViT, from initial values', None, side)
+    return _named(task, name, weights, side)
 
 
 def _at_hand() -> tuple[str, str | None] | tuple[None, None]:
@@ -147,33 +159,35 @@ def _is_cached(name: str) -> bool:
     return isinstance(try_to_load_from_cache(f'timm/{name}', 'model.safetensors'), str)
 
 
-def _of_timm(task: str, name: str, weights: str | None, head: str) -> Model:
+def _of_timm(task: str, name: str, weights: str | None, head: str, fine_tune: bool) -> Model:
     from mmlape.models.timm.pretrained import find_model, skeleton
 
     source = find_model(name)
     plain = skeleton(source.architecture)
     init_cfg = dict(type='Pretrained', checkpoint=weights or source.checkpoint)
-    backbone: dict[str, Any]
+    vit: dict[str, Any] = dict(model_name=source.name) | ({} if fine_tune else dict(frozen=True))
+    has_adapter = task != 'classes' and head == 'adapter'
+    if has_adapter:
+        # of the defaults of 'read-only': these heads divide every width
+        shared = (
+            dict(deform_num_heads=16, deform_ratio=0.5) if fine_tune else dict(mode='read-only')
+        )
+        backbone = dict(type='mmlape.TimmViTAdapter', vit=vit, **shared)
+        backbone['vit_feature_source'] = 'interaction'
+    else:
+        backbone = dict(type='mmlape.TimmViT', **vit)
     if task == 'classes':
         # the class token if there is one, else the mean of the patches
-        out_type = 'cls_token' if getattr(plain, 'cls_token', None) is not None else 'avg_featmap'
-        backbone = dict(
-            type='mmlape.TimmViT', model_name=source.name, frozen=True, out_type=out_type
-        )
-    elif head == 'linear':
-        backbone = dict(type='mmlape.TimmViT', model_name=source.name, frozen=True)
-    else:
-        vit = dict(model_name=source.name, frozen=True)
-        backbone = dict(type='mmlape.TimmViTAdapter', vit=vit, mode='read-only')
-        backbone['vit_feature_source'] = 'interaction'
-    has_adapter = backbone['type'] != 'mmlape.TimmViT'
+        has_token = getattr(plain, 'cls_token', None) is not None
+        backbone['out_type'] = 'cls_token' if has_token else 'avg_featmap'
     over = 'an adapter over' if has_adapter else 'a linear head over'
+    trained = 'fine-tuned' if fine_tune else 'frozen'
     return Model(
         dict(backbone, init_cfg=init_cfg),
         plain.embed_dim,
         source.normalisation or IMAGENET,
         False,
-        f'{over} {source.name}, frozen, weights from {init_cfg["checkpoint"]}',
+        f'{over} {source.name}, {trained}, weights from {init_cfg["checkpoint"]}',
         has_adapter,
     )
 

@@ -18,6 +18,8 @@ LINEAR = 'models/linear_timm'
 """The base of a segmentor whose head is linear."""
 RATES = {True: 1e-3, False: 1e-2}
 """Of heads over an adapter, and of linear ones (docs/results/real-features.md)."""
+FINE_TUNED = dict(rate=1e-4, decay=0.8)
+"""The rate of weights that are trained on, in their last layer, and what each layer before it has of that."""
 LENGTH = ('schedules/mini', 'default_runtime')
 CHANNELS = {True: 64, False: 256}
 """Of heads, over a small ViT and over a large one."""
@@ -206,17 +208,14 @@ _PIPELINES = {
 def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     metric = METRICS[found.task]
     warmup = min(100, recipe.iterations // 10)
+    rate = RATES[model.has_adapter or found.task == 'classes']
     values: dict[str, Any] = dict(
         train_cfg=dict(max_iters=recipe.iterations, val_interval=recipe.interval),
         param_scheduler=[
             dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup),
             dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup),
         ],
-        # of weights that are trained on, at a tenth; a frozen ViT is left out of itself
-        optim_wrapper=dict(
-            optimizer=dict(lr=RATES[model.has_adapter or found.task == 'classes']),
-            paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=_rate(model)))),
-        ),
+        optim_wrapper=dict(optimizer=dict(lr=rate), paramwise_cfg=_groups(model, rate)),
         default_hooks=dict(
             checkpoint=dict(interval=recipe.interval, save_best=metric, rule='greater')
         ),
@@ -230,7 +229,13 @@ def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     return values
 
 
-def _rate(model: Model) -> float:
-    """Return the share of the learning rate that a backbone has: a tenth if it is fine-tuned."""
+def _groups(model: Model, rate: float) -> dict[str, Any]:
+    """Return the groups of the optimiser: weights that are trained on have a rate of their own, by layer."""
     frozen = model.backbone.get('frozen') or model.backbone.get('vit', {}).get('frozen')
-    return 1.0 if frozen or model.from_scratch else 0.1
+    if frozen or model.from_scratch:  # what is frozen is left out of itself
+        return dict(custom_keys=dict(backbone=dict(lr_mult=1.0)))
+    share = FINE_TUNED['rate'] / rate
+    return dict(
+        custom_keys=dict(backbone=dict(lr_mult=round(share, 6))),
+        layer_decay_rate=FINE_TUNED['decay'],
+    )

@@ -543,6 +543,7 @@ CONTRACTS = {
         | simple('--model deit-tiny', 'write_config.model', 'deit-tiny')
         | simple('--weights w', 'write_config.weights', 'w')
         | simple('--head adapter', 'write_config.head', 'adapter')
+        | simple('--fine-tune', 'write_config.fine_tune', True)
         | simple('--iters 9', 'write_config.iterations', 9)
         | simple('--patience 9', 'write_config.patience', 9)
         | simple('--balance', 'write_config.balance', True)

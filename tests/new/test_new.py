@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
@@ -532,6 +533,29 @@ def test_few_images_train_a_linear_head_over_a_frozen_vit(options, head, rate, t
             48,
             40,
         )
+
+
+@pytest.mark.parametrize('head', ['linear', 'adapter'])
+def test_a_fine_tuned_vit_has_a_rate_that_falls_from_its_last_layer(head, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    maps(Path('data'))
+    words = ['--model', 'timm/test_vit', '--iters', '20', '--head', head, '--fine-tune']
+    assert main(['new', 'data', *words]) == 0
+    cfg = Config.fromfile('data.py')
+    cfg.model.backbone.init_cfg = None
+    init_default_scope('mmseg')
+    model = MODELS.build(cfg.model)
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+    rates = {id(param): group['lr'] for group in groups for param in group['params']}
+    blocks = [rates[id(block.attn.qkv.weight)] for block in model.backbone.vit.blocks]
+    assert blocks == pytest.approx([1e-4 * 0.8 ** (len(blocks) - place) for place in range(len(blocks))])
+    assert max(rates.values()) == cfg.optim_wrapper.optimizer.lr == (0.01 if head == 'linear' else 0.001)
+
+
+@pytest.mark.parametrize('name', ['mini', 'deit-tiny'])
+def test_what_is_trained_in_any_case_is_not_fine_tuned(name):
+    with pytest.raises(ConfigError, match=f'--fine-tune: {name} is trained in any case'):
+        choose_model('segmentation', name, None, 160, fine_tune=True)
 
 
 @pytest.mark.parametrize(
