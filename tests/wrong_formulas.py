@@ -82,6 +82,8 @@ OF_DESCRIPTIONS = (
 OF_RELEASED = ('tests/checkpoint/test_released_models.py',)
 OF_LIT = ('tests/models/test_lit.py',)
 OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
+OF_TILES = ('tests/analysis/test_tiling.py',)
+OF_PRECISIONS = ('tests/export/test_model.py', '-k', 'half or rounding or integers')
 OWN_TESTS = {
     'mmlape/checkpoint/heads.py': OF_RELEASED,
     'mmlape/checkpoint/released.py': OF_RELEASED,
@@ -108,6 +110,11 @@ OWN_TESTS = {
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'mmlape/models/names.py': OF_NAMES,
+    'mmlape/lab/analysis/tiling.py': OF_TILES,
+    'mmlape/lab/analysis/prediction.py': OF_TILES,
+    'mmlape/lab/export/half.py': OF_PRECISIONS,
+    'mmlape/lab/export/integer.py': OF_PRECISIONS,
+    'mmlape/lab/export/check.py': OF_PRECISIONS,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/randaugment_big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
@@ -131,6 +138,51 @@ AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
+    'mmlape/lab/analysis/tiling.py': [
+        ('tiles: the last one is left out', '[*range(0, last, stride), last]', 'list(range(0, last + 1, stride))'),
+        ('tiles: sums in place of means', 'mean /= count_y[y:next_y, None] * count_x[x:next_x]', 'pass'),
+        ('tiles: rows are counted once', 'count_y[y:next_y, None] * count_x', 'count_x'),
+        ('tiles: the row above is forgotten', 'sums[:, :kept] += band', 'sums[:, :kept] += 0 * band'),
+        ('tiles: the left neighbour is forgotten', '[..., : right.shape[2]] += right', '[..., : right.shape[2]] += 0'),
+        ('tiles: columns in the order of rows', 'return [(y, x) for x, y in product(columns, rows)]', 'pass'),
+        ('tiles: objects stay where they are in the tile', ' + torch.tensor([columns.start, rows.start] * 2)', ''),
+        ('tiles: rows for columns', 'torch.tensor([columns.start, rows.start] * 2)',
+         'torch.tensor([rows.start, columns.start] * 2)'),
+        ('tiles: objects of one tile suppress each other', '(tiles[best] == tiles[left]) | ', ''),
+        ('tiles: a part is not in its object', 'np.minimum(areas[best], areas[left])',
+         'areas[best] + areas[left] - shared'),
+        ('tiles: a border of the image cuts, too', '(((moved - borders).abs() <= BORDER) & inner)',
+         '((moved - borders).abs() <= BORDER)'),
+        ('tiles: masks at the left upper corner', 'top, left = window[0].start + ys[0], window[1].start + xs[0]',
+         'top, left = ys[0], xs[0]'),
+        ('tiles: runs that meet are two', 'joined = starts[1:] == ends[:-1]', 'joined = starts[1:] < ends[:-1]'),
+    ],
+    'mmlape/lab/analysis/prediction.py': [
+        ('tiles: a resized tile is not told', '!= tile[1] or prepared == tile', '!= tile[1] or prepared != tile'),
+    ],
+    'mmlape/lab/export/half.py': [
+        ('half: logits in float16', 'if final else []', 'if not final else []'),
+        ('half: attention scores in float16', "'Softmax': (0,), 'Exp'", "'Exp'"),
+        ('half: norms in float16', "'Add', 'Sub', 'Mul'", "'LayerNormalization', 'Add', 'Sub', 'Mul'"),
+        ('half: no weight in float16', 'return True\n    computed', 'return False\n    computed'),
+        ('half: outputs in float16', 'if output.name in halved:', 'if False:'),
+        ('half: magnitudes of rounded values', "_node('Abs', [exact]", "_node('Abs', [name]"),
+        ('half: nothing is rounded', "::rounded'], to=TensorProto.FLOAT16)", "::rounded'], to=TensorProto.FLOAT)"),
+    ],
+    'mmlape/lab/export/integer.py': [
+        ('int8: one scale for all outputs', 'per_channel=True', 'per_channel=False'),
+        ('int8: with an offset', 'ActivationSymmetric=True', 'ActivationSymmetric=False'),
+        ('int8: the last layer, too', 'place not in exact and ', ''),
+        ('int8: attention, too', ' and node.input[1] in constants', ''),
+        ('int8: any share of labels', 'if difference > form.limit', 'if difference < form.limit'),
+        ('int8: the first images only', '_Reader(model.graph.input[0].name, inputs)',
+         '_Reader(model.graph.input[0].name, list(inputs)[:1])'),
+        ('int8: the graph is compared with itself', 'for path in (one, other)]', 'for path in (one, one)]'),
+    ],
+    'mmlape/lab/export/check.py': [
+        ('check: the graph is compared with itself', 'equal_labels(task, samples[1], samples[-1])',
+         'equal_labels(task, samples[-1], samples[-1])'),
+    ],
     'mmlape/projects/lit/loss.py': [
         ('lit: gathered texts without gradients', 'torch.cat(all_gather(x))', 'torch.cat(all_gather(x.detach()))'),
         ('lit: every process has the first pairs', ' + get_rank() * len(images)\n', '\n'),

@@ -1,4 +1,4 @@
-"""Complete models as ONNX graphs in onnxruntime beside PyTorch, eager and compiled, on the CPU."""
+"""Complete models as ONNX graphs in onnxruntime, of each precision, beside PyTorch, eager and compiled, on the CPU."""
 
 import tempfile
 from collections.abc import Callable
@@ -34,6 +34,8 @@ def _comparison(config: str, count: int, size: int) -> Comparison:
             Side('PyTorch', lambda: _torch(config, count, size)),
             Side('compiled', lambda: _torch(config, count, size, compiled=True)),
             Side('onnxruntime', lambda: _graph(config, count, size)),
+            Side('fp16', lambda: _graph(config, count, size, 'fp16')),
+            Side('int8', lambda: _graph(config, count, size, 'int8')),
         ],
         items=count,
         counted=False,
@@ -71,13 +73,18 @@ def _torch(config: str, count: int, size: int, compiled: bool = False) -> Callab
     return infer
 
 
-def _graph(config: str, count: int, size: int) -> Callable[[], object]:
+def _graph(config: str, count: int, size: int, precision: str = 'fp32') -> Callable[[], object]:
     from mmlape.lab.engine.graphs import Graph
+    from mmlape.lab.export.integer import quantise
     from mmlape.lab.export.writing import Form, export_graph
 
-    form = Form((size, size), count, tolerance=float('inf'))
-    with tempfile.TemporaryDirectory() as folder:
-        written = export_graph(_exported(config), form, Path(folder) / 'model.onnx')
-        graph = Graph(written.path)
     images = _images(count, size)
+    wide = 'fp16' if precision == 'fp16' else 'fp32'
+    form = Form((size, size), count, wide, tolerance=float('inf'))
+    with tempfile.TemporaryDirectory() as folder:
+        path = export_graph(_exported(config), form, Path(folder) / 'model.onnx').path
+        if precision == 'int8':
+            quantise(path, path.with_name('int8.onnx'), [images.numpy()])
+            path = path.with_name('int8.onnx')
+        graph = Graph(path)
     return lambda: graph(images)

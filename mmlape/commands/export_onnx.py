@@ -27,10 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         '--precision',
-        choices=('fp32', 'fp16'),
+        choices=('fp32', 'fp16', 'int8'),
         default='fp32',
-        help='fp16 halves the file, and is fast on GPUs; scores, softmax, norms, logits and boxes stay in fp32; '
-        'default: %(default)s',
+        help='fp16 halves the file, and is fast on GPUs; int8 has a third of it, and needs --calibration; scores, '
+        'softmax, norms, logits and boxes stay in fp32; default: %(default)s',
+    )
+    add(
+        '--calibration',
+        metavar='DIR',
+        help='images like those of the use, at most 100 of them, whose largest values are those that int8 can hold',
     )
     add(
         '--out',
@@ -67,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--tolerance',
         type=float,
         metavar='T',
-        help='largest absolute difference from PyTorch; default: 0.0001, and 0.05 of fp16',
+        help='largest absolute difference from PyTorch; default: 0.0001, and 0.05 of fp16; of int8 the share of '
+        'labels that differ from those of fp32, default: 0.05',
     )
     add_trust(more)
 
@@ -85,17 +91,25 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.graphs import SUFFIX
     from mmlape.lab.engine.trained import open_trained
     from mmlape.lab.export.folder import complete
+    from mmlape.lab.export.integer import calibration_files, export_integers
     from mmlape.lab.export.model import export, graph_file, image_size
     from mmlape.lab.export.writing import Form
 
     if args.check and args.backbone:
         raise ConfigError('--check compares predictions: a backbone alone has none')
+    integers = args.precision == 'int8'
+    if integers and args.backbone:
+        raise ConfigError('--precision int8 is for complete models: --backbone takes fp32 and fp16')
+    if integers != bool(args.calibration):
+        raise ConfigError('--precision int8 and --calibration DIR belong together')
     trained = open_trained(args.trained, args.cfg_options)
     trained.say_chosen()
     cfg, checkpoint = trained.config, trained.checkpoint
     if args.check:  # before the export, which may take minutes
         trained.weights()
         files_of(args.check)
+    if integers:
+        calibration_files(args.calibration)
     size = height_width(args.size, '--size') or image_size(cfg)
     out = graph_file(trained, args.out)
     form = Form(size, args.batch, args.precision, args.opset, args.tolerance)
@@ -104,13 +118,19 @@ def run(args: argparse.Namespace) -> int:
             from mmlape.export.backbone import export_backbone_of
 
             written = export_backbone_of(cfg, checkpoint, form, out)
+        elif integers:
+            written = export_integers(
+                cfg, checkpoint, form, out, args.calibration, labels=args.labels
+            )
         else:
             written = export(cfg, checkpoint, form, out, labels=args.labels)
     if not str(args.out or '').endswith(SUFFIX):
         complete(written.path)
+    apart = f'{written.difference:.2g} from PyTorch at most (limit {form.limit:g})'
+    if integers:
+        apart = f'{written.difference:.2%} of the labels not those of fp32 (limit {form.limit:.0%})'
     say(
-        f'wrote {written.path}: {form.images}, {form.precision}, {file_size(written.size)}; '
-        f'{written.difference:.2g} from PyTorch at most (limit {form.limit:g}); '
+        f'wrote {written.path}: {form.images}, {form.precision}, {file_size(written.size)}; {apart}; '
         f'{written.seconds:.0f} s, {file_size(written.memory)} of memory'
     )
     if not args.check:

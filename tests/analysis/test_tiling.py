@@ -1,6 +1,7 @@
 """Images in tiles equal MMSegmentation's slide mode, masks of pycocotools, and the image in one piece."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -153,6 +154,30 @@ def test_a_tile_that_cannot_be_predicted_on_is_skipped_with_its_image(tmp_path):
     done, skipped = predict_files(Model(finder), folder, tmp_path / 'out', tile=20)
     assert done == 1 and [path.name for path, _ in skipped] == ['a.png', 'c.png']
     assert skipped[0][1] == f'{folder}/a.png: too small' and skipped[1][1].count('c.png') == 1
+
+
+@pytest.mark.parametrize(
+    ('tile', 'scale', 'message'),
+    [
+        (20, (40, 40), 'tile=20: the test pipeline resizes each tile to 40 x 40, .*; tile=40 keeps it'),
+        (20, (20, 40), 'tile=20: the test pipeline resizes each tile to 20 x 40, .* in the file$'),
+        (20, (20, 20), None),
+        (64, (40, 40), None),  # the image is smaller than a tile
+    ],
+)
+def test_a_pipeline_that_resizes_tiles_is_told_once(tile, scale, message, monkeypatch):
+    class Resizing(Preparation):
+        def of_array(self, image):
+            return super().of_array(np.asarray(Image.fromarray(image).resize(scale[::-1])))
+
+    finder, told = Finder(), []
+    finder.preparation = Resizing()
+    monkeypatch.setattr('mmlape.lab.analysis.prediction.log', lambda text, level: told.append(text))
+    model, grey = Model(finder), np.full((24, 40, 3), 120, np.uint8)  # without objects
+    for _ in range(2):
+        model.predict([grey, grey], tile=tile, overlap=4)
+    assert len(told) == (message is not None)
+    assert not told or re.search(message, told[0])
 
 
 def test_wrong_tiles_are_one_line():

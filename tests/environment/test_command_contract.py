@@ -626,6 +626,8 @@ CONTRACTS = {
             'mmlape.lab.export.model.export': WRITTEN,
             'mmlape.lab.export.model.image_size': (8, 8),
             'mmlape.export.backbone.export_backbone_of': WRITTEN,
+            'mmlape.lab.export.integer.export_integers': WRITTEN,
+            'mmlape.lab.export.integer.calibration_files': [],
             'mmlape.lab.export.folder.complete': None,
             'mmlape.lab.export.check.check': SimpleNamespace(passes=True),
             'mmlape.lab.analysis.images.files_of': [],
@@ -642,6 +644,15 @@ CONTRACTS = {
             ],
             '--precision': [
                 ('--precision fp16', {'export.form.precision': 'fp16', 'printed': 'limit 0.05'}),
+            ],
+            '--calibration': [
+                (
+                    '--precision int8 --calibration d',
+                    {
+                        'export': False, 'export_integers': True, 'export_integers.images': 'd',
+                        'export_integers.form.precision': 'int8', 'calibration_files': True, 'printed': 'limit 5%',
+                    },
+                )
             ],
             '--check': [('--check d', {'check': True, 'check.images': 'd', 'files_of': True})],
             '--tolerance': [('--tolerance 0.5', {'export.form.tolerance': 0.5, 'printed': 'limit 0.5'})],
@@ -1032,6 +1043,7 @@ UNUSED = {
     'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
     'status --json --watch': 'not allowed with argument',
     'print-config a.py --from --shorten 0.5': 'give no --shorten',
+    'export-onnx a.py m.pth --calibration d': '--precision int8 and --calibration DIR belong together',
     'make-mini-data d --density 1 2': '--density is an option of objects (--objects)',
 }
 

@@ -4,6 +4,7 @@ import copy
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,8 +38,9 @@ from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.check import check
 from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
+from mmlape.lab.export.integer import export_integers, quantise
 from mmlape.lab.export.model import export, graph_file, graph_of, image_size
-from mmlape.lab.export.writing import Form
+from mmlape.lab.export.writing import Form, Written
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
@@ -421,6 +423,68 @@ def test_rounding_shows_what_float16_cannot_hold(scale, fits):
     largest = dict(zip(names, magnitudes))
     assert largest['b'] == scale**2, 'the image is rounded to 1'
     assert np.isfinite(value).all() == fits == (scale**2 <= 65504)
+
+
+def to_integers(values, axis=None):
+    """Round values to 127 steps of the largest one, in all or of each column."""
+    step = np.abs(values).max(axis, keepdims=axis is not None) / 127
+    return np.round(values / step).clip(-128, 127) * step, step
+
+
+def test_integers_are_those_of_the_largest_values(tmp_path):
+    """A product in int8 before one in fp32, in numpy; what is larger than in calibration is the largest."""
+    rng = np.random.default_rng(0)
+    images, larger = rng.normal(size=(2, 3, 4, 5)).astype('f'), 9 * rng.normal(size=(1, 3, 4, 5)).astype('f')
+    first, last = rng.normal(size=(5, 6)).astype('f') * np.float32([1, 2, 4, 8, 16, 32]), rng.normal(size=(6, 7))
+    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node('MatMul', ['image', 'first'], ['a'], name='one'),
+        helper.make_node('MatMul', ['a', 'last'], ['b'], name='two'),
+    ]
+    values = [onnx.numpy_helper.from_array(v.astype('f'), n) for n, v in (('first', first), ('last', last))]
+    image, result = (helper.make_tensor_value_info(n, float32, [1, 3, 4, w]) for n, w in (('image', 5), ('b', 7)))
+    graph = helper.make_graph(nodes, 'g', [image], [result], values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 18)], ir_version=10)
+    onnx.save(model, tmp_path / 'a.onnx')
+    quantise(tmp_path / 'a.onnx', tmp_path / 'b.onnx', (image[None] for image in images))
+    weights, _ = to_integers(first, 0)
+    _, step = to_integers(images)
+    _, second = to_integers(images @ first)
+    session = onnxruntime.InferenceSession(str(tmp_path / 'b.onnx'), providers=['CPUExecutionProvider'])
+    for value in (images[:1], images[1:], larger):
+        product = (value / step).round().clip(-128, 127) * step @ weights
+        expected = (product / second).round().clip(-128, 127) * second @ last
+        (found,) = session.run(None, {'image': value})
+        assert np.abs(found - expected).max() < 1.01 * second * np.abs(last).max(), 'one step where rounding ties'
+        assert np.mean(np.abs(found - expected) < 1e-3 * np.abs(expected).max()) > 0.9
+
+
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_integers_are_written_if_labels_stay(exported, pristine, tmp_path, monkeypatch):
+    cfg, checkpoint, path = exported
+    images = pristine / 'ade' / 'images' / 'validation'
+
+    def export_once(cfg, checkpoint, form, out, labels):
+        assert form.precision == 'fp32' and not labels
+        out.write_bytes(path.read_bytes())
+        return Written(out, 0.0, 0.0, 0)
+
+    monkeypatch.setattr('mmlape.lab.export.integer.export', export_once)
+    form, out = Form((SIDE, SIDE), precision='int8'), tmp_path / 'int8.onnx'
+    with pytest.raises(ExportError, match='of the labels of 3 images differ from those of fp32, more than 0.0%'):
+        export_integers(cfg, str(checkpoint), replace(form, tolerance=0), out, images)
+    assert not list(tmp_path.iterdir())
+    written = export_integers(cfg, str(checkpoint), replace(form, tolerance=0.2), out, images)
+    assert out.stat().st_size < 0.5 * path.stat().st_size and 0 < written.difference < 0.2
+    model = onnx.load(out)
+    kinds = {node.output[0]: node.op_type for node in model.graph.node}
+    products = [node for node in model.graph.node if node.op_type in ('MatMul', 'Gemm', 'Conv')]
+    whole = [[kinds.get(name) == 'DequantizeLinear' for name in node.input[:2]] for node in products]
+    assert whole.count([True, True]) > len(products) / 3
+    assert not whole[-1][1] and all(second or not first for first, second in whole), 'attention and logits are not'
+    found = check(cfg, str(checkpoint), out, images.parent.parent)
+    assert found.precision == 'int8' and found.equal == pytest.approx(1 - written.difference, abs=1e-3)
+    assert len(found.sides) == 3 and Graph(out).notes['precision'] == 'int8'
 
 
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)

@@ -4,6 +4,7 @@
 and Pillow's images.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from mmlape.lab.analysis.images import ImageLike, find_images, to_array
 from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.analysis.tiling import Tiling, encode_mask, merge_logits, merge_objects
 from mmlape.lab.engine.trained import Trained, open_trained
+from mmlape.log import log
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +192,7 @@ class Model:
         self.task: str = module.task
         self.classes: tuple[str, ...] = tuple(module.classes)
         self._prepare = module.preparation
+        self._warned: set[int] = set()  # sides of tiles that the pipeline resizes
 
     def __repr__(self) -> str:
         """Return task, number of classes and file."""
@@ -336,9 +339,24 @@ class Model:
                 self._prepare.of_array(pixels[window])
                 for window in windows[start : start + batch_size]
             ]
+            self._warn_of_scale(pixels[windows[start]].shape[:2], _shape(batch[0])[-2:])
             yield from predict_batch(self.module, batch)
         if watch:
             watch(len(windows), len(windows))
+
+    def _warn_of_scale(self, tile: tuple[int, ...], prepared: tuple[int, ...]) -> None:
+        """Log once that the pipeline resizes square tiles: a model knows objects at the scale of its training."""
+        side = tile[0]
+        if side != tile[1] or prepared == tile or side in self._warned:
+            return
+        self._warned.add(side)
+        message = (
+            f'tile={side}: the test pipeline resizes each tile to {prepared[0]} x {prepared[1]}, so '
+            'objects have another size than in the file'
+        )
+        if prepared[0] == prepared[1]:
+            message += f'; tile={prepared[0]} keeps it'
+        log(message, logging.WARNING)
 
     def _prepared(self, image: ImageLike, skipped: list | None) -> tuple[ImageLike, dict] | None:
         try:

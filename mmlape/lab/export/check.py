@@ -34,9 +34,9 @@ from mmlape.lab.export.half import LARGEST, rounded
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
 
-GOAL = 0.999
-"""The share of labels that are to be equal."""
-APART = 0.1
+GOAL = {'fp32': 0.999, 'fp16': 0.999, 'int8': 0.95}
+"""The share of labels that are to be equal, by the graph's precision."""
+APART = {'fp32': 0.1, 'fp16': 0.1, 'int8': 1.0}
 """How far AP or mIoU may be apart, in points."""
 SURE = 0.3
 """The least score of objects that are compared."""
@@ -108,6 +108,7 @@ class Checked:
     sides: list[Side]
     compared: list[float]  # by image: the share of labels that are as in PyTorch
     rounding: Rounded | None  # None for a graph without float16
+    precision: str = 'fp32'  # of the graph
 
     @property
     def largest(self) -> float | None:
@@ -132,7 +133,7 @@ class Checked:
     def passes(self) -> bool:
         """Whether labels and metrics are as equal as they are to be, and float16 holds all values."""
         fits = self.largest is None or self.largest < LARGEST
-        return fits and self.equal >= GOAL and self.apart <= APART
+        return fits and self.equal >= GOAL[self.precision] and self.apart <= APART[self.precision]
 
 
 def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Checked:
@@ -172,7 +173,9 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
         for side in sides:
             if side.evaluator is not None:
                 side.metrics = _points(task, side.evaluator.evaluate(count))
-    result = Checked(sides, compared, sides[-1].rounding)
+    result = Checked(
+        sides, compared, sides[-1].rounding, Graph(path).notes.get('precision', 'fp32')
+    )
     show(result, images)
     return result
 
@@ -279,10 +282,12 @@ def show(found: Checked, images: str | Path) -> None:
     say(line)
     if found.rounding is not None and not found.rounding.largest < LARGEST:
         say(f'float16 cannot hold {found.rounding.where}: export with --precision fp32')
-    if found.equal < GOAL or found.apart > APART:
+    goal, apart = GOAL[found.precision], APART[found.precision]
+    if found.equal < goal or found.apart > apart:
+        better = 'fp16' if found.precision == 'int8' else 'fp32'
         say(
-            f'this is less than {GOAL:.1%} of the labels, or more than {APART} points apart: '
-            'export with --precision fp32, or look at the images'
+            f'this is less than {goal:.1%} of the labels, or more than {apart} points apart: '
+            f'export with --precision {better}, or look at the images'
         )
 
 

@@ -42,9 +42,9 @@ def halve(model: 'onnx.ModelProto', final: bool = True) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     graph = model.graph
-    constants = _constants(graph)
+    constants = constants_of(graph)
     floats = _floats(graph, constants)
-    exact = _exact(graph, final)
+    exact = exact_places(graph, final)
     halved: set[str] = set()  # values in float16
     nodes, casts = [], {}
 
@@ -158,7 +158,7 @@ def _rename(nodes: list['onnx.NodeProto'], old: str, new: str) -> None:
         node.output[:] = [new if name == old else name for name in node.output]
 
 
-def _constants(graph: 'onnx.GraphProto') -> dict[str, np.ndarray]:
+def constants_of(graph: 'onnx.GraphProto') -> dict[str, np.ndarray]:
     """Return what is float32 and constant."""
     from onnx import TensorProto, numpy_helper
 
@@ -187,7 +187,7 @@ def _floats(graph: 'onnx.GraphProto', constants: dict[str, np.ndarray]) -> set[s
     return {name for name, one in kind.items() if one == TensorProto.FLOAT} | set(constants)
 
 
-def _exact(graph: 'onnx.GraphProto', final: bool) -> set[int]:
+def exact_places(graph: 'onnx.GraphProto', final: bool) -> set[int]:
     """Return the places of the nodes that stay in float32: up to the last product before what is exact."""
     made_by = {name: place for place, node in enumerate(graph.node) for name in node.output}
     pending = [output.name for output in graph.output] if final else []

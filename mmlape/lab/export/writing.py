@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET = 18
-PRECISIONS = {'fp32': 1e-4, 'fp16': 0.05}
-"""What a graph computes in, and how far it may be from PyTorch's float32."""
+PRECISIONS = {'fp32': 1e-4, 'fp16': 0.05, 'int8': 0.05}
+"""What a graph computes in, and how far it may be from PyTorch's float32; of int8, which share of the
+labels may differ from those of float32."""
 LARGEST_FILE = 2 * 10**9
 """Bytes of values above which they go into a file of their own: a graph is one message of protobuf, at most 2 GiB."""
 ANY_BATCH = (1, 3)
@@ -57,7 +58,7 @@ class Form:
 
     @property
     def limit(self) -> float:
-        """The largest absolute difference from PyTorch."""
+        """The largest difference, see `PRECISIONS`."""
         return PRECISIONS[self.precision] if self.tolerance is None else self.tolerance
 
     @property
@@ -74,7 +75,7 @@ class Written:
     """A graph that was written."""
 
     path: Path
-    difference: float  # the largest one from PyTorch
+    difference: float  # the largest one from PyTorch; of int8, the share of labels that differ
     seconds: float  # of writing and comparing
     memory: int  # bytes, the peak of the process
 
@@ -102,12 +103,7 @@ def export_graph(
             f'--size {form.size[0]} {form.size[1]}: a side is smaller than a patch of '
             f'{backbone.patch_size} pixels'
         )
-    out = Path(out)
-    if out.is_dir():
-        raise ExportError(f'{out} is a folder: name another file with --out')
-    if out.suffix != SUFFIX:
-        raise ExportError(f'--out {out}: the name of a graph ends with {SUFFIX}')
-    check_writable(out.absolute().parent, '--out')
+    out = check_out(out)
     started = time.perf_counter()
     notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', precision=form.precision)
     notes['batch'] = str(form.batch or 'dynamic')
@@ -116,12 +112,27 @@ def export_graph(
         with fuse_batch_norms(model):
             _write(model, form, written, notes)
         difference = compare(model, written, form)
-        _put_in_place(written, out)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Written(out, difference, time.perf_counter() - started, peak)
+        put_in_place(written, out)
+    return Written(out, difference, time.perf_counter() - started, peak_memory())
 
 
-def _put_in_place(written: Path, out: Path) -> None:
+def check_out(out: str | Path) -> Path:
+    """Return where a graph is to be; ExportError if it is no name of one, or cannot be written."""
+    out = Path(out)
+    if out.is_dir():
+        raise ExportError(f'{out} is a folder: name another file with --out')
+    if out.suffix != SUFFIX:
+        raise ExportError(f'--out {out}: the name of a graph ends with {SUFFIX}')
+    check_writable(out.absolute().parent, '--out')
+    return out
+
+
+def peak_memory() -> int:
+    """Return the largest memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def put_in_place(written: Path, out: Path) -> None:
     """Move a graph and its values.
 
     An old graph goes first: killed in between, there is none rather than one with other values.

@@ -1,0 +1,190 @@
+"""A graph in 8-bit integers, by onnxruntime's static quantisation of its graph of float32.
+
+In int8 are weights, inputs and outputs of convolutions and of products with a weight: each has one
+scale, a weight one for each output, and no offset, which TensorRT asks for. In float32 stay products
+of two computed values, which attention has, and what `mmlape.lab.export.half` leaves there. Scales
+are of the largest values on images of a user, prepared as in the config's test.
+"""
+
+import copy
+import logging
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mmengine.config import Config
+from rich.progress import track
+from torch import Tensor
+
+from mmlape.console import console
+from mmlape.errors import ExportError
+from mmlape.lab.analysis.images import files_of
+from mmlape.lab.analysis.inference import init_model, predict_batch
+from mmlape.lab.engine.graphs import Graph, Input, OfOneSize, exported_class
+from mmlape.lab.export.check import equal_labels
+from mmlape.lab.export.half import constants_of, exact_places
+from mmlape.lab.export.model import export
+from mmlape.lab.export.writing import Form, Written, check_out, peak_memory, put_in_place, save
+
+if TYPE_CHECKING:
+    import onnx
+
+MOST_IMAGES = 100
+"""How many images scales are measured on, evenly chosen from a folder."""
+PRODUCTS = ('Conv', 'MatMul', 'Gemm')
+OF_FLOAT = 0.05
+"""How far the graph of float32 may be from PyTorch: rounding to integers is coarser."""
+
+
+def export_integers(
+    cfg: Config,
+    checkpoint: str | None,
+    form: Form,
+    out: str | Path,
+    images: str | Path,
+    labels: bool = False,
+) -> Written:
+    """Write the graph of a configuration's model in int8, unless too many labels of the images change by it.
+
+    Args:
+        cfg: Of the model.
+        checkpoint: Its weights; None for the initial ones.
+        form: Of the graph; its limit is the share of labels that may differ from those of float32.
+        out: The file.
+        images: A folder, of images like those that the graph will get.
+        labels: See `mmlape.lab.export.model.export_model`.
+
+    Raises:
+        ExportError: More labels differ, or the graph of float32 cannot be written.
+        DataError: There are no images, or one does not fit the graph.
+    """
+    started = time.perf_counter()
+    files = calibration_files(images)
+    out = check_out(out)
+    exact = replace(form, precision='fp32', tolerance=OF_FLOAT)
+    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder:
+        single = export(cfg, checkpoint, exact, Path(folder) / 'float32.onnx', labels).path
+        written = Path(folder) / out.name
+        quantise(single, written, _inputs(cfg, single, files))
+        difference = 1 - _agreement(cfg, single, written, files)
+        if difference > form.limit:
+            raise ExportError(
+                f'in int8, {difference:.1%} of the labels of {len(files)} images differ from those '
+                f'of fp32, more than {form.limit:.1%}: nothing is written. Give --calibration more '
+                'images like those of the use, or export with --precision fp16'
+            )
+        put_in_place(written, out)
+    return Written(out, difference, time.perf_counter() - started, peak_memory())
+
+
+def calibration_files(images: str | Path) -> list[Path]:
+    """Return at most `MOST_IMAGES` images of a folder; DataError if there are none."""
+    found = files_of(images)
+    chosen = np.linspace(0, len(found) - 1, min(len(found), MOST_IMAGES)).round().astype(int)
+    return [found[place] for place in chosen]
+
+
+def quantise(path: Path, out: Path, inputs: Iterable[np.ndarray]) -> None:
+    """Write a graph of float32 in int8.
+
+    Args:
+        path: The graph.
+        out: The file.
+        inputs: What the graph is given to find the largest values, images (B, C, H, W).
+    """
+    import onnx
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+    model = onnx.load(path)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # advice to run a pass of onnxruntime's that has run
+    try:
+        quantize_static(
+            str(path),
+            str(out),
+            _Reader(model.graph.input[0].name, inputs),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+            nodes_to_quantize=quantised_nodes(model),
+            extra_options=dict(ActivationSymmetric=True),
+        )
+    finally:
+        logging.disable(before)
+    made = onnx.load(out)
+    del made.metadata_props[:]
+    made.metadata_props.extend(model.metadata_props)
+    for entry in made.metadata_props:
+        if entry.key == 'precision':
+            entry.value = 'int8'
+    save(made, out)
+
+
+def quantised_nodes(model: 'onnx.ModelProto') -> list[str]:
+    """Return the names of the nodes that are computed in int8."""
+    constants, exact = constants_of(model.graph), exact_places(model.graph, final=True)
+    return [
+        node.name
+        for place, node in enumerate(model.graph.node)
+        if node.op_type in PRODUCTS and place not in exact and node.input[1] in constants
+    ]
+
+
+class _Reader:
+    """What onnxruntime asks for images; its own base class is imported with it."""
+
+    def __init__(self, name: str, inputs: Iterable[np.ndarray]) -> None:
+        self._rows = ({name: images} for images in inputs)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next inputs by their names; None behind the last ones."""
+        return next(self._rows, None)
+
+
+class _Recorder(OfOneSize):
+    """A graph that keeps the images that it gets."""
+
+    def __init__(self, path: Path) -> None:
+        self._graph = Graph(path)
+        self.path, self.outputs = path, self._graph.outputs
+        self.size, self.batch = self._graph.size, self._graph.batch
+        self.images: list[np.ndarray] = []
+
+    def __call__(self, images: Tensor) -> list[Tensor]:
+        """Return the outputs."""
+        self.images.append(images.numpy())
+        return self._graph(images)
+
+
+def _inputs(cfg: Config, path: Path, files: Sequence[Path]) -> Iterator[np.ndarray]:
+    """Yield what a graph is given for images, one or several of each where windows slide over it."""
+    model, recorder = init_model(cfg, path, 'cpu'), _Recorder(path)
+    exported_class(model).install(model, recorder, Input.of(model, cfg))
+    for file in _tracked(files, 'calibrating'):
+        predict_batch(model, [model.preparation.of_file(file)], logits=False)
+        yield from recorder.images
+        recorder.images.clear()
+
+
+def _agreement(cfg: Config, one: Path, other: Path, files: Sequence[Path]) -> float:
+    """Return the share of labels that two graphs have in common, of the mean image."""
+    models = [init_model(cfg, path, 'cpu') for path in (one, other)]
+    equal = []
+    for file in _tracked(files, 'comparing'):
+        inputs = models[0].preparation.of_file(file)
+        first, second = (
+            predict_batch(model, [copy.deepcopy(inputs)], logits=False)[0] for model in models
+        )
+        equal.append(equal_labels(models[0].task, first, second))
+    return float(np.mean(equal))
+
+
+def _tracked(files: Sequence[Path], what: str) -> Iterable[Path]:
+    """Show a bar where somebody looks."""
+    terminal = console(stderr=True)
+    return track(files, what, console=terminal, disable=not terminal.is_terminal)
