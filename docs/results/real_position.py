@@ -51,9 +51,10 @@ def resizing() -> str:
         model = mmlape.get_model('dinov2-small', **options).eval()
         found = model(torch.from_numpy(image))[-1].numpy()
         largest = np.abs(found - expected).max() / np.abs(expected).max()
+        whole = np.linalg.norm(found - expected) / np.linalg.norm(expected)
         cosine = F.cosine_similarity(torch.from_numpy(found), torch.from_numpy(expected), dim=-1).mean()
-        rows.append((mode, f'{largest:.1e}', f'{cosine:.5f}'))
-    return markdown_table(text_table(('mode', 'largest difference', 'cosine'), rows))
+        rows.append((mode, f'{largest:.1e}', f'{whole:.1e}', f'{cosine:.5f}'))
+    return markdown_table(text_table(('mode', 'largest difference', 'norm of the difference', 'cosine'), rows))
 
 
 def scenes(model: nn.Module, dataset: dict, places: Sequence[int]) -> tuple[Tensor, list]:
