@@ -1,4 +1,5 @@
-"""Encodings inside attention beside the ViT without them or Swin's bias, and iRPE beside the public one, at 224."""
+"""Encodings inside attention beside the ViT without them or Swin's bias, tables that training reads in parts beside
+whole ones, and iRPE beside the public one, at 224."""
 
 import torch
 from torch import nn
@@ -12,6 +13,10 @@ KINDS = {
     'iRPE qkv': dict(type='irpe', on='qkv'),
     'iRPE bias': dict(type='irpe', mode='bias'),
     'rotary': 'rope',
+}
+LARGER = {
+    'table in parts': dict(type='learnable', rescale=2.0),
+    'window of a table': dict(type='learnable', table_scale=2.0),
 }
 BIASES = {'FIRE': 'fire', 'LookHere': 'lookhere'}
 
@@ -35,6 +40,13 @@ def comparisons(settings: Settings) -> list[Comparison]:
             name: lambda size, kind=kind: with_encoding(settings, size, kind),
         }
         models = Models(f'{settings.arch}: {name} against without', sides, memory=True)
+        found += models.comparisons('position', settings, SIZES)
+    for name, kind in LARGER.items():
+        sides = {
+            'LaPE': lambda size: vit(settings, size, pe_joining='lape'),
+            name: lambda size, kind=kind: vit(settings, size, pe_joining='lape', pe_type=kind),
+        }
+        models = Models(f'{settings.arch}: LaPE, {name} against the whole table', sides, memory=True)
         found += models.comparisons('position', settings, SIZES)
     for name, kind in BIASES.items():
         sides = {
