@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import timm
 import torch
 from model_helpers import randomise
 from timm.layers import RmsNorm
@@ -35,6 +36,11 @@ FORMS = {
 def build(form='class token', **options):
     cls, own = FORMS[form]
     return randomise(cls(**{**SHAPE, **own, **options}))
+
+
+def known(names):
+    """Return the names that the installed timm has, with the tag of their weights."""
+    return [name for name in names if (timm.is_model_pretrained if '.' in name else timm.is_model)(name)]
 
 
 def shape_of(model):

@@ -81,6 +81,7 @@ OF_DESCRIPTIONS = (
 )
 OF_RELEASED = ('tests/checkpoint/test_released_models.py',)
 OF_LIT = ('tests/models/test_lit.py',)
+OF_PMT = ('tests/models/test_pmt.py',)
 OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
 OF_TILES = ('tests/analysis/test_tiling.py',)
 OF_PRECISIONS = ('tests/export/test_model.py', '-k', 'half or rounding or integers')
@@ -89,6 +90,7 @@ OWN_TESTS = {
     'mmlape/checkpoint/released.py': OF_RELEASED,
     'mmlape/projects/mask2former/': OF_MASK2FORMER,
     'mmlape/projects/lit/': OF_LIT,
+    'mmlape/projects/pmt/': OF_PMT,
     'mmlape/projects/htc/extra_attention.py': ('tests/models/test_necks.py',),
     'mmlape/projects/upgraded_mask_rcnn/': ('tests/models/test_necks.py',),
     'mmlape/projects/htc/roi_head.py': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
@@ -842,6 +844,34 @@ BY_FILE = {
         ('buckets: distance not squared', 'rows.square() + columns.square()', 'rows.abs() + columns.abs()'),
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
+    ],
+    'mmlape/projects/pmt/decoder.py': [
+        ('pmt: queries are turned', 'x.shape[1] - math.prod(grid), 0))', '0, x.shape[1] - math.prod(grid)))'),
+        ('pmt: keys are not turned', ', turn(k, by, PAIRS)', ', k'),
+        ('pmt: no norm before attention', 'self.attention(self.norm1(x), by', 'self.attention(x, by'),
+        ('pmt: no LayerScale', 'x + self.gamma2 * self.mlp', 'x + self.mlp'),
+        ('pmt: levels without residual', '(normed + lateral(normed))', 'lateral(normed)'),
+        ('pmt: a level is scaled in part', '(normed + lateral(normed)) * scale', 'normed + lateral(normed) * scale'),
+        ('pmt: predictions without a norm', 'x = self.norm(x)\n', 'x = x + 0\n'),
+        ('pmt: a doubling more', 'int(math.log2(patch_size)) - 2', 'int(math.log2(patch_size)) - 1'),
+        ('pmt: channels are normed with another eps', 'eps=1e-6', 'eps=1e-5'),
+        ('pmt: no masks in evaluation', 'if self.training or share > 0.5:', 'if self.training:'),
+        ('pmt: attention outside of the masks', '.flatten(2) > 0', '.flatten(2) < 0'),
+        ('pmt: the other queries are masked', 'device=masks.device) > share', 'device=masks.device) < share'),
+        (
+            'pmt: masked queries see patches only',
+            '(tokens - inside.shape[2], 0), value=True)',
+            '(tokens - inside.shape[2], 0), value=False)',
+        ),
+    ],
+    'mmlape/projects/pmt/head.py': [
+        ('pmt: softmax without no object', 'classes.softmax(-1)[..., :-1]', 'classes[..., :-1].softmax(-1)'),
+        ('pmt: masks are not scores', 'masks.sigmoid()', 'masks'),
+    ],
+    'mmlape/projects/pmt/hook.py': [
+        ('pmt: shares fall in a line', 'min(max(share, 0.0), 1.0) ** self.power', 'min(max(share, 0.0), 1.0)'),
+        ('pmt: an iteration late', '(runner.iter + 1) / runner', 'runner.iter / runner'),
+        ('pmt: the fall begins at once', '(end - done) / (end - start)', '(end - done) / end'),
     ],
     'mmlape/projects/mask2former/ffn.py': [
         ('mask2former: FFNs keep their activations', 'if not is_grad_enabled():', 'if is_grad_enabled():'),

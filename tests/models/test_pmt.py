@@ -158,6 +158,22 @@ def test_losses_reach_the_decoder_and_not_the_frozen_vit(out_type):
     assert found.seg_logits.data.shape == (5, 50, 70)
 
 
+def test_a_score_is_a_class_and_a_mask():
+    """Queries of no object have none; else class and mask are in [0, 1]."""
+    torch.manual_seed(0)
+    model = segmentor().eval()
+    classes = model.decode_head.decoder.class_head
+    torch.nn.init.zeros_(classes.weight)
+    image, meta = torch.randn(1, 3, 56, 84), samples((56, 84))[0].metainfo
+    for logit_of_none, expected in ((50.0, 0.0), (-50.0, 6 / 5)):
+        with torch.no_grad():
+            classes.bias.copy_(torch.tensor([0.0] * 5 + [logit_of_none]))
+            scores = model.encode_decode(image, [meta])
+        # the five classes of all six queries are equal: what differs is the share of the masks
+        assert (scores >= 0).all() and (scores <= expected + 1e-6).all()
+        assert bool(scores.max() > 0.1) == (expected > 0)
+
+
 def test_wrong_input_is_one_line():
     for changes, message in (
         (dict(in_channels=[32, 16]), 'in_channels=.32, 16.: give equal ones'),

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from mmengine.optim import build_optim_wrapper
 from model_helpers import meta_device, randomise
+from timm_helpers import known
 from torch import nn
 
 from mmlape.errors import ConfigError, DataError
@@ -21,7 +22,8 @@ SIZES = ((50, 37), (33, 130), (16, 16), (64, 96))
 
 def build(name='vit_small_patch16_dinov3', mode='read-only', vit=None, **kwargs):
     torch.manual_seed(0)
-    return TimmViTAdapter(dict(model_name=name, model_args=TINY, **(vit or {})), mode, **PARTS, **kwargs)
+    vit = dict(model_name=name, model_args=TINY) | (vit or {})
+    return TimmViTAdapter(vit, mode, **PARTS, **kwargs)
 
 
 def pad(images):
@@ -75,24 +77,28 @@ def test_any_size(name, mode, patch14):
         model(torch.randn(1, 3, 15, 64))
 
 
-@pytest.mark.parametrize(
-    'name',
-    [
-        'vit_small_patch16_dinov3',
-        'vit_small_patch14_reg4_dinov2',
-        'vit_small_patch16_rope_mixed_224',
-        'vit_base_patch16_clip_224',
-    ],
-)
+NAMED = (
+    'aimv2_large_patch14_224', 'beit3_base_patch16_224', 'vit_base_patch14_reg1_tipsv2', 'vit_base_patch16_clip_224',
+    'vit_base_patch16_radio_v3', 'vit_base_patch16_sapiens2', 'vit_base_patch16_siglip_512.v2_webli',
+    'vit_base_patch16_xp_224', 'vit_pe_core_base_patch16_224', 'vit_pe_spatial_small_patch16_512',
+    'vit_small_patch14_reg4_dinov2', 'vit_small_patch16_dinov3', 'vit_small_patch16_lingbot',
+    'vit_small_patch16_rope_mixed_224', 'vit_tiny_patch16_dinov3_qkvb.eupe_lvd1689m',
+)  # fmt: skip
+"""Foundation models that a reader may look for; an older timm lacks some."""
+
+
+@pytest.mark.parametrize('name', known(NAMED))
 def test_read_only_reads_timms_features(name):
     """The tokens that the pyramid reads are timm's own, of the layers that are named, through the norm."""
-    model, read = randomise(build(name, vit=dict(frozen=True), layers=(0, 1, 3), vit_feature_source='last')), []
+    own = dict(model_args={**TINY, 'num_kv_heads': 2}) if name.endswith('sapiens2') else {}
+    vit = dict(frozen=True, **own)
+    model, read = randomise(build(name, vit=vit, layers=(0, 1, 3), vit_feature_source='last')), []
     for interaction in model.interactions:
         assert interaction.injector is None
         interaction.extractor.register_forward_pre_hook(lambda module, args: read.append(args[2]))
     images = torch.randn(1, 3, 64, 96)
     model(images)
-    scaled = images if '16' in name else F.interpolate(images, (56, 84), mode='bilinear', align_corners=False)
+    scaled = images if 'patch16' in name else F.interpolate(images, (56, 84), mode='bilinear', align_corners=False)
     options = dict(norm=True, intermediates_only=True, output_fmt='NLC')
     for one, other in zip(read, model.vit.forward_intermediates(scaled, [0, 1, 3], **options), strict=True):
         torch.testing.assert_close(one, other)

@@ -8,6 +8,7 @@ import torch
 from model_helpers import randomise
 from timm.models import deit, eva, model_entrypoint, vision_transformer
 from timm.optim import param_groups_layer_decay
+from timm_helpers import known
 
 import mmlape
 from mmlape.errors import ConfigError
@@ -275,6 +276,22 @@ BAD = {
     'vit_tiny_patch16_dinov3_qkvb': (dict(sizes=dict(no_such=1)), 'timm cannot build .*no_such'),
     'vit_tiny_patch16_224': (dict(sizes=dict(patch_drop_rate=0.5)), 'needs the complete grid'),
 }
+
+
+NO_PLAIN_VITS = {
+    'convnext_tiny.eupe_lvd1689m': 'ConvNeXt', 'csatv2': 'CSATv2', 'deepseek_vit_412m': 'DeepseekVitClassifier',
+    'gemma4_vit_167m_enc': 'Gemma4VitEncoder', 'hiera_tiny_224': 'Hiera', 'naflexvit_base_patch16_siglip': 'NaFlexVit',
+    'qwen3_vit_88m': 'Qwen3VitClassifier',
+    'samvit_base_patch16': 'VisionTransformerSAM', 'vitamin_small_224': 'stem of its own',
+}  # fmt: skip
+"""Others that a reader may look for."""
+
+
+@pytest.mark.parametrize('name', known(NO_PLAIN_VITS))
+def test_what_is_no_plain_vit_is_one_line(name):
+    with pytest.raises(ConfigError, match=NO_PLAIN_VITS[name]) as raised:
+        TimmViT(name)
+    assert '\n' not in str(raised.value)
 
 
 @pytest.mark.parametrize('name', BAD)
