@@ -1,6 +1,7 @@
 """Shared by all tests: one thread, a fixed seed, the models' small shapes, small mini data."""
 
 import atexit
+import contextlib
 import fcntl
 import gc
 import json
@@ -11,15 +12,19 @@ import sys
 import tempfile
 import time
 from datetime import date
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
+from unittest import mock
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
+import config_helpers
 import forking_python
 import pytest
 import shaking
 import torch
+from mmengine.config import Config
 from mmengine.logging import MMLogger
 
 gc.disable()  # until all tests are collected
@@ -84,6 +89,18 @@ def pytest_configure_node(node):
 def pytest_report_header(config):
     seed = config.option.random_order
     return None if seed is None else f'random order: --random-order {seed}'
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    """Import a share of the modules first: each of the parallel processes compiles its own, and reads the others'."""
+    worker, tests = getattr(session.config, 'workerinput', None), Path(__file__).parent
+    if worker is None or session.config.args != [tests.name]:
+        return
+    for path in sorted(tests.rglob('test_*.py'))[int(worker['workerid'][2:]) :: worker['workercount']]:
+        sys.path.insert(0, str(path.parent))  # as pytest does
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # which pytest finds, too, and reports
+            import_module(path.stem)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -165,6 +182,12 @@ def _loggers():
     """MMEngine's loggers write to what a test captured, which is closed behind it."""
     yield
     MMLogger._instance_dict.clear()
+
+
+@pytest.fixture(autouse=True, scope='session')
+def _configs_are_read_once():
+    with mock.patch.object(Config, 'fromfile', config_helpers.fromfile):
+        yield
 
 
 @pytest.fixture(scope='session')

@@ -279,8 +279,10 @@ if __name__ == '__main__':
         finalizer.atexit = False
     gc.freeze()
     gc.enable()
-    call = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    server = Server(socket.socket(fileno=int(sys.argv[1])))
+    call = server.serve()
     if call:
         leave(lambda: execute(*become(*call)))
     else:
-        shutil.rmtree(sys.argv[2])
+        shutil.rmtree(sys.argv[2], ignore_errors=True)  # it may be gone with the folder of all tests
+        os._exit(0)  # without freeing the libraries' objects, of which some print that they leak

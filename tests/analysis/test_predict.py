@@ -37,6 +37,8 @@ def case(request, pristine, tmp_path_factory):
     options = {'data_root': str(pristine / folder)}
     if request.param != 'classification':
         options['model.backbone.init_cfg'] = None
+    if request.param == 'detection':
+        options['model.test_cfg.rcnn.max_per_img'] = 20  # for speed
     cfg = load_config(CONFIGS / f'{name}.py', options)
     torch.manual_seed(1)
     module = init_model(cfg, None, 'cpu')

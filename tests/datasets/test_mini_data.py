@@ -14,6 +14,7 @@ import cv2
 import forking_python
 import numpy as np
 import pytest
+import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -72,6 +73,7 @@ def test_a_canvas_of_scale_1_has_the_validation_scenes_themselves(mini, tmp_path
     assert {name: after[name] for name in scenes_of_val} == {name: before[name] for name in scenes_of_val}
 
 
+@pytest.mark.release
 def test_a_canvas_has_digits_of_the_same_size_as_often_and_its_background_at_the_same_scale(tmp_path):
     areas, counts, roughness, border = {}, {}, {}, {}
     own = MiniOptions(val=40, digits=0, size=(128, 128), digit_size=(40, 50))
@@ -343,10 +345,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         'make.CocoWriter.close = lambda self: os._exit(9)\n'
         'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
     )
-    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    command = [sys.executable, '-c', code, tmp_path / 'mini']
-    run = subprocess.run(command, env=env, capture_output=True, encoding='utf-8')
-    assert run.returncode == 9, run.stderr
+    tiny.run(sys.executable, '-c', code, tmp_path / 'mini', cwd=tmp_path, status=9)
     assert [path.name[:13] for path in tmp_path.iterdir()] == ['.mini.partial']
     make_mini_data(tmp_path / 'mini', MiniOptions(train=2, val=1, digits=0))
     assert [path.name for path in tmp_path.iterdir()] == ['mini']

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import sklearn.datasets
+import tiny
 from config_helpers import ROOT, load
 from PIL import Image
 from pycocotools.coco import COCO
@@ -190,13 +189,11 @@ def test_stamps_that_cannot_be_used_are_named(stamps, tmp_path):
 
 
 def test_tool(stamps, tmp_path):
-    def tool(*words):
-        command = [sys.executable, '-m', 'mmlape', 'make-mini-data', tmp_path / 'objects', *words]
-        return subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    def tool(*words, status=0):
+        return tiny.run(*tiny.MMLAPE, 'make-mini-data', 'objects', *words, cwd=tmp_path, status=status)
 
     words = ['--objects', stamps, '--train', 2, '--val', 1, '--size', 128, '--density', 4, 5, '--object-size', 20, 30]
-    done = tool(*words)
-    assert done.returncode == 0, done.stderr
+    tool(*words)
     marker = json.loads((tmp_path / 'objects' / MARKER).read_text())
     assert marker['options']['density'] == [4, 5] and 'objects' in marker['credits']
     for words, message in (
@@ -204,8 +201,8 @@ def test_tool(stamps, tmp_path):
         (['--density', 1, 2], r'--density is an option of objects (--objects), which are not drawn'),
         (['--objects', tmp_path / 'gone', '--overwrite'], 'apt-get install tuxpaint-stamps-default'),
     ):
-        refused = tool(*words)
-        assert refused.returncode == 1 and message in refused.stderr and refused.stderr.count('\n') == 1
+        refused = tool(*words, status=1)
+        assert message in refused and refused.count('\n') == 1
     assert (tmp_path / 'objects' / 'coco').is_dir(), 'a refused command replaces nothing'
 
 

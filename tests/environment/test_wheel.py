@@ -45,7 +45,7 @@ def elsewhere(once, wheel: Path) -> Path:
     """A folder with the installed wheel, away from the repository."""
 
     def install(folder: Path) -> None:
-        flags = ('--no-deps', '--no-cache-dir', '-q', '--target', folder)
+        flags = ('--no-deps', '--no-cache-dir', '--no-compile', '-q', '--target', folder)
         done = run(sys.executable, '-m', 'pip', 'install', *flags, wheel, cwd=wheel.parent)
         assert done.returncode == 0, done.stderr
 
@@ -111,20 +111,6 @@ def test_installation_runs_no_code_in_other_interpreters(elsewhere: Path):
     assert plain(elsewhere, code).stdout.strip() == 'False'
 
 
-def test_config_by_name_after_installation_elsewhere(elsewhere: Path):
-    name = segmenter_config()
-    code = (
-        'from mmengine.config import Config\n'
-        f'cfg = Config.fromfile(mmlape.config_path("segmenter/{name}"))\n'
-        'print(cfg.filename); print(cfg.model.type)'
-    )
-    done = outside(elsewhere, code)
-    assert done.returncode == 0, done.stderr
-    filename, model = done.stdout.split()
-    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmenter' / name)
-    assert model.endswith('EncoderDecoder')
-
-
 @pytest.mark.release
 def test_hub_reads_a_config_by_prefix(elsewhere: Path):
     names = (f'segmenter/{segmenter_config()}', '_base_/models/deit.py')  # with and without a metafile
@@ -138,29 +124,38 @@ def test_hub_reads_a_config_by_prefix(elsewhere: Path):
 BASE = 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py'
 
 
-def test_base_by_prefix_needs_an_import_of_the_registry(elsewhere: Path, tmp_path: Path):
-    """Then it stands for the same settings as the base's path; else MMEngine does not know the prefix."""
-    mine = tmp_path / 'mine.py'
+def test_configs_by_name_and_bases_by_prefix_after_installation_elsewhere(elsewhere: Path, tmp_path: Path):
+    """A base by prefix stands for the same settings as the base's path, once the registry is imported."""
+    name, mine = segmenter_config(), tmp_path / 'mine.py'
     mine.write_text(f"_base_ = '{BASE}'\nseed_of_mine = 7\n")
     code = (
         'from mmengine.config import Config\n'
+        f'cfg = Config.fromfile(mmlape.config_path("segmenter/{name}"))\n'
+        'print(cfg.filename); print(cfg.model.type)\n'
         f'mine = Config.fromfile({str(mine)!r})\n'
-        'import mmlape\nfrom mmlape.lab.runs.identity import settings\n'
+        'from mmlape.lab.runs.identity import settings\n'
         'assert mine.seed_of_mine == 7 and mine.model._scope_ == "mmlape"\n'
         f'assert settings(mine) == settings(Config.fromfile(mmlape.config_path({BASE!r})))\n'
     )
     done = outside(elsewhere, code)
     assert done.returncode == 0, done.stderr
-    done = plain(elsewhere, code)
-    assert done.returncode == 1 and 'does not support to load mmlape config' in done.stderr
+    filename, model = done.stdout.split()
+    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmenter' / name)
+    assert model.endswith('EncoderDecoder')
 
 
-def test_base_by_path_needs_no_import(elsewhere: Path, tmp_path: Path):
-    mine = tmp_path / 'mine.py'
-    mine.write_text(f"_base_ = __import__('mmlape').config_path('{BASE}')\n")
-    code = f'from mmengine.config import Config\nprint(Config.fromfile({str(mine)!r}).model.type)'
+def test_a_base_by_path_needs_no_import_and_one_by_prefix_that_of_the_registry(elsewhere: Path, tmp_path: Path):
+    """Else MMEngine does not know the prefix."""
+    by_path, by_prefix = tmp_path / 'by_path.py', tmp_path / 'by_prefix.py'
+    by_path.write_text(f"_base_ = __import__('mmlape').config_path('{BASE}')\n")
+    by_prefix.write_text(f"_base_ = '{BASE}'\n")
+    code = (
+        'from mmengine.config import Config\n'
+        f'print(Config.fromfile({str(by_path)!r}).model.type, flush=True)\nConfig.fromfile({str(by_prefix)!r})'
+    )
     done = plain(elsewhere, code)
     assert done.stdout.strip() == 'EncoderDecoder', done.stderr
+    assert done.returncode == 1 and 'does not support to load mmlape config' in done.stderr
 
 
 @pytest.mark.release
@@ -214,7 +209,7 @@ def test_unknown_config_offers_close_ones():
 
 def test_a_config_in_another_folder_is_the_one_of_its_name(tmp_path):
     """The folders were others once: a path of then, on the command line or as a base, names that of now alone."""
-    for file in (ROOT / 'configs').glob('[!_]*/*.py'):
+    for file in {file.parent: file for file in (ROOT / 'configs').glob('[!_]*/*.py')}.values():
         new = rf'did you mean mmlape::{file.parent.name}/{re.escape(file.name)}\??$'
         for old in (f'mmlape::segmentation/{file.stem}', f'configs/classification/imagenet/{file.name}'):
             with pytest.raises(ConfigError, match=new):
