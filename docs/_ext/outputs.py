@@ -197,9 +197,8 @@ def _matching(lines: list[str], wanted: re.Pattern) -> Iterator[str]:
 
 
 def fill_pages(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
-    """Run the pages that are read in this build, two at a time; with `outputs_only` no others than these."""
-    only = app.config.outputs_only.split(',')
-    pages = {name: ROOT / f'{name}.md' for name in names if only == [''] or name in only}
+    """Run the pages that are read in this build, two at a time."""
+    pages = {name: ROOT / f'{name}.md' for name in names}
     shown = {name: page for name, page in pages.items() if page.is_file() and SHOWN.search(page.read_text())}
     if app.config.outputs_recorded:
         FILLED.update((name, fill_page(page, recorded=True)) for name, page in shown.items())
@@ -218,7 +217,6 @@ def replace(app: Sphinx, name: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> dict:
     """Connect the functions above; a page is filled before other extensions read it."""
-    app.add_config_value('outputs_only', '', 'env', [str])
     app.add_config_value('outputs_recorded', False, 'env', [bool, str])
     app.connect('env-before-read-docs', fill_pages)
     app.connect('source-read', replace, priority=100)

@@ -1,4 +1,4 @@
-"""The documentation site: it is built without a warning, and a browser opens pages of it, for a release all."""
+"""The documentation site, for a release: it is built without a warning, and a browser opens every page of it."""
 
 import functools
 import http.server
@@ -11,12 +11,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-pytestmark = pytest.mark.slow  # whichever runs first builds the site
-QUICK = (
-    *('-D', 'outputs_only=docs/get-started/first-config'),
-    *('-D', 'nb_execution_mode=off', '-D', 'suppress_warnings=myst-nb.lexer'),  # of a notebook that did not run
-)
-"""The commands of one page run, and no notebook."""
+pytestmark = pytest.mark.release  # `make docs` builds the site too; test_pages.py has what is found without
 ROOT = Path(__file__).resolve().parents[2]
 WIDTHS = (1440, 390)
 CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
@@ -25,11 +20,10 @@ OVERFLOW = 'document.documentElement.scrollWidth - document.documentElement.clie
 
 
 @pytest.fixture
-def site(request, once):
-    """The pages; for a release with all that tutorials print."""
-    name, options = ('site', ()) if request.node.get_closest_marker('release') else ('quick-site', QUICK)
-    options = ('-c', 'docs', '-W', '--keep-going', '-q', *options)
-    return once(name, lambda folder: tiny.run(sys.executable, '-m', 'sphinx', *options, '.', folder, cwd=ROOT))
+def site(once):
+    """The pages, with all that tutorials print."""
+    words = ('-m', 'sphinx', '-c', 'docs', '-W', '--keep-going', '-q', '.')
+    return once('site', lambda folder: tiny.run(sys.executable, *words, folder, cwd=ROOT))
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -62,25 +56,10 @@ def page(address):
         browser.close()
 
 
-@pytest.mark.release
 def test_every_page(site, address, page):
-    files = pages_of(site)
+    """At both widths the console is silent, images are there, nothing is too wide."""
+    files = sorted({file for file in site.rglob('*.html') if '_static' not in file.parts} - {site / 'index.html'})
     assert len(files) > 60
-    look_at(files, site, address, page)
-
-
-def test_a_page_of_each_folder(site, address, page):
-    files = {file.parent: file for file in pages_of(site)}
-    assert len(files) > 10
-    look_at([*files.values(), site / 'docs/get-started/first-config.html'], site, address, page)
-
-
-def pages_of(site):
-    return sorted({file for file in site.rglob('*.html') if '_static' not in file.parts} - {site / 'index.html'})
-
-
-def look_at(files, site, address, page):
-    """Open pages at both widths: the console is silent, images are there, nothing is too wide."""
     page, wrong = page
     page.goto(f'{address}index.html')
     page.wait_for_url('**/docs/index.html')
