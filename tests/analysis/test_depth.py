@@ -5,6 +5,7 @@ import json
 
 import depth
 import numpy as np
+import pytest
 import replication
 import tiny
 
@@ -56,6 +57,7 @@ def test_the_page_says_how_the_pe_balance_begins_and_ends(tmp_path):
     assert f'the cosine is {min(others):.2f} or more' in page
 
 
+@pytest.mark.release
 def test_the_page_says_what_the_records_give(tmp_path, capsys):
     runs, page = tiny.unpack_records('fashion-mnist-depth', tmp_path), PAGE.read_text()
     depth.main([str(runs)])

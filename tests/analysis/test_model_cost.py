@@ -6,6 +6,7 @@ import re
 from types import SimpleNamespace
 
 import paper_costs
+import pytest
 import torch
 import torch.nn.functional as F
 from config_helpers import MINI, build, find, load, method_of
@@ -80,8 +81,9 @@ def test_cost_is_that_of_the_products_of_a_forward_pass():
         assert found[head].params == parameters
 
 
+@pytest.mark.release
 def test_detector_counts_its_parts():
-    """The box head is two linear maps on 1000 boxes; a window changes no linear map, LaPE changes nothing."""
+    """The box head is two linear maps on 1000 boxes; LaPE changes no number of a backbone."""
     cfg = load(find('mask_rcnn', 'tiny'))
     assert input_shape(cfg) == (1024, 1024)
     cost = {part.name: part for part in model_cost(build(cfg), (256, 256))}
@@ -89,8 +91,9 @@ def test_detector_counts_its_parts():
     mask_head = 14 * 14 * (4 * 256 * 256 * 9 + 256 * 256 * 4) + 28 * 28 * 256 * 80
     assert cost['roi_head'].flops == 1000 * box_head + 100 * mask_head
     assert sum(part.params for part in cost.values()) == 28_068_512
-    lape = {part.name: part for part in model_cost(build(load(find('mask_rcnn', 'tiny', '-lape'))), (256, 256))}
-    assert {name: part.flops for name, part in lape.items()} == {name: part.flops for name, part in cost.items()}
+    models = (build(load(find('segmenter', 'tiny', variant))) for variant in ('', '-lape'))
+    default, lape = ([(part.name, part.flops) for part in model_cost(model, (64, 64))] for model in models)
+    assert default == lape
 
 
 def test_a_cascade_counts_every_stage():

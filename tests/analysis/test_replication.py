@@ -3,6 +3,7 @@
 import csv
 import json
 
+import pytest
 import replication
 import tiny
 
@@ -13,6 +14,7 @@ from mmlape.lab.studies.study_file import read_study
 PAGE = tiny.ROOT / 'docs/results/fashion-mnist-replication.md'
 
 
+@pytest.mark.release
 def test_the_page_says_what_the_records_give(tmp_path, capsys):
     page, runs = PAGE.read_text().splitlines(), tiny.unpack_records('fashion-mnist-replication', tmp_path)
     replication.main([str(runs)])

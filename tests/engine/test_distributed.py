@@ -220,6 +220,7 @@ def test_a_nan_in_one_process_stops_both(config):
     assert [path.name for path in work_dir.glob('iter_*')] == ['iter_3.pth']
 
 
+@pytest.mark.release
 def test_a_machine_that_does_not_join_is_an_error(config):
     more = dict(NNODES='2', NODE_RANK='0', MASTER_ADDR='127.0.0.1', PORT=free_port(), RDZV_TIMEOUT='3')
     printed = tiny.run(TOOLS / 'dist_train.sh', config, '1', cwd=config.parent, status=1, **more)
@@ -268,6 +269,7 @@ def test_a_process_ends_with_the_launcher_that_is_killed(tmp_path):
     tiny.until(lambda: not os.path.exists(f'/proc/{process}'))
 
 
+@pytest.mark.release
 def test_a_process_whose_launcher_is_gone_ends_at_once(tmp_path):
     """It was killed while the process imported, so the kernel has nothing to tell."""
     words = [sys.executable, '-c', WAITING.replace('600', '1')]

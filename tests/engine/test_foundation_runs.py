@@ -70,6 +70,7 @@ def test_the_backbone_of_a_trained_model_is_that_of_its_file(trained, tmp_path):
         build_backbone(cfg, str(tmp_path / 'vit.pth'))
 
 
+@pytest.mark.release
 def test_a_frozen_vit_in_two_processes_is_left_alone(pristine, tmp_path):
     """Its weights are those that it began with; the adapter's are not."""
     theirs = TimmViT('vit_tiny_patch16_224', img_size=128, model_args=dict(embed_dim=64, depth=4, num_heads=4,

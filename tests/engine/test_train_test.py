@@ -174,6 +174,7 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     assert cfg.pretty_text == before
 
 
+@pytest.mark.release
 def test_a_run_with_compiled_layers_resumes_bit_for_bit_and_its_files_serve_without(config, tmp_path, monkeypatch):
     """By a compiler without code of its own; a resume without compiling is the same run, an average is not."""
     compiled, plain = [], nn.Module.compile

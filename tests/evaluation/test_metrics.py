@@ -511,6 +511,7 @@ def test_the_order_of_metrics_is_that_of_importance():
     assert [task_of({name: 1}) for name in ('coco/bbox_mAP', 'accuracy/top1')] == ['detection', 'classification']
 
 
+@pytest.mark.release
 def test_iou_counts_more_pixels_than_float32_can():
     image = torch.zeros(2**12, 2**12, dtype=torch.uint8)  # 2**24 pixels, of which one is wrong in the second image
     other = image.clone()

@@ -120,6 +120,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
         assert tiny.record(tmp_path / 'tiny' / f'seed_{seed}')['state'] == 'finished'
 
 
+@pytest.mark.release
 def test_runs_that_share_the_machine_equal_runs_alone_and_one_that_dies_leaves_the_others(config, tmp_path):
     """Weights, optimiser and evaluations, bit for bit; the one that is killed continues later."""
     seeds = (1, 2, 3)

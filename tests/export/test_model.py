@@ -623,6 +623,7 @@ def test_boxes_of_each_image_are_suppressed_alone(by_place, count):
     assert (best == -1).all()
 
 
+@pytest.mark.release
 def test_samples_are_gathered():
     """At places partly outside of the maps."""
     generator = torch.Generator().manual_seed(0)

@@ -93,6 +93,7 @@ def test_swin_is_one_graph_and_leaves_no_masks_behind(pad_small_map):
         check(model, run, (9, 40))  # less than a window; with open sizes, its graph takes 12 s
 
 
+@pytest.mark.release
 def test_an_adapter_is_one_graph():
     model = adapter(pe_joining='lape')
     run, counter = compiled(model)

@@ -200,6 +200,7 @@ class Whole(torch.nn.Module):
         return self.model.encode_decode(image, [self.meta])
 
 
+@pytest.mark.release
 def test_the_graph_has_plain_operators_and_computes_the_same(tmp_path):
     """No deformable attention, no random numbers, no sizes that depend on values."""
     torch.manual_seed(0)

@@ -159,11 +159,8 @@ def test_a_resumed_run_reads_what_an_uninterrupted_one_does(tmp_path):
     assert tiny.difference(tmp_path / 'resumed' / 'iter_6.pth', tmp_path / 'complete' / 'iter_6.pth') == 0
 
 
-@pytest.mark.parametrize(
-    'options',
-    [OPTIONS[1], *(pytest.param(one, marks=pytest.mark.release) for one in (OPTIONS[0], *OPTIONS[2:]))],
-    ids=str,
-)
+@pytest.mark.release
+@pytest.mark.parametrize('options', OPTIONS, ids=str)
 def test_compiled_and_exported(options):
     """A training step compiled as one graph but for the draw; evaluation exported, at the model's size."""
     model, images = vit('lape', **options), torch.randn(3, 3, 12, 20)

@@ -336,7 +336,7 @@ def read(cfg: Config, split: str) -> list[dict]:
     return [dict(built[place], img_path=built.get_data_info(place)['img_path']) for place in range(len(built))]
 
 
-@pytest.mark.parametrize('make', [maps, roboflow, class_folders])
+@pytest.mark.parametrize('make', [maps, class_folders, pytest.param(roboflow, marks=pytest.mark.release)])
 def test_a_written_config_trains_and_is_evaluated(make, tmp_path, monkeypatch, capsys):
     """Two steps and a validation, and the schedule that was asked for."""
     monkeypatch.chdir(tmp_path)

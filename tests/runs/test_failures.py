@@ -274,6 +274,7 @@ def test_only_a_process_without_a_note_died_without_a_message(tmp_path):
 # several processes
 
 
+@pytest.mark.release
 def test_sigterm_for_one_process_stops_all_after_the_same_step(config, tmp_path):
     """As srun and torchrun expect it: the status is the signal's, and the run resumes bit for bit."""
     extra = ITERATIONS + 'auto_scale_lr = dict(base_batch_size=4)\n'

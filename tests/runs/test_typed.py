@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 import tiny
 
 SCHEMA = 'mmlape/lab/runs/schema.py'
@@ -16,6 +17,7 @@ FIELDS = (
 """Of several classes; nothing else in the package or in a library has an attribute of these names."""
 
 
+@pytest.mark.release
 def test_a_field_renamed_in_its_class_alone_is_found_in_every_reader(tmp_path):
     for name in ('mmlape', '.mypy_cache'):  # which saves a minute
         if (tiny.ROOT / name).is_dir():
