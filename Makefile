@@ -35,8 +35,11 @@ weights: $(STAMP)
 demo: $(STAMP)
 	@$(VENV)/bin/python -m mmlape demo $(ARGS)
 
-test: lint
-	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+# Types are checked beside the tests, which begin on one core: errors stand above the first dots, and count at the end.
+test: $(STAMP)
+	$(STYLE)
+	@$(VENV)/bin/mypy & types=$$!; $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS); tests=$$?; \
+		wait $$types || { echo 'mypy has found errors, see above'; exit 1; }; exit $$tests
 
 # In environments of their own, without OpenMMLab: the core, and the other libraries.
 OF_CORE := tests/environment/test_core.py tests/environment/test_integrations.py
@@ -123,10 +126,13 @@ gpu-bundle: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks.bundle $(ARGS)
 
 # Style, the order of the packages, types.
+define STYLE
+@$(VENV)/bin/ruff check .
+@$(VENV)/bin/ruff format --check .
+@$(VENV)/bin/python tests/import_graph.py
+endef
 lint: $(STAMP)
-	@$(VENV)/bin/ruff check .
-	@$(VENV)/bin/ruff format --check .
-	@$(VENV)/bin/python tests/import_graph.py
+	$(STYLE)
 	@$(VENV)/bin/mypy
 
 # Lint, the fast tests of what has changed since main, and mutants of the change; ARGS=COMMIT compares with another commit.

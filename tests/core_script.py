@@ -1,7 +1,6 @@
 """What a user of PyTorch and timm does, in an environment without OpenMMLab: `core_script.py INPUT.json OUTPUT.json`.
 
-INPUT has models by name, files by layout, and whether to compile and to use two processes, see
-`tests/environment/test_core.py`, which compares the results.
+INPUT has models by name and files by layout, see `tests/environment/test_core.py`, which compares the results.
 """
 
 import copy
@@ -112,10 +111,9 @@ if __name__ == '__main__':
     result = dict(imported=imported())
     result['models'] = {name: trained(*model) for name, model in given['models'].items()}
     result['files'] = {name: loaded(*file) for name, file in given['files'].items()}
-    if given['complete']:
-        result['compiled'] = compiled()
-        torch.multiprocessing.spawn(distributed, (str(folder),), nprocs=2)
-        result['distributed'] = [json.loads((folder / f'{rank}.json').read_text()) for rank in range(2)]
+    result['compiled'] = compiled()
+    torch.multiprocessing.spawn(distributed, (str(folder),), nprocs=2)
+    result['distributed'] = [json.loads((folder / f'{rank}.json').read_text()) for rank in range(2)]
     result['openmmlab'] = sorted(
         name for name in sys.modules if name.startswith(('mmengine', 'mmcv', 'mmdet', 'mmseg'))
     )

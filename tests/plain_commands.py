@@ -3,11 +3,14 @@
 `python plain_commands.py CALLS.json`: a list of [words, status, variables]; prints what each call prints.
 """
 
+import gc
 import json
 import os
 import sys
+from importlib import import_module
 
 import pytest
+from forking_python import IMPORTED
 
 
 def call(words: list[str], variables: dict[str, str]) -> int:
@@ -34,11 +37,15 @@ def run(calls: list[tuple[list[str], int, dict[str, str]]]) -> None:
     """Run calls one after another; the first of another status than expected ends that."""
     with pytest.raises(ImportError, match='hidden'):
         import mmlape.models
+    for name in IMPORTED:  # once, and not in each fork
+        if not name.startswith('mmlape'):
+            import_module(name)
     import mmlape.lab.engine.trainer
     import mmlape.lab.experiments.report.writing  # noqa: F401
     from mmlape.lab.runs.code import imported
 
     imported({})  # the hashes of code that each run records
+    gc.freeze()
     for words, expected, variables in calls:
         print(f'\n$ {" ".join(words)}', flush=True)
         status = call(words, variables)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import tiny
 import torch
-from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, pixels_of, scene, seen
+from contract import CLASSES, Case, Kind, Perfect, Refused, Warned, edit_json, hold, of_splits, pixels_of, scene, seen
 from each import each
 from mmengine import Config
 from mmengine.structures import InstanceData
@@ -606,6 +606,7 @@ def test_run_lengths_are_those_of_pycocotools():
             assert lengths.tolist() == plain(found)['counts']
 
 
-def test_the_contract_holds_of_coco(tmp_path):
+@of_splits
+def test_the_contract_holds_of_coco(tmp_path, every_split):
     for case in each(CASES):
-        hold(case, COCO, tmp_path)
+        hold(case, COCO, tmp_path, every_split)

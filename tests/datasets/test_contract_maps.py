@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contract import CLASSES, COLOURS, Case, Kind, Perfect, Refused, Warned, hold, pixels_of, scene, seen
+from contract import CLASSES, COLOURS, Case, Kind, Perfect, Refused, Warned, hold, of_splits, pixels_of, scene, seen
 from each import each
 from mmengine import Config
 from mmengine.structures import PixelData
@@ -823,9 +823,9 @@ def flipped(content: bytes) -> bytes:
 
 @pytest.fixture
 def cases_of(tmp_path):
-    def run(cases, kind):
+    def run(cases, kind, every_split):
         for case in each(cases):
-            hold(case, kind, tmp_path)
+            hold(case, kind, tmp_path, every_split)
 
     return run
 
@@ -858,15 +858,17 @@ def test_boxes_of_images_with_an_orientation(cases_of):
     turned = turned_boxes(6, stored=True, form='TIFF')
     cases.append(Case('TIFF, as stored', turned, Refused(('40 x 64', '64 x 40', 'exchanged'), in_images=True)))
     cases.append(Case('TIFF, as shown', turned_boxes(6, stored=False, form='TIFF'), Perfect()))
-    cases_of(cases, COCO)
+    cases_of(cases, COCO, True)
 
 
-def test_label_maps(cases_of):
-    cases_of(CASES_OF_MAPS, MAPS)
+@of_splits
+def test_label_maps(cases_of, every_split):
+    cases_of(CASES_OF_MAPS, MAPS, every_split)
 
 
-def test_folders_of_classes(cases_of):
-    cases_of(CASES_OF_FOLDERS, CLASS_FOLDERS)
+@of_splits
+def test_folders_of_classes(cases_of, every_split):
+    cases_of(CASES_OF_FOLDERS, CLASS_FOLDERS, every_split)
 
 
 def test_an_image_that_opencv_does_not_turn(tmp_path):

@@ -1,6 +1,5 @@
 """The config and the checkpoint of a run in OpenMMLab's own inferencers, each in a process of its own."""
 
-import subprocess
 import sys
 
 import pytest
@@ -45,10 +44,13 @@ TASKS = {
 
 
 @pytest.mark.parametrize(
-    'task',
-    ['segmentation', *(pytest.param(task, marks=pytest.mark.release) for task in ('detection', 'classification'))],
+    ('task', 'python'),
+    [
+        pytest.param('segmentation', {}, id='segmentation'),
+        *(pytest.param(task, tiny.REAL, marks=pytest.mark.release, id=f'{task}, interpreter') for task in TASKS),
+    ],
 )
-def test_the_config_and_the_checkpoint_of_a_run_work_in_the_inferencer_of_its_task(task, pristine, tmp_path):
+def test_the_config_and_the_checkpoint_of_a_run_work_in_the_inferencer_of_its_task(task, python, pristine, tmp_path):
     name, folder, images, changes, lines = TASKS[task]
     cfg = load_config(f'mmlape::{name}', {'data_root': str(pristine / folder), **changes})
     train(cfg, tmp_path / 'run', seed=0, batch='allow-batch-mismatch')
@@ -64,7 +66,4 @@ def test_the_config_and_the_checkpoint_of_a_run_work_in_the_inferencer_of_its_ta
     # a checkpoint alone is enough where the inferencer reads the config in it
     alone = '' if task == 'classification' else '[None]'
     code = f'import mmlape\n{given}for config in configs{f" + {alone}" if alone else ""}:\n{body}'
-    done = subprocess.run(
-        [sys.executable, '-c', code], cwd=tmp_path, env=tiny.environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    tiny.run(sys.executable, '-c', code, cwd=tmp_path, **python)

@@ -119,7 +119,10 @@ def test_every_target_sets_up_what_it_needs(project: Path, target: str):
 
 def test_make_test_runs_lint_and_pytest(project: Path):
     plan = run('make', '-n', 'test', cwd=project).stdout
-    assert plan.index('ruff check') < plan.index('ruff format --check') < plan.index('-m pytest')
+    assert (
+        plan.index('ruff check') < plan.index('ruff format --check') < plan.index('bin/mypy') < plan.index('-m pytest')
+    )
+    assert run('make', '-n', 'lint', cwd=project).stdout.count('/mypy') == 1
 
 
 # the script

@@ -188,7 +188,9 @@ def test_layer_scale_and_drop_path_act_between_the_norm_of_the_branch_and_that_o
         assert (kept[0] | kept[1]).all() and 0.4 < kept[1].double().mean() < 0.6
 
 
-@pytest.mark.parametrize('placement', SOME, ids=str)
+@pytest.mark.parametrize(
+    'placement', [SCALED, *(pytest.param(one, marks=pytest.mark.release) for one in SOME if one != SCALED)], ids=str
+)
 def test_recomputed_activations_and_the_compiler_change_nothing(placement):
     image = torch.randn(2, 3, 32, 48)
     model = vit(norm_placement=placement, pe_joining='lape', patch_norm='dual')
@@ -222,6 +224,7 @@ def test_autocast_is_near(placement):
     assert max(apart.values()) < 0.05, max(apart, key=apart.get)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize('placement', ['post', SCALED], ids=str)
 def test_the_exported_graph_computes_the_same(tmp_path, placement):
     model = vit(norm_placement=placement, pe_joining='lape', out_type='featmap')
