@@ -5,6 +5,7 @@ import json
 import canvas
 import numpy as np
 import pytest
+import tiny
 from scipy import stats
 
 from mmlape.lab.studies.study_file import read_study
@@ -61,3 +62,12 @@ def test_a_question_waits_for_its_runs_alone(tmp_path, capsys):
     canvas.main([str(tmp_path)])
     out = capsys.readouterr().out
     assert out.count('Not answered: pape: seed 502') == 1 and out.count('Not answered') == 1
+
+
+def test_the_page_says_what_the_records_give(tmp_path, capsys):
+    tiny.unpack_records('canvas', tmp_path)
+    canvas.main([str(tmp_path)])
+    answers = capsys.readouterr().out.splitlines()
+    page = (tiny.ROOT / 'docs/results/canvas.md').read_text().splitlines()
+    assert len([line for line in answers if line.startswith('### ')]) == len(canvas.QUESTIONS) + 1
+    assert [line for line in answers if line not in page] == []

@@ -1,5 +1,6 @@
 """Tables that training reads at moved coordinates or in windows: against torch's own sampler, slices, and the draw."""
 
+import inspect
 import types
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmlape import add_lape
+from mmlape.checkpoint.metadata import mismatch
 from mmlape.common_random import common_numbers, seed_common
 from mmlape.errors import ConfigError
-from mmlape.kinds import JOININGS
+from mmlape.kinds import JOININGS, POSITION_ENCODINGS
 from mmlape.lab.engine.hooks.run import ReseedHook
 from mmlape.models import SwinTransformer, TimmViT, VisionTransformer, ViTAdapter
 from mmlape.models.position.absolute import Learnable, Sincos2d
@@ -246,6 +248,29 @@ def test_what_timms_models_cannot_read(options, words):
 def test_a_dropout_of_tokens_and_position_is_refused():
     with pytest.raises(ConfigError, match='build the model with pos_drop_rate=0'):
         add_lape(small_timm(pos_drop_rate=0.1), 'default', dict(type='learnable', rescale=2.0))
+
+
+OTHER_VALUES = dict(std=0.1, rescale=2.0, shift=0.25, draw='image', anew=True, jitter=2.0)
+WITH = dict(rope=dict(coordinates='normalised'))
+BESIDE = {('learnable', 'shift'): dict(rescale=2.0), ('learnable', 'draw'): dict(rescale=2.0)}
+
+
+@pytest.mark.parametrize(
+    ('kind', 'name'),
+    [
+        (name, argument)
+        for name, kind in POSITION_ENCODINGS.module_dict.items()
+        for argument in kind.training_arguments
+        if argument in inspect.signature(kind).parameters
+    ],
+)
+def test_weights_are_taken_by_models_with_other_arguments_of_training_and_of_other_grids(kind, name):
+    shared = dict(type=kind, **WITH.get(kind, {}))
+    changed = shared | {name: OTHER_VALUES[name]} | BESIDE.get((kind, name), {})
+    plain, other = (VisionTransformer(ARCH, (12, 20), 4, pe_type=pe_type) for pe_type in (shared, changed))
+    records = [one.checkpoint_adapter.record(one) for one in (plain, other)]
+    assert not mismatch(records[0], records[1]) and not mismatch(records[1], records[0])
+    assert records[1]['config']['pe_type'] == changed
 
 
 def test_sinusoids_anew_are_those_of_a_model_for_that_grid():

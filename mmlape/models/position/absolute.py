@@ -184,7 +184,7 @@ class Sinusoids(AbsolutePosition):
         anew: Whether another grid has the sinusoids of its own positions; otherwise the table is resized to it.
     """
 
-    training_arguments = ()
+    training_arguments = ('anew',)
 
     def __init__(self, anew: bool = False):
         if not isinstance(anew, bool):

@@ -54,7 +54,7 @@ class AbsolutePosition(ABC):
     std = 0.02
     """Standard deviation of random initial values; a backbone may set another where the user has not."""
     training_arguments: tuple[str, ...] = ('std',)
-    """Arguments that trained weights do not depend on; files do not record them."""
+    """Arguments of training or of other grids, on which weights do not depend: files of other ones are taken."""
     draws: str | None = None
     """Whether ``read`` takes random numbers in training: 'batch' or 'image', of which each gets its own."""
     modes: tuple[str, ...] = RESIZE_MODES
@@ -128,7 +128,7 @@ class AttentionPosition:
     reads_tokens = False
     """Whether ``logits`` takes one more argument: the tokens (B, N, D) that queries are projected from."""
     training_arguments: tuple[str, ...] = ()
-    """Arguments that trained weights do not depend on; files do not record them."""
+    """Arguments of training or of other grids, on which weights do not depend: files of other ones are taken."""
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Keep the slot; register parameters and buffers on ``attn``, which has ``num_heads`` and ``head_dims``."""
@@ -191,7 +191,7 @@ class LayerPosition(ABC):
     after: Sequence[int] = (0,)
     """Layers that it follows, counted from 0."""
     training_arguments: tuple[str, ...] = ()
-    """Arguments that trained weights do not depend on; files do not record them."""
+    """Arguments of training or of other grids, on which weights do not depend: files of other ones are taken."""
 
     @abstractmethod
     def attach(self, layer: nn.Module, embed_dims: int) -> None:
