@@ -29,7 +29,7 @@ from mmlape.tables import markdown_table, text_table
 MODES = ('bicubic', 'bicubic-offset', 'bicubic-antialias', 'bilinear', 'nearest')
 SIZE = 224
 STEPS = (0, 10, 20, 40, 80, 160)
-RATE, WARM_UP, BATCH, SEED = 1e-4, 10, 4, 601
+RATE, DECAY, WARM_UP, BATCH, SEED = 1e-4, 0.8, 10, 4, 601
 
 
 @torch.no_grad()
@@ -79,13 +79,15 @@ def mean_iou(model: nn.Module, images: Tensor, samples: list) -> float:
 
 
 def training(model: nn.Module, dataset: dict) -> Iterator[int]:
-    """Fine-tune a model, and yield the number of steps at each of ``STEPS``."""
+    """Fine-tune a model with layer decay, and yield the number of steps at each of ``STEPS``."""
     built = DATASETS.build(dataset)
     order = torch.Generator().manual_seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
     parameters = [part.requires_grad_() for part in model.parameters()]
-    optimiser = torch.optim.AdamW(parameters, lr=RATE, betas=(0.9, 0.99), weight_decay=0.05)
+    groups = mmlape.param_groups(model, RATE, 0.05, layer_decay=DECAY)
+    rates = [group['lr'] for group in groups]
+    optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.99))
     for step in range(STEPS[-1] + 1):
         if step in STEPS:
             yield step
@@ -96,8 +98,8 @@ def training(model: nn.Module, dataset: dict) -> Iterator[int]:
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        for group in optimiser.param_groups:
-            group['lr'] = RATE * min(1.0, (step + 1) / WARM_UP)
+        for group, rate in zip(optimiser.param_groups, rates):
+            group['lr'] = rate * min(1.0, (step + 1) / WARM_UP)
         optimiser.step()
 
 
