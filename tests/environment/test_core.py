@@ -148,7 +148,8 @@ def beside_transformers(once, wheel: Path) -> Path:
 
     def make(folder: Path) -> None:
         extras = f'mmlape[transformers,smp] @ {wheel.as_uri()}'
-        environment(folder, wheel, extras, 'lightning', 'pytest', 'scikit-learn')
+        graphs = ('onnx', 'onnxruntime', 'onnxscript')
+        environment(folder, wheel, extras, *graphs, 'lightning', 'pip', 'pycocotools', 'pytest', 'scikit-learn')
 
     return once('transformers', make) / 'venv' / 'bin' / 'python'
 

