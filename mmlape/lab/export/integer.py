@@ -25,6 +25,7 @@ from mmlape.errors import ExportError
 from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.engine.graphs import Graph, Input, OfOneSize, exported_class
+from mmlape.lab.engine.graphs.session import data_file
 from mmlape.lab.export.check import equal_labels
 from mmlape.lab.export.half import constants_of, exact_places
 from mmlape.lab.export.model import export
@@ -112,6 +113,7 @@ def quantise(path: Path, out: Path, inputs: Iterable[np.ndarray]) -> None:
             activation_type=QuantType.QInt8,
             weight_type=QuantType.QInt8,
             nodes_to_quantize=quantised_nodes(model),
+            use_external_data_format=data_file(path).is_file(),
             extra_options=dict(ActivationSymmetric=True),
         )
     finally:

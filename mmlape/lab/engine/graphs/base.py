@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from mmlape.lab.engine.graphs.input import Input
 from mmlape.lab.engine.graphs.session import Graph, OfOneSize
 
+CHUNK = 2**22
+"""How many values are compared at once: the logits of 150 classes at 1024 x 1024 would take 4 GB more."""
+
 
 def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
     """Return the largest absolute difference of two lists of arrays; infinity if their shapes or values do not fit."""
@@ -16,8 +19,11 @@ def largest_difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray])
     for one, other in zip(ours, theirs, strict=True):
         if one.shape != other.shape:
             return np.inf
-        apart = np.abs(one.astype(np.float64) - other).max(initial=0)
-        largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf
+        one, other = one.ravel(), other.ravel()
+        for start in range(0, len(one), CHUNK):
+            part = slice(start, start + CHUNK)
+            apart = np.abs(one[part].astype(np.float64) - other[part]).max()
+            largest = max(largest, float(apart)) if np.isfinite(apart) else np.inf
     return largest
 
 
