@@ -96,6 +96,7 @@ def test_detector_counts_its_parts():
     assert default == lape
 
 
+@pytest.mark.release
 def test_a_cascade_counts_every_stage():
     """Three box heads on 1000 boxes, three mask heads on 100: a convolution of the mini config's is 64 wide."""
     cfg = load(next(path for path in MINI if method_of(path) == 'cascade_mask_rcnn'))
@@ -165,6 +166,7 @@ def test_counting_leaves_no_tensor_of_the_counter_behind():
     assert all(type(out) is torch.Tensor for out in outs)
 
 
+@pytest.mark.release
 def test_the_papers_tables_of_cost(capsys, monkeypatch):
     """Parameters are LaPE's to all digits; what iRPE adds to multiply-adds is the paper's where it counts alike."""
     monkeypatch.setattr(paper_costs, 'SIZES', ('tiny',))
@@ -178,6 +180,7 @@ def test_the_papers_tables_of_cost(capsys, monkeypatch):
     assert paper == 1.82 and abs(paper - ours) <= 0.02
 
 
+@pytest.mark.release
 def test_the_papers_arms_are_measured(monkeypatch):
     """Of both kinds of work; what backward keeps grows with LaPE."""
     for name, value in dict(SIDE=32, SIZES=('tiny',), MACS=(), ARMS=('without', 'irpe on qkv')).items():

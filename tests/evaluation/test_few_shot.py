@@ -185,6 +185,7 @@ def test_both_sets_have_the_pipeline_of_the_test(digits):
     assert cfg.test_dataloader.dataset == testing and 'test_evaluator' in cfg, 'the given one stays'
 
 
+@pytest.mark.release
 def test_two_processes_measure_the_folder_of_a_run_as_one(digits, measured, tmp_path):
     config, weights, _ = digits
     (run_folder := tmp_path / 'run').mkdir()

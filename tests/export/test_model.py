@@ -216,6 +216,7 @@ def test_equal_scores_are_in_the_order_of_a_stable_sort(pristine, tmp_path, monk
     assert torch.equal(scores, expected[1]) and torch.equal(labels, expected[2])
 
 
+@pytest.mark.release
 def test_labels_are_the_classes_of_the_logits(pristine, tmp_path):
     """Those of two images larger than the window vote where windows overlap; predict runs the graph too."""
     cfg = config_of('segmenter', pristine)
