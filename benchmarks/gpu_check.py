@@ -207,6 +207,8 @@ def prepare(options: Options) -> None:
     paths = [str(ROOT), options.site, os.environ.get('PYTHONPATH')]
     os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
     os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'
+    # on the CPU, oneDNN's kernels for AMX are wrong for some convolutions
+    os.environ.setdefault('ONEDNN_MAX_CPU_ISA', 'AVX512_CORE_BF16')
     sys.path[:0] = [path for path in paths[:2] if path and path not in sys.path]
     if options.site:
         lend_stand_ins()

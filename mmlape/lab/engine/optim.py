@@ -20,6 +20,7 @@ from mmengine.runner.amp import autocast
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from mmlape.bf16 import require_right_convolutions
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.building import building
 from mmlape.lab.engine.paramwise import parameter_rules
@@ -31,9 +32,18 @@ from mmlape.lab.registry import OPTIM_WRAPPERS
 class BFloat16OptimWrapper(OptimWrapper):
     """Forward passes under bfloat16 autocast; its range is float32's, so losses need no scaling."""
 
+    _is_tried = False  # whether the model's convolutions are right here
+
     @contextlib.contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Enter MMEngine's context for one training step."""
+        """Enter MMEngine's context for one training step.
+
+        Raises:
+            ConfigError: Before the first step, if this processor convolves wrongly in bfloat16.
+        """
+        if not self._is_tried:
+            require_right_convolutions(model)
+            self._is_tried = True
         with super().optim_context(model), autocast(dtype=torch.bfloat16), float32_for_mmcv(model):
             yield
 

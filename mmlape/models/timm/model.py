@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
+from mmlape.bf16 import require_right_convolutions
 from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, is_recorded, require_patch
@@ -119,6 +120,7 @@ class TimmViT(IsotropicBackbone):
         options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
         change = partial(_change, pe_joining=pe_joining, pe_type=pe_type, patch_norm=patch_norm)
         self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {}, change)
+        self._is_tried = False  # whether bfloat16 is right here
         self.recorded_arguments = dict(pe_joining=pe_joining, patch_norm=patch_norm)
         self.embed_dims: int = self.vit.embed_dim
         self.patch_size: int = self.vit.patch_embed.patch_size[0]
@@ -212,6 +214,7 @@ class TimmViT(IsotropicBackbone):
 
         Raises:
             DataError: If a side of the images is smaller than a patch.
+            ConfigError: If this processor's bfloat16 is wrong for the patches.
         """
         require_patch(x, self.vit.patch_embed.patch_size[0])
         if _is_empty(x):
@@ -221,6 +224,10 @@ class TimmViT(IsotropicBackbone):
             x.dtype,
             x.float() if self.frozen_dtype else x,
         )  # autocast leaves float64 as it is
+        in_bf16 = self.frozen_dtype == 'bf16' and x.device.type == 'cpu'
+        if in_bf16 and not self._is_tried and not torch.compiler.is_compiling():
+            require_right_convolutions(self.vit.patch_embed)
+            self._is_tried = True
         with self.vit_mode(x):
             maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
             hw = int(maps.shape[1]), int(maps.shape[2])
