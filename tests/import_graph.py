@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files', 'log'),
-    ('common_random', 'console', 'determinism', 'figures', 'quiet', 'tables'),
+    ('bf16', 'common_random', 'console', 'determinism', 'figures', 'quiet', 'tables'),
     ('page',),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
@@ -79,6 +79,7 @@ CORE: dict[str, Packages | None] = {
     'files': Packages((), ('yaml',)),
     'mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
+    'bf16': Packages(('torch',)),
     'common_random': Packages(('torch',)),
     'determinism': Packages(('torch',)),
     'integrations': Packages(),
