@@ -189,6 +189,8 @@ def test_differences_of_arrays(at_once, monkeypatch):
     monkeypatch.setattr('mmlape.lab.engine.graphs.base.CHUNK', at_once)
     one = np.float32([[1, 2, 3]])
     assert largest_difference([one, one], [one, one + np.float32([0, -0.5, 0])]) == 0.5
+    assert largest_difference([one], [one + np.float32([0.25, 0, -0.5])]) == 0.5
+    assert largest_difference([one], [one + np.float32([0.5, 0, -0.25])]) == 0.5
     assert largest_difference([], []) == 0 and largest_difference([one[:0]], [one[:0]]) == 0
     for bad in each((one * np.nan, np.float32([[1, np.inf, 3]]), one.T, one[0])):
         assert largest_difference([one], [bad]) == largest_difference([bad], [one]) == np.inf
