@@ -17,7 +17,7 @@ from mmlape.new import img_focus
 parser = argparse.ArgumentParser()
 parser.add_argument('--data', type=Path, default='data/mini/coco')
 parser.add_argument('--out', type=Path, default='work_dirs/detector')
-parser.add_argument('--epochs', type=float, default=6)
+parser.add_argument('--epochs', type=float, default=2)
 parser.add_argument('--side', type=int, default=96)
 args = parser.parse_args()
 set_seed(0)
