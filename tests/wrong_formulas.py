@@ -154,8 +154,6 @@ BY_FILE = {
         ('tiles: objects of one tile suppress each other', '(tiles[best] == tiles[left]) | ', ''),
         ('tiles: a part is not in its object', 'np.minimum(areas[best], areas[left])',
          'areas[best] + areas[left] - shared'),
-        ('tiles: a border of the image cuts, too', '(((moved - borders).abs() <= BORDER) & inner)',
-         '((moved - borders).abs() <= BORDER)'),
         ('tiles: masks at the left upper corner', 'top, left = window[0].start + ys[0], window[1].start + xs[0]',
          'top, left = ys[0], xs[0]'),
         ('tiles: runs that meet are two', 'joined = starts[1:] == ends[:-1]', 'joined = starts[1:] < ends[:-1]'),
