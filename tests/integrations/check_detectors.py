@@ -185,6 +185,11 @@ def test_a_graph_computes_the_same(tmp_path, monkeypatch):
     monkeypatch.setenv('TRANSFORMERS_DISABLE_TORCH_CHECK', '1')
     torch.manual_seed(0)
     model = Arrays(rt_detr_v2('frozen dinov3')).eval()
+    for name, value in model.named_parameters():  # scores that rounding does not reorder
+        if 'score_head.weight' in name or 'class_embed' in name and 'weight' in name:
+            torch.nn.init.normal_(value)
+        elif isinstance(model.get_submodule(name.rpartition('.')[0]), torch.nn.BatchNorm2d) and 'weight' in name:
+            torch.nn.init.ones_(value)
     image, path = batch(rt_detr_v2)['pixel_values'][:1], str(tmp_path / 'detector.onnx')
     torch.onnx.export(model, (image,), path, dynamo=True, verbose=False)
     session = onnxruntime.InferenceSession(path)
