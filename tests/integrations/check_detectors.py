@@ -186,7 +186,7 @@ def test_a_graph_computes_the_same(tmp_path, monkeypatch):
     torch.manual_seed(0)
     model = Arrays(rt_detr_v2('frozen dinov3')).eval()
     for name, value in model.named_parameters():  # scores that rounding does not reorder
-        if 'score_head.weight' in name or 'class_embed' in name and 'weight' in name:
+        if 'score_head.weight' in name or ('class_embed' in name and 'weight' in name):
             torch.nn.init.normal_(value)
         elif isinstance(model.get_submodule(name.rpartition('.')[0]), torch.nn.BatchNorm2d) and 'weight' in name:
             torch.nn.init.ones_(value)
