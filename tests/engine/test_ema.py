@@ -97,6 +97,7 @@ def test_the_average_is_what_is_evaluated(resumed, tmp_path):
     assert metrics(plain) != pytest.approx(recorded[6])
 
 
+@pytest.mark.release
 def test_a_kept_average_leaves_the_run_as_it_is(tmp_path):
     """Metrics, best checkpoint and weights are those without it; a resumed run has the same average."""
     data = tiny.write_data(tmp_path / 'data')

@@ -86,6 +86,7 @@ def scalars(work_dir, prefix):
     return [value for row in rows for key, value in sorted(row.items()) if key.startswith(prefix)]
 
 
+@pytest.mark.release
 def test_shards_train_and_evaluate_as_copies(copies, shards):
     for step in (3, 6):
         assert_same(shards / f'iter_{step}.pth', copies / f'iter_{step}.pth')
@@ -100,6 +101,7 @@ def test_shards_train_and_evaluate_as_copies(copies, shards):
     assert min(scalars(shards, 'grad_norm/all')) > 0.3, 'gradients were clipped'
 
 
+@pytest.mark.release
 @needs_torch_2_9
 def test_shards_resume_what_copies_started(config, copies):
     train(config, 'crossed', '--resume', copies / 'iter_3.pth', options=('distributed=fsdp',))

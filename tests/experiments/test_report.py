@@ -599,6 +599,7 @@ def test_arms_have_the_papers_names():
         assert paper_model('x', None).name == 'x'
 
 
+@pytest.mark.release
 def test_every_config_has_a_name_in_the_report():
     for path in each(CONFIGS):
         cfg = load(path)

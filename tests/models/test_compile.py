@@ -217,7 +217,9 @@ def counted(monkeypatch):
         ),
         pytest.param(partial(adapter, with_cp=True, pe_joining='lape'), 4, id='with_cp', marks=pytest.mark.release),
         pytest.param(partial(vit, pe_joining='lape', pe_norm='affine'), 2, id='lape'),
-        pytest.param(partial(vit, pe_joining='default', pe_type=['learnable', 'cpe']), 2, id='cpe'),
+        pytest.param(
+            partial(vit, pe_joining='default', pe_type=['learnable', 'cpe']), 2, id='cpe', marks=pytest.mark.release
+        ),
     ],
 )
 def test_compiled_layers_give_the_values_and_gradients_of_the_model(build, units, counted):
