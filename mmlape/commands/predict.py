@@ -56,9 +56,12 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.analysis.prediction import model_of
     from mmlape.lab.engine.trained import open_trained
 
+    if args.out:  # before a model is downloaded
+        images_to_predict(args.images, args.out, args.overwrite)
     trained = open_trained(args.trained, args.cfg_options)
     out = args.out or trained.work_dir() / 'predicted'
-    images_to_predict(args.images, out, args.overwrite)
+    if not args.out:
+        images_to_predict(args.images, out, args.overwrite)
     trained.say_chosen()
     model = model_of(trained, args.device)
     say(f'{model.checkpoint}: {model.task}, {len(model.classes)} classes')
