@@ -151,6 +151,7 @@ BY_FILE = {
         ('tiles: objects stay where they are in the tile', ' + torch.tensor([columns.start, rows.start] * 2)', ''),
         ('tiles: rows for columns', 'torch.tensor([columns.start, rows.start] * 2)',
          'torch.tensor([rows.start, columns.start] * 2)'),
+        ('tiles: a border of the image cuts, too', ' & inner).any(1)', ').any(1)'),
         ('tiles: objects of one tile suppress each other', '(tiles[best] == tiles[left]) | ', ''),
         ('tiles: a part is not in its object', 'np.minimum(areas[best], areas[left])',
          'areas[best] + areas[left] - shared'),
@@ -181,6 +182,8 @@ BY_FILE = {
         ('int8: any share of labels', 'if difference > form.limit', 'if difference < form.limit'),
         ('int8: the first images only', '_Reader(model.graph.input[0].name, inputs)',
          '_Reader(model.graph.input[0].name, list(inputs)[:1])'),
+        ('int8: measured on the images of the scales', '_agreement(cfg, single, written, left_out)',
+         '_agreement(cfg, single, written, of_scales)'),
         ('int8: the graph is compared with itself', 'for path in (one, other)]', 'for path in (one, one)]'),
     ],
     'mmlape/lab/export/check.py': [

@@ -128,6 +128,14 @@ KINDS = (
         'Mask2Former', 'mmseg', r'decode_head\.query_feat\.', 'decode_head.cls_embed.bias', more=1
     ),
     HeadKind('UperNet', 'mmseg', r'decode_head\.psp_modules\.', 'decode_head.conv_seg.bias'),
+    HeadKind('Segmenter', 'mmseg', r'decode_head\.cls_emb$', 'decode_head.mask_norm.bias'),
+    HeadKind(
+        'Plain Mask Decoder',
+        'mmseg',
+        r'decode_head\.decoder\.class_head\.',
+        'decode_head.decoder.class_head.bias',
+        more=1,
+    ),
     HeadKind(
         'linear head',
         'mmseg',
@@ -165,6 +173,14 @@ KINDS = (
     HeadKind(
         'Mask R-CNN', 'mmdet', r'roi_head\.mask_head\.', 'roi_head.bbox_head.fc_cls.bias', more=1
     ),
+    HeadKind(
+        'Faster R-CNN',
+        'mmdet',
+        r'roi_head\.bbox_head\.fc_cls\.',
+        'roi_head.bbox_head.fc_cls.bias',
+        more=1,
+    ),
+    HeadKind('DETR', 'mmdet', r'bbox_head\.fc_cls\.', 'bbox_head.fc_cls.bias', more=1),
     HeadKind('ATSS', 'mmdet', r'bbox_head\.atss_cls\.', 'bbox_head.atss_cls.bias'),
     HeadKind('GFL', 'mmdet', r'bbox_head\.gfl_cls\.', 'bbox_head.gfl_cls.bias'),
 )

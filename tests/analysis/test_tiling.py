@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.analysis.predicted_files import predict_files
 from mmlape.lab.analysis.prediction import Model
-from mmlape.lab.analysis.tiling import Tiling, encode_mask, found_once, merge_logits
+from mmlape.lab.analysis.tiling import Tiling, encode_mask, found_once, merge_logits, merge_objects
 
 SIDES = st.integers(1, 23)
 
@@ -117,6 +117,19 @@ def test_what_is_the_same_object():
     assert found_once(boxes, scores, np.array([0, 0, 0, 1, 0]), tiles, np.arange(5) == 3).tolist() == [0, 1, 3, 4]
     assert found_once(boxes, scores[::-1], labels, tiles, nothing).tolist() == [2, 3, 4]
     assert found_once(boxes[:0], scores[:0], labels[:0], tiles[:0], nothing[:0]).tolist() == []
+
+
+def test_a_border_between_tiles_cuts_an_object_and_that_of_the_image_does_not():
+    """Something small within something large, which reaches the top of the image, or the end of its tile, too."""
+    windows = [(slice(0, 40), slice(0, 60)), (slice(0, 40), slice(40, 100))]
+    for right, kept in ((55, 2), (60, 1)):
+        large, small = [10.0, 0.0, right, 20.0], [5.0, 5.0, 15.0, 18.0]
+        found = [
+            InstanceData(bboxes=torch.tensor([box]), scores=torch.tensor([score]), labels=torch.tensor([0]))
+            for box, score in ((large, 0.5), (small, 0.9))
+        ]
+        merged = merge_objects(found, windows, (40, 100))
+        assert merged.bboxes.tolist() == [large, [45, 5, 55, 18]][-kept:]
 
 
 def test_files_of_an_image_in_one_tile_are_those_without(tmp_path):

@@ -627,7 +627,7 @@ CONTRACTS = {
             'mmlape.lab.export.model.image_size': (8, 8),
             'mmlape.export.backbone.export_backbone_of': WRITTEN,
             'mmlape.lab.export.integer.export_integers': WRITTEN,
-            'mmlape.lab.export.integer.calibration_files': [],
+            'mmlape.lab.export.integer.calibration_files': ([], []),
             'mmlape.lab.export.folder.complete': None,
             'mmlape.lab.export.check.check': SimpleNamespace(passes=True),
             'mmlape.lab.analysis.images.files_of': [],

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 import torch
 from each import each
+from mmdet.models import DetDataPreprocessor
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
+from mmpretrain.models import ClsDataPreprocessor
+from mmpretrain.structures import DataSample
+from mmseg.models import SegDataPreProcessor
+from mmseg.structures import SegDataSample
 
 from mmlape.errors import ConfigError, DataError, ExportError
 from mmlape.lab.engine.graphs import Input
@@ -97,6 +102,32 @@ def test_an_image_is_normalised_as_it_is_restored(is_reversed):
     torch.testing.assert_close(given.restore(given.normalise(image)), image)
     order = [3.0, 2.0, 1.0] if is_reversed else [1.0, 2.0, 3.0]
     assert given.notes()['mean'] == str(order) and given.channels == 3 and given.notes()['input'] == 'RGB 0..255'
+
+
+def preprocessors():
+    """Those of the three toolboxes, with and without a change of the channels, for files and for arrays."""
+    values = dict(mean=[10.0, 20, 30], std=[4.0, 5, 6])
+    for from_file in (True, False):
+        for swap in (True, False):
+            yield SegDataPreProcessor(**values, bgr_to_rgb=swap), SegDataSample(), from_file
+            yield DetDataPreprocessor(**values, bgr_to_rgb=swap), DetDataSample(), from_file
+            yield ClsDataPreprocessor(**values, to_rgb=swap), DataSample(), from_file
+        yield ClsDataPreprocessor(to_rgb=True), DataSample(), from_file
+        yield DetDataPreprocessor(bgr_to_rgb=False), DetDataSample(), from_file
+        yield ClsDataPreprocessor(mean=[10.0], std=[4.0]), DataSample(), from_file
+
+
+def test_an_rgb_image_becomes_what_each_toolbox_makes_of_it():
+    for preprocessor, sample, from_file in each(preprocessors()):
+        step = 'LoadImageFromFile' if from_file else 'PackInputs'
+        cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=[dict(type=step)]))))
+        given = Input.of(SimpleNamespace(data_preprocessor=preprocessor), cfg)
+        image = torch.randint(0, 256, (given.channels, 4, 6), dtype=torch.uint8)
+        loaded = image.flip(0) if from_file else image  # files are read as BGR
+        sample.set_metainfo(dict(img_shape=(4, 6)))
+        expected = preprocessor(dict(inputs=[loaded], data_samples=[sample]))['inputs']
+        torch.testing.assert_close(given.normalise(image[None].float()), expected.float())
+        torch.testing.assert_close(given.restore(expected.float()), image[None].float())
 
 
 def sizes():

@@ -1,9 +1,12 @@
 """Complete models as ONNX graphs: onnxruntime's outputs and metrics beside those of the MM packages' own inference."""
 
 import copy
+import hashlib
 import json
+import shutil
 import subprocess
 import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,10 +38,11 @@ from mmlape.lab.engine.graphs.operators import best_boxes, translations
 from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.trained import Trained
+from mmlape.lab.export import folder as export_folder
 from mmlape.lab.export.check import Rounded, check
 from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
-from mmlape.lab.export.integer import export_integers, quantise
+from mmlape.lab.export.integer import calibration_files, export_integers, quantise
 from mmlape.lab.export.model import export, export_model, graph_file, graph_of, image_size
 from mmlape.lab.export.writing import Form, Written
 from mmlape.lab.export.writing import save as save_graph
@@ -506,7 +510,9 @@ def test_integers_are_written_if_labels_stay(exported, pristine, tmp_path, monke
 
     monkeypatch.setattr('mmlape.lab.export.integer.export', export_once)
     form, out = Form((SIDE, SIDE), precision='int8'), tmp_path / 'int8.onnx'
-    with pytest.raises(ExportError, match='of the labels of 3 images differ from those of fp32, more than 0.0%'):
+    with pytest.raises(
+        ExportError, match='from those of fp32, more than 0.0%, on images that no scale is of .1 of 3.'
+    ):
         export_integers(cfg, str(checkpoint), replace(form, tolerance=0), out, images)
     assert not list(tmp_path.iterdir())
     written = export_integers(cfg, str(checkpoint), replace(form, tolerance=0.2), out, images)
@@ -517,9 +523,30 @@ def test_integers_are_written_if_labels_stay(exported, pristine, tmp_path, monke
     whole = [[kinds.get(name) == 'DequantizeLinear' for name in node.input[:2]] for node in products]
     assert whole.count([True, True]) > len(products) / 3
     assert not whole[-1][1] and all(second or not first for first, second in whole), 'attention and logits are not'
-    found = check(cfg, str(checkpoint), out, images.parent.parent)
+    (left_out,) = calibration_files(images)[1]
+    (tmp_path / 'left-out').mkdir()
+    shutil.copy(left_out, tmp_path / 'left-out')
+    found = check(cfg, str(checkpoint), out, tmp_path / 'left-out')
     assert found.precision == 'int8' and found.equal == pytest.approx(1 - written.difference, abs=1e-3)
-    assert len(found.sides) == 3 and Graph(out).notes['precision'] == 'int8'
+    assert Graph(out).notes['precision'] == 'int8'
+
+
+@pytest.mark.parametrize('count, scales, left_out', [(2, 1, 1), (3, 2, 1), (8, 6, 2), (130, 75, 25)])
+def test_images_are_left_out_of_the_scales(count, scales, left_out, tmp_path):
+    """Everything from 2 images on, evenly chosen; no image measures what it has set."""
+    names = [f'{number:03}.png' for number in range(count)]
+    for name in names:
+        (tmp_path / name).touch()
+    of_scales, measured = calibration_files(tmp_path)
+    assert (len(of_scales), len(measured)) == (scales, left_out) and not set(of_scales) & set(measured)
+    places = sorted(names.index(path.name) for path in of_scales + measured)
+    assert places[0] == 0 and places[-1] == count - 1 and np.ptp(np.diff(places)) <= 1
+
+
+def test_one_image_is_too_few_for_scales(tmp_path):
+    (tmp_path / 'a.png').touch()
+    with pytest.raises(DataError, match='one image is too few for --calibration'):
+        calibration_files(tmp_path)
 
 
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
@@ -557,7 +584,13 @@ def test_a_folder_runs_without_this_package(exported, pristine, tmp_path):
     cfg, checkpoint, path = exported
     (tmp_path / 'model.onnx').write_bytes(path.read_bytes())
     complete(tmp_path / 'model.onnx')
-    assert {file.name for file in tmp_path.iterdir()} == {'model.onnx', 'model.json', 'labels.txt', 'example.py'}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        'model.onnx',
+        'model.json',
+        'labels.txt',
+        'example.py',
+        'example.cpp',
+    }
     assert (tmp_path / 'labels.txt').read_text().splitlines() == list(cfg.classes)
     about = json.loads((tmp_path / 'model.json').read_text())
     assert (about['task'], about['size'], about['batch']) == ('segmentation', [SIDE, SIDE], 1)
@@ -573,6 +606,70 @@ def test_a_folder_runs_without_this_package(exported, pristine, tmp_path):
     labels = load(cfg, checkpoint).predict(image)[0].shares
     assert {name: float(share) for name, share in shares.items()} == pytest.approx(
         {name: share for name, share in labels.items() if share >= 0}, abs=0.02)  # fmt: skip
+
+
+DEBIAN = 'http://deb.debian.org/debian/pool/main/o/onnxruntime'
+
+
+@pytest.fixture(scope='module')
+def headers(tmp_path_factory):
+    """onnxruntime's headers of C++, of an older version, as Debian has them."""
+    package, folder = 'libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb', tmp_path_factory.mktemp('headers')
+    try:
+        with urllib.request.urlopen(f'{DEBIAN}/{package}', timeout=30) as page:
+            content = page.read()
+    except OSError as error:
+        pytest.skip(f'{package} cannot be downloaded: {error}')
+    assert hashlib.sha256(content).hexdigest() == '14f7d959d5deacbcf1504830d4189f91fc67382b399ed9ae9d3aa9c4050ced08'
+    (folder / package).write_bytes(content)
+    subprocess.run(['dpkg-deb', '-x', folder / package, folder], check=True)
+    return folder / 'usr/include/onnxruntime'
+
+
+@pytest.fixture(scope='module')
+def compiled(headers, tmp_path_factory):
+    """The example in C++ with the library of onnxruntime's wheel."""
+    (library,) = Path(onnxruntime.__file__).parent.glob('capi/libonnxruntime.so.*')
+    folder = tmp_path_factory.mktemp('compiled')
+    for name in ('libonnxruntime.so', 'libonnxruntime.so.1'):  # as it is linked, and as it is loaded
+        (folder / name).symlink_to(library)
+    example, source = folder / 'example', Path(export_folder.__file__).with_name('example.cpp')
+    links = [f'-L{folder}', '-lonnxruntime', f'-Wl,-rpath,{folder}']
+    done = subprocess.run(
+        ['c++', '-std=c++17', '-Wall', '-Wextra', f'-I{headers}', source, '-o', example, *links],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return example
+
+
+def in_c_and_python(folder, compiled, image):
+    """Return what both examples print of an image."""
+    commands = [sys.executable, 'example.py', image], [compiled, image]
+    return [
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout for command in commands
+    ]
+
+
+@pytest.mark.release
+@pytest.mark.parametrize('exported', ['segmenter', 'mask-rcnn'], indirect=True)
+@pytest.mark.parametrize('batch', [1, None])
+def test_the_example_in_c_prints_what_that_in_python_does(exported, pristine, tmp_path, compiled, batch):
+    """On an image that fills the graph, and on one that is padded; --labels, too."""
+    cfg, checkpoint, _ = exported
+    detector = cfg.model.type.endswith('RCNN')
+    form = replace(FORM, batch=batch)
+    export(cfg, str(checkpoint), form, tmp_path / 'model.onnx', labels=batch is None and not detector)
+    complete(tmp_path / 'model.onnx')
+    with Image.open(sorted((pristine / 'ade').rglob('val*/*.jpg'))[0]) as opened:
+        whole = opened.convert('RGB').resize((SIDE, SIDE))
+    for size in ((SIDE, SIDE), (SIDE, SIDE // 2), (SIDE // 3, SIDE)):
+        whole.resize(size).save(tmp_path / 'image.ppm')
+        first, second = in_c_and_python(tmp_path, compiled, tmp_path / 'image.ppm')
+        assert first == second and first
+    whole.resize((SIDE + 1, SIDE)).save(tmp_path / 'image.ppm')
+    done = subprocess.run([compiled, 'image.ppm'], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, f'give a PPM image in colour of at most {SIDE} x {SIDE} pixels\n')
 
 
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)

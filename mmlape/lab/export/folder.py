@@ -1,4 +1,4 @@
-"""The folder of a graph: names of classes, sizes and normalisation as JSON, and an example without this package."""
+"""The folder of a graph: names of classes, sizes and normalisation as JSON, and examples without this package."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 from mmlape.files import write_json, write_text
 from mmlape.lab.engine.graphs import Graph
 
-EXAMPLE = Path(__file__).with_name('example.py')
+EXAMPLES = [Path(__file__).with_name(name) for name in ('example.py', 'example.cpp')]
 
 
 def complete(path: Path) -> None:
-    """Write ``labels.txt``, ``model.json`` and ``example.py`` beside a graph.
+    """Write ``labels.txt``, ``model.json``, ``example.py`` and ``example.cpp`` beside a graph.
 
     A backbone has no classes: it gets ``model.json`` alone.
     """
@@ -34,7 +34,8 @@ def complete(path: Path) -> None:
         write_text(
             path.with_name('labels.txt'), ''.join(f'{one_line(name)}\n' for name in graph.classes)
         )
-        write_text(path.with_name('example.py'), EXAMPLE.read_text(encoding='utf-8'))
+        for example in EXAMPLES:
+            write_text(path.with_name(example.name), example.read_text(encoding='utf-8'))
 
 
 def one_line(name: str) -> str:

@@ -3,7 +3,8 @@
 In int8 are weights, inputs and outputs of convolutions and of products with a weight: each has one
 scale, a weight one for each output, and no offset, which TensorRT asks for. In float32 stay products
 of two computed values, which attention has, and what `mmlape.lab.export.half` leaves there. Scales
-are of the largest values on images of a user, prepared as in the config's test.
+are of the largest values on images of a user, prepared as in the config's test; every fourth image
+is left out, to measure what the graph keeps.
 """
 
 import copy
@@ -21,7 +22,7 @@ from rich.progress import track
 from torch import Tensor
 
 from mmlape.console import console
-from mmlape.errors import ExportError
+from mmlape.errors import DataError, ExportError
 from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.engine.graphs import Graph, Input, OfOneSize, exported_class
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     import onnx
 
 MOST_IMAGES = 100
-"""How many images scales are measured on, evenly chosen from a folder."""
+"""How many images are used, evenly chosen from a folder."""
+EVERY = 4
+"""Which images have no part in the scales: the second, and each one so many further."""
 PRODUCTS = ('Conv', 'MatMul', 'Gemm')
 OF_FLOAT = 0.05
 """How far the graph of float32 may be from PyTorch: rounding to integers is coarser."""
@@ -56,37 +59,49 @@ def export_integers(
         checkpoint: Its weights; None for the initial ones.
         form: Of the graph; its limit is the share of labels that may differ from those of float32.
         out: The file.
-        images: A folder, of images like those that the graph will get.
+        images: A folder, of images like those that the graph will get; see `calibration_files`.
         labels: See `mmlape.lab.export.model.export_model`.
 
     Raises:
         ExportError: More labels differ, or the graph of float32 cannot be written.
-        DataError: There are no images, or one does not fit the graph.
+        DataError: There are fewer than two images, or one does not fit the graph.
     """
     started = time.perf_counter()
-    files = calibration_files(images)
+    of_scales, left_out = calibration_files(images)
     out = check_out(out)
     exact = replace(form, precision='fp32', tolerance=OF_FLOAT)
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder:
         single = export(cfg, checkpoint, exact, Path(folder) / 'float32.onnx', labels).path
         written = Path(folder) / out.name
-        quantise(single, written, _inputs(cfg, single, files))
-        difference = 1 - _agreement(cfg, single, written, files)
+        quantise(single, written, _inputs(cfg, single, of_scales))
+        difference = 1 - _agreement(cfg, single, written, left_out)
         if difference > form.limit:
             raise ExportError(
-                f'in int8, {difference:.1%} of the labels of {len(files)} images differ from those '
-                f'of fp32, more than {form.limit:.1%}: nothing is written. Give --calibration more '
-                'images like those of the use, or export with --precision fp16'
+                f'in int8, {difference:.1%} of the labels differ from those of fp32, more than '
+                f'{form.limit:.1%}, on images that no scale is of ({len(left_out)} of '
+                f'{len(left_out + of_scales)}): nothing is written. Give --calibration more images '
+                'like those of the use, or export with --precision fp16'
             )
         put_in_place(written, out)
     return Written(out, difference, time.perf_counter() - started, peak_memory())
 
 
-def calibration_files(images: str | Path) -> list[Path]:
-    """Return at most `MOST_IMAGES` images of a folder; DataError if there are none."""
+def calibration_files(images: str | Path) -> tuple[list[Path], list[Path]]:
+    """Return the images of a folder that scales are of, and those that are left out for measuring.
+
+    Raises:
+        DataError: There are fewer than two images.
+    """
     found = files_of(images)
-    chosen = np.linspace(0, len(found) - 1, min(len(found), MOST_IMAGES)).round().astype(int)
-    return [found[place] for place in chosen]
+    if len(found) < 2:
+        raise DataError(
+            f'{images}: one image is too few for --calibration; give two or more, '
+            'since some are left out to measure what int8 keeps'
+        )
+    places = np.linspace(0, len(found) - 1, min(len(found), MOST_IMAGES)).round().astype(int)
+    chosen = [found[place] for place in places]
+    left_out = chosen[1::EVERY]
+    return [file for file in chosen if file not in left_out], left_out
 
 
 def quantise(path: Path, out: Path, inputs: Iterable[np.ndarray]) -> None:

@@ -31,7 +31,10 @@ class Input(NamedTuple):
         mean, std = (preprocessor.mean, preprocessor.std) if enabled else (None, None)
         steps = cfg.test_dataloader.dataset.get('pipeline') or []
         files = bool(steps) and str(steps[0]['type']).rpartition('.')[2] == 'LoadImageFromFile'
-        converts = bool(getattr(preprocessor, '_channel_conversion', False))
+        # MMPretrain's own attribute has another name
+        converts = any(
+            getattr(preprocessor, name, False) for name in ('_channel_conversion', 'to_rgb')
+        )
         grey = mean is not None and len(mean) == 1
         # files are loaded as BGR; datasets that are arrays have RGB
         return cls(mean, std, reversed=not grey and files != converts)
