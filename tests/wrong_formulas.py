@@ -178,6 +178,7 @@ BY_FILE = {
         ('int8: one scale for all outputs', 'per_channel=True', 'per_channel=False'),
         ('int8: with an offset', 'ActivationSymmetric=True', 'ActivationSymmetric=False'),
         ('int8: the last layer, too', 'place not in exact and ', ''),
+        ('int8: the RPN, too', ' | _choosing(graph)', ''),
         ('int8: attention, too', ' and node.input[1] in constants', ''),
         ('int8: any share of labels', 'if difference > form.limit', 'if difference < form.limit'),
         ('int8: the first images only', '_Reader(model.graph.input[0].name, inputs)',

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar='T',
         help='largest absolute difference from PyTorch; default: 0.0001, and 0.05 of fp16; of int8 the share of '
-        'labels that differ from those of fp32, default: 0.05',
+        'labels that differ from those of fp32, default: 0.1',
     )
     add_trust(more)
 

@@ -650,7 +650,7 @@ CONTRACTS = {
                     '--precision int8 --calibration d',
                     {
                         'export': False, 'export_integers': True, 'export_integers.images': 'd',
-                        'export_integers.form.precision': 'int8', 'calibration_files': True, 'printed': 'limit 5%',
+                        'export_integers.form.precision': 'int8', 'calibration_files': True, 'printed': 'limit 10%',
                     },
                 )
             ],

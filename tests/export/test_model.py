@@ -42,7 +42,7 @@ from mmlape.lab.export import folder as export_folder
 from mmlape.lab.export.check import Rounded, check
 from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
-from mmlape.lab.export.integer import calibration_files, export_integers, quantise
+from mmlape.lab.export.integer import calibration_files, export_integers, quantise, quantised_nodes
 from mmlape.lab.export.model import export, export_model, graph_file, graph_of, image_size
 from mmlape.lab.export.writing import Form, Written
 from mmlape.lab.export.writing import save as save_graph
@@ -496,6 +496,27 @@ def test_integers_are_those_of_the_largest_values(tmp_path):
         (found,) = session.run(None, {'image': value})
         assert np.abs(found - expected).max() < 1.01 * second * np.abs(last).max(), 'one step where rounding ties'
         assert np.mean(np.abs(found - expected) < 1e-3 * np.abs(expected).max()) > 0.9
+
+
+def test_convolutions_before_a_choice_of_boxes_are_no_integers():
+    """Of four in a row, the last two before TopK; of a head beside them, the last one before the output."""
+    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
+    chain = ('image', 'stem', 'neck', 'rpn', 'scores')
+    nodes = [helper.make_node('Conv', [a, f'w_{b}'], [b], name=b, pads=[1] * 4) for a, b in zip(chain, chain[1:])]
+    nodes += [
+        helper.make_node('TopK', ['scores', 'two'], ['best', 'places'], name='topk'),
+        helper.make_node('Conv', ['neck', 'w_head'], ['head'], name='head', pads=[1] * 4),
+        helper.make_node('Conv', ['head', 'w_mask'], ['mask'], name='mask', pads=[1] * 4),
+    ]
+    weights = [
+        onnx.numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), n.input[1])
+        for n in nodes
+        if n.op_type == 'Conv'
+    ]
+    values = [*weights, onnx.numpy_helper.from_array(np.array([2]), 'two')]
+    image, *outputs = (helper.make_tensor_value_info(n, float32, None) for n in ('image', 'mask', 'best'))
+    graph = helper.make_graph(nodes, 'g', [image], outputs, values)
+    assert quantised_nodes(helper.make_model(graph)) == ['stem', 'neck', 'head']
 
 
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)

@@ -6,7 +6,7 @@ coordinates, and all that follows it: logits, boxes, places where features are s
 suppression of boxes. So no value depends on what a runtime does with a type that it may change.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -189,18 +189,24 @@ def _floats(graph: 'onnx.GraphProto', constants: dict[str, np.ndarray]) -> set[s
 
 def exact_places(graph: 'onnx.GraphProto', final: bool) -> set[int]:
     """Return the places of the nodes that stay in float32: up to the last product before what is exact."""
+    exact = [output.name for output in graph.output] if final else []
+    exact += [name for node in graph.node for name in _read_exactly(node)]
+    return places_before(graph, exact)
+
+
+def places_before(graph: 'onnx.GraphProto', values: Iterable[str]) -> set[int]:
+    """Return the places of the nodes that values are computed by, back to the last product before each."""
     made_by = {name: place for place, node in enumerate(graph.node) for name in node.output}
-    pending = [output.name for output in graph.output] if final else []
-    pending += [name for node in graph.node for name in _read_exactly(node)]
-    exact: set[int] = set()
+    pending = list(values)
+    found: set[int] = set()
     while pending:
         place = made_by.get(pending.pop())
-        if place is None or place in exact:
+        if place is None or place in found:
             continue
-        exact.add(place)
+        found.add(place)
         if graph.node[place].op_type not in PRODUCTS:
             pending += graph.node[place].input
-    return exact
+    return found
 
 
 def _read_exactly(node: 'onnx.NodeProto') -> Iterator[str]:
