@@ -1,5 +1,6 @@
 """A hook that ends training before its length: a finish with a reason, for every command."""
 
+import copy
 import json
 
 import pytest
@@ -88,11 +89,17 @@ def test_a_stop_in_the_last_iteration_is_none(data, tmp_path):
     assert (record.state, record.iter, record.reason, record.stopped) == ('finished', 6, None, None)
 
 
+@pytest.fixture(scope='module')
+def stopped(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('stopped')
+    cfg = load_config(tiny.write_config(folder, data, EARLY + NEVER_BETTER.format(2)))
+    return cfg, train(copy.deepcopy(cfg), folder / 'whole', seed=1)
+
+
 @pytest.mark.parametrize('when', ['before the note', 'after the note', 'before the stop'])
-def test_a_run_that_was_killed_stops_where_it_would_have(when, data, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_stops_where_it_would_have(when, stopped, tmp_path, monkeypatch):
     """MMEngine's hook keeps its count in no checkpoint: without more, the resumed run would train on."""
-    cfg = load_config(tiny.write_config(tmp_path, data, EARLY + NEVER_BETTER.format(2)))
-    expected = train(cfg, tmp_path / 'whole', seed=1)
+    cfg, expected = copy.deepcopy(stopped[0]), stopped[1]
     with monkeypatch.context() as killed:
         if when == 'before the stop':
             step = Recorder.add_evaluation
