@@ -72,13 +72,19 @@ def recognise_description(file: Path) -> CocoData:
             folders[key] = [_image_folder(file, values, split, str(one)) for one in _list(given)]
     if 'train' not in folders:
         raise DataError(f'{file} names no folder of images for training: add train: FOLDER')
+    same = folders.get('val') == folders['train']  # as some small public sets have it
+    if same:
+        del folders['val']
     parts = train_and_val(
         {
             split: [(images, _label_folder(images)) for images in found]
             for split, found in folders.items()
         }
     )
-    return _yolo(parts, file, names)
+    data = _yolo(parts, file, names)
+    if same:
+        data.notes.append(f'{file.name} names the same images for train and val')
+    return data
 
 
 def recognise_voc(listing: Listing) -> CocoData | None:
@@ -109,7 +115,7 @@ def recognise_voc(listing: Listing) -> CocoData | None:
     if contents['val'] is None and sets:
         folder, content = contents['train']
         contents = {split: (folder, _with_images(content, stems)) for split, stems in sets.items()}
-    return _of_contents(contents, VOC, None)
+    return of_contents(contents, VOC, None)
 
 
 def _supervision(form: str) -> Any:
@@ -134,7 +140,7 @@ def _yolo(
                 str(images), str(labels), str(description)
             ),
         )
-    return _of_contents(contents, YOLO, names)
+    return of_contents(contents, YOLO, names)
 
 
 def _content(
@@ -142,7 +148,7 @@ def _content(
 ) -> tuple[Path, dict[str, Any]]:
     """Return the common folder of images, and their annotations in COCO's form."""
     pairs = list(pairs)
-    root = pairs[0][0] if len(pairs) == 1 else _common([images for images, _ in pairs])
+    root = pairs[0][0] if len(pairs) == 1 else common_folder([images for images, _ in pairs])
     images: list[dict] = []
     annotations: list[dict] = []
     names: dict[str, int] = {}
@@ -176,7 +182,7 @@ def _content(
     return root, dict(images=images, categories=categories, annotations=annotations)
 
 
-def _of_contents(contents: Mapping[str, Any], form: str, names: tuple[str, ...] | None) -> CocoData:
+def of_contents(contents: Mapping[str, Any], form: str, names: tuple[str, ...] | None) -> CocoData:
     """Give both splits the same categories, and return the data."""
     found = [one['name'] for part in contents.values() if part for one in part[1]['categories']]
     names = names or tuple(sorted(set(found)))
@@ -335,7 +341,8 @@ def _label_folder(images: Path) -> Path:
     return images
 
 
-def _common(folders: list[Path]) -> Path:
+def common_folder(folders: list[Path]) -> Path:
+    """Return the folder that is or holds each of some."""
     first = folders[0]
     for parent in (first, *first.parents):
         if all(folder == parent or parent in folder.parents for folder in folders):

@@ -136,6 +136,7 @@ def recognise_file(file: Path) -> CocoData:
 
 def of_parts(parts: dict[str, CocoPart | None], form: str, converted: bool = False) -> CocoData:
     """Return the data of files in COCO's form, by split."""
+    without_area = sum(map(_complete, (part.content for part in parts.values() if part)))
     train = parts['train'].content
     names = {one['id']: str(one['name']) for one in train['categories'] if 'id' in one}
     annotations = train['annotations']
@@ -146,6 +147,8 @@ def of_parts(parts: dict[str, CocoPart | None], form: str, converted: bool = Fal
         names[one['category_id']] for one in annotations if one.get('category_id') in names
     )
     notes = []
+    if without_area:
+        notes.append(f'{without_area} objects had no area, and have that of their box')
     if task == 'masks' and with_masks < len(annotations):
         notes.append(f'{len(annotations) - with_masks} of {len(annotations)} objects have no mask')
     if parts['val'] is None:
@@ -159,8 +162,24 @@ def of_parts(parts: dict[str, CocoPart | None], form: str, converted: bool = Fal
         image_sizes(paths),
         notes,
         parts=parts,
-        converted=converted,
+        converted=converted or without_area > 0,
     )
+
+
+def _complete(content: dict[str, Any]) -> int:
+    """Give the area of its box to each object that has none, and return how many these are.
+
+    What is malformed is left to the checks.
+    """
+    count = 0
+    for one in content['annotations']:
+        box = one.get('bbox')
+        if 'area' in one or not isinstance(box, list) or len(box) != 4:
+            continue
+        if all(isinstance(value, int | float) for value in box):
+            one.update(area=box[2] * box[3], iscrowd=one.get('iscrowd', 0))
+            count += 1
+    return count
 
 
 def read(file: Path) -> dict[str, Any] | None:

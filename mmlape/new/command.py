@@ -11,7 +11,7 @@ from mmlape.files import write_text
 from mmlape.lab.datasets.checks import full_check, print_report
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.smoke import smoke
-from mmlape.new import boxes, class_folders, coco, label_maps
+from mmlape.new import boxes, class_folders, coco, label_maps, labelme
 from mmlape.new.found import TASKS, Found
 from mmlape.new.listing import list_files
 from mmlape.new.recipe import (
@@ -33,9 +33,11 @@ FORMS = (
     "boxes or masks in COCO's form (a JSON file, and its images)",
     "YOLO's form (data.yaml, or images and .txt files)",
     "Pascal VOC's form (XML files)",
+    "LabelMe's form (a JSON file for each image)",
     'a folder of images for each class',
 )
 """What is recognised, for the message about what is not."""
+BOXES = (coco.recognise, boxes.recognise_yolo, boxes.recognise_voc, labelme.recognise)
 
 
 def look(
@@ -68,7 +70,7 @@ def look(
         raise _unknown(data, f'{listing.summary()}, and no images')
     wanted = None if task is None else {task}
     if wanted is None or wanted & {'boxes', 'masks'}:
-        for recognise in (coco.recognise, boxes.recognise_yolo, boxes.recognise_voc):
+        for recognise in BOXES:
             found = recognise(listing)
             if found is not None:
                 return _as(found, task)

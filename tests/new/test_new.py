@@ -244,6 +244,45 @@ def voc(root: Path) -> None:
     (lists / 'val.txt').write_text('\n'.join(f'{number:02}' for number in range(8, 12)))
 
 
+def labelme(root: Path, rectangles=False) -> None:
+    """The first object as two polygons of a group, the second as a rectangle; images by Windows' paths."""
+    for split, numbers in (('train', range(8)), ('val', range(8, 12))):
+        for number in numbers:
+            photo(root / split / 'photos' / f'{number:02}.jpg')
+            shapes = []
+            for place, (label, (x, y, width, height)) in enumerate(boxes_of(number)):
+                right, low, middle = x + width, y + height, x + width / 2
+                parts = [[[x, y], [right, low]]]
+                if not place and not rectangles:
+                    parts = [[[a, y], [b, y], [b, low], [a, low]] for a, b in ((x, middle), (middle, right))]
+                for points in parts:
+                    kind, group = ('polygon', 3) if len(points) == 4 else ('rectangle', None)
+                    shapes.append(dict(label=NAMES[label], points=points, group_id=group, shape_type=kind, flags={}))
+            content = dict(version='5.5.0', shapes=shapes, imagePath=f'..\\photos\\{number:02}.jpg', imageData=None)
+            file = root / split / 'json' / f'{number:02}.json'
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(content))
+
+
+def without_area(root: Path) -> None:
+    roboflow(root, True)
+    for file in root.rglob('*.json'):
+        content = json.loads(file.read_text())
+        for one in content['annotations']:
+            del one['area'], one['iscrowd']
+        file.write_text(json.dumps(content))
+
+
+def yolo_without_val(root: Path) -> None:
+    """As small public sets are: the images of train are named for val, too."""
+    yolo(root)
+    for folder in ('images', 'labels'):
+        for file in (root / folder / 'val').iterdir():
+            file.rename(root / folder / 'train' / file.name)
+    description = root / 'data.yaml'
+    description.write_text(description.read_text().replace('val: images/val', 'val: images/train'))
+
+
 BOXES: dict[str, tuple[Callable[[Path], None], str]] = {
     'roboflow': (roboflow, 'boxes'),
     'roboflow with masks': (lambda root: roboflow(root, True), 'masks'),
@@ -254,7 +293,11 @@ BOXES: dict[str, tuple[Callable[[Path], None], str]] = {
     'YOLO, beside the images': (lambda root: yolo(root, '{split}', '{split}'), 'boxes'),
     'YOLO, bare': (lambda root: yolo(root, described=False), 'boxes'),
     'YOLO, polygons': (lambda root: yolo(root, polygon=True), 'masks'),
+    'YOLO, train for val': (yolo_without_val, 'boxes'),
     'Pascal VOC': (voc, 'boxes'),
+    'LabelMe': (labelme, 'masks'),
+    'LabelMe, rectangles': (lambda root: labelme(root, True), 'boxes'),
+    'no area': (without_area, 'masks'),
 }
 
 
@@ -277,6 +320,19 @@ def test_boxes(layout, tmp_path, monkeypatch):
             assert all(bool(one.get('mask')) == (task == 'masks') for one in sample['instances'])
     assert seen == set(range(12))
     assert sum(len(read(cfg, split)) for split in ('train', 'val')) == 12
+
+
+def test_a_circle_of_labelme_is_an_object(tmp_path):
+    """Of its middle and a point of it, in whichever direction."""
+    for number, edge in enumerate(((30, 20), (20, 30), (14, 28), (20, 10))):
+        photo(tmp_path / f'{number}.jpg')
+        shape = dict(label='a', shape_type='circle', points=[[20, 20], edge])
+        (tmp_path / f'{number}.json').write_text(json.dumps(dict(shapes=[shape], imagePath=f'{number}.jpg')))
+    found = look(tmp_path)
+    assert found.task == 'masks' and found.counts == {'a': 4}
+    for one in found.parts['train'].content['annotations']:
+        assert one['area'] == pytest.approx(np.pi * 100, rel=0.03)
+        np.testing.assert_allclose(one['bbox'], (10, 10, 20, 20), atol=0.3)
 
 
 def test_boxes_alone_of_data_with_masks(tmp_path, monkeypatch):
@@ -394,6 +450,13 @@ def test_balance_gives_rare_classes_more(tmp_path, monkeypatch):
     assert rare > common > 0
 
 
+def redraw(file: Path, kind: str) -> None:
+    """Make another shape of the first of LabelMe's file."""
+    content = json.loads(file.read_text())
+    content['shapes'][0]['shape_type'] = kind
+    file.write_text(json.dumps(content))
+
+
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     'empty': (lambda root: root.mkdir(), 'data has no files, and no images: nothing known'),
     'texts': (lambda root: (root.mkdir(), (root / 'a.txt').write_text('x')), r'1 \.txt, and no images'),
@@ -434,6 +497,14 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     'bad line of YOLO': (
         lambda root: (yolo(root), (root / 'labels/train/00.txt').write_text('0 0.5 x 0.1 0.1\n')),
         '00.txt',
+    ),
+    'a line of LabelMe': (
+        lambda root: (labelme(root), redraw(root / 'train/json/00.json', 'line')),
+        r"00\.json: shape 0 \('.*'\) is a line of 4 points: objects are polygon, rectangle, circle",
+    ),
+    'an image of LabelMe': (
+        lambda root: (labelme(root), (root / 'train/photos/00.jpg').unlink()),
+        r"00\.json names the image '..\\\\photos\\\\00\.jpg', which is not there",
     ),
     'a class of validation alone': (
         lambda root: (class_folders(root, 'train', 'val'), photo(root / 'val/new/0.jpg')),
