@@ -1,6 +1,6 @@
 """Look at a folder of data, and write a config that trains on it: label maps, boxes or masks in the form of COCO,
-YOLO, Pascal VOC or LabelMe, a folder for each class. The data are checked first; what must be converted is written once
-beside the config, and images are never copied."""
+YOLO, Pascal VOC or LabelMe, a folder for each class. The data are checked first; what must be converted is written
+once beside the config, and images are never copied."""
 
 import argparse
 import shlex
