@@ -161,6 +161,7 @@ def of_parts(parts: dict[str, CocoPart | None], form: str, converted: bool = Fal
         counts,
         image_sizes(paths),
         notes,
+        max(Counter(one.get('image_id') for one in annotations).values(), default=0),
         parts=parts,
         converted=converted or without_area > 0,
     )

@@ -49,6 +49,7 @@ class Found(ABC):
         counts: Of each class, by its name: objects, pixels or images.
         sizes: (width, height) of some images.
         notes: What the owner should know, a sentence each.
+        most_objects: In an image for training, of boxes.
     """
 
     task: Task
@@ -57,6 +58,7 @@ class Found(ABC):
     counts: Counter[str]
     sizes: list[tuple[int, int]]
     notes: list[str] = field(default_factory=list)
+    most_objects: int = 0
 
     @abstractmethod
     def images(self) -> dict[str, int]:

@@ -271,6 +271,15 @@ def choose_recipe(
     return replace(recipe, oversample=round(float(np.median(counts) / max(counts.sum(), 1)), 3))
 
 
+def choose_regions(objects: int) -> int:
+    """Return how many regions of an image R-CNN learns from: sixteen for each object, within 64 and its own 512.
+
+    Args:
+        objects: Of the image that has most of them.
+    """
+    return int(min(max(2 ** math.ceil(math.log2(16 * max(objects, 1))), 64), 512))
+
+
 def iterations_for(seconds: float, facts: dict, recipe: Recipe) -> int:
     """Return the iterations that fit into a time, by what a trial has measured.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmlape.new.found import TASKS, Found, Variable
-from mmlape.new.recipe import METRICS, Model, Recipe
+from mmlape.new.recipe import METRICS, Model, Recipe, choose_regions
 from mmlape.weights.plain_config import write_plain
 
 BASES = {
@@ -116,6 +116,7 @@ def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
         neck=dict(in_channels=[width] * 4, out_channels=channels),
         rpn_head=dict(in_channels=channels, feat_channels=channels),
         roi_head=roi_head,
+        train_cfg=dict(rcnn=dict(sampler=dict(num=choose_regions(found.most_objects)))),
     )
 
 

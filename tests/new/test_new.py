@@ -20,7 +20,7 @@ from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.export.model import image_size
 from mmlape.new.command import look
-from mmlape.new.recipe import choose_model, parse_time
+from mmlape.new.recipe import choose_model, choose_regions, parse_time
 from mmlape.registry import MODELS
 
 SIZE = (48, 40)
@@ -309,6 +309,7 @@ def test_boxes(layout, tmp_path, monkeypatch):
     make(Path('data'))
     cfg = written('data', '--iters', '20')
     assert (cfg.classes, 'mask_head' in cfg.model.roi_head) == (NAMES, task == 'masks')
+    assert cfg.model.train_cfg.rcnn.sampler.num == 64, 'two objects an image'
     seen = set()
     for split in ('train', 'val'):
         for sample in read(cfg, split):
@@ -320,6 +321,11 @@ def test_boxes(layout, tmp_path, monkeypatch):
             assert all(bool(one.get('mask')) == (task == 'masks') for one in sample['instances'])
     assert seen == set(range(12))
     assert sum(len(read(cfg, split)) for split in ('train', 'val')) == 12
+
+
+@pytest.mark.parametrize('objects, regions', [(0, 64), (4, 64), (5, 128), (16, 256), (17, 512), (93, 512)])
+def test_regions_are_sixteen_an_object_within_limits(objects, regions):
+    assert choose_regions(objects) == regions
 
 
 def test_a_circle_of_labelme_is_an_object(tmp_path):
