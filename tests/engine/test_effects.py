@@ -319,6 +319,17 @@ def test_nothing_else_is_an_error(data, tmp_path):
         check_schedule(cfg)
 
 
+def test_an_early_stop_by_ap_says_what_counts_as_better():
+    """MMEngine's default of 0.1 is for percent: by it, AP never becomes better."""
+    cfg = load(next(path for path in CONFIGS if path.parent.name == 'faster_rcnn'))
+    stop = dict(type='EarlyStoppingHook', monitor='coco/bbox_mAP', rule='greater', patience=3)
+    cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), stop]
+    with pytest.raises(ConfigError, match=r'min_delta is 0\.1 .* ten points of coco/bbox_mAP, .* after 3 validations'):
+        check_effects(cfg)
+    cfg.custom_hooks[-1].min_delta = 0.001
+    check_effects(cfg)
+
+
 def test_no_config_of_the_package_is_one():
     for path in each(CONFIGS):
         cfg = load(path)

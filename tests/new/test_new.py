@@ -11,7 +11,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import DATASETS, init_default_scope
+from mmengine.registry import DATASETS, HOOKS, init_default_scope
 from PIL import Image
 
 from mmlape.cli import main
@@ -310,6 +310,8 @@ def test_boxes(layout, tmp_path, monkeypatch):
     cfg = written('data', '--iters', '20')
     assert (cfg.classes, 'mask_head' in cfg.model.roi_head) == (NAMES, task == 'masks')
     assert cfg.model.train_cfg.rcnn.sampler.num == 64, 'two objects an image'
+    stop = HOOKS.build(cfg.custom_hooks[0])
+    assert not any(stop._check_stop_condition(value)[0] for value in np.linspace(0, 0.2, 20)), 'AP rises slowly'
     seen = set()
     for split in ('train', 'val'):
         for sample in read(cfg, split):

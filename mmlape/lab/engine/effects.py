@@ -204,6 +204,12 @@ def _check_hooks(cfg: Config, counts: str | None) -> None:
                 value = hook.get(name)
                 if value is not None and type(value) not in (int, float):
                     raise ConfigError(f'{key}.{name}={value!r} is no number')
+            if scope == 'mmdet' and 'mAP' in str(hook.get('monitor')) and 'min_delta' not in hook:
+                raise ConfigError(
+                    f'{key} (EarlyStoppingHook): min_delta is 0.1 by default, which is ten points of '
+                    f'{hook["monitor"]}, so the run would end after {hook.get("patience", 5)} '
+                    f'validations with smaller steps: set {key}.min_delta=0.001, for example'
+                )
         if any(issubclass(one, EMAHook) for one in built):
             momentum, begin = hook.get('momentum', 0.5), hook.get(f'begin_{unit}', 0)
             if not isinstance(momentum, float) or not 0 < momentum < 1:
