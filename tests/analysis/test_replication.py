@@ -53,6 +53,11 @@ def test_the_page_has_the_exploratory_rates_of_their_records(tmp_path):
         for rate in rates:
             assert [f'{top1[name][rate]:.2f}' for name in names] in rows, rate
 
+    later = ('default', 'default-vit-lite', 'default-mean', 'lape', 'mpvg')
+    highest = {name: arms[f'8e-3-{name}'][0].last.metrics[replication.METRIC] for name in later}
+    assert [f'{highest[name]:.2f}' for name in later] in rows
+    assert all(highest[name] < top1[name]['4e-3'] for name in later), 'the best rate is inside the grid'
+
     study = read_study('mmlape::studies/fashion-mnist-depth.yml')
     assert set(top1) == {arm.name for arm in study.arms}
     for name, found in top1.items():
