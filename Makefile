@@ -9,7 +9,7 @@ export PYTHON OPS TAG
 unexport PYTHONDONTWRITEBYTECODE
 
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
-WORKERS ?= 4
+WORKERS ?= 3
 
 .PHONY: setup lock weights demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom wrong-lines mutants bench \
 	gpu-check gpu-speed gpu-run gpu-values gpu-bundle lint docs docs-quick docs-serve stamps doctor

@@ -83,6 +83,7 @@ OF_RELEASED = ('tests/checkpoint/test_released_models.py',)
 OF_LIT = ('tests/models/test_lit.py',)
 OF_PMT = ('tests/models/test_pmt.py',)
 OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
+OF_NEW = ('tests/new/test_new.py',)
 OF_TILES = ('tests/analysis/test_tiling.py',)
 OF_PRECISIONS = ('tests/export/test_model.py', '-k', 'half or rounding or integers')
 OWN_TESTS = {
@@ -113,6 +114,7 @@ OWN_TESTS = {
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'mmlape/models/names.py': OF_NAMES,
     'mmlape/lab/analysis/tiling.py': OF_TILES,
+    'mmlape/new/': OF_NEW,
     'mmlape/lab/analysis/prediction.py': OF_TILES,
     'mmlape/lab/engine/graphs/base.py': ('tests/export/test_graph_rules.py', '-k', 'differences'),
     'mmlape/lab/export/half.py': OF_PRECISIONS,
@@ -190,6 +192,25 @@ BY_FILE = {
     'mmlape/lab/export/check.py': [
         ('check: the graph is compared with itself', 'equal_labels(task, samples[1], samples[-1])',
          'equal_labels(task, samples[-1], samples[-1])'),
+    ],
+    'mmlape/new/labelme.py': [
+        ('labelme: each shape of a group is an object', 'key = place if group is None else (label, str(group))',
+         'key = place'),
+        ('labelme: a circle of half its radius', 'np.linalg.norm(points[1] - points[0])',
+         'np.linalg.norm(points[1] - points[0]) / 2'),
+        ('labelme: twice the area', 'np.roll(x, -1))) / 2', 'np.roll(x, -1)))'),
+    ],
+    'mmlape/new/coco.py': [
+        ('new: another area', 'area=box[2] * box[3]', 'area=box[2] + box[3]'),
+    ],
+    'mmlape/new/boxes.py': [
+        ('new: train validates itself', "del folders['val']", 'pass'),
+    ],
+    'mmlape/new/writing.py': [
+        ('new: AP must rise by ten points', 'min_delta=0.0, ', ''),
+    ],
+    'mmlape/new/recipe.py': [
+        ('new: eight regions an object', '2 ** math.ceil(math.log2(16 * ', '2 ** math.ceil(math.log2(8 * '),
     ],
     'mmlape/projects/lit/loss.py': [
         ('lit: gathered texts without gradients', 'torch.cat(all_gather(x))', 'torch.cat(all_gather(x.detach()))'),

@@ -55,7 +55,8 @@ def losses(monkeypatch):
     [
         ('', 6, 4, ['iter_6.pth', 'iter_9.pth']),  # due at 3: saved at 4
         pytest.param(EPOCHS + BY_EPOCH, 8, 5, ['epoch_1.pth', 'epoch_2.pth'], marks=pytest.mark.release),
-        (EPOCHS, 9, 7, ['iter_9.pth', 'iter_10.pth']),  # due at 3 and 6: saved at 4 and 7
+        # due at 3 and 6: saved at 4 and 7
+        pytest.param(EPOCHS, 9, 7, ['iter_9.pth', 'iter_10.pth'], marks=pytest.mark.release),
     ],
     ids=['iterations', 'epochs', 'within-epochs'],
 )

@@ -43,6 +43,7 @@ def vit_weights(path: Path) -> dict[str, torch.Tensor]:
     return {key: value for key, value in weights.items() if key.startswith('backbone.vit.')}
 
 
+@pytest.mark.release
 def test_a_trained_run_resumes_to_the_same_weights(trained, pristine, tmp_path):
     first, last = vit_weights(trained / 'iter_1.pth'), vit_weights(trained / 'iter_2.pth')
     assert any(not torch.equal(first[key], last[key]) for key in first)
