@@ -1,5 +1,6 @@
 """Complete models as ONNX graphs in onnxruntime, of each precision, beside PyTorch, eager and compiled, on the CPU."""
 
+import json
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -81,11 +82,13 @@ def _folder() -> tempfile.TemporaryDirectory:
 
 @cache
 def _written(config: str, count: int, size: int) -> Path:
+    from mmlape.lab.engine.config import load_config
     from mmlape.lab.export.writing import Form, export_graph
 
     form = Form((size, size), count, tolerance=float('inf'))
-    name = f'{Path(config).stem}-{count}-{size}.onnx'
-    return export_graph(_exported(config), form, Path(_folder().name) / name).path
+    out = Path(_folder().name) / f'{Path(config).stem}-{count}-{size}.onnx'
+    notes = dict(classes=json.dumps(list(load_config(f'mmlape::{config}').classes)))
+    return export_graph(_exported(config), form, out, notes).path
 
 
 def _graph(config: str, count: int, size: int, precision: str = 'fp32') -> Callable[[], object]:
