@@ -105,6 +105,8 @@ class Graph(OfOneSize):
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = torch.get_num_threads()
+        # threads that wait busily would take the cores of PyTorch beside it
+        options.add_session_config_entry('session.intra_op.allow_spinning', '0')
         try:
             model = onnx.load(path, load_external_data=False)
             foreign = next(_foreign(model, data_file(self.path)), None)
