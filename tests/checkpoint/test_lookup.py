@@ -63,7 +63,7 @@ def test_a_named_model_is_found_by_a_file_of_each_layout(tmp_path, name, to):
     assert not model.load_report.new and not model.load_report.resized
 
 
-@pytest.mark.parametrize('size', [112, (64, 160)], ids=str)
+@pytest.mark.parametrize('size', [pytest.param(112, marks=pytest.mark.release), (64, 160)], ids=str)
 def test_a_named_model_is_found_for_images_of_another_size(tmp_path, size):
     """Of a square table the grid follows; of another one the file has to record it."""
     source = VisionTransformer('deit-tiny', size, pe_joining='lape')

@@ -112,7 +112,7 @@ default_hooks['checkpoint'].update(interval=8, max_keep_ckpts=1, save_best=None)
     [
         (ITERATIONS + WORKERS, 'term', 3, 'iter_3.pth', 'iter_8.pth'),
         pytest.param(ITERATIONS + WORKERS, 'int', 2, 'iter_2.pth', 'iter_8.pth', marks=pytest.mark.release),
-        (ITERATIONS + ACCUMULATED, 'term', 3, 'iter_4.pth', 'iter_8.pth'),
+        pytest.param(ITERATIONS + ACCUMULATED, 'term', 3, 'iter_4.pth', 'iter_8.pth', marks=pytest.mark.release),
         (EPOCHS, 'int', 6, 'epoch_1_iter_6.pth', 'epoch_2.pth'),
         pytest.param(EPOCHS, 'term', 4, 'epoch_1.pth', 'epoch_2.pth', marks=pytest.mark.release),
     ],
