@@ -183,12 +183,17 @@ def _complete(content: dict[str, Any]) -> int:
     return count
 
 
-def read(file: Path) -> dict[str, Any] | None:
-    """Return the content of a file in COCO's form, or None if it is not."""
+def json_of(file: Path) -> Any:
+    """Return what a file holds, or None if it is no JSON."""
     try:
-        content = parse_json(file.read_text(encoding='utf-8'))
+        return parse_json(file.read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return None
+
+
+def read(file: Path) -> dict[str, Any] | None:
+    """Return the content of a file in COCO's form, or None if it is not."""
+    content = json_of(file)
     is_coco = isinstance(content, dict) and all(isinstance(content.get(key), list) for key in KEYS)
     if not is_coco or not all(isinstance(one, dict) for key in KEYS for one in content[key]):
         return None

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from mmlape.errors import DataError
-from mmlape.files import parse_json
 from mmlape.new.boxes import common_folder, of_contents
-from mmlape.new.coco import CocoData
+from mmlape.new.coco import CocoData, json_of
 from mmlape.new.listing import Listing, split_of, train_and_val
 
 FORM = "LabelMe's form"
@@ -21,7 +20,8 @@ LEAST = {'polygon': 3, 'rectangle': 2, 'circle': 2}
 def recognise(listing: Listing) -> CocoData | None:
     """Return the objects of LabelMe's JSON files, or None if there are none.
 
-    Shapes of one label and one ``group_id`` are one object. Where all are rectangles, the task is boxes.
+    Shapes of one label and one ``group_id`` are one object. Where all are rectangles, the task is
+    boxes.
 
     Raises:
         DataError: An image of a file does not exist, or a shape is neither polygon, rectangle nor
@@ -45,18 +45,12 @@ def recognise(listing: Listing) -> CocoData | None:
 
 def _read(file: Path) -> dict[str, Any] | None:
     """Return the content of a file in LabelMe's form, or None if it is not."""
-    try:
-        content = parse_json(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
+    content = json_of(file)
+    if not isinstance(content, dict) or 'imagePath' not in content:
         return None
-    keys = ('shapes', 'imagePath')
-    is_form = isinstance(content, dict) and all(key in content for key in keys)
-    shapes = content['shapes'] if is_form else None
-    return (
-        content
-        if isinstance(shapes, list) and all(isinstance(one, dict) for one in shapes)
-        else None
-    )
+    shapes = content.get('shapes')
+    is_form = isinstance(shapes, list) and all(isinstance(one, dict) for one in shapes)
+    return content if is_form else None
 
 
 def _content(files: list[tuple[Path, dict]], with_masks: bool) -> tuple[Path, dict[str, Any]]:
@@ -102,7 +96,7 @@ def _content(files: list[tuple[Path, dict]], with_masks: bool) -> tuple[Path, di
 
 
 def _image_of(file: Path, content: dict[str, Any]) -> Path:
-    """Return the image of a file, as it names it, or of its own name where images have been moved."""
+    """Return the image that a file names, or one of that name beside it where images have been moved."""
     named = PurePosixPath(str(content['imagePath']).replace('\\', '/'))
     for path in (file.parent / named, file.parent / named.name):
         if path.is_file():
@@ -121,10 +115,11 @@ def _objects(file: Path, shapes: list[dict]) -> list[tuple[str, list[np.ndarray]
             points = np.array(shape['points'], float).reshape(-1, 2)
         except (KeyError, TypeError, ValueError):
             points = np.zeros((0, 2))
-        if len(points) < LEAST.get(kind, 1) or not np.isfinite(points).all() or kind not in LEAST:
+        is_object = kind in LEAST and len(points) >= LEAST[kind] and np.isfinite(points).all()
+        if not is_object:
             raise DataError(
-                f'{file}: shape {place} ({label!r}) is a {kind} of {len(points)} points: objects are '
-                f'{", ".join(LEAST)}; remove it, or draw it again'
+                f'{file}: shape {place} ({label!r}) is a {kind} of {len(points)} points: objects '
+                f'are {", ".join(LEAST)}; remove it, or draw it again'
             )
         group = shape.get('group_id')
         key = place if group is None else (label, str(group))

@@ -272,7 +272,9 @@ def choose_recipe(
 
 
 def choose_regions(objects: int) -> int:
-    """Return how many regions of an image R-CNN learns from: sixteen for each object, within 64 and its own 512.
+    """Return how many regions of an image R-CNN learns from.
+
+    These are sixteen for each object, rounded up to a power of two, within 64 and its own 512.
 
     Args:
         objects: Of the image that has most of them.

@@ -223,9 +223,14 @@ def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
         auto_scale_lr=dict(base_batch_size=recipe.batch),
     )
     if recipe.patience:
-        stop = dict(type='EarlyStoppingHook', monitor=metric, rule='greater')
-        # 0.1 by default, which is ten points of AP
-        values['custom_hooks'] = [stop | dict(min_delta=0.0, patience=recipe.patience)]
+        stop = dict(
+            type='EarlyStoppingHook',
+            monitor=metric,
+            rule='greater',
+            min_delta=0.0,  # 0.1 by default, which is ten points of AP
+            patience=recipe.patience,
+        )
+        values['custom_hooks'] = [stop]
     return values
 
 

@@ -502,12 +502,9 @@ def test_convolutions_before_a_choice_of_boxes_are_no_integers():
     """Of four in a row, the last two before TopK; of a head beside them, the last one before the output."""
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
     chain = ('image', 'stem', 'neck', 'rpn', 'scores')
-    nodes = [helper.make_node('Conv', [a, f'w_{b}'], [b], name=b, pads=[1] * 4) for a, b in zip(chain, chain[1:])]
-    nodes += [
-        helper.make_node('TopK', ['scores', 'two'], ['best', 'places'], name='topk'),
-        helper.make_node('Conv', ['neck', 'w_head'], ['head'], name='head', pads=[1] * 4),
-        helper.make_node('Conv', ['head', 'w_mask'], ['mask'], name='mask', pads=[1] * 4),
-    ]
+    pairs = [*zip(chain, chain[1:]), ('neck', 'head'), ('head', 'mask')]
+    nodes = [helper.make_node('Conv', [a, f'w_{b}'], [b], name=b, pads=[1] * 4) for a, b in pairs]
+    nodes.insert(4, helper.make_node('TopK', ['scores', 'two'], ['best', 'places'], name='topk'))
     weights = [
         onnx.numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), n.input[1])
         for n in nodes
@@ -549,7 +546,8 @@ def test_integers_are_written_if_labels_stay(exported, pristine, tmp_path, monke
     )
     integers = [node for node, both in zip(products, whole) if both == [True, True]]
     assert all(made_by[node.input[1]].input[0] in weights for node in integers), 'attention is not'
-    assert not whole[-1][1] and all(second or not first for first, second in whole), 'logits are not'
+    assert not whole[-1][1], 'logits are not'
+    assert all(second or not first for first, second in whole)
     (left_out,) = calibration_files(images)[1]
     (tmp_path / 'left-out').mkdir()
     shutil.copy(left_out, tmp_path / 'left-out')
@@ -565,7 +563,8 @@ def test_images_are_left_out_of_the_scales(count, scales, left_out, tmp_path):
     for name in names:
         (tmp_path / name).touch()
     of_scales, measured = calibration_files(tmp_path)
-    assert (len(of_scales), len(measured)) == (scales, left_out) and not set(of_scales) & set(measured)
+    assert (len(of_scales), len(measured)) == (scales, left_out)
+    assert not set(of_scales) & set(measured)
     places = sorted(names.index(path.name) for path in of_scales + measured)
     assert places[0] == 0 and places[-1] == count - 1 and np.ptp(np.diff(places)) <= 1
 

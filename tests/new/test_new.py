@@ -252,12 +252,14 @@ def labelme(root: Path, rectangles=False) -> None:
             shapes = []
             for place, (label, (x, y, width, height)) in enumerate(boxes_of(number)):
                 right, low, middle = x + width, y + height, x + width / 2
-                parts = [[[x, y], [right, low]]]
-                if not place and not rectangles:
-                    parts = [[[a, y], [b, y], [b, low], [a, low]] for a, b in ((x, middle), (middle, right))]
-                for points in parts:
-                    kind, group = ('polygon', 3) if len(points) == 4 else ('rectangle', None)
-                    shapes.append(dict(label=NAMES[label], points=points, group_id=group, shape_type=kind, flags={}))
+                if place or rectangles:
+                    shape = dict(shape_type='rectangle', group_id=None)
+                    parts = [[[x, y], [right, low]]]
+                else:
+                    shape = dict(shape_type='polygon', group_id=3)
+                    halves = (x, middle), (middle, right)
+                    parts = [[[a, y], [b, y], [b, low], [a, low]] for a, b in halves]
+                shapes += [dict(shape, label=NAMES[label], points=points, flags={}) for points in parts]
             content = dict(version='5.5.0', shapes=shapes, imagePath=f'..\\photos\\{number:02}.jpg', imageData=None)
             file = root / split / 'json' / f'{number:02}.json'
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -311,7 +313,8 @@ def test_boxes(layout, tmp_path, monkeypatch):
     assert (cfg.classes, 'mask_head' in cfg.model.roi_head) == (NAMES, task == 'masks')
     assert cfg.model.train_cfg.rcnn.sampler.num == 64, 'two objects an image'
     stop = HOOKS.build(cfg.custom_hooks[0])
-    assert not any(stop._check_stop_condition(value)[0] for value in np.linspace(0, 0.2, 20)), 'AP rises slowly'
+    for rising in np.linspace(0, 0.2, 20):
+        assert not stop._check_stop_condition(rising)[0], 'AP rises slowly'
     seen = set()
     for split in ('train', 'val'):
         for sample in read(cfg, split):
@@ -325,7 +328,9 @@ def test_boxes(layout, tmp_path, monkeypatch):
     if layout == 'no area':
         for file in Path('data_data').glob('*.json'):
             annotations = json.loads(file.read_text())['annotations']
-            assert annotations and all(one['area'] == one['bbox'][2] * one['bbox'][3] for one in annotations)
+            assert annotations
+            for one in annotations:
+                assert one['area'] == one['bbox'][2] * one['bbox'][3]
     assert sum(len(read(cfg, split)) for split in ('train', 'val')) == 12
 
 
@@ -339,7 +344,8 @@ def test_a_circle_of_labelme_is_an_object(tmp_path):
     for number, edge in enumerate(((30, 20), (20, 30), (14, 28), (20, 10))):
         photo(tmp_path / f'{number}.jpg')
         shape = dict(label='a', shape_type='circle', points=[[20, 20], edge])
-        (tmp_path / f'{number}.json').write_text(json.dumps(dict(shapes=[shape], imagePath=f'{number}.jpg')))
+        content = dict(shapes=[shape], imagePath=f'{number}.jpg')
+        (tmp_path / f'{number}.json').write_text(json.dumps(content))
     found = look(tmp_path)
     assert found.task == 'masks' and found.counts == {'a': 4}
     for one in found.parts['train'].content['annotations']:

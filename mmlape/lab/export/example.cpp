@@ -1,6 +1,7 @@
-// Run the graph beside this file on a PPM image of at most its size, which is in model.json: ./example IMAGE.ppm
-//   convert IMAGE -resize 512x512 IMAGE.ppm                  # by ImageMagick
+// Run the graph beside this file on a PPM image of at most its size, which is in model.json.
 //   c++ -std=c++17 example.cpp -o example -lonnxruntime      # with -I and -L where onnxruntime is
+//   convert IMAGE -resize 512x512 IMAGE.ppm                  # by ImageMagick
+//   ./example IMAGE.ppm
 
 #include <onnxruntime_cxx_api.h>
 
@@ -35,8 +36,10 @@ int main(int count, char **given) {
     std::string kind;
     size_t width = 0, height = 0, largest = 0;
     file >> kind >> width >> height >> largest;
-    if (kind != "P6" || channels != 3 || largest != 255 || !width || !height || width > columns || height > rows) {
-        std::cerr << "give a PPM image in colour of at most " << columns << " x " << rows << " pixels\n";
+    const bool in_colour = kind == "P6" && channels == 3 && largest == 255;
+    if (!in_colour || !width || !height || width > columns || height > rows) {
+        std::cerr << "give a PPM image in colour of at most " << columns << " x " << rows
+                  << " pixels\n";
         return 1;
     }
     file.get();
@@ -52,7 +55,8 @@ int main(int count, char **given) {
                 for (size_t x = 0; x < columns; ++x) {
                     const bool inside = y < height && x < width;
                     const size_t place = (y * width + x) * channels + channel;
-                    images.push_back(inside ? static_cast<unsigned char>(pixels[place]) : mean[channel]);
+                    const float padding = mean[channel];
+                    images.push_back(inside ? static_cast<unsigned char>(pixels[place]) : padding);
                 }
 
     std::vector<std::string> outputs;
@@ -61,18 +65,23 @@ int main(int count, char **given) {
         outputs.push_back(session.GetOutputNameAllocated(i, memory).get());
     for (const auto &name : outputs) wanted.push_back(name.c_str());
     const auto cpu = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
-    const auto image = Ort::Value::CreateTensor<float>(cpu, images.data(), images.size(), shape.data(), shape.size());
+    const auto image = Ort::Value::CreateTensor<float>(cpu, images.data(), images.size(),
+                                                       shape.data(), shape.size());
     const char *inputs[] = {"image"};
-    const auto found = session.Run(Ort::RunOptions(), inputs, &image, 1, wanted.data(), wanted.size());
+    const auto found =
+        session.Run(Ort::RunOptions(), inputs, &image, 1, wanted.data(), wanted.size());
     const auto sizes = found[0].GetTensorTypeAndShapeInfo().GetShape();
 
     if (note("task") == "detection") {
-        const float *boxes = found[0].GetTensorData<float>(), *scores = found[1].GetTensorData<float>();
+        const float *boxes = found[0].GetTensorData<float>();
+        const float *scores = found[1].GetTensorData<float>();
         const int64_t *labels = found[2].GetTensorData<int64_t>();
-        for (int64_t i = 0; i < sizes[1]; ++i)
-            if (scores[i] > 0.3)  // left, top, right, bottom, in pixels
-                std::printf("%s %.3f %.1f %.1f %.1f %.1f\n", names[labels[i]].c_str(), scores[i], boxes[4 * i],
-                            boxes[4 * i + 1], boxes[4 * i + 2], boxes[4 * i + 3]);
+        for (int64_t i = 0; i < sizes[1]; ++i) {
+            const float *box = boxes + 4 * i;  // left, top, right, bottom, in pixels
+            if (scores[i] > 0.3)
+                std::printf("%s %.3f %.1f %.1f %.1f %.1f\n", names[labels[i]].c_str(), scores[i],
+                            box[0], box[1], box[2], box[3]);
+        }
     } else if (note("task") == "segmentation") {
         std::map<int64_t, size_t> counted;
         for (size_t y = 0; y < height; ++y)
@@ -81,22 +90,26 @@ int main(int count, char **given) {
                 int64_t label = 0;
                 if (outputs[0] == "labels") {
                     label = found[0].GetTensorData<int64_t>()[place];
-                } else if (const float *logits = found[0].GetTensorData<float>() + place; sizes[1] == 1) {
-                    label = *logits > 0;
                 } else {
+                    const size_t map = rows * columns;
+                    const float *logits = found[0].GetTensorData<float>() + place;
+                    if (sizes[1] == 1) label = *logits > 0;
                     for (int64_t other = 1; other < sizes[1]; ++other)
-                        if (logits[other * rows * columns] > logits[label * rows * columns]) label = other;
+                        if (logits[other * map] > logits[label * map]) label = other;
                 }
                 ++counted[label];
             }
-        for (const auto &[label, number] : counted)
-            std::printf("%s %.3f\n", names.size() > 1 ? names[label].c_str() : std::to_string(label).c_str(),
-                        static_cast<double>(number) / (width * height));
+        for (const auto &[label, number] : counted) {
+            const std::string name = names.size() > 1 ? names[label] : std::to_string(label);
+            const double share = static_cast<double>(number) / (width * height);
+            std::printf("%s %.3f\n", name.c_str(), share);
+        }
     } else {
         const float *scores = found[0].GetTensorData<float>();
         std::vector<int64_t> order(sizes[1]);
         std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return scores[a] > scores[b]; });
+        const auto higher = [&](auto a, auto b) { return scores[a] > scores[b]; };
+        std::stable_sort(order.begin(), order.end(), higher);
         for (size_t i = 0; i < std::min<size_t>(5, order.size()); ++i)
             std::printf("%s %.3f\n", names[order[i]].c_str(), scores[order[i]]);
     }

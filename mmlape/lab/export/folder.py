@@ -1,4 +1,4 @@
-"""The folder of a graph: names of classes, sizes and normalisation as JSON, and examples without this package."""
+"""The folder of a graph: names of classes, sizes and normalisation, and examples without this package."""
 
 import json
 from pathlib import Path

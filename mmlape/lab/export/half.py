@@ -195,7 +195,7 @@ def exact_places(graph: 'onnx.GraphProto', final: bool) -> set[int]:
 
 
 def places_before(graph: 'onnx.GraphProto', values: Iterable[str]) -> set[int]:
-    """Return the places of the nodes that values are computed by, back to the last product before each."""
+    """Return the places of the nodes that compute values, back to the last product before each."""
     made_by = {name: place for place, node in enumerate(graph.node) for name in node.output}
     pending = list(values)
     found: set[int] = set()

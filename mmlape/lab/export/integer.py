@@ -155,9 +155,9 @@ def quantised_nodes(model: 'onnx.ModelProto') -> list[str]:
 
 
 def _choosing(graph: 'onnx.GraphProto') -> set[int]:
-    """Return the places back to the last convolution but one before a choice of boxes, in a detector's RPN.
+    """Return the places of the last convolution but one before a choice of boxes: of a detector's RPN.
 
-    In int8 they cost Mask R-CNN more objects than all its other layers, since others are chosen.
+    In int8 it costs Mask R-CNN more objects than all other layers, since others are chosen.
     """
     choices = [node for node in graph.node if node.op_type in ('NonMaxSuppression', 'TopK')]
     places = places_before(graph, [name for node in choices for name in node.input])
