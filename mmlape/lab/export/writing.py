@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -163,8 +162,6 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
         with _quiet(), contextlib.ExitStack() as stack, sdpa_kernel(SDPBackend.MATH):
             for one in extensions():
                 stack.enter_context(one.exporting())
-            # OpenMMLab's branches for the exporter before this one ask it, and import what is gone
-            stack.enter_context(mock.patch('torch.onnx.is_in_onnx_export', return_value=False))
             torch.onnx.export(
                 model, (images,), str(path), dynamo=True, opset_version=form.opset, external_data=True, verbose=False,
                 input_names=['image'], output_names=names, custom_translation_table=translations(),

@@ -6,6 +6,7 @@ are pooled from no sample at all.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from mmdet.models.roi_heads import StandardRoIHead
 from mmdet.models.roi_heads.mask_heads import FCNMaskHead
 from mmdet.models.roi_heads.mask_heads.fcn_mask_head import _do_paste_mask
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
+from mmdet.models.task_modules.coders import DeltaXYWHBBoxCoder
+from mmdet.models.task_modules.coders.delta_xywh_bbox_coder import delta2bbox
 from mmdet.structures import DetDataSample
 from mmdet.structures.bbox import bbox2roi
 from mmengine.structures import InstanceData
@@ -138,7 +141,7 @@ class ExportedDetector(ExportedModel):
         if 0 < head.test_cfg.nms_pre < certain.shape[1]:
             certain, place = largest(certain, head.test_cfg.nms_pre)
             shifts, anchors = _rows(shifts, place), _rows(anchors, place)
-        boxes = head.bbox_coder.decode(anchors.flatten(0, 1), shifts.flatten(0, 1), max_shape=size)
+        boxes = _decode(head.bbox_coder, anchors.flatten(0, 1), shifts.flatten(0, 1), size)
         boxes = boxes.view(-1, certain.shape[1], 4)
         least = head.test_cfg.get('min_bbox_size', -1)
         if least >= 0:
@@ -157,7 +160,7 @@ class ExportedDetector(ExportedModel):
         scores = torch.where(used[..., None], certain, -1.0).transpose(1, 2)
         each = 1 if head.reg_class_agnostic else head.num_classes
         starts = proposals.flatten(0, 1)[:, None].expand(-1, each, -1).flatten(0, 1)
-        boxes = head.bbox_coder.decode(starts, deltas.reshape(-1, 4), max_shape=size)
+        boxes = _decode(head.bbox_coder, starts, deltas.reshape(-1, 4), size)
         boxes = boxes.view(-1, count, each, 4).transpose(1, 2)
         boxes = boxes.expand(-1, scores.shape[1], -1, -1).contiguous()
         place, best = best_boxes(
@@ -285,6 +288,17 @@ def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -
         ) * on_level[:, None, None, None]  # fmt: skip
         total = part if total is None else total + part
     return total
+
+
+def _decode(coder: Any, boxes: Tensor, deltas: Tensor, size: Sequence[int]) -> Tensor:
+    """Decode (N, 4) boxes, clipped to an image.
+
+    The coder's own ``decode`` imports what MMDetection no longer has where an exporter says that it runs.
+    """
+    if type(coder) is not DeltaXYWHBBoxCoder:
+        return coder.decode(boxes, deltas, max_shape=size)
+    clamp = coder.clip_border, coder.add_ctr_clamp, coder.ctr_clamp
+    return delta2bbox(boxes, deltas, coder.means, coder.stds, size, 16 / 1000, *clamp)
 
 
 def _rows(values: Tensor, places: Tensor) -> Tensor:
