@@ -137,7 +137,7 @@ class ExportedDetector(ExportedModel):
         rows = scores.permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, head.cls_out_channels))
         certain = rows.sigmoid()[..., 0] if head.use_sigmoid_cls else rows.softmax(-1)[..., 0]
         shifts = deltas.permute(0, 2, 3, 1).flatten(1).unflatten(1, (-1, 4))
-        anchors = anchors.expand(len(shifts), -1, -1)
+        anchors = anchors.expand(shifts.shape[0], -1, -1)
         if 0 < head.test_cfg.nms_pre < certain.shape[1]:
             certain, place = largest(certain, head.test_cfg.nms_pre)
             shifts, anchors = _rows(shifts, place), _rows(anchors, place)
@@ -276,7 +276,7 @@ def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -
     On every level, empty boxes in place of those of other levels.
     """
     maps = maps[: extractor.num_inputs]
-    images = torch.arange(len(boxes), device=boxes.device).to(boxes)[:, None, None]
+    images = torch.arange(boxes.shape[0], device=boxes.device).to(boxes)[:, None, None]
     regions = torch.cat([images.expand(-1, boxes.shape[1], -1), boxes], -1).flatten(0, 1)
     level = extractor.map_roi_levels(regions, len(maps))
     total = None
