@@ -98,6 +98,7 @@ def test_a_mistyped_override_is_refused(config_file, option, message):
     ('extra', 'message'),
     [
         ('optim_wraper = dict(optimizer=dict(lr=1.0))', "there is no 'optim_wraper': did you mean optim_wrapper"),
+        ("model['backbone'][True] = 3", "'model.backbone' has no 'True': known keys are"),
         ("loadfrom = 'a.pth'", 'did you mean load_from'),
         ("model['backbone'].update(patch_nrm='dual')", "'model.backbone' has no 'patch_nrm': did you mean patch_norm"),
         ("model['decode_head'].update(num_clases=3)", 'did you mean num_classes'),

@@ -192,6 +192,7 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
         ('base: tiny.py\narms: {a/b: }', "arm 'a/b': a name consists of letters"),
         ('base: tiny.py\narms: [', 'bad.yml:3 does not parse'),
         ('base: tiny.py\narms: {a: {overrides: [1]}}', 'arm a: overrides is no mapping'),
+        ('base: tiny.py\narms: {a: {overrides: {1: 2}}}', 'bad.yml: arm a: overrides: 1 is no key of a config'),
         ('base: mmlape::nothing\narms: {a: }', 'bad.yml: arm a: base: no config mmlape::nothing.py'),
         ('base: tiny.py\narms: {a: {overrides: {train_cfg.max_iter: 3}}}',
          "bad.yml: arm a: overrides: train_cfg.max_iter: "),

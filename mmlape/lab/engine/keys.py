@@ -80,8 +80,8 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
     for where, node in iter_dicts({key: value for key, value in cfg.items() if key in known}, ''):
         names, complete = _accepted(scope, node, where)
         for key in node:
-            if key not in names and (complete or _close(key, names)):
-                yield f'{where}.{key}', _unknown_key(where, key, names)
+            if key not in names and (complete or _close(str(key), names)):
+                yield f'{where}.{key}', _unknown_key(where, str(key), names)
         name = node.get('type')
         is_unknown = isinstance(name, str) and not find_classes(name, scope)
         if is_unknown and not re.fullmatch(_IN_MODEL, where):

@@ -207,7 +207,7 @@ class _Reader:
         entry = self._mapping(where, entry or {}, (*_ARM_KEYS, *further))
         chosen = self._chosen_bases(where, entry, bases)
         title = str(entry.get('title', name))
-        overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
+        overrides = self._overrides(where, entry)
         variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
         figures = self._figures(where, entry.get('figure'), chosen)
         also = self._also(where, entry.get('also'), chosen)
@@ -260,7 +260,7 @@ class _Reader:
                 continue
             entry = self._mapping(place, value, _BASE_KEYS)
             config = self._config(f'{place}: base', entry.get('base'))
-            overrides = self._mapping(f'{place}: overrides', entry.get('overrides') or {})
+            overrides = self._overrides(place, entry)
             bases[key] = _Base(config, str(entry.get('title', key)), overrides)
         return bases
 
@@ -319,6 +319,13 @@ class _Reader:
         """Return a mapping from names, or raise ConfigError."""
         entries = self._mapping(where, value)
         return {self._name(where, key): entry for key, entry in entries.items()}
+
+    def _overrides(self, where: str, entry: Mapping) -> dict[str, Any]:
+        overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
+        for key in overrides:
+            if not isinstance(key, str):
+                raise self._error(f'{where}: overrides: {key} is no key of a config')
+        return overrides
 
     def _name(self, where: str, value: Any) -> str:
         """Return a name as it is written, or raise ConfigError: of 1e-3 only the number is left."""
