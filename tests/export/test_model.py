@@ -372,8 +372,8 @@ def test_a_graph_takes_any_number_of_images(name, precision, pristine, tmp_path)
 
 @pytest.mark.release
 @pytest.mark.parametrize(('least', 'expected'), [(0.0, 300), (0.999, 0)])
-def test_hundreds_of_objects_and_none_at_a_real_size(least, expected, pristine, tmp_path):
-    """The export itself compares them with PyTorch's and MMDetection's."""
+def test_hundreds_of_objects_and_none_at_a_real_size(least, expected, pristine, tmp_path, capfd):
+    """The export itself compares them with PyTorch's and MMDetection's, and says if there are none."""
     cfg = config_of('mask-rcnn', pristine)
     cfg.model.test_cfg.rpn.update(nms_pre=1000, max_per_img=1000)
     cfg.model.test_cfg.rcnn.update(score_thr=least, max_per_img=300)
@@ -381,6 +381,7 @@ def test_hundreds_of_objects_and_none_at_a_real_size(least, expected, pristine, 
     export(cfg, str(weights_of(cfg, tmp_path)), Form(size), path)
     boxes, scores, *_ = Graph(path)(torch.rand(1, 3, *size) * 255)
     assert (scores > 0).sum() == expected and boxes.shape == (1, 300, 4)
+    assert ('the model finds no object' in ''.join(capfd.readouterr())) == (expected == 0)
 
 
 @pytest.mark.release

@@ -175,16 +175,24 @@ class Arrays(torch.nn.Module):
 
     def forward(self, pixel_values):
         outputs = self.model(pixel_values)
-        return outputs.logits.sigmoid(), outputs.pred_boxes
+        names = ('class_queries_logits', 'masks_queries_logits')
+        if names[0] not in outputs:
+            names = ('logits', 'pred_boxes')
+        return tuple(outputs[name] for name in names)
 
 
-def test_a_graph_computes_the_same(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ('build', 'counts'),
+    # RT-DETR and D-FINE of transformers take len() of a tensor, which fixes the number of images
+    [(rt_detr_v2, [1]), (d_fine, [2]), (deformable_detr, [1, 3]), (mask2former, [1, 3])],
+)
+def test_a_graph_computes_the_same(build, counts, tmp_path, monkeypatch):
     """By PyTorch's own exporter, of one size; it has no operator for transformers' checks of sizes."""
     import onnxruntime
 
     monkeypatch.setenv('TRANSFORMERS_DISABLE_TORCH_CHECK', '1')
     torch.manual_seed(0)
-    model = Arrays(rt_detr_v2('frozen dinov3')).eval()
+    model = Arrays(build('frozen dinov3')).eval()
     for name, value in model.named_parameters():  # scores that rounding does not reorder
         if 'score_head.weight' in name or ('class_embed' in name and 'weight' in name):
             torch.nn.init.normal_(value)
@@ -192,11 +200,14 @@ def test_a_graph_computes_the_same(tmp_path, monkeypatch):
         owner, _, kind = name.rpartition('.')
         if kind == 'weight' and isinstance(model.get_submodule(owner), torch.nn.BatchNorm2d):
             torch.nn.init.ones_(value)
-    image, path = batch(rt_detr_v2)['pixel_values'][:1], str(tmp_path / 'detector.onnx')
-    torch.onnx.export(model, (image,), path, dynamo=True, verbose=False)
+    images = collate([sample(number, False) for number in range(max(counts))])['pixel_values']
+    any_number = dict(dynamic_shapes=({0: torch.export.Dim('batch', min=1, max=64)},)) if len(counts) > 1 else {}
+    path = str(tmp_path / 'detector.onnx')
+    torch.onnx.export(model, (images,), path, dynamo=True, verbose=False, **any_number)
     session = onnxruntime.InferenceSession(path)
-    found = session.run(None, {session.get_inputs()[0].name: image.numpy()})
-    with torch.no_grad():
-        expected = model(image)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other.numpy(), rtol=0, atol=1e-4)
+    for count in counts:
+        found = session.run(None, {session.get_inputs()[0].name: images[:count].numpy()})
+        with torch.no_grad():
+            expected = model(images[:count])
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other.numpy(), rtol=0, atol=1e-4)

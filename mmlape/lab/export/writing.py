@@ -32,6 +32,7 @@ from mmlape.lab.export.fusion import fuse_batch_norms
 from mmlape.lab.export.half import halve
 from mmlape.lab.extension import extensions
 from mmlape.lab.runs.record import check_writable
+from mmlape.log import log
 
 if TYPE_CHECKING:
     import onnx
@@ -270,6 +271,7 @@ def compare(model: nn.Module, path: str | Path, form: Form) -> float:
         ExportError: If it exceeds the form's tolerance, or a number is not finite.
     """
     graph, largest = Graph(path), 0.0
+    empty = isinstance(model, ExportedModel)
     counts = ANY_BATCH if form.batch is None else (form.batch,) * (2 if form.batch == 1 else 1)
     for seed, count in enumerate(counts, 1):
         images = _images(model, form.size, seed, count)
@@ -283,11 +285,18 @@ def compare(model: nn.Module, path: str | Path, form: Form) -> float:
             apart = model.difference_of_predicted(ours, theirs)
         _check(apart, form.limit, 'PyTorch')
         if isinstance(model, ExportedModel):
+            empty &= model.is_empty(theirs)
             with torch.no_grad():
                 predicted = [value.numpy() for value in model.predicted(images)]
             name = f'what {type(model.model).__name__} predicts'
             _check(model.difference_of_predicted(predicted, theirs), form.limit, name)
         largest = max(largest, apart)
+    if empty:
+        log(
+            'the model finds no object in the random images on which the graph was compared with '
+            'PyTorch: --check DIR compares them on images of yours',
+            logging.WARNING,
+        )
     return largest
 
 

@@ -78,6 +78,10 @@ class ExportedModel(nn.Module, ABC):
         """Return how far outputs are from those of `predicted`."""
         return self.difference(predicted, outputs)
 
+    def is_empty(self, outputs: Sequence[np.ndarray]) -> bool:
+        """Return whether outputs hold nothing to compare: of a detector, no object."""
+        return False
+
     @staticmethod
     @abstractmethod
     def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:

@@ -230,6 +230,10 @@ class ExportedDetector(ExportedModel):
             yield _unmatched(one, other, least)
             yield _unmatched(other, one, least)
 
+    def is_empty(self, outputs: Sequence[np.ndarray]) -> bool:
+        """Return whether no image has an object."""
+        return not (outputs[self.outputs.index('scores')] > 0).any()
+
     @staticmethod
     def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
         """Return the outputs of as many objects as the graph has boxes."""
