@@ -80,7 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _batch(text: str) -> int | None:
     """Parse a number of images; None for any."""
-    return None if text == 'dynamic' else positive(text)
+    if text == 'dynamic':
+        return None
+    try:
+        return positive(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, and not 'dynamic'") from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -112,6 +112,11 @@ def test_what_must_be_positive(words, capsys):
     assert main(words) == 2 and '0 is not a positive number' in capsys.readouterr().err
 
 
+def test_a_number_of_images_or_any(capsys):
+    assert main(['export-onnx', 'RUN', '--batch', 'many']) == 2
+    assert "--batch: many is not a positive number, and not 'dynamic'" in capsys.readouterr().err
+
+
 def test_the_name_of_an_arm_may_be_a_folders(capsys):
     assert main(['train', 'a.py', '--arm', 'rows/lape']) == 2
     assert "--arm: arm 'rows/lape': a name consists of letters" in capsys.readouterr().err

@@ -87,6 +87,6 @@ def test_the_detector_of_the_tutorial_trains_and_continues(beside_transformers: 
     assert '1/2' not in done.stderr  # the first step is not repeated
     page = (ROOT / 'docs' / 'tutorials' / 'detector.md').read_text()
     cells = re.findall(r'^```\{code-block\} python\n(.*?)^```$', page, re.M | re.S)
-    done = inside(beside_transformers, '-c', '\n'.join(cells).replace('threshold=0.4', 'threshold=0'), cwd=tmp_path)
+    done = inside(beside_transformers, '-c', '\n'.join(cells).replace('threshold=0.5', 'threshold=0'), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / 'found.png').is_file() and (tmp_path / 'detector.onnx').is_file()

@@ -125,18 +125,16 @@ def import_modules(names: Iterable[str]) -> None:
 
 def seed(text: str) -> int:
     """Parse a seed that every generator takes: 0 to 2**32 - 1."""
-    value = int(text)
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f'{text} is not between 0 and 2**32 - 1')
-    return value
+    if not (text.isdecimal() and int(text) < 2**32):
+        raise argparse.ArgumentTypeError(f'{text} is no number between 0 and 2**32 - 1')
+    return int(text)
 
 
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
-    value = int(text)
-    if value < 1:
+    if not (text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f'{text} is not a positive number')
-    return value
+    return int(text)
 
 
 def arm_name(text: str) -> str:
