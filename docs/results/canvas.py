@@ -143,11 +143,12 @@ def means(folder: Path) -> str:
             values = read(folder, name)
         except Unfinished:
             continue
-        rows.append((name, *(_range(values[scale]) for scale in SCALES), _range(kept(values, 2.0))))
+        rows.append((name, *(in_range(values[scale]) for scale in SCALES), in_range(kept(values, 2.0))))
     return markdown_table(text_table(('reading', '1', '1.5', '2', 'kept at 2, %'), rows))
 
 
-def _range(values: Sequence[float]) -> str:
+def in_range(values: Sequence[float]) -> str:
+    """Return the mean of values and, in brackets, the lowest and the highest."""
     return f'{np.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})' if values else '-'
 
 
