@@ -1,18 +1,26 @@
 #!/usr/bin/env python
-"""Commands whose validation scenes have scans for training: `python docs/results/canvas_exploration.py COMMAND ...`.
+"""Rates and strengths of `studies/mini-canvas-rates.yml`: `python docs/results/canvas_exploration.py COMMAND ...`.
 
-COMMAND is `make-mini-data` or `size-sweep` of mmlape. Rates and strengths for `studies/mini-canvas-objects.yml` were
-chosen so, and no scan on which the answer of `studies/mini-canvas.yml` depends was touched.
+COMMAND is `make-mini-data` or `size-sweep` of mmlape, whose validation scenes have scans for training here: no scan on
+which the answer of `studies/mini-canvas.yml` depends was touched. `tables FOLDER` prints what came out; FOLDER holds
+the runs, `mini-canvas-rates`, and their sweep, `mini-canvas-rates-sweep`.
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 
 from mmlape.cli import main
+from mmlape.files import read_json
 from mmlape.lab.datasets.mini import scenes
+from mmlape.lab.runs.schema import read_record
+from mmlape.tables import markdown_table, text_table
 
 VAL_EVERY = 5
+RATES = {'r1': '1e-3', 'r2': '2e-3', 'r4': '4e-3'}
+STRENGTHS = {'s15': '1.5', 'r2': '2', 's3': '3'}
+SEED = 11
 
 
 class TrainingScans(scenes.Scans):
@@ -25,6 +33,33 @@ class TrainingScans(scenes.Scans):
             self.of_class[label] = scans[held_out == (split == 'val')]
 
 
+def rates(folder: Path) -> str:
+    """Return mIoU as trained, by arm and rate."""
+    runs = {path.parent.name: path for path in (folder / 'mini-canvas-rates').glob(f'*/seed_{SEED}')}
+    arms = [name.removesuffix('-r2') for name in runs if name.endswith('-r2')]
+    rows = [(arm, *(_last(runs.get(f'{arm}-{rate}')) for rate in RATES)) for arm in sorted(arms)]
+    return markdown_table(text_table(('arm', *RATES.values()), rows))
+
+
+def _last(run: Path | None) -> str:
+    record = read_record(run) if run else None
+    return f'{record.last.metrics["mIoU"]:.1f}' if record and record.last else '-'
+
+
+def strengths(folder: Path) -> str:
+    """Return mIoU as trained and at twice the side, by cure and strength."""
+    arms = (read_json(folder / 'mini-canvas-rates-sweep' / 'report.json') or {})['arms']
+    cures = [name.removesuffix('-s3') for name in arms if name.endswith('-s3')]
+    rows = []
+    for cure in sorted(cures):
+        metrics = [arms[f'{cure}-{one}']['last']['metrics'] for one in STRENGTHS]
+        rows.append((cure, *(f'{one["mIoU at 1"]["mean"]:.1f}, {one["mIoU at 2"]["mean"]:.1f}' for one in metrics)))
+    return markdown_table(text_table(('cure', *STRENGTHS.values()), rows))
+
+
 if __name__ == '__main__':
-    scenes.Scans = TrainingScans
-    sys.exit(main())
+    if sys.argv[1:2] == ['tables']:
+        print(rates(Path(sys.argv[2])), strengths(Path(sys.argv[2])), sep='\n\n')
+    else:
+        scenes.Scans = TrainingScans
+        sys.exit(main())

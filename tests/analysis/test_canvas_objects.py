@@ -2,14 +2,24 @@
 
 import json
 
+import canvas_exploration
 import canvas_objects
 import numpy as np
 import pytest
+import tiny
 from scipy import stats
 
+from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.studies.study_file import read_study
 
 CLASSES = (*'abcdefghij', 'background')
+
+
+@pytest.fixture(scope='module')
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('records')
+    tiny.unpack_records('canvas-objects', folder)
+    return folder
 
 
 def sweeps(folder):
@@ -54,3 +64,25 @@ def test_shares_and_differences_are_computed_a_second_time(tmp_path, capsys):
     (tmp_path / canvas_objects.SWEEP / 'pape' / 'seed_602' / 'size_2' / 'metrics.json').unlink()
     with pytest.raises(SystemExit, match='pape: seed 602 is not evaluated at 2 times'):
         canvas_objects.main([str(tmp_path)])
+
+
+def test_the_page_says_what_the_records_give(records, capsys):
+    canvas_objects.main([str(records)])
+    page = (tiny.ROOT / 'docs/results/canvas-objects.md').read_text().splitlines()
+    assert [line for line in capsys.readouterr().out.splitlines() if line not in page] == []
+
+
+@pytest.mark.parametrize('table', [canvas_exploration.rates, canvas_exploration.strengths])
+def test_rates_and_strengths_are_those_of_the_records(records, table):
+    page = (tiny.ROOT / 'docs/results/canvas.md').read_text()
+    assert f'\n\n{table(records)}\n\n' in page
+
+
+def test_explored_scenes_have_scans_for_training_alone():
+    rng = np.random.default_rng(0)
+    train, val = (scenes.Scans(split, rng) for split in scenes.SPLITS)
+    explored = [canvas_exploration.TrainingScans(split, rng) for split in scenes.SPLITS]
+    for label, registered in enumerate(val.of_class):
+        parts = [set(one.of_class[label]) for one in explored]
+        assert parts[0] | parts[1] == set(train.of_class[label]) and not parts[0] & parts[1]
+        assert parts[1] and not parts[1] & set(registered)

@@ -467,6 +467,19 @@ def product_graph(scale):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid('', 18)], ir_version=10)
 
 
+def test_a_graph_of_half_precision_returns_float32(tmp_path):
+    """That of a backbone, too, whose last product is in float16."""
+    model, path = product_graph(2.0), tmp_path / 'half.onnx'
+    halve(model, final=False)
+    onnx.save(model, path)
+    types = types_of(model)
+    products = {types[node.output[0]] for node in model.graph.node if node.op_type == 'MatMul'}
+    assert products == {onnx.TensorProto.FLOAT16}
+    session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+    (found,) = session.run(None, {'image': np.float32([[[[3]]]])})
+    assert found.dtype == np.float32 and found == 6
+
+
 @pytest.mark.parametrize(('scale', 'fits'), [(250.0, True), (257.0, False)])
 def test_rounding_shows_what_float16_cannot_hold(scale, fits):
     """onnxruntime alone does not: on CPUs it computes in float32."""
