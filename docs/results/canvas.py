@@ -8,7 +8,7 @@ the trained one, in percent.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +51,8 @@ CURES = ('lape, tiled', 'lape-rescale', 'lape-windows', 'lape-cpe, tiled', 'lape
 
 Values = dict[float, list[float]]
 """The mIoU of each seed, by scale."""
+Reader = Callable[[Path, str], Values]
+"""Returns the values of a reading."""
 
 
 class Unfinished(Exception):
@@ -110,13 +112,13 @@ def table(names: Sequence[str], differences: Sequence[Difference], head: str) ->
     return markdown_table(text_table((head, 'mean', '95 % interval', 'p', 'p (Holm)'), cells))
 
 
-def share_table(folder: Path, names: Sequence[str], baseline: str) -> str:
+def share_table(folder: Path, names: Sequence[str], baseline: str, read: Reader = read) -> str:
     """Return what readings keep at twice the side, minus what the baseline keeps."""
     plain = kept(read(folder, baseline), 2.0)
     return table(names, [welch(kept(read(folder, name), 2.0), plain) for name in names], f'kept - {baseline}')
 
 
-def miou_table(folder: Path, names: Sequence[str], baseline: str, scale: float) -> str:
+def miou_table(folder: Path, names: Sequence[str], baseline: str, scale: float, read: Reader = read) -> str:
     """Return the mIoU of readings on a canvas, minus the baseline's."""
     plain = read(folder, baseline)[scale]
     return table(names, [welch(read(folder, name)[scale], plain) for name in names], f'mIoU - {baseline}')

@@ -48,7 +48,10 @@ def _last(run: Path | None) -> str:
 
 def strengths(folder: Path) -> str:
     """Return mIoU as trained and at twice the side, by cure and strength."""
-    arms = (read_json(folder / 'mini-canvas-rates-sweep' / 'report.json') or {})['arms']
+    report = read_json(folder / 'mini-canvas-rates-sweep' / 'report.json')
+    if report is None:
+        raise SystemExit(f'{folder} has no mini-canvas-rates-sweep/report.json')
+    arms = report['arms']
     cures = [name.removesuffix('-s3') for name in arms if name.endswith('-s3')]
     rows = []
     for cure in sorted(cures):

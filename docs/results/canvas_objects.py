@@ -16,7 +16,6 @@ import numpy as np
 import scipy.stats
 
 from mmlape.files import read_json
-from mmlape.lab.experiments.statistics import welch
 from mmlape.tables import markdown_table, text_table
 
 SEEDS = range(601, 604)
@@ -56,20 +55,6 @@ def keeps_enough(folder: Path, names: Sequence[str]) -> str:
     return markdown_table(text_table(('reading', 'kept, %', f'over {canvas.KEPT:g} %, p', 'shown'), rows))
 
 
-def shares(folder: Path, names: Sequence[str], baseline: str) -> str:
-    """Return what readings keep at twice the side, minus what the baseline keeps."""
-    plain = canvas.kept(read(folder, baseline), 2.0)
-    differences = [welch(canvas.kept(read(folder, name), 2.0), plain) for name in names]
-    return canvas.table(names, differences, f'kept - {baseline}')
-
-
-def points(folder: Path, names: Sequence[str], baseline: str, scale: float) -> str:
-    """Return the mIoU of readings on a canvas, minus the baseline's."""
-    plain = read(folder, baseline)[scale]
-    differences = [welch(read(folder, name)[scale], plain) for name in names]
-    return canvas.table(names, differences, f'mIoU - {baseline}')
-
-
 def means(folder: Path) -> str:
     """Return mean and range over the seeds of every reading: mIoU by scale, and the share at 2."""
     rows = []
@@ -84,15 +69,21 @@ def answers(folder: Path) -> dict[str, str]:
     """Return the table of each question."""
     return {
         'Primary: does LaPE keep its mIoU at 2 times the trained size?': keeps_enough(folder, ['lape']),
-        'Primary: what cures of LaPE keep at 2 times the trained size': shares(folder, CURES, 'lape'),
-        '1. LaPE and MPVG against the default': shares(folder, ('lape', 'mpvg'), 'default'),
-        '2. mIoU as trained': points(
-            folder, ('lape-rescale', 'lape-windows', 'lape-cpe', 'lape-cpe-rescale', 'default', 'none'), 'lape', 1.0
+        'Primary: what cures of LaPE keep at 2 times the trained size': canvas.share_table(
+            folder, CURES, 'lape', read
         ),
-        '3. mIoU at 2 times the trained size': points(
-            folder, ('lape', 'mpvg', 'pape', 'irpe', 'cpe', 'none'), 'default', 2.0
+        '1. LaPE and MPVG against the default': canvas.share_table(folder, ('lape', 'mpvg'), 'default', read),
+        '2. mIoU as trained': canvas.miou_table(
+            folder,
+            ('lape-rescale', 'lape-windows', 'lape-cpe', 'lape-cpe-rescale', 'default', 'none'),
+            'lape',
+            1.0,
+            read,
         ),
-        '4. The default': shares(folder, ('default, tiled', 'default-rescale'), 'default'),
+        '3. mIoU at 2 times the trained size': canvas.miou_table(
+            folder, ('lape', 'mpvg', 'pape', 'irpe', 'cpe', 'none'), 'default', 2.0, read
+        ),
+        '4. The default': canvas.share_table(folder, ('default, tiled', 'default-rescale'), 'default', read),
         'Means over the seeds': means(folder),
     }
 

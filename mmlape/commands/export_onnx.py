@@ -85,7 +85,7 @@ def _batch(text: str) -> int | None:
     try:
         return positive(text)
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, and not 'dynamic'") from None
+        raise argparse.ArgumentTypeError(f"{error}, nor 'dynamic'") from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -109,12 +109,12 @@ def test_a_module_that_does_not_import_is_named(capsys):
 
 @pytest.mark.parametrize('words', [['demo', '--shorten', '0'], ['train', 'a.py', '--log-grad-norm', '0']])
 def test_what_must_be_positive(words, capsys):
-    assert main(words) == 2 and '0 is not a positive number' in capsys.readouterr().err
+    assert main(words) == 2 and '0 is not a positive whole number' in capsys.readouterr().err
 
 
 def test_a_number_of_images_or_any(capsys):
     assert main(['export-onnx', 'RUN', '--batch', 'many']) == 2
-    assert "--batch: many is not a positive number, and not 'dynamic'" in capsys.readouterr().err
+    assert "--batch: many is not a positive whole number, nor 'dynamic'" in capsys.readouterr().err
 
 
 def test_the_name_of_an_arm_may_be_a_folders(capsys):

@@ -27,7 +27,7 @@ def files_of(folder: str | Path) -> list[Path]:
     """Return the images in a folder and those below it, sorted, without hidden ones; DataError if there are none."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f'{folder} is no folder: give one of images')
+        raise DataError(f'{folder}: there is no such folder of images')
     found = sorted(
         path
         for path in folder.rglob('*')

@@ -126,14 +126,14 @@ def import_modules(names: Iterable[str]) -> None:
 def seed(text: str) -> int:
     """Parse a seed that every generator takes: 0 to 2**32 - 1."""
     if not (text.isdecimal() and int(text) < 2**32):
-        raise argparse.ArgumentTypeError(f'{text} is no number between 0 and 2**32 - 1')
+        raise argparse.ArgumentTypeError(f'{text} is no whole number from 0 to 2**32 - 1')
     return int(text)
 
 
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
     if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f'{text} is not a positive number')
+        raise argparse.ArgumentTypeError(f'{text} is not a positive whole number')
     return int(text)
 
 

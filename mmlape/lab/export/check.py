@@ -10,7 +10,7 @@ import io
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -118,8 +118,8 @@ class Checked:
 
     @property
     def equal(self) -> float:
-        """The share of labels that the graph has as the exported model in PyTorch."""
-        return float(np.mean(self.compared))
+        """The share of labels that the graph has as the exported model in PyTorch; NaN without any."""
+        return mean_share(self.compared)
 
     @property
     def apart(self) -> float:
@@ -134,7 +134,10 @@ class Checked:
     def passes(self) -> bool:
         """Whether labels and metrics are as equal as they are to be, and float16 holds all values."""
         fits = self.largest is None or self.largest < LARGEST
-        return fits and self.equal >= GOAL[self.precision] and self.apart <= APART[self.precision]
+        enough = self.equal >= GOAL[self.precision]
+        if np.isnan(self.equal):  # then AP alone says
+            enough = bool(self.sides[0].metrics)
+        return fits and enough and self.apart <= APART[self.precision]
 
 
 def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Checked:
@@ -236,11 +239,17 @@ def _points(task: str, values: Mapping[str, float]) -> dict[str, float]:
     }
 
 
+def mean_share(shares: Sequence[float]) -> float:
+    """Return the mean of what `equal_labels` returns of images, those without objects left out; NaN of none."""
+    found = [share for share in shares if not np.isnan(share)]
+    return float(np.mean(found)) if found else np.nan
+
+
 def equal_labels(task: str, one: BaseDataElement, other: BaseDataElement) -> float:
     """Return the share of the first's labels that the other has: of pixels, of objects, or of the image.
 
     Objects are those of a score of 0.3 and more of either; one is equal if the other has one of its
-    class that it overlaps by 0.9.
+    class that it overlaps by 0.9. NaN where neither has any.
     """
     if task == 'segmentation':
         return float((one.pred_sem_seg.data == other.pred_sem_seg.data).double().mean())
@@ -248,7 +257,7 @@ def equal_labels(task: str, one: BaseDataElement, other: BaseDataElement) -> flo
         return float(one.pred_label.item() == other.pred_label.item())
     found = [_matched(one, other), _matched(other, one)]
     matches = torch.cat(found)
-    return float(matches.double().mean()) if len(matches) else 1.0
+    return float(matches.double().mean()) if len(matches) else np.nan
 
 
 def _matched(one: BaseDataElement, other: BaseDataElement) -> Tensor:
@@ -267,7 +276,7 @@ def show(found: Checked, images: str | Path) -> None:
     rows = [
         (
             side.name,
-            f'{np.mean(side.equal):.3%}',
+            '-' if np.isnan(mean_share(side.equal)) else f'{mean_share(side.equal):.3%}',
             *(f'{side.metrics[name]:.2f}' for name in names),
             f'{1000 * median(side.seconds):.0f}',
         )
@@ -278,6 +287,11 @@ def show(found: Checked, images: str | Path) -> None:
     if not names:
         say(f"{images} does not have the config's test set: no AP or mIoU")
     line = f'{len(found.compared)} images: {found.equal:.3%} of the labels are as in PyTorch'
+    if np.isnan(found.equal):
+        line = (
+            f'{len(found.compared)} images: no object has a score of {SURE} or more, so none was '
+            'compared: give images with objects'
+        )
     if found.largest is not None:
         line += f'; the largest value in half precision is {found.largest:.4g} of {LARGEST:g}'
     say(line)

@@ -27,7 +27,7 @@ from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.engine.graphs import Graph, Input, OfOneSize, exported_class
 from mmlape.lab.engine.graphs.session import data_file
-from mmlape.lab.export.check import equal_labels
+from mmlape.lab.export.check import SURE, equal_labels, mean_share
 from mmlape.lab.export.half import constants_of, exact_places, places_before
 from mmlape.lab.export.model import export
 from mmlape.lab.export.writing import Form, Written, check_out, peak_memory, put_in_place, save
@@ -75,6 +75,12 @@ def export_integers(
         written = Path(folder) / out.name
         quantise(single, written, _inputs(cfg, single, of_scales))
         difference = 1 - _agreement(cfg, single, written, left_out)
+        if np.isnan(difference):
+            raise ExportError(
+                f'no object in {len(left_out)} of the images of --calibration, which are left out to '
+                f'measure what int8 keeps, has a score of {SURE} or more: nothing is written. Give it '
+                'images with objects'
+            )
         if difference > form.limit:
             raise ExportError(
                 f'in int8, {difference:.1%} of the labels differ from those of fp32, more than '
@@ -211,7 +217,7 @@ def _agreement(cfg: Config, one: Path, other: Path, files: Sequence[Path]) -> fl
             predict_batch(model, [copy.deepcopy(inputs)], logits=False)[0] for model in models
         )
         equal.append(equal_labels(models[0].task, first, second))
-    return float(np.mean(equal))
+    return mean_share(equal)
 
 
 def _tracked(files: Sequence[Path], what: str) -> Iterable[Path]:

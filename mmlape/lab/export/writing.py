@@ -293,8 +293,8 @@ def compare(model: nn.Module, path: str | Path, form: Form) -> float:
         largest = max(largest, apart)
     if empty:
         log(
-            'the model finds no object in the random images on which the graph was compared with '
-            'PyTorch: --check DIR compares them on images of yours',
+            'the model finds no two objects in any of the random images on which the graph was '
+            'compared with PyTorch: --check DIR compares them on images of yours',
             logging.WARNING,
         )
     return largest

@@ -79,7 +79,7 @@ class ExportedModel(nn.Module, ABC):
         return self.difference(predicted, outputs)
 
     def is_empty(self, outputs: Sequence[np.ndarray]) -> bool:
-        """Return whether outputs hold nothing to compare: of a detector, no object."""
+        """Return whether outputs hold next to nothing to compare: of a detector, no two objects of an image."""
         return False
 
     @staticmethod
