@@ -585,6 +585,11 @@ def test_integers_are_written_if_labels_stay(exported, pristine, tmp_path, monke
     found = check(cfg, str(checkpoint), out, tmp_path / 'left-out')
     assert found.precision == 'int8' and found.equal == pytest.approx(1 - written.difference, abs=1e-3)
     assert Graph(out).notes['precision'] == 'int8'
+    out.unlink()
+    monkeypatch.setattr('mmlape.lab.export.integer.equal_labels', lambda *given: np.nan)
+    with pytest.raises(ExportError, match='no object of the 1 images of --calibration'):
+        export_integers(cfg, str(checkpoint), form, out, images)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize('count, scales, left_out', [(2, 1, 1), (3, 2, 1), (8, 6, 2), (130, 75, 25)])

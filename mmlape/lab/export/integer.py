@@ -77,9 +77,9 @@ def export_integers(
         difference = 1 - _agreement(cfg, single, written, left_out)
         if np.isnan(difference):
             raise ExportError(
-                f'no object in {len(left_out)} of the images of --calibration, which are left out to '
-                f'measure what int8 keeps, has a score of {SURE} or more: nothing is written. Give it '
-                'images with objects'
+                f'no object of the {len(left_out)} images of --calibration that are left out to measure '
+                f'what int8 keeps has a score of {SURE} or more: nothing is written. Give it images '
+                'with objects'
             )
         if difference > form.limit:
             raise ExportError(
