@@ -104,7 +104,7 @@ def test_compare_refuses_other_files(tmp_path):
 
 
 def test_bad_options_are_said_before_anything_is_measured(tmp_path):
-    assert '--repeats: 0 is not a positive whole number' in bench('joining', *TINY, '--repeats', '0', status=2)
+    assert '--repeats: 0 is not a positive number' in bench('joining', *TINY, '--repeats', '0', status=2)
     (tmp_path / 'file').touch()
     assert f'--out {tmp_path}/file: File exists' in bench('joining', *TINY, '--out', f'{tmp_path}/file', status=1)
 
