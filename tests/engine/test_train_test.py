@@ -258,7 +258,7 @@ def test_bad_input_is_one_line(config, capsys, tmp_path):
     assert status == 1 and 'nowhere' in printed and 'nowhere' in tiny.record(tmp_path / 'run')['reason']
     assert tiny.record(tmp_path / 'run')['failure']['kind'] == 'error'
     assert main(['train', str(config), '--seed', '-1']) == 2
-    assert '-1 is not between' in capsys.readouterr().err
+    assert '-1 is no whole number' in capsys.readouterr().err
     status, printed = command(capsys, 'test', config, tmp_path / 'none.pth', '--work-dir', tmp_path)
     assert status == 1 and 'none.pth: there is no such file' in printed
 
