@@ -145,7 +145,8 @@ def means(folder: Path) -> str:
             values = read(folder, name)
         except Unfinished:
             continue
-        rows.append((name, *(in_range(values[scale]) for scale in SCALES), in_range(kept(values, 2.0))))
+        columns = (*(values[scale] for scale in SCALES), kept(values, 2.0))
+        rows.append((name, *map(in_range, columns)))
     return markdown_table(text_table(('reading', '1', '1.5', '2', 'kept at 2, %'), rows))
 
 

@@ -56,7 +56,8 @@ def strengths(folder: Path) -> str:
     rows = []
     for cure in sorted(cures):
         metrics = [arms[f'{cure}-{one}']['last']['metrics'] for one in STRENGTHS]
-        rows.append((cure, *(f'{one["mIoU at 1"]["mean"]:.1f}, {one["mIoU at 2"]["mean"]:.1f}' for one in metrics)))
+        means = [[one[f'mIoU at {scale}']['mean'] for scale in (1, 2)] for one in metrics]
+        rows.append((cure, *(f'{trained:.1f}, {twice:.1f}' for trained, twice in means)))
     return markdown_table(text_table(('cure', *STRENGTHS.values()), rows))
 
 

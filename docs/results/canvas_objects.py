@@ -1,7 +1,8 @@
 #!/usr/bin/env python
 """The answers of `studies/mini-canvas-objects.yml` from its sweeps: `python docs/results/canvas_objects.py FOLDER`.
 
-This was written before the first run of that study. FOLDER holds the two folders that `mmlape size-sweep` has written,
+This was written before the first run of that study (beacdfcf); since then `canvas` makes the tables of differences.
+FOLDER holds the two folders that `mmlape size-sweep` has written,
 `mini-canvas-objects-sweep` and `mini-canvas-objects-tile`. mIoU is that of the ten classes of objects, so that a model
 that sees background alone has none. What is kept is, for each run, its mIoU on a canvas divided by its own on the
 trained one, in percent.
@@ -36,8 +37,9 @@ def read(folder: Path, name: str) -> canvas.Values:
     for scale in canvas.SCALES:
         values[scale] = []
         for seed in SEEDS:
-            file = folder / sweep / name.removesuffix(TILED) / f'seed_{seed}' / f'size_{scale:g}' / 'metrics.json'
-            classes = (read_json(file) or {}).get('per_class', {}).get('IoU', {})
+            run = folder / sweep / name.removesuffix(TILED) / f'seed_{seed}'
+            content = read_json(run / f'size_{scale:g}' / 'metrics.json') or {}
+            classes = content.get('per_class', {}).get('IoU', {})
             objects = [value for key, value in classes.items() if key != 'background']
             if len(objects) != 10:
                 raise canvas.Unfinished(f'{name}: seed {seed} is not evaluated at {scale:g} times the trained size')
@@ -51,8 +53,10 @@ def keeps_enough(folder: Path, names: Sequence[str]) -> str:
     for name in names:
         shares = canvas.kept(read(folder, name), 2.0)
         p = scipy.stats.ttest_1samp(shares, canvas.KEPT, alternative='greater').pvalue
-        rows.append((name, f'{np.mean(shares):.1f}', f'{p:.2g}', 'yes' if p < 0.05 else 'not shown'))
-    return markdown_table(text_table(('reading', 'kept, %', f'over {canvas.KEPT:g} %, p', 'shown'), rows))
+        shown = 'yes' if p < 0.05 else 'not shown'
+        rows.append((name, f'{np.mean(shares):.1f}', f'{p:.2g}', shown))
+    head = ('reading', 'kept, %', f'over {canvas.KEPT:g} %, p', 'shown')
+    return markdown_table(text_table(head, rows))
 
 
 def means(folder: Path) -> str:

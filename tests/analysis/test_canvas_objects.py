@@ -35,7 +35,8 @@ def sweeps(folder):
                 expected[name, scale, seed] = values[:10].mean()
                 out = folder / sweep / arm / f'seed_{seed}' / f'size_{scale}'
                 out.mkdir(parents=True)
-                (out / 'metrics.json').write_text(json.dumps(dict(per_class=dict(IoU=dict(zip(CLASSES, values))))))
+                metrics = dict(per_class=dict(IoU=dict(zip(CLASSES, values))))
+                (out / 'metrics.json').write_text(json.dumps(metrics))
     return expected
 
 
@@ -68,7 +69,8 @@ def test_shares_and_differences_are_computed_a_second_time(tmp_path, capsys):
 
 def test_the_page_says_what_the_records_give(records, capsys):
     canvas_objects.main([str(records)])
-    assert capsys.readouterr().out.strip() in (tiny.ROOT / 'docs/results/canvas-objects.md').read_text()
+    page = (tiny.ROOT / 'docs/results/canvas-objects.md').read_text()
+    assert capsys.readouterr().out.strip() in page
 
 
 @pytest.mark.parametrize('table', [canvas_exploration.rates, canvas_exploration.strengths])

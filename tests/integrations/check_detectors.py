@@ -201,9 +201,10 @@ def test_a_graph_computes_the_same(build, counts, tmp_path, monkeypatch):
         if kind == 'weight' and isinstance(model.get_submodule(owner), torch.nn.BatchNorm2d):
             torch.nn.init.ones_(value)
     images = collate([sample(number, False) for number in range(max(counts))])['pixel_values']
-    any_number = dict(dynamic_shapes=({0: torch.export.Dim('batch', min=1, max=64)},)) if len(counts) > 1 else {}
+    any_number = ({0: torch.export.Dim('batch', min=1, max=64)},)
+    shapes = any_number if len(counts) > 1 else None
     path = str(tmp_path / 'detector.onnx')
-    torch.onnx.export(model, (images,), path, dynamo=True, verbose=False, **any_number)
+    torch.onnx.export(model, (images,), path, dynamo=True, verbose=False, dynamic_shapes=shapes)
     session = onnxruntime.InferenceSession(path)
     for count in counts:
         found = session.run(None, {session.get_inputs()[0].name: images[:count].numpy()})

@@ -276,7 +276,7 @@ def show(found: Checked, images: str | Path) -> None:
     rows = [
         (
             side.name,
-            '-' if np.isnan(mean_share(side.equal)) else f'{mean_share(side.equal):.3%}',
+            _percent(mean_share(side.equal)),
             *(f'{side.metrics[name]:.2f}' for name in names),
             f'{1000 * median(side.seconds):.0f}',
         )
@@ -304,6 +304,10 @@ def show(found: Checked, images: str | Path) -> None:
             f'this is less than {goal:.1%} of the labels, or more than {apart} points apart: '
             f'export with --precision {better}, or look at the images'
         )
+
+
+def _percent(share: float) -> str:
+    return '-' if np.isnan(share) else f'{share:.3%}'
 
 
 @contextlib.contextmanager
