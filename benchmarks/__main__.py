@@ -41,12 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'deit-large', 'mini'), default='deit-tiny')
     add('--batch', type=_positive, metavar='B', help='images per step; default: what fits the device and the size')
-    add(
-        '--repeats',
-        type=_positive,
-        metavar='N',
-        help='rounds at most; default: 20; an interval needs nine',
-    )
+    add('--repeats', type=_positive, metavar='N', help='rounds at most; default: 20; an interval needs nine')
     add('--budget', type=float, metavar='SECONDS', help='per comparison, after nine rounds; default: 3')
     add('--quick', action='store_true', help='three short rounds of little work, as a trial')
     add('--threads', type=_positive, metavar='N', help="torch's threads; default: its own choice")

@@ -14,11 +14,7 @@ MMPRETRAIN = (
     (r'^blocks', 'layers'),
     (r'^norm\.', 'ln1.'),
 )
-MMSEG = (
-    (r'\.attn\.qkv\.', '.attn.attn.in_proj_'),
-    (r'\.attn\.proj\.', '.attn.attn.out_proj.'),
-    *MMPRETRAIN,
-)
+MMSEG = ((r'\.attn\.qkv\.', '.attn.attn.in_proj_'), (r'\.attn\.proj\.', '.attn.attn.out_proj.'), *MMPRETRAIN)
 
 
 def timm_vit(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.Module:
@@ -61,9 +57,5 @@ def mmseg_vit(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.M
     return prepared(model, settings)
 
 
-PEERS = {
-    'timm': (timm_vit, ()),
-    'mmpretrain': (mmpretrain_vit, MMPRETRAIN),
-    'mmsegmentation': (mmseg_vit, MMSEG),
-}
+PEERS = {'timm': (timm_vit, ()), 'mmpretrain': (mmpretrain_vit, MMPRETRAIN), 'mmsegmentation': (mmseg_vit, MMSEG)}
 """What builds a peer from our weights, and how its parameters are named."""

@@ -38,8 +38,7 @@ FIGURE = {'what': str, 'side': str, 'median': (int, float), 'unit': str}
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `submit`."""
     command = argparse.ArgumentParser(
-        'python -m benchmarks submit',
-        description='Make the record of what was run on this machine, to be sent to us.',
+        'python -m benchmarks submit', description='Make the record of what was run on this machine, to be sent to us.'
     )
     add = command.add_argument
     add('file', metavar='FILE', help='results.json of a measurement or a GPU check, or what pytest --junitxml wrote')

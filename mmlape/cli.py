@@ -116,8 +116,7 @@ def _command(argv: Sequence[str]) -> int:
         return _unknown(name)
     try:
         parser = fill_parser(
-            argparse.ArgumentParser(f'mmlape {name}', description=COMMANDS[name].module.__doc__),
-            name,
+            argparse.ArgumentParser(f'mmlape {name}', description=COMMANDS[name].module.__doc__), name
         )
     except ImportError as error:
         return _stop(error)
@@ -229,9 +228,7 @@ def _stop(error: Exception) -> int:
     """Print an error of this package, or what is wrong with the stack if an import failed."""
     if debugging():
         raise error
-    message = (
-        error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
-    )
+    message = error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
     say_error(f'mmlape: error: {message}')
     return 1
 
@@ -261,17 +258,11 @@ def _unknown_import(error: Exception) -> str:
 def usage() -> str:
     """Return the help: the sub-commands by group, each with its one line."""
     width = max(map(len, COMMANDS))
-    lines = [
-        'usage: mmlape COMMAND [OPTIONS]',
-        '',
-        'LaPE and Dual PatchNorm backbones for OpenMMLab.',
-    ]
+    lines = ['usage: mmlape COMMAND [OPTIONS]', '', 'LaPE and Dual PatchNorm backbones for OpenMMLab.']
     for group in GROUPS:
         lines += ['', f'{group}:']
         lines += [
-            f'  {name.ljust(width)}  {command.text}'
-            for name, command in COMMANDS.items()
-            if command.group == group
+            f'  {name.ljust(width)}  {command.text}' for name, command in COMMANDS.items() if command.group == group
         ]
     tail = "\n'mmlape COMMAND --help' describes the options, 'mmlape --version' prints the version."
     return '\n'.join([*lines, tail])

@@ -51,9 +51,7 @@ def require_choice(key: str, value: object, choices: Iterable, where: str = '') 
     """
     known = list(choices)
     if value not in known:
-        raise ConfigError(
-            f'{where}unknown {key}={value!r}; choose one of: {", ".join(map(str, known))}'
-        )
+        raise ConfigError(f'{where}unknown {key}={value!r}; choose one of: {", ".join(map(str, known))}')
 
 
 def failed_import(error: BaseException) -> bool:
@@ -62,22 +60,16 @@ def failed_import(error: BaseException) -> bool:
     It may be of any type.
     """
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return isinstance(error, ImportError) or any(
-        frame.f_code.co_name == '<module>' for frame in frames
-    )
+    return isinstance(error, ImportError) or any(frame.f_code.co_name == '<module>' for frame in frames)
 
 
 def shown(error: BaseException) -> str:
     """Return the type and the message of an error on one line, shortened to 300 characters."""
-    message = ' '.join(
-        str(error.args[0] if isinstance(error, KeyError) and error.args else error).split()
-    )
+    message = ' '.join(str(error.args[0] if isinstance(error, KeyError) and error.args else error).split())
     message = message if len(message) <= 300 else f'{message[:297]}...'
     return f'{type(error).__name__}: {message}'.removesuffix(': ')
 
 
 def listed(lines: Sequence[str], shown: int = 6) -> str:
     """Return lines as one text for a message: the first ones, and how many more there are."""
-    return '; '.join(
-        [*lines[:shown], *([f'and {len(lines) - shown} more'] if len(lines) > shown else [])]
-    )
+    return '; '.join([*lines[:shown], *([f'and {len(lines) - shown} more'] if len(lines) > shown else [])])

@@ -26,9 +26,7 @@ def look(place: int, baseline: bool = False) -> dict:
     """
     colours, ls = len(COLOURS), _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
     marker = _MARKERS[place % len(_MARKERS)]
-    return dict(
-        color=COLOURS[place % colours], ls=ls, marker=marker, ms=5, lw=3.2 if baseline else 1.6
-    )
+    return dict(color=COLOURS[place % colours], ls=ls, marker=marker, ms=5, lw=3.2 if baseline else 1.6)
 
 
 class _Names(textwrap.TextWrapper):
@@ -62,10 +60,7 @@ def tidy(*every: Axes) -> None:
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure in the format of the suffix; an SVG is the same for the same content."""
     metadata = {'Date': None, 'Creator': None} if path.suffix == '.svg' else None
-    with (
-        matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}),
-        atomic_path(path) as partial,
-    ):
+    with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}), atomic_path(path) as partial:
         # not by Pillow into the file, see mmlape.files.write_bytes
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=110, metadata=metadata, format=path.suffix[1:])

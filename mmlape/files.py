@@ -112,9 +112,7 @@ def parse_json(text: str | bytes, unique_keys: bool = False) -> Any:
         ValueError: It is none, nested too deeply, or has an integer too large to compute with.
     """
     try:
-        content = json.loads(
-            text, parse_int=_integer, object_pairs_hook=_unique if unique_keys else None
-        )
+        content = json.loads(text, parse_int=_integer, object_pairs_hook=_unique if unique_keys else None)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     if _open_brackets(text) > MAX_DEPTH:  # those in strings, too
@@ -152,11 +150,7 @@ def _by_libyaml(loader: type) -> type:
 
     if not yaml.__with_libyaml__:
         return loader
-    parser, *rules = (
-        yaml.cyaml.CParser,
-        yaml.constructor.BaseConstructor,
-        yaml.resolver.BaseResolver,
-    )
+    parser, *rules = (yaml.cyaml.CParser, yaml.constructor.BaseConstructor, yaml.resolver.BaseResolver)
 
     def start(self: Any, stream: str) -> None:
         parser.__init__(self, stream)
@@ -215,9 +209,7 @@ def require_limits(content: Any, length: int = 0) -> None:
         level = [one for one in level if isinstance(one, list | tuple | dict)]
         if not level:
             return
-        inside = itertools.chain.from_iterable(
-            one.values() if isinstance(one, dict) else one for one in level
-        )
+        inside = itertools.chain.from_iterable(one.values() if isinstance(one, dict) else one for one in level)
         level = list(itertools.islice(inside, most - count + 1))
         count += len(level)
         if count > most:

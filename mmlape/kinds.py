@@ -42,9 +42,7 @@ class Registry:
         given = options.pop('type')
         found = self.get(given) if isinstance(given, str) else given
         if found is None:
-            raise KeyError(
-                f'no {self.name} is called {given!r}; there are: {", ".join(self.module_dict)}'
-            )
+            raise KeyError(f'no {self.name} is called {given!r}; there are: {", ".join(self.module_dict)}')
         return found(**options)
 
     def register_module(
@@ -61,9 +59,7 @@ class Registry:
         def register(cls: type) -> type:
             for key in [name] if isinstance(name, str) else name or [cls.__name__]:
                 if not force and self.module_dict.get(key, cls) is not cls:
-                    raise KeyError(
-                        f'{self.name} {key!r} is registered already: {self.module_dict[key]}'
-                    )
+                    raise KeyError(f'{self.name} {key!r} is registered already: {self.module_dict[key]}')
                 self.module_dict[key] = cls
             return cls
 
@@ -121,9 +117,7 @@ BACKBONES = PublicRegistry('model', 'mmlape.models', 'mmlape.projects')
 gate.MODELS['mmlape'] = BACKBONES.get
 gate.KINDS.update(pe_type=POSITION_ENCODINGS.get, pe_joining=JOININGS.get)
 gate.WORDS.update(
-    norm_placement=('both', 'normformer', 'post', 'pre', 'sub-ln'),
-    pe_type=('none',),
-    tokenizer=('conv', 'patch'),
+    norm_placement=('both', 'normformer', 'post', 'pre', 'sub-ln'), pe_type=('none',), tokenizer=('conv', 'patch')
 )
 gate.OUTSIDE.append('mmlape.projects.lit.pretrained')
 gate.NAMED += ('attn', 'ffn', 'pooling', 'timm_model', 'vit_feature_source')

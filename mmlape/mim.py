@@ -64,10 +64,7 @@ def did_you_mean(file: Path) -> str:
     The one of this name in another folder, or else those of similar names here and beside the file.
     """
     configs = mim_root() / 'configs'
-    known = {
-        near.stem: PREFIX + str(near.relative_to(configs))
-        for near in sorted(configs.glob('[!_]*/*.py'))
-    }
+    known = {near.stem: PREFIX + str(near.relative_to(configs)) for near in sorted(configs.glob('[!_]*/*.py'))}
     if file.parent.is_dir():
         known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
     exact = [file.stem] if file.stem in known else []
@@ -105,8 +102,7 @@ def _plain_yaml() -> type:
         """YAML's safe loader, with tuples."""
 
     PlainLoader.add_constructor(
-        'tag:yaml.org,2002:python/tuple',
-        lambda loader, node: tuple(loader.construct_sequence(node, deep=True)),
+        'tag:yaml.org,2002:python/tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
     )
     return PlainLoader
 
@@ -121,9 +117,7 @@ def _leave_out_multimodal() -> None:
         needs_4 = int(version('transformers').partition('.')[0]) >= 5
     except (PackageNotFoundError, ValueError):
         return
-    package = (
-        importlib.util.find_spec('mmpretrain') if needs_4 and name not in sys.modules else None
-    )
+    package = importlib.util.find_spec('mmpretrain') if needs_4 and name not in sys.modules else None
     if package is None or not package.submodule_search_locations:
         return
     file = Path(package.submodule_search_locations[0]) / 'utils' / 'dependency.py'

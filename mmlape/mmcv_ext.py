@@ -79,9 +79,7 @@ def softnms(
         if method == 2:
             scores[left] *= torch.exp(-iou.square() / sigma)
         else:
-            scores[left] *= torch.where(
-                iou >= iou_threshold, 1 - iou if method == 1 else iou.new_zeros(()), 1
-            )
+            scores[left] *= torch.where(iou >= iou_threshold, 1 - iou if method == 1 else iou.new_zeros(()), 1)
         left = left[scores[left] >= min_score]
     return torch.tensor(kept, dtype=torch.long)
 
@@ -128,12 +126,7 @@ def roi_align_backward(
     window = (spatial_scale, aligned_height, aligned_width)
     grad_input.copy_(
         torch.ops.torchvision._roi_align_backward(
-            grad_output.to(precision),
-            rois.to(precision),
-            *window,
-            *grad_input.shape,
-            max(sampling_ratio, 0),
-            aligned,
+            grad_output.to(precision), rois.to(precision), *window, *grad_input.shape, max(sampling_ratio, 0), aligned
         )
     )
 
@@ -159,12 +152,7 @@ def sigmoid_focal_loss_backward(
 
 
 def ms_deform_attn_forward(
-    value: Tensor,
-    shapes: Tensor,
-    starts: Tensor,
-    locations: Tensor,
-    weights: Tensor,
-    im2col_step: int,
+    value: Tensor, shapes: Tensor, starts: Tensor, locations: Tensor, weights: Tensor, im2col_step: int
 ) -> Tensor:
     """Return deformable attention (B, Q, heads * d); mmcv itself calls this on CUDA only."""
     return _deformable_attention(value, shapes, starts, locations, weights)
@@ -187,8 +175,7 @@ def ms_deform_attn_backward(
         inputs = [tensor.detach().requires_grad_() for tensor in (value, locations, weights)]
         out = _deformable_attention(inputs[0], shapes, starts, *inputs[1:])
     for target, grad in zip(
-        (grad_value, grad_locations, grad_weights),
-        torch.autograd.grad(out, inputs, grad_output.contiguous()),
+        (grad_value, grad_locations, grad_weights), torch.autograd.grad(out, inputs, grad_output.contiguous())
     ):
         target.copy_(grad)
 
@@ -214,9 +201,7 @@ def _missing(name: str) -> NotImplementedError:
 
 def _precision(tensor: Tensor, *others: torch.dtype) -> torch.dtype:
     """Return the dtype to compute in: torchvision's kernels know these alone."""
-    return (
-        tensor.dtype if tensor.dtype in (torch.float32, torch.float64, *others) else torch.float32
-    )
+    return tensor.dtype if tensor.dtype in (torch.float32, torch.float64, *others) else torch.float32
 
 
 def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
@@ -231,26 +216,14 @@ def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
     return (overlap / ((box[2:] - box[:2] + offset).prod() + sides.prod(1) - overlap)).nan_to_num(0)
 
 
-def _focal_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor,
-    gamma: float,
-    alpha: float,
-) -> Tensor:
+def _focal_loss(input: Tensor, target: Tensor, weight: Tensor, gamma: float, alpha: float) -> Tensor:
     classes = torch.arange(input.shape[1], device=input.device)
     truth = (target[:, None] == classes).to(input)
     loss = torchvision.ops.sigmoid_focal_loss(input, truth, alpha, gamma)
     return loss * weight[target][:, None] if weight.numel() else loss
 
 
-def _deformable_attention(
-    value: Tensor,
-    shapes: Tensor,
-    starts: Tensor,
-    locations: Tensor,
-    weights: Tensor,
-) -> Tensor:
+def _deformable_attention(value: Tensor, shapes: Tensor, starts: Tensor, locations: Tensor, weights: Tensor) -> Tensor:
     kernel = _kernel() if value.is_cuda and value.dtype != torch.float64 else None
     if kernel:
         return kernel(value, shapes, starts, locations, weights)

@@ -69,8 +69,6 @@ def remove_ops() -> Path:
     if not target.exists():
         raise StackError(f'{target}: there is nothing to remove')
     if 'FROM_WHEELS' not in target.read_text(encoding='utf-8', errors='replace'):
-        raise StackError(
-            f'{target} was not written by `mmlape install-ops`: it stays; delete it by hand'
-        )
+        raise StackError(f'{target} was not written by `mmlape install-ops`: it stays; delete it by hand')
     target.unlink()
     return target

@@ -33,12 +33,7 @@ class Part(NamedTuple):
     open: bool = False
 
 
-def write_page(
-    title: str,
-    sections: Mapping[str, Sequence[Part]],
-    open: Collection[str],
-    path: Path,
-) -> Path:
+def write_page(title: str, sections: Mapping[str, Sequence[Part]], open: Collection[str], path: Path) -> Path:
     """Write a page; Jinja escapes names, and images are inside.
 
     Args:
@@ -48,17 +43,11 @@ def write_page(
         path: The file.
     """
     environment = Environment(
-        finalize=_printable,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        finalize=_printable, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters['table'] = lambda frame: Markup(html_table(frame))
     environment.filters['data_uri'] = data_uri
-    template = environment.from_string(
-        Path(__file__).with_name('page.html').read_text(encoding='utf-8')
-    )
+    template = environment.from_string(Path(__file__).with_name('page.html').read_text(encoding='utf-8'))
     return write_text(path, template.render(title=title, sections=sections, open=open))
 
 

@@ -59,10 +59,7 @@ def require_known(paramwise_cfg: Mapping[str, Any], where: str = '') -> None:
         )
 
 
-def with_position_decay(
-    paramwise_cfg: Mapping[str, Any],
-    weight_decay: float | None,
-) -> dict[str, Any]:
+def with_position_decay(paramwise_cfg: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
     """Return the rules with the one that position encodings do not decay, unless they have another."""
     return {'position_decay_mult': 0.0, **paramwise_cfg} if weight_decay else dict(paramwise_cfg)
 
@@ -115,10 +112,7 @@ def rules_of(
     depth_of = _depths(model, paramwise_cfg)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     positions = {_plain_name(name) for name in positions}
-    return {
-        name: _rules(model, name, _plain_name(name) in positions, depth_of, paramwise_cfg)
-        for name in trained
-    }
+    return {name: _rules(model, name, _plain_name(name) in positions, depth_of, paramwise_cfg) for name in trained}
 
 
 OF_TIMM = ('patch_embed', 'norm_pre', 'cls_token', 'dist_token', 'reg_token', 'mask_token')
@@ -200,10 +194,7 @@ def timm_depth(vit: nn.Module, name: str) -> tuple[int, int]:
     return layers + (part not in ('norm', 'pe_norm')), layers + 2
 
 
-def _depths(
-    model: nn.Module,
-    paramwise_cfg: Mapping[str, Any],
-) -> Callable[[str], tuple[int, int]] | None:
+def _depths(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> Callable[[str], tuple[int, int]] | None:
     first = tuple(paramwise_cfg.get('layer_decay_first', ()))
     where = 'optim_wrapper.paramwise_cfg.layer_decay_first'
     if 'layer_decay_rate' not in paramwise_cfg:
@@ -213,9 +204,7 @@ def _depths(
     names = [name for name, _ in model.named_parameters()]
     for start in first:
         if not any(name.startswith(start) for name in names):
-            raise ConfigError(
-                f'{where}: no parameter begins with {start!r}; mmlape print-params lists them'
-            )
+            raise ConfigError(f'{where}: no parameter begins with {start!r}; mmlape print-params lists them')
     depth_of = layer_depths(model)
 
     def depth(name: str) -> tuple[int, int]:
@@ -274,11 +263,7 @@ def _custom(name: str, paramwise_cfg: Mapping[str, Any]) -> dict[str, tuple]:
     return custom
 
 
-def _first_rule(
-    option: str,
-    kinds: dict[str, bool],
-    paramwise_cfg: Mapping[str, Any],
-) -> Rule | None:
+def _first_rule(option: str, kinds: dict[str, bool], paramwise_cfg: Mapping[str, Any]) -> Rule | None:
     """Return the rule of the first kind of parameter that applies and has a factor; None if none."""
     for kind, applies in kinds.items():
         key = f'{kind}_{option}'

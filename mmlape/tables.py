@@ -21,11 +21,7 @@ from mmlape.quiet import printable
 _MARKDOWN = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
 
 
-def text_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence],
-    text_columns: int = 1,
-) -> pd.DataFrame:
+def text_table(columns: Sequence[str], rows: Iterable[Sequence], text_columns: int = 1) -> pd.DataFrame:
     """Build a table of text.
 
     Args:
@@ -55,9 +51,7 @@ def markdown_text(text: str) -> str:
 def markdown_table(frame: pd.DataFrame) -> str:
     """Return a table as Markdown."""
     rule = ['---'] * frame.index.nlevels + ['---:'] * len(frame.columns)
-    header, *rows = (
-        [markdown_text(str(cell)) for cell in row] for row in (header_of(frame), *rows_of(frame))
-    )
+    header, *rows = ([markdown_text(str(cell)) for cell in row] for row in (header_of(frame), *rows_of(frame)))
     return '\n'.join(f'| {" | ".join(row)} |' for row in (header, rule, *rows))
 
 
@@ -72,13 +66,7 @@ def html_table(frame: pd.DataFrame) -> str:
     flat[text.columns] = text.mask(text.eq(text.shift()).cummin(axis=1), '')
     flat.columns = [html.escape(name) for name in flat.columns]
     with pd.option_context('display.max_colwidth', None):  # else pandas cuts long cells
-        return flat.to_html(
-            index=False,
-            escape=False,
-            border=0,
-            justify='left',
-            classes=f'text{frame.index.nlevels}',
-        )
+        return flat.to_html(index=False, escape=False, border=0, justify='left', classes=f'text{frame.index.nlevels}')
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
@@ -98,16 +86,11 @@ def latex_table(frame: pd.DataFrame, caption: str, column_format: str) -> str:
     """Return a table whose cells are LaTeX as a float with booktabs' rules."""
     options = dict(index=False, escape=False, position='ht')
     text = frame.reset_index().to_latex(caption=caption, column_format=column_format, **options)
-    return text.replace(
-        '\\caption', '\\centering\\small\\setlength{\\tabcolsep}{4pt}\n\\caption', 1
-    )
+    return text.replace('\\caption', '\\centering\\small\\setlength{\\tabcolsep}{4pt}\n\\caption', 1)
 
 
 def console_table(
-    frame: pd.DataFrame,
-    title: str | None = None,
-    sections: bool = False,
-    styles: Mapping[str, str] | None = None,
+    frame: pd.DataFrame, title: str | None = None, sections: bool = False, styles: Mapping[str, str] | None = None
 ) -> ConsoleTable:
     """Build a table for the terminal.
 
@@ -117,23 +100,14 @@ def console_table(
         sections: Whether a line stands between rows whose first cells differ.
         styles: Rich's style of cells that have this text.
     """
-    table, last, styles = (
-        ConsoleTable(title=None if title is None else Text(printable(title))),
-        None,
-        styles or {},
-    )
+    table, last, styles = (ConsoleTable(title=None if title is None else Text(printable(title))), None, styles or {})
     for place, head in enumerate(header_of(frame)):
-        table.add_column(
-            head, justify='left' if place < frame.index.nlevels else 'right', overflow='fold'
-        )
+        table.add_column(head, justify='left' if place < frame.index.nlevels else 'right', overflow='fold')
     for row in rows_of(frame):
         if sections and last not in (None, row[0]):
             table.add_section()
         texts = (
-            cell
-            if isinstance(cell, ProgressBar)
-            else Text(printable(str(cell)), styles.get(cell, ''))
-            for cell in row
+            cell if isinstance(cell, ProgressBar) else Text(printable(str(cell)), styles.get(cell, '')) for cell in row
         )
         table.add_row(*texts)
         last = row[0]

@@ -46,11 +46,7 @@ CASES = {
     'T2T-ViT': dict(arch=dict(ARCH, token_dims=8), img_size=32, out_type='featmap', pe_joining='lape'),
     'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
     'CeiT, pooled': dict(
-        arch=dict(ARCH, stem_channels=8),
-        img_size=32,
-        out_type='featmap',
-        pe_joining='mpvg',
-        with_cls_token=False,
+        arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='mpvg', with_cls_token=False
     ),
     'compact': dict(pe_joining='lape', patch_norm='dual'),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),

@@ -14,10 +14,7 @@ def comparisons(settings: Settings) -> list[Comparison]:
     """Return one per case, size, dtype and work."""
     found = []
     for name in FUNCTIONS:
-        sides = {
-            'timm': lambda size: model(settings, size),
-            name: lambda size, name=name: model(settings, size, name),
-        }
+        sides = {'timm': lambda size: model(settings, size), name: lambda size, name=name: model(settings, size, name)}
         case = Models(f'{settings.arch}: {name}', sides, ('training step', 'forward'), memory=True)
         found += case.comparisons('timm', settings)
     return found

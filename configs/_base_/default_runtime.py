@@ -2,9 +2,7 @@
 
 custom_imports = dict(imports=['mmlape'], allow_failed_imports=False)
 env_cfg = dict(
-    cudnn_benchmark=False,
-    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
-    dist_cfg=dict(backend='nccl'),
+    cudnn_benchmark=False, mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0), dist_cfg=dict(backend='nccl')
 )
 vis_backends = [dict(type='LocalVisBackend')]
 log_level = 'INFO'

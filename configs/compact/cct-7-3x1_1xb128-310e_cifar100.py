@@ -9,9 +9,6 @@ _base_ = [
     '../_base_/schedules/compact_310e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    data_preprocessor=dict(num_classes=100, mean=_base_.mean, std=_base_.std),
-    head=dict(num_classes=100),
-)
+model = dict(data_preprocessor=dict(num_classes=100, mean=_base_.mean, std=_base_.std), head=dict(num_classes=100))
 optim_wrapper = dict(optimizer=dict(lr=6e-4))
 param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=10, warmup_start=1e-6, eta_min=1e-5, T_max=300)]

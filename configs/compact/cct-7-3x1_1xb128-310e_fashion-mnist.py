@@ -9,7 +9,4 @@ _base_ = [
     '../_base_/schedules/compact_310e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    data_preprocessor=dict(mean=[72.94], std=[90.02]),
-    backbone=dict(in_channels=1, img_size=28),
-)
+model = dict(data_preprocessor=dict(mean=[72.94], std=[90.02]), backbone=dict(in_channels=1, img_size=28))

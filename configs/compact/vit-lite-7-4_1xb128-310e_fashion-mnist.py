@@ -10,6 +10,5 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 model = dict(
-    data_preprocessor=dict(mean=[72.94], std=[90.02]),
-    backbone=dict(in_channels=1, img_size=28, arch='vit-lite-7/4'),
+    data_preprocessor=dict(mean=[72.94], std=[90.02]), backbone=dict(in_channels=1, img_size=28, arch='vit-lite-7/4')
 )

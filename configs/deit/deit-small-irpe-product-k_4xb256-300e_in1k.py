@@ -9,7 +9,4 @@ _base_ = [
     '../_base_/schedules/deit_300e.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    backbone=dict(arch='deit-small', pe_type=['learnable', dict(type='irpe')]),
-    head=dict(in_channels=384),
-)
+model = dict(backbone=dict(arch='deit-small', pe_type=['learnable', dict(type='irpe')]), head=dict(in_channels=384))

@@ -10,7 +10,5 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 name = 'vit_small_patch16_dinov3.lvd1689m'
-model = dict(
-    backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
-)
+model = dict(backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')))
 train_dataloader = dict(batch_size=4)

@@ -15,9 +15,7 @@ model = dict(
     data_preprocessor=dict(size=crop_size, test_cfg=dict(size=crop_size)),
     backbone=dict(img_size=crop_size),
     decode_head=dict(
-        num_queries=200,
-        num_classes=num_classes,
-        loss_cls=dict(class_weight=[1.0] * num_classes + [0.1]),
+        num_queries=200, num_classes=num_classes, loss_cls=dict(class_weight=[1.0] * num_classes + [0.1])
     ),
     test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
 )

@@ -14,10 +14,7 @@ num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(size=crop_size, test_cfg=dict(size=crop_size)),
     backbone=dict(img_size=crop_size),
-    decode_head=dict(
-        num_classes=num_classes,
-        loss_cls=dict(class_weight=[1.0] * num_classes + [0.1]),
-    ),
+    decode_head=dict(num_classes=num_classes, loss_cls=dict(class_weight=[1.0] * num_classes + [0.1])),
     test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
 )
 train_cfg = dict(max_iters=80000, val_interval=8000)

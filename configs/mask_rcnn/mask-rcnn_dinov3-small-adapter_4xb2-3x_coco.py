@@ -16,7 +16,7 @@ model = dict(
         mode='read-only',
         vit_feature_source='interaction',
         init_cfg=dict(checkpoint=f'hf-hub:timm/{name}'),
-    ),
+    )
 )
 optim_wrapper = dict(
     paramwise_cfg=dict(

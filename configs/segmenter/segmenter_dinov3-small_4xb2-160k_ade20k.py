@@ -10,6 +10,4 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 name = 'vit_small_patch16_dinov3.lvd1689m'
-model = dict(
-    backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
-)
+model = dict(backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')))

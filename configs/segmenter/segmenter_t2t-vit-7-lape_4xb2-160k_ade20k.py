@@ -9,6 +9,4 @@ _base_ = [
     '../_base_/schedules/sgd_160k.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/t2t_vit_7_lape.pth')),
-)
+model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/t2t_vit_7_lape.pth')))

@@ -15,7 +15,7 @@ model = dict(
         vit=dict(model_name=name, drop_path_rate=0.0, frozen=True),
         mode='read-only',
         init_cfg=dict(checkpoint=f'hf-hub:timm/{name}'),
-    ),
+    )
 )
 optim_wrapper = dict(
     paramwise_cfg=dict(

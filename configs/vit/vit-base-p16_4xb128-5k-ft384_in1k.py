@@ -13,10 +13,7 @@ _base_ = [
 load_from = 'pretrained/vit_base_p16.pth'
 load_fresh = ['head.layers.head.']
 img_size = 384
-model = dict(
-    backbone=dict(img_size=img_size, interpolate_mode='bilinear-corners'),
-    head=dict(init_cfg=dict(bias=0.0)),
-)
+model = dict(backbone=dict(img_size=img_size, interpolate_mode='bilinear-corners'), head=dict(init_cfg=dict(bias=0.0)))
 train_dataloader = dict(batch_size=128, dataset=dict(pipeline=_base_.train_384))
 val_dataloader = dict(dataset=dict(pipeline=_base_.test_384))
 test_dataloader = val_dataloader

@@ -14,11 +14,7 @@ load_from = 'pretrained/vit_base_p32.pth'
 load_fresh = ['head.layers.head.']
 img_size = 384
 model = dict(
-    backbone=dict(
-        img_size=img_size,
-        patch_size=32,
-        interpolate_mode='bilinear-corners',
-    ),
+    backbone=dict(img_size=img_size, patch_size=32, interpolate_mode='bilinear-corners'),
     head=dict(init_cfg=dict(bias=0.0)),
 )
 train_dataloader = dict(batch_size=128, dataset=dict(pipeline=_base_.train_384))

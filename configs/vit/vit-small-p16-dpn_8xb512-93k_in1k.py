@@ -12,9 +12,6 @@ _base_ = [
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # medium2
-model = dict(
-    backbone=dict(patch_norm='dual'),
-    train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]),
-)
+model = dict(backbone=dict(patch_norm='dual'), train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]))
 train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

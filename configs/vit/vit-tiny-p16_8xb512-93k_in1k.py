@@ -12,8 +12,6 @@ _base_ = [
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # light1
-model = dict(
-    train_cfg=None,
-)
+model = dict(train_cfg=None)
 train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=0), *_base_.after]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

@@ -14,11 +14,7 @@ vtab = dict(name='mini-{{$VTAB_SET:digits}}', group='{{$VTAB_GROUP:natural}}')
 num_classes = int('{{$VTAB_CLASSES:10}}')
 img_size = 64
 data_root = 'data/mini/vtab/{{$VTAB_SET:digits}}/'
-pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(img_size, img_size)),
-    dict(type='PackInputs'),
-]
+pipeline = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(img_size, img_size)), dict(type='PackInputs')]
 dataset = dict(
     data_root=data_root, metainfo=dict(classes=[str(label) for label in range(num_classes)]), pipeline=pipeline
 )

@@ -19,10 +19,7 @@ OF_IMAGES = (1, 3)
 
 
 def fit_channels(
-    tensors: dict[str, Tensor],
-    wanted: Mapping[str, Tensor],
-    options: LoadOptions,
-    report: LoadReport,
+    tensors: dict[str, Tensor], wanted: Mapping[str, Tensor], options: LoadOptions, report: LoadReport
 ) -> dict[str, Tensor]:
     """Return tensors whose filters of the image have the channels of a model's, ``wanted``; say how where not asked.
 
@@ -51,9 +48,7 @@ def fit_channels(
 def _reads_other_channels(kernel: Tensor, kernel_of_model: Tensor) -> bool:
     if kernel.ndim != 4 or kernel_of_model.ndim != 4 or kernel.shape[1] not in OF_IMAGES:
         return False
-    same = (
-        kernel.shape[:1] + kernel.shape[2:] == kernel_of_model.shape[:1] + kernel_of_model.shape[2:]
-    )
+    same = kernel.shape[:1] + kernel.shape[2:] == kernel_of_model.shape[:1] + kernel_of_model.shape[2:]
     return same and kernel.shape[1] != kernel_of_model.shape[1]
 
 

@@ -27,14 +27,7 @@ from mmlape.files import atomic_path, sha256
 from mmlape.log import log
 from mmlape.weights import gate
 from mmlape.weights.download import local_path
-from mmlape.weights.reading import (
-    AVERAGES,
-    averages_only,
-    not_finite,
-    read_checkpoint,
-    require_finite,
-    state_dict_of,
-)
+from mmlape.weights.reading import AVERAGES, averages_only, not_finite, read_checkpoint, require_finite, state_dict_of
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 TOOLBOXES = ('mmdet', 'mmseg')
@@ -80,21 +73,12 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
             ', '.join(one.name for one in fitting) or 'no released model of ours is of such a file'
         )
     if weights.dropped or weights.head_tensors:
-        notes = [
-            *notes,
-            f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out',
-        ]
+        notes = [*notes, f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out']
     averages = next((key for key in AVERAGES if key in content), None)
     if averages_only(content):
-        notes = [
-            *notes,
-            f'the weights are averaged ones (EMA), from {averages}; the file has no others',
-        ]
+        notes = [*notes, f'the weights are averaged ones (EMA), from {averages}; the file has no others']
     elif averages:
-        notes = [
-            *notes,
-            f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them',
-        ]
+        notes = [*notes, f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them']
     images = weights.normalisation
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
     return {
@@ -105,22 +89,14 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
         **rows,
         'parameters': f'{_count(weights.tensors):,} in the {adapter.config_key}, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
-        'images': f'{images}: {images.source}'
-        if images
-        else 'the file does not say how they were normalised',
-        'to load it': f'{adapter.config_key}={_call(config)}'
-        if config
-        else UNKNOWN.format(backbone.__name__),
+        'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
+        'to load it': f'{adapter.config_key}={_call(config)}' if config else UNKNOWN.format(backbone.__name__),
         'notes': '; '.join(notes) or 'none',
     }
 
 
 def _head_alone(
-    path: str | Path,
-    content: dict,
-    tensors: dict[str, Tensor],
-    rows: dict[str, str],
-    candidates: list[Candidate],
+    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str], candidates: list[Candidate]
 ) -> dict[str, object]:
     """Describe a file with a head, whose frozen backbone is in another file."""
     metadata = read_metadata(content, path)
@@ -129,8 +105,7 @@ def _head_alone(
         'sha256': sha256(local_path(path)),
         'layout': 'a head without its backbone',
         **rows,
-        'config': ', '.join(one.name for one in candidates)
-        or 'no released model of ours is of such a file',
+        'config': ', '.join(one.name for one in candidates) or 'no released model of ours is of such a file',
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
         'to load it': f'mmlape test CONFIG {shlex.quote(str(path))}, where '
@@ -148,10 +123,7 @@ def _call(options: dict) -> str:
     """Write ``dict(...)`` as in a configuration."""
     if not all(str(key).isidentifier() for key in options):
         return repr(options)
-    parts = (
-        f'{key}={_call(value) if isinstance(value, dict) else repr(value)}'
-        for key, value in options.items()
-    )
+    parts = (f'{key}={_call(value) if isinstance(value, dict) else repr(value)}' for key, value in options.items())
     return f'dict({", ".join(parts)})'
 
 
@@ -176,8 +148,7 @@ def write_tensors(
         raise CheckpointError(f'{path.name}: the name must end with {" or ".join(OUT_SUFFIXES)}')
     if path.suffix == '.npz' and recorded:
         raise CheckpointError(
-            f'{path.name}: an .npz has no place for what the source records, {recorded}; write a '
-            '.pth or .safetensors'
+            f'{path.name}: an .npz has no place for what the source records, {recorded}; write a .pth or .safetensors'
         )
     if path.exists() and not overwrite:
         raise CheckpointError(f'{path} is there already; choose another name or pass --overwrite')
@@ -192,9 +163,7 @@ def write_tensors(
             _sort_metadata(partial)
         elif path.suffix == '.npz':
             # NumPy has no bfloat16
-            arrays = {
-                name: v.float() if v.dtype == torch.bfloat16 else v for name, v in tensors.items()
-            }
+            arrays = {name: v.float() if v.dtype == torch.bfloat16 else v for name, v in tensors.items()}
             np.savez(partial, **{name: value.numpy() for name, value in arrays.items()})
         else:
             meta = {'meta': {KEY: recorded}} if recorded else {}
@@ -239,16 +208,12 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     adapter = backbone.checkpoint_adapter
     targets = adapter.targets()
     if to not in targets:
-        raise CheckpointError(
-            f'unknown target {to!r}; choose one of: {", ".join((*targets, *TOOLBOXES))}'
-        )
+        raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join((*targets, *TOOLBOXES))}')
     target = targets[to]
     arguments = adapter.arguments(backbone, weights)
     missing = target.missing(weights, arguments, adapter.assumed_arguments)
     if missing:
-        raise CheckpointError(
-            f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape'
-        )
+        raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
     takes_heads = target.takes_heads(weights)
     tensors = {**weights.tensors, **(weights.head_tensors if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
@@ -257,9 +222,7 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     metadata = read_metadata(content, src).alone(target.part)
     metadata = replace(metadata, normalisation=None if is_npz else weights.normalisation)
     # a layout of other code has no place for metadata in an .npz, and needs none
-    write_tensors(
-        tensors, dst, target.wrapper, overwrite, None if is_npz and not target.wrapper else metadata
-    )
+    write_tensors(tensors, dst, target.wrapper, overwrite, None if is_npz and not target.wrapper else metadata)
     return weights.dropped + ([] if takes_heads else list(weights.head_tensors))
 
 
@@ -295,31 +258,19 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
         first = first or shapes
         if shapes != first:
             different = sorted(set(shapes.items()) ^ set(first.items()))[:3]
-            raise CheckpointError(
-                f'{path} and {files[0]} are not of one model; they differ in {different}'
-            )
+            raise CheckpointError(f'{path} and {files[0]} are not of one model; they differ in {different}')
         found.append(read_metadata(content, path))
         with_metadata = [metadata for metadata in found if metadata.plain()]
         if with_metadata and with_metadata[-1] != with_metadata[0]:
-            plain = ' and '.join(
-                str(metadata.plain()) for metadata in (with_metadata[-1], with_metadata[0])
-            )
-            raise CheckpointError(
-                f'{path} and {files[0]} are not of one model; they record {plain}'
-            )
+            plain = ' and '.join(str(metadata.plain()) for metadata in (with_metadata[-1], with_metadata[0]))
+            raise CheckpointError(f'{path} and {files[0]} are not of one model; they record {plain}')
         for name, value in tensors.items():
             sums[name] = value.double() + sums.get(name, 0) if value.is_floating_point() else value
     mean = {
         name: (sums[name] / len(files)).to(value.dtype) if value.is_floating_point() else sums[name]
         for name, value in tensors.items()
     }
-    write_tensors(
-        mean,
-        dst,
-        'state_dict',
-        overwrite,
-        with_metadata[0] if len(with_metadata) == len(files) else None,
-    )
+    write_tensors(mean, dst, 'state_dict', overwrite, with_metadata[0] if len(with_metadata) == len(files) else None)
 
 
 def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: str = '') -> Path:
@@ -360,13 +311,9 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
     if weights == 'ema' and averages:
         content = {'state_dict': content[averages[0]]}
     elif weights == 'ema' and 'ema_state_dict' not in content:
-        raise CheckpointError(
-            f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights'
-        )
+        raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
     if weights == 'plain' and averages_only(content):
-        raise CheckpointError(
-            f'{src}: its weights are averaged ones (EMA) only; pass --weights ema'
-        )
+        raise CheckpointError(f'{src}: its weights are averaged ones (EMA) only; pass --weights ema')
     if weights == 'plain' and 'ema_state_dict' in content:
         # EMAHook saves the average as the model's weights, and under this name the plain ones
         content = {'state_dict': content['ema_state_dict']}
@@ -382,9 +329,7 @@ def _published(record: dict[str, Any], src: str | Path, name: str) -> dict[str, 
     config = record.get('config') or {}
     described = {'type': config.get('type', 'mmlape.VisionTransformer')}
     try:
-        values = gate.published(
-            {'config': config, 'record': {**described, **record, 'config': None}}
-        )
+        values = gate.published({'config': config, 'record': {**described, **record, 'config': None}})
     except ValueError as error:
         raise CheckpointError(
             f'{src}: what it records of its {name or "backbone"} cannot be published ({error}); --import MODULE '

@@ -39,18 +39,9 @@ _DINOV3 = (
     (rf'{_PIXEL_LAYER}norm2\.', rf'{_OF_PIXEL_LAYER}norms.1.'),
     (_PIXEL_LAYER, _OF_PIXEL_LAYER),
     (_PIXELS, _OF_PIXELS),
-    (
-        rf'{_QUERIES}transformer_cross_attention_layers\.(\d+)\.multihead_attn\.',
-        rf'{_OF_QUERY_LAYER}cross_attn.attn.',
-    ),
-    (
-        rf'{_QUERIES}transformer_cross_attention_layers\.(\d+)\.norm\.',
-        rf'{_OF_QUERY_LAYER}norms.0.',
-    ),
-    (
-        rf'{_QUERIES}transformer_self_attention_layers\.(\d+)\.self_attn\.',
-        rf'{_OF_QUERY_LAYER}self_attn.attn.',
-    ),
+    (rf'{_QUERIES}transformer_cross_attention_layers\.(\d+)\.multihead_attn\.', rf'{_OF_QUERY_LAYER}cross_attn.attn.'),
+    (rf'{_QUERIES}transformer_cross_attention_layers\.(\d+)\.norm\.', rf'{_OF_QUERY_LAYER}norms.0.'),
+    (rf'{_QUERIES}transformer_self_attention_layers\.(\d+)\.self_attn\.', rf'{_OF_QUERY_LAYER}self_attn.attn.'),
     (rf'{_QUERIES}transformer_self_attention_layers\.(\d+)\.norm\.', rf'{_OF_QUERY_LAYER}norms.1.'),
     (rf'{_QUERIES}transformer_ffn_layers\.(\d+)\.linear1\.', rf'{_OF_QUERY_LAYER}ffn.layers.0.0.'),
     (rf'{_QUERIES}transformer_ffn_layers\.(\d+)\.linear2\.', rf'{_OF_QUERY_LAYER}ffn.layers.1.'),
@@ -124,9 +115,7 @@ class Head:
 
 
 KINDS = (
-    HeadKind(
-        'Mask2Former', 'mmseg', r'decode_head\.query_feat\.', 'decode_head.cls_embed.bias', more=1
-    ),
+    HeadKind('Mask2Former', 'mmseg', r'decode_head\.query_feat\.', 'decode_head.cls_embed.bias', more=1),
     HeadKind('UperNet', 'mmseg', r'decode_head\.psp_modules\.', 'decode_head.conv_seg.bias'),
     HeadKind('Segmenter', 'mmseg', r'decode_head\.cls_emb$', 'decode_head.mask_norm.bias'),
     HeadKind(
@@ -143,26 +132,10 @@ KINDS = (
         'decode_head.conv_seg.bias',
         inputs='decode_head.bn.weight',
     ),
-    HeadKind(
-        'Mask2Former',
-        'mmdet',
-        r'panoptic_head\.query_feat\.',
-        'panoptic_head.cls_embed.bias',
-        more=1,
-    ),
-    HeadKind(
-        'Sparse R-CNN', 'mmdet', r'rpn_head\.init_proposal', 'roi_head.bbox_head.0.fc_cls.bias'
-    ),
-    HeadKind(
-        'HTC++', 'mmdet', r'roi_head\.semantic_head\.', 'roi_head.bbox_head.0.fc_cls.bias', more=1
-    ),
-    HeadKind(
-        'Cascade Mask R-CNN',
-        'mmdet',
-        r'roi_head\.mask_head\.0\.',
-        'roi_head.bbox_head.0.fc_cls.bias',
-        more=1,
-    ),
+    HeadKind('Mask2Former', 'mmdet', r'panoptic_head\.query_feat\.', 'panoptic_head.cls_embed.bias', more=1),
+    HeadKind('Sparse R-CNN', 'mmdet', r'rpn_head\.init_proposal', 'roi_head.bbox_head.0.fc_cls.bias'),
+    HeadKind('HTC++', 'mmdet', r'roi_head\.semantic_head\.', 'roi_head.bbox_head.0.fc_cls.bias', more=1),
+    HeadKind('Cascade Mask R-CNN', 'mmdet', r'roi_head\.mask_head\.0\.', 'roi_head.bbox_head.0.fc_cls.bias', more=1),
     HeadKind(
         'upgraded Mask R-CNN',
         'mmdet',
@@ -170,16 +143,8 @@ KINDS = (
         'roi_head.bbox_head.fc_cls.bias',
         more=1,
     ),
-    HeadKind(
-        'Mask R-CNN', 'mmdet', r'roi_head\.mask_head\.', 'roi_head.bbox_head.fc_cls.bias', more=1
-    ),
-    HeadKind(
-        'Faster R-CNN',
-        'mmdet',
-        r'roi_head\.bbox_head\.fc_cls\.',
-        'roi_head.bbox_head.fc_cls.bias',
-        more=1,
-    ),
+    HeadKind('Mask R-CNN', 'mmdet', r'roi_head\.mask_head\.', 'roi_head.bbox_head.fc_cls.bias', more=1),
+    HeadKind('Faster R-CNN', 'mmdet', r'roi_head\.bbox_head\.fc_cls\.', 'roi_head.bbox_head.fc_cls.bias', more=1),
     HeadKind('DETR', 'mmdet', r'bbox_head\.fc_cls\.', 'bbox_head.fc_cls.bias', more=1),
     HeadKind('ATSS', 'mmdet', r'bbox_head\.atss_cls\.', 'bbox_head.atss_cls.bias'),
     HeadKind('GFL', 'mmdet', r'bbox_head\.gfl_cls\.', 'bbox_head.gfl_cls.bias'),
@@ -210,10 +175,7 @@ def rename_heads(tensors: Tensors) -> tuple[Tensors, str]:
 
 
 def toolbox_file(
-    stored: Tensors,
-    translate: Callable[[Tensors], tuple[Tensors, list[str]]],
-    to: str,
-    path: object,
+    stored: Tensors, translate: Callable[[Tensors], tuple[Tensors, list[str]]], to: str, path: object
 ) -> tuple[Tensors, list[str]]:
     """Return the tensors of a complete model under the names of a toolbox's model over a backbone of this package.
 
@@ -232,23 +194,13 @@ def toolbox_file(
     renamed, _ = rename_heads(stored)
     kind = kind_of_head(renamed)
     if kind is None or kind.toolbox != to:
-        what = (
-            f'a model of {kind.toolbox} ({kind.name})'
-            if kind
-            else 'no detector or segmentor with a known head'
-        )
+        what = f'a model of {kind.toolbox} ({kind.name})' if kind else 'no detector or segmentor with a known head'
         raise CheckpointError(f'{path}: {what}, which --to {to} does not write')
     heads = {name: value for name, value in renamed.items() if name.startswith(PARTS)}
-    of_backbone = {
-        name: value
-        for name, value in renamed.items()
-        if name not in heads and not name.endswith(DERIVED)
-    }
+    of_backbone = {name: value for name, value in renamed.items() if name not in heads and not name.endswith(DERIVED)}
     dropped = [name for name in renamed if name.endswith(DERIVED)]
     if any(re.match(LAYER, name) for name in of_backbone):
-        backbone, left_out = translate(
-            {name.removeprefix('backbone.'): value for name, value in of_backbone.items()}
-        )
+        backbone, left_out = translate({name.removeprefix('backbone.'): value for name, value in of_backbone.items()})
         of_backbone = {f'backbone.{name}': value for name, value in backbone.items()}
         dropped += left_out
     return {**of_backbone, **heads}, dropped
@@ -261,15 +213,11 @@ def describe_heads(stored: Tensors) -> tuple[Head | None, dict[str, str]]:
         return None, {}
     kind = kind_of_head(renamed)
     if kind is None:
-        return None, {
-            'model': f'its head is of no known layout (first name: {first_of_heads(renamed)})'
-        }
+        return None, {'model': f'its head is of no known layout (first name: {first_of_heads(renamed)})'}
     classes = len(renamed[kind.scores]) - kind.more if kind.scores in renamed else 0
     channels = len(renamed[kind.inputs]) if kind.inputs in renamed else None
     queries = renamed.get(f'{kind.scores.partition(".")[0]}.query_feat.weight')
-    counts = (
-        f'{classes} classes' if queries is None else f'{classes} classes, {len(queries)} queries'
-    )
+    counts = f'{classes} classes' if queries is None else f'{classes} classes, {len(queries)} queries'
     rows = {
         'model': f'{kind}, {counts}',
         'names of its head': f'those of {source}; the loader renames them' if source else "today's",

@@ -31,9 +31,7 @@ class Layout:
 
     name: str  # for reports
     signs: tuple[str, ...]  # regular expressions that each match the beginning of a key
-    rename: Callable[[Tensors], Tensors] | None = (
-        None  # translates all tensors, of heads too; None keeps the names
-    )
+    rename: Callable[[Tensors], Tensors] | None = None  # translates all tensors, of heads too; None keeps the names
     normalisation: Normalisation | None = None  # of the images, if it is that of every such file
     complete: bool = False  # whether it is a complete model, whose heads and neck belong to it
     absent: str | None = None  # regular expression that matches the beginning of no key
@@ -84,11 +82,7 @@ class Weights:
 
     def below(self, prefix: str) -> Tensors:
         """Return the tensors of a submodule under the names that they have there."""
-        return {
-            name.removeprefix(prefix): value
-            for name, value in self.tensors.items()
-            if name.startswith(prefix)
-        }
+        return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
 
 
 def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
@@ -153,10 +147,7 @@ def recognise(
         weights = _translated(content, inner, layouts, path) if inner else None
     if weights is not None:
         return weights
-    names = (
-        ', '.join(dict.fromkeys(layout.name for layout in layouts))
-        or 'none: its checkpoint_adapter has no signs'
-    )
+    names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
     first = sorted(_strip_backbone(stored))[:6]
     raise CheckpointError(
         f'checkpoint {path}: matches no known layout ({names}); its first keys are {first}'
@@ -168,24 +159,18 @@ def _fits(stored: Tensors, layouts: Iterable[Layout]) -> bool:
     return any(layout.named(stored) is not None for layout in layouts)
 
 
-def _translated(
-    content: Mapping, stored: Tensors, layouts: Iterable[Layout], path: object
-) -> Weights | None:
+def _translated(content: Mapping, stored: Tensors, layouts: Iterable[Layout], path: object) -> Weights | None:
     """Translate tensors by the first layout that fits; None if none does."""
     for layout in layouts:
         found = layout.named(stored)
         if found is not None and layout.refused:
-            raise CheckpointError(
-                f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}'
-            )
+            raise CheckpointError(f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}')
         if found is not None:
             try:
                 named = layout.rename(found) if layout.rename else found
             except CheckpointError as error:
                 raise CheckpointError(f'checkpoint {path}: {error}') from error
-            weights = (
-                Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
-            )
+            weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
             metadata = read_metadata(content, str(path))
             weights.recorded, weights.normalisation = (
                 metadata.backbone,
@@ -212,11 +197,7 @@ def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors 
     inner = {}
     for start in filter(None, starts):
         outer = start.removesuffix('backbone.')
-        below = {
-            name.removeprefix(outer): value
-            for name, value in stored.items()
-            if name.startswith(outer)
-        }
+        below = {name.removeprefix(outer): value for name, value in stored.items() if name.startswith(outer)}
         if outer and _fits(below, layouts):
             inner[outer] = below
     # a model that stands in another one is a part of it
@@ -282,9 +263,7 @@ def _owned(
 ) -> Weights | None:
     """Translate tensors by the layouts of a backbone; None if they are not its own."""
     weights = _translated(content, stored, layouts, path)
-    return (
-        weights if weights and model_class.checkpoint_adapter.owns(model_class, weights) else None
-    )
+    return weights if weights and model_class.checkpoint_adapter.owns(model_class, weights) else None
 
 
 def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
@@ -294,9 +273,7 @@ def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
     except CheckpointError:
         return ''
     classes = {type(part) for part in parts_with_adapter(model).values()}
-    if not classes or any(
-        issubclass(other, backbone) or issubclass(backbone, other) for other in classes
-    ):
+    if not classes or any(issubclass(other, backbone) or issubclass(backbone, other) for other in classes):
         return ''
     names = ' and '.join(sorted(other.__name__ for other in classes))
     return f'; it is a file of mmlape.{backbone.__name__} ({weights.layout} layout), and the model has {names}'
@@ -310,11 +287,7 @@ def _strip_backbone(tensors: Tensors) -> Tensors:
     for name, value in tensors.items():
         name = _MMPRETRAIN_HEAD.sub(r'\1.', name)
         # a neck's 'layers.0.' must not be taken for the backbone's
-        renamed[
-            name.removeprefix('backbone.')
-            if name.startswith(('backbone.', *CLASS_HEADS))
-            else f'/{name}'
-        ] = value
+        renamed[name.removeprefix('backbone.') if name.startswith(('backbone.', *CLASS_HEADS)) else f'/{name}'] = value
     return renamed
 
 

@@ -20,10 +20,7 @@ from mmlape.errors import ConfigError
 from mmlape.log import log
 from mmlape.weights.load_report import LoadReport
 from mmlape.weights.loading import below_prefix, fill, other_normalisation, require_memory, without
-from mmlape.weights.reading import (
-    read_checkpoint,
-    state_dict_of,
-)
+from mmlape.weights.reading import read_checkpoint, state_dict_of
 from mmlape.weights.wrapping import unwrapped
 
 __all__ = [
@@ -87,9 +84,7 @@ def _content_of(checkpoint: str | os.PathLike | Mapping) -> tuple[Mapping, str]:
     return read_checkpoint(checkpoint), os.fspath(checkpoint)
 
 
-def _load_backbone(
-    model: Any, content: Mapping, path: str, options: LoadOptions, strict: bool
-) -> LoadReport:
+def _load_backbone(model: Any, content: Mapping, path: str, options: LoadOptions, strict: bool) -> LoadReport:
     require_memory(model, path)
     adapter = model.checkpoint_adapter
     weights = recognise(content, adapter.layouts(type(model)), path, model)
@@ -101,9 +96,7 @@ def _load_backbone(
     if different and options.allow_joining_mismatch:
         report.notes.append(different)
     elif different:
-        report.warnings.append(
-            f'{different}: its weights fit, but were trained as another function'
-        )
+        report.warnings.append(f'{different}: its weights fit, but were trained as another function')
     elif not options.allow_joining_mismatch:
         report.notes += filter(None, [ambiguity(weights.recorded, model)])
     fill(
@@ -117,9 +110,7 @@ def _load_backbone(
     return report
 
 
-def load_weights(
-    model: nn.Module, checkpoint: str | os.PathLike | Mapping, **options
-) -> LoadReport:
+def load_weights(model: nn.Module, checkpoint: str | os.PathLike | Mapping, **options) -> LoadReport:
     """Load a checkpoint into a model exactly, and report what happened.
 
     Args:
@@ -146,10 +137,7 @@ def is_pretrained(cfg: Mapping) -> bool:
     MMEngine's 'Pretrained', by scoped name or by class.
     """
     given = cfg.get('type')
-    return getattr(given, '__name__', str(given)).rpartition('.')[2] in (
-        'Pretrained',
-        'PretrainedInit',
-    )
+    return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
 def load_pretrained(model: Any) -> bool:
@@ -168,16 +156,11 @@ def load_pretrained(model: Any) -> bool:
     keys = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch', 'adapt_channels')
     unknown = [key for key in options if key not in keys]
     if len(cfgs) > 1:
-        raise ConfigError(
-            'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not '
-            f'{len(cfgs)}'
-        )
+        raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
         hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
-        raise ConfigError(
-            f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}{hint}'
-        )
+        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}{hint}')
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
 
@@ -214,12 +197,7 @@ def load_model(
 
 
 def _load_model(
-    model: nn.Module,
-    path: str,
-    strict: bool,
-    resize: bool,
-    fresh: Sequence[str],
-    content: Mapping,
+    model: nn.Module, path: str, strict: bool, resize: bool, fresh: Sequence[str], content: Mapping
 ) -> LoadReport:
     require_memory(model, path)
     report = LoadReport(str(path), 'complete model')
@@ -231,17 +209,13 @@ def _load_model(
         recorded = metadata.backbones.get(name, {})
         if resize:
             grid = recorded.get('grid') and tuple(recorded['grid'])
-            report.resized |= backbone.checkpoint_adapter.resize(
-                backbone, tensors, f'{name}.' if name else '', grid
-            )
+            report.resized |= backbone.checkpoint_adapter.resize(backbone, tensors, f'{name}.' if name else '', grid)
         different = mismatch(recorded, backbone.checkpoint_adapter.record(backbone))
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [ambiguity(recorded, backbone)])
     adapter: Any = getattr(model, 'checkpoint_adapter', None)
-    layouts = (
-        [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
-    )
+    layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     elsewhere: list[str] = []
     if weights:
@@ -250,9 +224,7 @@ def _load_model(
         tensors, elsewhere = fit_released(model, tensors, options, report)
 
     def may_be_new(name: str) -> bool:
-        return name.startswith(tuple(fresh)) or bool(
-            weights and adapter.may_be_new(model, name, weights, options)
-        )
+        return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(model, name, weights, options))
 
     tensors = without(tensors, fresh, report)
 
@@ -260,16 +232,7 @@ def _load_model(
         found = head_mismatch(tensors, model) or whose_file(content, path, model)
         return found or ('' if metadata.backbones else inspecting(tensors, path))
 
-    fill(
-        model,
-        tensors,
-        report,
-        strict,
-        may_be_new=may_be_new,
-        fresh=fresh,
-        elsewhere=elsewhere,
-        hint=hint,
-    )
+    fill(model, tensors, report, strict, may_be_new=may_be_new, fresh=fresh, elsewhere=elsewhere, hint=hint)
     return report
 
 

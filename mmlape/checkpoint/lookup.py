@@ -41,9 +41,7 @@ class Match:
 
 def signature(tensors: Mapping[str, Tensor]) -> Signature:
     """Return names and shapes of tensors, but for what a model computes itself."""
-    return frozenset(
-        (name, tuple(value.shape)) for name, value in tensors.items() if not name.endswith(DERIVED)
-    )
+    return frozenset((name, tuple(value.shape)) for name, value in tensors.items() if not name.endswith(DERIVED))
 
 
 def class_of(config: Mapping[str, Any]) -> type | None:

@@ -48,9 +48,7 @@ TRAINING_ARGUMENTS = (
 """Arguments of backbones that trained weights do not depend on; files do not record them."""
 
 
-def stored_normalisation(
-    content: Mapping, recorded: Mapping, path: str | Path
-) -> Normalisation | None:
+def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) -> Normalisation | None:
     """Return what the weights in a file want, as far as it says so; ``recorded`` is our own metadata in it."""
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
@@ -71,11 +69,7 @@ def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
     """Return ``mean`` and ``std`` of a mapping, times ``scale``; None if they are not there."""
     parts = [values.get(name) for name in ('mean', 'std')]
     for part in parts:
-        known = (
-            isinstance(part, Sequence)
-            and part
-            and all(isinstance(value, int | float) for value in part)
-        )
+        known = isinstance(part, Sequence) and part and all(isinstance(value, int | float) for value in part)
         if not known or not all(-MAX_PIXEL < value < MAX_PIXEL for value in part):
             return None
     return Normalisation(*(tuple(round(v * scale, 4) for v in part) for part in parts), source)
@@ -85,9 +79,7 @@ def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
     """Return timm's description of weights, from a file's metadata or from the file beside it."""
     values = _mapping(metadata.get('pretrained_cfg'))
     if not values and path.name in HUB_NAMES and path.with_name('config.json').is_file():
-        values = _mapping(
-            path.with_name('config.json').read_text(encoding='utf-8', errors='replace')
-        )
+        values = _mapping(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
     return _mapping(values.get('pretrained_cfg')) or values
 
 
@@ -107,11 +99,7 @@ def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
 
     Only values that are written out count.
     """
-    found = (
-        part
-        for part in _named_dicts(config, key)
-        if str(part.get('type')).rpartition('.')[2] == name
-    )
+    found = (part for part in _named_dicts(config, key) if str(part.get('type')).rpartition('.')[2] == name)
     return next(found, {})
 
 
@@ -124,9 +112,7 @@ def _named_dicts(text: str, name: str) -> Iterator[dict[str, Any]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.keyword | ast.Assign) or not isinstance(node.value, ast.Call):
             continue
-        if name == (
-            node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')
-        ):
+        if name == (node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')):
             yield _values(node.value.keywords)
 
 
@@ -186,11 +172,7 @@ def metadata_of(model: nn.Module) -> Metadata:
 def parts_with_adapter(model: nn.Module) -> dict[str, Any]:
     """Return the modules in a model that name a checkpoint adapter, by name: backbones, or the complete model."""
     # asked of the class: wrappers such as torch.compile's pass attributes of what they wrap on
-    return {
-        name: part
-        for name, part in model.named_modules()
-        if hasattr(type(part), 'checkpoint_adapter')
-    }
+    return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
 
 
 def read_metadata(content: Mapping, path: str | Path) -> Metadata:
@@ -211,8 +193,7 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
         require_limits(backbones)
     except ValueError as error:
         raise CheckpointError(
-            f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command "
-            'writes this'
+            f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
         ) from error
     return Metadata(backbones, stored_normalisation(content, stored, path))
 
@@ -228,10 +209,7 @@ def grid_in(sides: Any) -> tuple[int, int] | None:
 def lasting_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments, also inside others, without those of training."""
     kept = {key: value for key, value in arguments.items() if key not in TRAINING_ARGUMENTS}
-    return {
-        key: lasting_arguments(value) if isinstance(value, Mapping) else value
-        for key, value in kept.items()
-    }
+    return {key: lasting_arguments(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -252,14 +230,10 @@ def _mapping(value: object) -> Mapping:
 def mismatch(stored: dict[str, Any], built: dict[str, Any]) -> str:
     """Say in which values a file's backbone differs from the model's; '' if no known value does."""
     built = _plain(built)
-    keys = [
-        key for key in built if key in stored and key not in ADAPTED and stored[key] != built[key]
-    ]
+    keys = [key for key in built if key in stored and key not in ADAPTED and stored[key] != built[key]]
     if not keys:
         return ''
-    theirs, ours = (
-        ', '.join(f'{key}={values[key]!r}' for key in keys) for values in (stored, built)
-    )
+    theirs, ours = (', '.join(f'{key}={values[key]!r}' for key in keys) for values in (stored, built))
     return f'trained with {theirs}, but the model has {ours}'
 
 
@@ -268,11 +242,7 @@ def ambiguity(stored: dict[str, Any], backbone: Any) -> str:
     built = backbone.checkpoint_adapter.record(backbone)
     options = backbone.checkpoint_adapter.ambiguous_options(backbone)
     unrecorded = {key: names for key, names in options.items() if key not in stored}
-    open_ = {
-        key: names
-        for key, names in unrecorded.items()
-        if any(name != built.get(key) for name in names)
-    }
+    open_ = {key: names for key, names in unrecorded.items() if any(name != built.get(key) for name in names)}
     questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
     taken = ', '.join(str(built.get(key)) for key in open_)
     return f'the file does not say whether it has {questions}; taken as {taken}' if open_ else ''

@@ -6,16 +6,7 @@ from pathlib import Path
 from typing import Any
 
 DEIT = "DeiT's published weights"
-_PUBLISHED = (
-    'a1311bcf',
-    'cd65a155',
-    'b5f2ef4d',
-    '8de9b5d1',
-    'b40b3cf7',
-    '649709d9',
-    'df68dfff',
-    'd0272ac0',
-)
+_PUBLISHED = ('a1311bcf', 'cd65a155', 'b5f2ef4d', '8de9b5d1', 'b40b3cf7', '649709d9', 'df68dfff', 'd0272ac0')
 """The first eight digits of the SHA-256 of DeiT's files, which their names end with: Ti, S, B, B at
 384; distilled."""
 

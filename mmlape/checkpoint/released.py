@@ -33,9 +33,7 @@ def fit_released(
         CheckpointError: If the file holds a head without its backbone, and ``init_cfg`` names no file of that.
     """
     names_of_model = set(model.state_dict())
-    renamed, source = rename_heads(
-        {name: value for name, value in stored.items() if name not in names_of_model}
-    )
+    renamed, source = rename_heads({name: value for name, value in stored.items() if name not in names_of_model})
     tensors = {name: value for name, value in stored.items() if name in names_of_model} | renamed
     derived = [name for name in tensors if name.endswith(DERIVED) and name not in names_of_model]
     report.dropped += derived
@@ -56,33 +54,25 @@ def _fit_backbone(
 ) -> tuple[Tensors, list[str]]:
     """Give a backbone's tensors its own names, or load it from the file that its ``init_cfg`` names."""
     prefix = f'{name}.'
-    stored = {
-        key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)
-    }
+    stored = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
     wanted = {key: value.shape for key, value in backbone.state_dict().items()}
     if set(stored) == set(wanted):
         return tensors, []
     first = backbone.layer_names[0]
-    if not any(key.startswith(first) for key in wanted if key in stored) and set(stored) <= set(
-        wanted
-    ):
+    if not any(key.startswith(first) for key in wanted if key in stored) and set(stored) <= set(wanted):
         return tensors, _load_elsewhere(name, backbone, set(stored), report)
     fitted, report_of_part = _translated(backbone, stored, options, report.path)
     if {key: value.shape for key, value in fitted.items()} != wanted:
         return tensors, []  # strict loading names what does not fit
     report.problems += report_of_part.problems
     if report_of_part.resized:
-        report.problems.append(
-            f'wrong img_size of {name}, for which it {summary_of_resized(report_of_part.resized)}'
-        )
+        report.problems.append(f'wrong img_size of {name}, for which it {summary_of_resized(report_of_part.resized)}')
     report.dropped += [prefix + key for key in report_of_part.dropped]
     rest = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
     return rest | {prefix + key: value for key, value in fitted.items()}, []
 
 
-def _translated(
-    backbone: Any, stored: Tensors, options: LoadOptions, path: str
-) -> tuple[Tensors, LoadReport]:
+def _translated(backbone: Any, stored: Tensors, options: LoadOptions, path: str) -> tuple[Tensors, LoadReport]:
     """Return a file's tensors as a backbone's checkpoint adapter fits them to it; none if it does not know them."""
     adapter, report = backbone.checkpoint_adapter, LoadReport(path, '')
     try:
@@ -105,20 +95,14 @@ def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadRepo
     if backbone.load_report is None:
         raise CheckpointError(without)
     found = [f'{name}.{key}' for key in backbone.load_report.loaded if key not in stored]
-    report.notes.append(
-        f'{len(found)} tensors of the {name} are those of {backbone.load_report.path}'
-    )
+    report.notes.append(f'{len(found)} tensors of the {name} are those of {backbone.load_report.path}')
     return found
 
 
 def inspecting(stored: Tensors, path: str) -> str:
     """Say what tells the configuration of a released complete model; '' for other files."""
     complete = any(name.startswith(PARTS) for name in stored)
-    return (
-        f'; mmlape checkpoint inspect {path} prints its backbone, and the config to use'
-        if complete
-        else ''
-    )
+    return f'; mmlape checkpoint inspect {path} prints its backbone, and the config to use' if complete else ''
 
 
 def head_mismatch(stored: Tensors, model: nn.Module) -> str:

@@ -16,9 +16,7 @@ from mmlape.kinds import POSITION_ENCODINGS
 class Target:
     """A layout that weights can be written in; without ``names``, it has a place for everything."""
 
-    rename: Callable[[Tensors], Tensors] | None = (
-        None  # translates the tensors; None keeps the names
-    )
+    rename: Callable[[Tensors], Tensors] | None = None  # translates the tensors; None keeps the names
     wrapper: str | None = None  # key of the file that holds them; None for the file itself
     part: str = ''  # name of the backbone in a complete model
     names: str | None = None  # regular expression that the complete name of each tensor matches
@@ -34,9 +32,7 @@ class Target:
     # beginnings of the names of a classifier's heads; with any other, all heads are left out
     head_names: tuple[str, ...] = ('head.', 'head_dist.')
 
-    def missing(
-        self, weights: Weights, described: Mapping[str, Any], defaults: Mapping[str, Any]
-    ) -> list[str]:
+    def missing(self, weights: Weights, described: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
         """Return what of a file's model this layout has no place for.
 
         ``described`` is what the file records of the model's arguments; ``defaults`` are those of
@@ -64,28 +60,16 @@ class Target:
 
     def takes_heads(self, weights: Weights) -> bool:
         """Check whether there is a place for a classifier's heads."""
-        return self.names is None or all(
-            name.startswith(self.head_names) for name in weights.head_tensors
-        )
+        return self.names is None or all(name.startswith(self.head_names) for name in weights.head_tensors)
 
     def _encodings_missing(self, pe_type: object) -> list[str]:
         entries = pe_type if isinstance(pe_type, list | tuple) else [pe_type]
-        names = [
-            str(entry.get('type') if isinstance(entry, Mapping) else entry) for entry in entries
-        ]
+        names = [str(entry.get('type') if isinstance(entry, Mapping) else entry) for entry in entries]
         names = [name for name in names if name != 'none']
-        homeless = [
-            name for name in names if not any(_fits(name, choice) for choice in self.encodings)
-        ]
+        homeless = [name for name in names if not any(_fits(name, choice) for choice in self.encodings)]
         if homeless:
-            return [
-                f'pe_type={name!r} ({getattr(_kind(name), "acts", "not registered")})'
-                for name in homeless
-            ]
-        if any(
-            len(choice) == len(names) and all(_fits(name, choice) for name in names)
-            for choice in self.encodings
-        ):
+            return [f'pe_type={name!r} ({getattr(_kind(name), "acts", "not registered")})' for name in homeless]
+        if any(len(choice) == len(names) and all(_fits(name, choice) for name in names) for choice in self.encodings):
             return []
         return [f'pe_type={pe_type!r} (its models have {" or ".join(map(_spelt, self.encodings))})']
 
@@ -95,14 +79,8 @@ def _kind(name: str) -> type:
 
 
 def _fits(name: str, choice: tuple[str | type, ...]) -> bool:
-    return any(
-        issubclass(_kind(name), entry) if isinstance(entry, type) else name == entry
-        for entry in choice
-    )
+    return any(issubclass(_kind(name), entry) if isinstance(entry, type) else name == entry for entry in choice)
 
 
 def _spelt(choice: tuple[str | type, ...]) -> str:
-    return (
-        ' and '.join(entry.acts if isinstance(entry, type) else repr(entry) for entry in choice)
-        or "'none'"
-    )
+    return ' and '.join(entry.acts if isinstance(entry, type) else repr(entry) for entry in choice) or "'none'"

@@ -70,11 +70,7 @@ COMMANDS = {
     name: Command(group, text, f'mmlape.commands.{name.replace("-", "_")}')
     for group, commands in GROUPS.items()
     for name, text in commands.items()
-} | {
-    name: Command('papers', text, path)
-    for one in extensions()
-    for name, (path, text) in one.commands.items()
-}
+} | {name: Command('papers', text, path) for one in extensions() for name, (path, text) in one.commands.items()}
 
 
 def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:

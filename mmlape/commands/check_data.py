@@ -12,28 +12,12 @@ from mmlape.lab.engine.options import add_config, positive
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser, or_run=True)
-    add(
-        '--splits',
-        nargs='+',
-        choices=('train', 'val', 'test'),
-        default=('train', 'val', 'test'),
-        help='default: all',
-    )
+    add('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val', 'test'), help='default: all')
     add('--sample', type=positive, metavar='N', help='open N images of each dataset instead of all')
     add('--workers', type=positive, metavar='N', help='threads that decode; default: one per core')
     add('--json', metavar='FILE', help='write all findings, with the count of every class, as JSON')
-    add(
-        '--browse',
-        metavar='DIR',
-        help='write DIR/index.html: images with their annotations, as training gets them',
-    )
-    add(
-        '--num',
-        type=positive,
-        default=24,
-        metavar='N',
-        help='images to browse; default: %(default)s',
-    )
+    add('--browse', metavar='DIR', help='write DIR/index.html: images with their annotations, as training gets them')
+    add('--num', type=positive, default=24, metavar='N', help='images to browse; default: %(default)s')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -28,27 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'mmdet and mmseg write a released detector or segmentor, heads included',
     )
     publish = add(
-        'publish',
-        'write weights and what rebuilds their model, and nothing of the run; `hf upload` sends the file',
+        'publish', 'write weights and what rebuilds their model, and nothing of the run; `hf upload` sends the file'
     )
     publish.add_argument(
         'src',
         metavar='FILE',
         help='a checkpoint of a run, or of others; or the folder of a run, for its best checkpoint',
     )
-    publish.add_argument(
-        'dst', metavar='OUT', help='a .safetensors file; its name gets the first digits of its hash'
-    )
-    publish.add_argument(
-        '--weights', choices=('plain', 'ema'), default='plain', help='default: plain'
-    )
+    publish.add_argument('dst', metavar='OUT', help='a .safetensors file; its name gets the first digits of its hash')
+    publish.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
     average = add('average', 'average the weights (not the results) of checkpoints of one model')
     average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
     for action in (convert, average):
-        action.add_argument(
-            '--overwrite', action='store_true', help='replace what is there already'
-        )
+        action.add_argument('--overwrite', action='store_true', help='replace what is there already')
     for action in (inspect, convert, publish, average):
         add_quiet(action)
         more = add_more(action)

@@ -51,11 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     parser = complete_parser()
     names = ' '.join(_config_names())
-    print(
-        shtab.complete(
-            parser, args.shell, preamble={'bash': BASH_NAMES % names, 'zsh': ZSH_NAMES % names}
-        )
-    )
+    print(shtab.complete(parser, args.shell, preamble={'bash': BASH_NAMES % names, 'zsh': ZSH_NAMES % names}))
     if args.shell == 'bash':
         print(BASH_COLONS)
     return 0
@@ -98,9 +94,6 @@ def complete_parser() -> argparse.ArgumentParser:
 def _config_names() -> list[str]:
     """Return the names of the configs and studies that come with the package."""
     root = mim_root()
-    configs = (
-        path.relative_to(root / 'configs').with_suffix('')
-        for path in root.glob('configs/[!_]*/**/*.py')
-    )
+    configs = (path.relative_to(root / 'configs').with_suffix('') for path in root.glob('configs/[!_]*/**/*.py'))
     studies = (path.relative_to(root) for path in root.glob('studies/*.yml'))
     return sorted(f'{PREFIX}{path.as_posix()}' for path in (*configs, *studies))

@@ -10,26 +10,11 @@ from mmlape.lab.engine.options import positive
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('--work-dir', default='work_dirs/demo', metavar='DIR', help='default: %(default)s')
+    add('--data', default='data/mini', metavar='DIR', help='the mini data, created if missing; default: %(default)s')
     add(
-        '--data',
-        default='data/mini',
-        metavar='DIR',
-        help='the mini data, created if missing; default: %(default)s',
+        '--num-seeds', type=positive, default=1, metavar='N', help='of Segmenter; 3 or more give intervals; default: 1'
     )
-    add(
-        '--num-seeds',
-        type=positive,
-        default=1,
-        metavar='N',
-        help='of Segmenter; 3 or more give intervals; default: 1',
-    )
-    add(
-        '--shorten',
-        type=positive,
-        default=1,
-        metavar='N',
-        help='divide the lengths of all runs by N; default: 1',
-    )
+    add('--shorten', type=positive, default=1, metavar='N', help='divide the lengths of all runs by N; default: 1')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +24,5 @@ def run(args: argparse.Namespace) -> int:
     warnings.filterwarnings('ignore')
     from mmlape.lab.experiments.demo import Demo
 
-    Demo(
-        args.work_dir, args.data, args.num_seeds, args.shorten, functools.partial(print, flush=True)
-    ).run()
+    Demo(args.work_dir, args.data, args.num_seeds, args.shorten, functools.partial(print, flush=True)).run()
     return 0

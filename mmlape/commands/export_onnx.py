@@ -3,14 +3,7 @@ segmentors, Mask R-CNN, Faster R-CNN and classifiers, or the backbone of any mod
 
 import argparse
 
-from mmlape.lab.engine.options import (
-    add_more,
-    add_size,
-    add_trained,
-    add_trust,
-    height_width,
-    positive,
-)
+from mmlape.lab.engine.options import add_more, add_size, add_trained, add_trust, height_width, positive
 from mmlape.quiet import say
 
 
@@ -51,22 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        '--labels',
-        action='store_true',
-        help="a segmentor's class of each pixel instead of the scores of all classes",
+        '--labels', action='store_true', help="a segmentor's class of each pixel instead of the scores of all classes"
     )
     what.add_argument(
-        '--backbone',
-        action='store_true',
-        help='the maps or tokens of the backbone, of an image that is normalised',
+        '--backbone', action='store_true', help='the maps or tokens of the backbone, of an image that is normalised'
     )
     more = add_more(parser)
     more.add_argument(
-        '--opset',
-        type=int,
-        default=18,
-        metavar='N',
-        help='version of the operators; default: %(default)s',
+        '--opset', type=int, default=18, metavar='N', help='version of the operators; default: %(default)s'
     )
     more.add_argument(
         '--tolerance',
@@ -124,9 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
             written = export_backbone_of(cfg, checkpoint, form, out)
         elif integers:
-            written = export_integers(
-                cfg, checkpoint, form, out, args.calibration, labels=args.labels
-            )
+            written = export_integers(cfg, checkpoint, form, out, args.calibration, labels=args.labels)
         else:
             written = export(cfg, checkpoint, form, out, labels=args.labels)
     if not str(args.out or '').endswith(SUFFIX):

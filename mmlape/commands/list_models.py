@@ -8,11 +8,7 @@ from mmlape.lab.engine.options import add_imports, import_modules
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        'pattern',
-        metavar='PATTERN',
-        nargs='?',
-        default='*',
-        help="such as 'swin*' or '*-lape'; default: all",
+        'pattern', metavar='PATTERN', nargs='?', default='*', help="such as 'swin*' or '*-lape'; default: all"
     )
     add_imports(parser)
 

@@ -6,11 +6,7 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        'pattern',
-        metavar='PATTERN',
-        nargs='?',
-        default='*',
-        help="such as 'lape-*' or 'mpvg-table1'; default: all",
+        'pattern', metavar='PATTERN', nargs='?', default='*', help="such as 'lape-*' or 'mpvg-table1'; default: all"
     )
 
 
@@ -31,18 +27,8 @@ def run(args: argparse.Namespace) -> int:
     for study in studies:
         processes = ' or '.join(map(str, study.processes)) or DASH
         runs = f'{len(study.arms)} x {len(study.seeds) or 1}'
-        rows.append(
-            (study.name, study.title, study.source, runs, study.data, processes, study.time or DASH)
-        )
-    heads = (
-        'study',
-        'what it compares',
-        'figures of',
-        'arms x seeds',
-        'data',
-        'processes a run',
-        'time',
-    )
+        rows.append((study.name, study.title, study.source, runs, study.data, processes, study.time or DASH))
+    heads = ('study', 'what it compares', 'figures of', 'arms x seeds', 'data', 'processes a run', 'time')
     table = console_table(text_table(heads, rows, 7))
     table.columns[0].no_wrap = True  # to be copied
     console().print(table)

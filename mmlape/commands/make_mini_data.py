@@ -63,20 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=STAMPS,
         help=f'draw objects, not digits: the stamps in this folder; without one: {STAMPS}',
     )
-    add(
-        objects,
-        '--density',
-        'objects on each 256 x 256 pixels of a scene',
-        ObjectOptions.density,
-        **two,
-    )
-    add(
-        objects,
-        '--object-size',
-        'longer side of an object in pixels',
-        ObjectOptions.object_size,
-        **two,
-    )
+    add(objects, '--density', 'objects on each 256 x 256 pixels of a scene', ObjectOptions.density, **two)
+    add(objects, '--object-size', 'longer side of an object in pixels', ObjectOptions.object_size, **two)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,28 +82,18 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.quiet import printable
 
     options_class: type[SceneOptions] = ObjectOptions if args.stamps else MiniOptions
-    others = (
-        (OF_DIGITS, MiniOptions, 'digits')
-        if args.stamps
-        else (OF_OBJECTS, ObjectOptions, 'objects (--objects)')
-    )
+    others = (OF_DIGITS, MiniOptions, 'digits') if args.stamps else (OF_OBJECTS, ObjectOptions, 'objects (--objects)')
     for name in others[0]:
         if getattr(args, name) != getattr(others[1], name):
-            raise ConfigError(
-                f'--{name.replace("_", "-")} is an option of {others[2]}, which are not drawn'
-            )
+            raise ConfigError(f'--{name.replace("_", "-")} is an option of {others[2]}, which are not drawn')
     given = {option.name: getattr(args, option.name) for option in fields(options_class)}
-    given = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
-    }
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     for name in ('size', 'drawn_for'):
         if given.get(name):
             given[name] = height_width(given[name], f'--{name.replace("_", "-")}')
     options = options_class(**given)
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
-    table = Table(
-        'format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}'
-    )
+    table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
     for row in rows:
         counts = str(row['images']), str(row['objects'])
         table.add_row(row['format'], row['split'], *counts, Text(printable(row['path'])))

@@ -3,21 +3,13 @@ masks; norms, activations and post-processing are not counted. No checkpoint is 
 
 import argparse
 
-from mmlape.lab.engine.options import (
-    CONFIG_HELP,
-    OR_RUN,
-    add_cfg_options,
-    add_size,
-    height_width,
-)
+from mmlape.lab.engine.options import CONFIG_HELP, OR_RUN, add_cfg_options, add_size, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('configs', metavar='CONFIG', nargs='+', help=CONFIG_HELP + OR_RUN)
     add_size(parser, "the image in pixels; default: the config's crop")
-    parser.add_argument(
-        '--json', action='store_true', help='exact numbers as JSON instead of a table'
-    )
+    parser.add_argument('--json', action='store_true', help='exact numbers as JSON instead of a table')
     add_cfg_options(parser)
 
 

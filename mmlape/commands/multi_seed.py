@@ -21,32 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='a study (studies/NAME.yml) or one of its arms (studies/NAME.yml:ARM), or a config, an arm named after '
         'its file: a path, or mmlape::folder/name',
     )
-    add(
-        '--arms',
-        nargs='+',
-        metavar='ARM',
-        help="only these arms; 'rms*' are all whose names start so",
-    )
-    add(
-        '--seeds',
-        type=seed,
-        nargs='+',
-        metavar='S',
-        help=f"default: the study's; else {' '.join(map(str, SEEDS))}",
-    )
+    add('--arms', nargs='+', metavar='ARM', help="only these arms; 'rms*' are all whose names start so")
+    add('--seeds', type=seed, nargs='+', metavar='S', help=f"default: the study's; else {' '.join(map(str, SEEDS))}")
     add(
         '--work-dir',
         metavar='DIR',
         help='runs go to DIR/<arm>/seed_<s>; default: work_dirs, of a study work_dirs/<its name>',
     )
-    add(
-        '--cfg-options',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='KEY=VALUE',
-        help='changes of every arm',
-    )
+    add('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='changes of every arm')
     more = add_running(parser)
     more.add_argument(
         '--arm',
@@ -57,15 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='NAME CONFIG [KEY=VALUE ...]: an arm with its own name and changes; may be repeated',
     )
     more.add_argument(
-        '--fractions',
-        nargs='+',
-        metavar='F',
-        help='each arm on these fractions of its training images: 1/16 0.5 1',
+        '--fractions', nargs='+', metavar='F', help='each arm on these fractions of its training images: 1/16 0.5 1'
     )
     more.add_argument(
-        '--aggregate-only',
-        action='store_true',
-        help='only average; without --seeds, all runs in the folders',
+        '--aggregate-only', action='store_true', help='only average; without --seeds, all runs in the folders'
     )
 
 

@@ -12,24 +12,14 @@ from mmlape.lab.engine.options import positive, seed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        'data',
-        metavar='DATA',
-        help="the folder; or a JSON file in COCO's form, or YOLO's data.yaml",
-    )
+    add('data', metavar='DATA', help="the folder; or a JSON file in COCO's form, or YOLO's data.yaml")
     add('--out', metavar='FILE.py', help='the config; default: <name of the folder>.py')
     add(
         '--task',
         choices=('segmentation', 'boxes', 'masks', 'classes'),
         help='where a folder has data for several tasks; default: what is found first',
     )
-    add(
-        '--classes',
-        nargs='+',
-        default=[],
-        metavar='NAME',
-        help='names of the ids of label maps, in their order',
-    )
+    add('--classes', nargs='+', default=[], metavar='NAME', help='names of the ids of label maps, in their order')
     add(
         '--background',
         choices=('class', 'none'),
@@ -46,16 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=('linear', 'adapter'),
         help='over a frozen ViT of timm for segmentation; default: linear for at most 100 images',
     )
-    add(
-        '--fine-tune',
-        action='store_true',
-        help='train a ViT of timm, too, by layer decay; default: it is frozen',
-    )
+    add('--fine-tune', action='store_true', help='train a ViT of timm, too, by layer decay; default: it is frozen')
     add('--weights', metavar='FILE', help="of the model; default: timm's own for a name of timm")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        '--time', metavar='TIME', help='how long the run may take here, such as 30m or 2h'
-    )
+    length.add_argument('--time', metavar='TIME', help='how long the run may take here, such as 30m or 2h')
     length.add_argument('--iters', type=positive, metavar='N', help='iterations of the run')
     add(
         '--patience',
@@ -64,17 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='validations without a better value that end the run, 0 for none; default: %(default)s',
     )
-    add(
-        '--balance',
-        action='store_true',
-        help='let rare classes count more: weights in the loss, or repeated images',
-    )
-    add(
-        '--seed',
-        type=seed,
-        default=0,
-        help='of the split, where the data have none; default: %(default)s',
-    )
+    add('--balance', action='store_true', help='let rare classes count more: weights in the loss, or repeated images')
+    add('--seed', type=seed, default=0, help='of the split, where the data have none; default: %(default)s')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,12 +6,8 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        'work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs'
-    )
-    parser.add_argument(
-        '--out', required=True, metavar='FILE', help='the figure to write (.png, .pdf, ...)'
-    )
+    parser.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs')
+    parser.add_argument('--out', required=True, metavar='FILE', help='the figure to write (.png, .pdf, ...)')
     parser.add_argument(
         '--last',
         type=int,
@@ -36,9 +32,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')
     file_types = Figure().canvas.get_supported_filetypes()
     if Path(args.out).suffix[1:].lower() not in file_types:
-        raise ConfigError(
-            f'--out {args.out}: unknown file type; supported endings: {", ".join(file_types)}'
-        )
+        raise ConfigError(f'--out {args.out}: unknown file type; supported endings: {", ".join(file_types)}')
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)
     norms = [dict(zip(arm.parts, arm.by_depth(args.last).mean(0))) for arm in arms]

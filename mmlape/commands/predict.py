@@ -12,18 +12,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_trained(parser)
     add('images', metavar='IMAGES', help='a folder of images, also in folders below; or one image')
-    add(
-        '--out',
-        metavar='DIR',
-        help='the folder to write; default: predicted in the folder of the run',
-    )
-    add(
-        '--score-thr',
-        type=float,
-        default=0.3,
-        metavar='S',
-        help='draw no objects below; default: %(default)s',
-    )
+    add('--out', metavar='DIR', help='the folder to write; default: predicted in the folder of the run')
+    add('--score-thr', type=float, default=0.3, metavar='S', help='draw no objects below; default: %(default)s')
     add(
         '--tile',
         type=positive,
@@ -38,11 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='pixels that tiles share, as large as an object; default: an eighth of --tile',
     )
     more.add_argument(
-        '--batch-size',
-        type=positive,
-        default=1,
-        metavar='N',
-        help='images, or tiles, at once; default: %(default)s',
+        '--batch-size', type=positive, default=1, metavar='N', help='images, or tiles, at once; default: %(default)s'
     )
     more.add_argument('--no-overlays', action='store_true', help='write no drawings')
     more.add_argument('--overwrite', action='store_true', help='replace the files in DIR')

@@ -11,15 +11,8 @@ from mmlape.quiet import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, or_run=True)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        '--diff', metavar='OTHER', help='print only the values that differ from this config'
-    )
-    how.add_argument(
-        '--from',
-        dest='sources',
-        action='store_true',
-        help='print the file that each value comes from',
-    )
+    how.add_argument('--diff', metavar='OTHER', help='print only the values that differ from this config')
+    how.add_argument('--from', dest='sources', action='store_true', help='print the file that each value comes from')
     how.add_argument(
         '--schedule',
         metavar='FILE',

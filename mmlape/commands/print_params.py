@@ -29,8 +29,6 @@ def run(args: argparse.Namespace) -> int:
         rates = ('frozen', '', '-', '')
         if group.lr is not None:
             rates = f'{group.lr:g}', group.rules[0], f'{group.weight_decay:g}', group.rules[1]
-        table.add_row(
-            *rates, f'{group.count:,}', str(len(group.names)), '\n'.join(names), end_section=True
-        )
+        table.add_row(*rates, f'{group.count:,}', str(len(group.names)), '\n'.join(names), end_section=True)
     console().print(table)
     return 0

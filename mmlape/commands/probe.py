@@ -6,14 +6,7 @@ probe.json. Killed, the same command continues: a model that DIR has measured is
 
 import argparse
 
-from mmlape.lab.engine.options import (
-    add_grid,
-    add_more,
-    add_size,
-    add_trust,
-    height_width,
-    positive,
-)
+from mmlape.lab.engine.options import add_grid, add_more, add_size, add_trust, height_width, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='a config, a checkpoint of any known layout, CONFIG@CHECKPOINT, the folder of a run; NAME or '
         'NAME@CHECKPOINT of `mmlape list-models`; or a probe.json',
     )
-    add(
-        '--compare',
-        nargs='+',
-        default=[],
-        metavar='MODEL',
-        help='further models, in the figures beside it',
-    )
+    add('--compare', nargs='+', default=[], metavar='MODEL', help='further models, in the figures beside it')
     add(
         '--images',
         default='data/mini/coco',
@@ -56,11 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='by which images move, in patches; default: 1 4',
     )
     more.add_argument('--no-canvas', action='store_true', help='leave larger canvases out')
-    more.add_argument(
-        '--no-control',
-        action='store_true',
-        help='leave random values out, which take half of the time',
-    )
+    more.add_argument('--no-control', action='store_true', help='leave random values out, which take half of the time')
     add_grid(more)
     add_trust(more)
 

@@ -10,28 +10,10 @@ from mmlape.quiet import say
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        'work_dir',
-        metavar='WORK_DIR',
-        help='holds <arm>/seed_<s>, or runs of `mmlape train`; or one of them',
-    )
-    add(
-        '--arms',
-        nargs='+',
-        metavar='ARM',
-        help="which, in this order, or patterns such as 'rms*'; default: all",
-    )
-    add(
-        '--baseline',
-        metavar='ARM',
-        help='the arm to compare with; default: the default PE, model by model',
-    )
-    add(
-        '--metric',
-        nargs='+',
-        metavar='KEY',
-        help="such as mIoU coco/bbox_mAP; default: the papers' metrics",
-    )
+    add('work_dir', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or runs of `mmlape train`; or one of them')
+    add('--arms', nargs='+', metavar='ARM', help="which, in this order, or patterns such as 'rms*'; default: all")
+    add('--baseline', metavar='ARM', help='the arm to compare with; default: the default PE, model by model')
+    add('--metric', nargs='+', metavar='KEY', help="such as mIoU coco/bbox_mAP; default: the papers' metrics")
     add('--out', metavar='DIR', help='default: WORK_DIR/report')
     more = add_more(parser)
     more.add_argument('--title', metavar='TEXT', help='default: the name of the work dir')

@@ -9,53 +9,17 @@ from mmlape.lab.engine.options import add_more
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('work_dir', nargs='?', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or is one arm')
-    add(
-        '--difference',
-        type=float,
-        nargs='+',
-        required=True,
-        metavar='D',
-        help='in points, such as 0.4 0.8 1.4',
-    )
-    add(
-        '--std',
-        type=float,
-        metavar='S',
-        help='standard deviation over seeds in points, instead of WORK_DIR',
-    )
-    add(
-        '--pilot-seeds',
-        type=int,
-        metavar='N',
-        help='the seeds behind --std: shows how uncertain it is',
-    )
-    add(
-        '--arms',
-        nargs='+',
-        metavar='ARM',
-        help='whose spread is averaged, or patterns; default: all with the metric',
-    )
-    add(
-        '--metric',
-        metavar='KEY',
-        help="default: the task's, such as mIoU, coco/bbox_mAP, accuracy/top1",
-    )
-    add(
-        '--paired',
-        action='store_true',
-        help='for the test on differences over common seeds: two arms, or their std',
-    )
+    add('--difference', type=float, nargs='+', required=True, metavar='D', help='in points, such as 0.4 0.8 1.4')
+    add('--std', type=float, metavar='S', help='standard deviation over seeds in points, instead of WORK_DIR')
+    add('--pilot-seeds', type=int, metavar='N', help='the seeds behind --std: shows how uncertain it is')
+    add('--arms', nargs='+', metavar='ARM', help='whose spread is averaged, or patterns; default: all with the metric')
+    add('--metric', metavar='KEY', help="default: the task's, such as mIoU, coco/bbox_mAP, accuracy/top1")
+    add('--paired', action='store_true', help='for the test on differences over common seeds: two arms, or their std')
     more = add_more(parser)
     more.add_argument(
-        '--power',
-        type=float,
-        default=0.8,
-        metavar='P',
-        help='probability of finding it; default: %(default)s',
+        '--power', type=float, default=0.8, metavar='P', help='probability of finding it; default: %(default)s'
     )
-    more.add_argument(
-        '--allow-different-software', action='store_true', help='as in `mmlape report`'
-    )
+    more.add_argument('--allow-different-software', action='store_true', help='as in `mmlape report`')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,9 +35,7 @@ def run(args: argparse.Namespace) -> int:
     for name in unused:
         if getattr(args, name):
             where = '--std' if args.std is None else 'WORK_DIR'
-            raise ConfigError(
-                f'--{name.replace("_", "-")} is an option of {where}, which is not given'
-            )
+            raise ConfigError(f'--{name.replace("_", "-")} is an option of {where}, which is not given')
     if args.std is None:
         spread, source = pilot_spread(
             args.work_dir, args.arms, args.metric, args.paired, args.allow_different_software
@@ -90,8 +52,5 @@ def run(args: argparse.Namespace) -> int:
     title = f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "unpaired"} test'
     console().print(console_table(table, title))
     if ends:
-        print(
-            'The outer columns are for the ends of the interval: a small pilot estimates its '
-            'spread poorly.'
-        )
+        print('The outer columns are for the ends of the interval: a small pilot estimates its spread poorly.')
     return 0

@@ -9,11 +9,7 @@ from mmlape.lab.engine.options import add_launcher, add_more, add_trained, add_t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_trained(parser, '; CHECKPOINT may be a graph of the model: FILE.onnx')
-    add(
-        '--work-dir',
-        metavar='DIR',
-        help="default: the checkpoint's run, else work_dirs/<name of the config>",
-    )
+    add('--work-dir', metavar='DIR', help="default: the checkpoint's run, else work_dirs/<name of the config>")
     add('--out', metavar='FILE', help='file for the metrics; default: metrics.json in the work dir')
     add(
         '--save-pred',
@@ -38,11 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="test-time augmentation: images at these ratios of the config's size, as they are and flipped, or the "
         "config's tta_pipeline and tta_model; default: 0.5 to 1.75 in steps of 0.25",
     )
-    add(
-        '--compile',
-        choices=('layers',),
-        help='compile the layers of the backbone; default: not',
-    )
+    add('--compile', choices=('layers',), help='compile the layers of the backbone; default: not')
     add(
         '--backend',
         choices=('pytorch', 'onnx'),

@@ -58,12 +58,7 @@ def _train(args: argparse.Namespace) -> int:
     )
     if args.smoke:
         return _smoke(cfg, args, options)
-    record = train(
-        cfg,
-        args.work_dir,
-        resume=True if args.resume == 'auto' else args.resume or False,
-        **options,
-    )
+    record = train(cfg, args.work_dir, resume=True if args.resume == 'auto' else args.resume or False, **options)
     return 0 if record.state == 'finished' else 1
 
 

@@ -6,14 +6,7 @@ stand side by side."""
 import argparse
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.options import (
-    add_cfg_options,
-    add_grid,
-    add_more,
-    add_size,
-    add_trust,
-    height_width,
-)
+from mmlape.lab.engine.options import add_cfg_options, add_grid, add_more, add_size, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,20 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='MODEL',
         help='a config, a checkpoint of any known layout, CONFIG@CHECKPOINT, or the folder of a run',
     )
-    add(
-        '--out',
-        required=True,
-        metavar='DIR',
-        help='receives the figures and the numbers (position.npz)',
-    )
-    add(
-        '--layers',
-        type=int,
-        nargs='+',
-        default=(),
-        metavar='L',
-        help='counted from 0; default: all',
-    )
+    add('--out', required=True, metavar='DIR', help='receives the figures and the numbers (position.npz)')
+    add('--layers', type=int, nargs='+', default=(), metavar='L', help='counted from 0; default: all')
     add_size(parser, 'an image in pixels; default: as the PE')
     add_cfg_options(parser)
     other = parser.add_argument_group('other figures')
@@ -69,17 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     more = add_more(parser)
     more.add_argument(
-        '--token',
-        type=int,
-        nargs=2,
-        metavar=('ROW', 'COLUMN'),
-        help='the token of the single maps; default: centre',
+        '--token', type=int, nargs=2, metavar=('ROW', 'COLUMN'), help='the token of the single maps; default: centre'
     )
     add_grid(more)
     more.add_argument(
-        '--untrained',
-        action='store_true',
-        help='keep the initial weights of configs; load no checkpoints',
+        '--untrained', action='store_true', help='keep the initial weights of configs; load no checkpoints'
     )
     add_trust(more)
 
@@ -106,14 +81,10 @@ def run(args: argparse.Namespace) -> int:
     if (args.bias_maps or args.balance) and (args.size or args.token):
         raise ConfigError(f'--size and --token cannot be used with {mode}')
     if args.balance and (args.layers or not args.images):
-        raise ConfigError(
-            '--balance shows all layers, on images: give --images FILE..., and no --layers'
-        )
+        raise ConfigError('--balance shows all layers, on images: give --images FILE..., and no --layers')
     if not args.bias_maps and (args.cells or (args.images and not args.balance)):
         raise ConfigError('--cells needs --bias-maps, --images that or --balance')
-    models = open_models(
-        args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid
-    )
+    models = open_models(args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid)
     if args.balance:
         from mmlape.pe_figures.balance import measure_models, write_balance
 
@@ -128,9 +99,7 @@ def run(args: argparse.Namespace) -> int:
             files = write_bias_maps(name, model, folder, args.layers, args.cells, args.images)
             print(f'{name}: wrote {" and ".join(map(str, files))}')
         return 0
-    views, files = write_figures(
-        models, Path(args.out), size, args.token and tuple(args.token), args.layers
-    )
+    views, files = write_figures(models, Path(args.out), size, args.token and tuple(args.token), args.layers)
     numbers_table(views)
     for file in files:
         print(f'wrote {file}')

@@ -18,12 +18,7 @@ from mmlape.lab.export.writing import Form, Written, export_graph
 from mmlape.models.base.backbone import BaseBackbone
 
 
-def export_backbone_of(
-    cfg: Config,
-    checkpoint: str | None,
-    form: Form,
-    out: str | Path,
-) -> Written:
+def export_backbone_of(cfg: Config, checkpoint: str | None, form: Form, out: str | Path) -> Written:
     """Write the graph of the backbone of a configuration's model, see `export_backbone`.
 
     Args:
@@ -51,9 +46,7 @@ def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
     backbone_cfg = (cfg.get('model') or {}).get('backbone')
     backbone = MODELS.build(dict(backbone_cfg, init_cfg=None)) if backbone_cfg else None
     if not isinstance(backbone, BaseBackbone):
-        raise ConfigError(
-            f'{cfg.filename}: its model has no backbone of mmlape, but {type(backbone).__name__}'
-        )
+        raise ConfigError(f'{cfg.filename}: its model has no backbone of mmlape, but {type(backbone).__name__}')
     if checkpoint is not None:
         report = load_backbone(backbone, checkpoint)
         if report.new:
@@ -64,12 +57,7 @@ def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
     return backbone
 
 
-def export_backbone(
-    backbone: nn.Module,
-    form: Form,
-    out: str | Path,
-    notes: dict[str, str] | None = None,
-) -> Written:
+def export_backbone(backbone: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> Written:
     """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than the tolerance.
 
     Raises:

@@ -86,9 +86,7 @@ class Papers(Extension):
 
         return position_parameters(model)
 
-    def provenance(
-        self, name: str, digest: str | None, content: Mapping[str, Any] | None = None
-    ) -> Provenance | None:
+    def provenance(self, name: str, digest: str | None, content: Mapping[str, Any] | None = None) -> Provenance | None:
         """Know DeiT's published files, and those that its code writes."""
         from mmlape.checkpoint.provenance import DEIT, is_published, written_by_deit
 

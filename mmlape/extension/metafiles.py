@@ -45,16 +45,12 @@ def paper_figures(config: str) -> PaperFigures | None:
 
 def _quotation(result: dict) -> Quotation:
     figures = {KEYS[name]: value for name, value in result['Metrics'].items() if name in KEYS}
-    return Quotation(
-        result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', '')
-    )
+    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''))
 
 
 def _fractions(entry: dict) -> dict[Fraction, Quotation]:
     source, metric = (entry['Paper'], entry['Runs']), KEYS[entry['Metric']]
     return {
-        Fraction(share): Quotation(
-            *source, f'{entry["Dataset"]}, {share} of the images', {metric: figure}
-        )
+        Fraction(share): Quotation(*source, f'{entry["Dataset"]}, {share} of the images', {metric: figure})
         for share, figure in entry['Figures'].items()
     }

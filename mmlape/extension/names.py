@@ -39,9 +39,7 @@ def paper_model(
                 pretrained += '?'
             elif joining.startswith('lape'):
                 pretrained += '*'
-    return PaperModel(
-        _model_name(model, backbone, family, size), pretrained, method, method == 'Default'
-    )
+    return PaperModel(_model_name(model, backbone, family, size), pretrained, method, method == 'Default')
 
 
 def _has_name(backbone: dict) -> bool:
@@ -86,9 +84,7 @@ def _method(encoded: dict, joining: str) -> str:
     if names == ['none']:
         return 'None'
     kinds = {name: POSITION_ENCODINGS.module_dict.get(name) for name in (*names, *usual)}
-    is_table = {
-        name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()
-    }
+    is_table = {name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()}
     usual_table = next((name for name in usual if is_table[name]), 'learnable')
     inside = [_paper_name(kinds[name], name) for name in names if not is_table[name]]
     tables = [name for name in names if is_table[name]]
@@ -126,10 +122,7 @@ def _joined(family: str, size: str) -> str:
 
 
 def _model_name(model: dict, backbone: dict, family: str, size: str) -> str:
-    decoder, adapter = (
-        model.get('decode_head') or {},
-        getattr(_model_class(backbone), 'paper_adapter', None),
-    )
+    decoder, adapter = (model.get('decode_head') or {}, getattr(_model_class(backbone), 'paper_adapter', None))
     head, patch = str(decoder.get('type', '')), backbone.get('patch_size', 16)
     if adapter:
         return _joined(adapter, size)

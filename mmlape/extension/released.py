@@ -26,11 +26,7 @@ class Released:
 
     def fits(self, head: Head, size: Size) -> bool:
         """Check whether it holds for a head and the size of a backbone, as far as that is known."""
-        known = all(
-            mine == stored
-            for mine, stored in zip((self.width, self.layers), size)
-            if stored is not None
-        )
+        known = all(mine == stored for mine, stored in zip((self.width, self.layers), size) if stored is not None)
         same_head = (self.head, self.classes) == (str(head.kind), head.classes)
         return known and same_head and head.channels in (None, self.channels)
 

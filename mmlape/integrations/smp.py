@@ -24,8 +24,7 @@ try:
     from segmentation_models_pytorch.encoders._base import EncoderMixin
 except ImportError as error:
     raise StackError(
-        f'mmlape.integrations.smp needs segmentation-models-pytorch ({error}): pip install '
-        "'mmlape[smp]'"
+        f"mmlape.integrations.smp needs segmentation-models-pytorch ({error}): pip install 'mmlape[smp]'"
     ) from error
 
 __all__ = ['PyramidEncoder', 'register']
@@ -47,13 +46,7 @@ class PyramidEncoder(nn.Module, EncoderMixin):
 
     _is_torch_scriptable = False
 
-    def __init__(
-        self,
-        name: str,
-        options: Mapping[str, Any],
-        depth: int = 5,
-        output_stride: int = 32,
-    ):
+    def __init__(self, name: str, options: Mapping[str, Any], depth: int = 5, output_stride: int = 32):
         super().__init__()
         if depth not in range(1, 6):
             raise ConfigError(f'encoder_depth={depth!r}: choose from 1 to 5')
@@ -62,11 +55,7 @@ class PyramidEncoder(nn.Module, EncoderMixin):
         self._of = name, dict(options)
         self.backbone = build_pyramid(name, options, 'smp: ')
         load_named(self.backbone)
-        self._depth, self._output_stride, self._in_channels = (
-            depth,
-            STRIDES[-1],
-            self.backbone.in_channels,
-        )
+        self._depth, self._output_stride, self._in_channels = (depth, STRIDES[-1], self.backbone.in_channels)
         self._out_channels = [self._in_channels, 0] + [self.backbone.embed_dims] * len(STRIDES)
 
     def set_in_channels(self, in_channels: int, pretrained: bool = True) -> None:

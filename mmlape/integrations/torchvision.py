@@ -42,9 +42,7 @@ class PyramidFPN(nn.Module):
         self.backbone = build_pyramid(name, options, 'PyramidFPN: ')
         load_named(self.backbone)
         self.out_channels = out_channels
-        self.fpn = FeaturePyramidNetwork(
-            [self.backbone.embed_dims] * len(STRIDES), out_channels, LastLevelMaxPool()
-        )
+        self.fpn = FeaturePyramidNetwork([self.backbone.embed_dims] * len(STRIDES), out_channels, LastLevelMaxPool())
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
         """Return maps of images (B, C, H, W): '0' to '3' at the strides 4 to 32, and 'pool' at 64."""

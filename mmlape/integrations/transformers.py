@@ -26,8 +26,7 @@ try:
     from transformers.modeling_outputs import BackboneOutput
 except ImportError as error:
     raise StackError(
-        f'mmlape.integrations.transformers needs transformers 5 ({error}): pip install '
-        "'mmlape[transformers]'"
+        f"mmlape.integrations.transformers needs transformers 5 ({error}): pip install 'mmlape[transformers]'"
     ) from error
 
 __all__ = ['PyramidBackbone', 'PyramidConfig']
@@ -88,9 +87,7 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         self.num_features = [self.backbone.embed_dims] * len(STRIDES)
         # `from_pretrained` builds on the meta device, and fills in what its file has
         self.built_empty = any(parameter.is_meta for parameter in self.backbone.parameters())
-        self.untrained = [
-            name for name, value in self.backbone.named_parameters() if not value.requires_grad
-        ]
+        self.untrained = [name for name, value in self.backbone.named_parameters() if not value.requires_grad]
         if not self.built_empty:
             load_named(self.backbone)
         self.post_init()
@@ -136,8 +133,7 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         if return_dict is False:
             return (chosen,)
         return BackboneOutput(
-            feature_maps=chosen,
-            hidden_states=tuple(maps.values()) if output_hidden_states else None,
+            feature_maps=chosen, hidden_states=tuple(maps.values()) if output_hidden_states else None
         )
 
 

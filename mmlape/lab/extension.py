@@ -180,9 +180,7 @@ class Extension:
         """Return the names of the parameters that ``position_decay_mult`` and ``position_lr_mult`` are for."""
         return ()
 
-    def provenance(
-        self, name: str, digest: str | None, content: Mapping[str, Any] | None = None
-    ) -> Provenance | None:
+    def provenance(self, name: str, digest: str | None, content: Mapping[str, Any] | None = None) -> Provenance | None:
         """Say whose pretraining a file is of; None if it is not known.
 
         Args:

@@ -70,9 +70,7 @@ def child(name: str, *locations: str, cls: type[root.Registry] = LazyRegistry) -
 
 
 MODEL_WRAPPERS = child(
-    'MODEL_WRAPPERS',
-    'mmlape.lab.engine.distributed.processes',
-    'mmlape.lab.engine.distributed.sharding',
+    'MODEL_WRAPPERS', 'mmlape.lab.engine.distributed.processes', 'mmlape.lab.engine.distributed.sharding'
 )
 DATASETS = child('DATASETS')
 TRANSFORMS = child('TRANSFORMS', 'mmlape.lab.datasets.transforms')

@@ -16,10 +16,7 @@ Grid = tuple[int, int]
 OFFSET = 0.1
 """What DINOv2 adds to the sides of a grid before it computes the scale to it."""
 _SMOOTH = ('bilinear', 'bicubic')
-RESIZE_MODES = (
-    *_SMOOTH,
-    *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')),
-)
+RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')))
 RESIZE_MODES += ('nearest', 'nearest-exact', 'area', 'tile')
 """Modes of ``resize_map``, and 'tile' for ``tile_map``."""
 
@@ -158,9 +155,7 @@ def heads_together(x: Tensor) -> Tensor:
 
 def is_recorded() -> bool:
     """Check whether operations are recorded (compilers, exports, fake tensors) or transformed (``torch.func``)."""
-    recorded = (
-        torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
-    )
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
     return recorded or torch._C._are_functorch_transforms_active()
 
 

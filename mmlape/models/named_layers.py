@@ -17,17 +17,7 @@ NORMS = {
 }
 ACTIVATIONS = {
     layer_class.__name__: layer_class
-    for layer_class in (
-        nn.ReLU,
-        nn.LeakyReLU,
-        nn.PReLU,
-        nn.ReLU6,
-        nn.ELU,
-        nn.Sigmoid,
-        nn.Tanh,
-        nn.SiLU,
-        nn.GELU,
-    )
+    for layer_class in (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.ELU, nn.Sigmoid, nn.Tanh, nn.SiLU, nn.GELU)
 }
 
 
@@ -45,9 +35,7 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
     """
     options = _options('norm_cfg', cfg, "dict(type='LN', eps=1e-6)")
     layer_class = options.pop('type')
-    layer_class = (
-        NORMS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
-    )
+    layer_class = NORMS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
     if isinstance(layer_class, str):
         return _of_mmcv('norm_cfg', layer_class, NORMS).build_norm_layer(cfg, channels)[1]
     trained = options.pop('requires_grad', True)
@@ -69,9 +57,7 @@ def build_activation(cfg: dict) -> nn.Module:
     """
     options = _options('act_cfg', cfg, "dict(type='GELU')")
     layer_class = options.pop('type')
-    layer_class = (
-        ACTIVATIONS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
-    )
+    layer_class = ACTIVATIONS.get(layer_class, layer_class) if isinstance(layer_class, str) else layer_class
     if isinstance(layer_class, str):
         return _of_mmcv('act_cfg', layer_class, ACTIVATIONS).build_activation_layer(cfg)
     return layer_class(**options)

@@ -28,8 +28,7 @@ def resolve_arch(arch: str | dict, archs: Mapping[str, dict]) -> dict:
     if isinstance(arch, str):
         if arch not in archs:
             raise ConfigError(
-                f'unknown arch={arch!r}; choose one of: {", ".join(archs)}, or a dict with '
-                f'{sorted(keys)}'
+                f'unknown arch={arch!r}; choose one of: {", ".join(archs)}, or a dict with {sorted(keys)}'
             )
         return archs[arch]
     if set(arch) != keys:
@@ -48,9 +47,7 @@ def name_models(
     An arch 'tiny' and the pattern 'swin-{}' give 'swin-tiny', 'swin-tiny-lape', 'swin-tiny-dpn', 'swin-tiny-lape-dpn';
     slashes of an arch become hyphens. ``variants`` have what the suffix of a name adds to the arguments.
     """
-    return with_variants(
-        {pattern.format(arch.replace('/', '-')): dict(arch=arch) for arch in archs}, variants
-    )
+    return with_variants({pattern.format(arch.replace('/', '-')): dict(arch=arch) for arch in archs}, variants)
 
 
 def with_variants(
@@ -90,9 +87,7 @@ def get_model(name: str, pretrained: bool | str | Path | None = None, **override
     _check_arguments(name, model_class, options)
     if pretrained:
         if 'init_cfg' in options:
-            raise ConfigError(
-                f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them'
-            )
+            raise ConfigError(f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them')
         options |= _weights(name, model_class, pretrained)
     model = model_class(**options)
     if pretrained:
@@ -116,9 +111,7 @@ def _check_arguments(name: str, model_class: type, options: Mapping) -> None:
         )
     if unknown is not None:
         close = difflib.get_close_matches(unknown, known, 3, 0.5) or sorted(known)
-        raise ConfigError(
-            f'get_model({name!r}): {model_class.__name__} has no {unknown}; it has {", ".join(close)}'
-        )
+        raise ConfigError(f'get_model({name!r}): {model_class.__name__} has no {unknown}; it has {", ".join(close)}')
 
 
 def parameters(model_class: type) -> dict[str, Any]:
@@ -148,8 +141,7 @@ def _weights(name: str, model_class: type, pretrained: bool | str | Path) -> dic
         return dict(init_cfg=dict(type='Pretrained', checkpoint=str(pretrained)))
     if 'pretrained' not in parameters(model_class):
         raise ConfigError(
-            f'get_model({name!r}): no weights belong to this name; give pretrained the path or '
-            'address of a file'
+            f'get_model({name!r}): no weights belong to this name; give pretrained the path or address of a file'
         )
     return dict(pretrained=True)
 
@@ -164,9 +156,7 @@ def find_model(name: str) -> tuple[type, dict]:
         if name in names:
             return model_class, names[name]
     close = difflib.get_close_matches(name, list_models(), 4, 0.5)
-    hint = (
-        f'the closest names: {", ".join(close)}' if close else 'mmlape list-models prints the names'
-    )
+    hint = f'the closest names: {", ".join(close)}' if close else 'mmlape list-models prints the names'
     raise ConfigError(f'no model {name!r}; {hint}')
 
 

@@ -9,9 +9,7 @@ from mmlape.models.position import position_parameters
 from mmlape.param_rules import groups_of, require_known, with_position_decay
 
 _NO_DECAY = dict(decay_mult=0.0)
-DEFAULTS = dict(
-    norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY)
-)
+DEFAULTS = dict(norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY))
 """Rules of `configs/_base_/schedules/adamw.py`: norms, biases and the adapter's level embedding do
 not decay."""
 

@@ -45,20 +45,12 @@ def resize_pos_embed(
     target = require_grid(grid, 'resize_pos_embed: grid')
     known = None if source is None else require_grid(source, 'resize_pos_embed: source')
     state_dict_of(state_dict, NAME)  # checks it
-    stored = {
-        name: value
-        for name, value in weights_in(state_dict, NAME).items()
-        if isinstance(value, Tensor)
-    }
+    stored = {name: value for name, value in weights_in(state_dict, NAME).items() if isinstance(value, Tensor)}
     model_class, weights = recognise_backbone(state_dict, NAME)
     known = known or weights.grid
     tables = model_class.checkpoint_adapter.table_prefix(model_class, weights, known)
     attn = model_class.checkpoint_adapter.names.attention(weights)
-    inside = [
-        encoding.name
-        for encoding in kinds(AttentionPosition)
-        if encoding.has_grid and encoding.found_in(attn)
-    ]
+    inside = [encoding.name for encoding in kinds(AttentionPosition) if encoding.has_grid and encoding.found_in(attn)]
     if inside:
         raise CheckpointError(
             f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the '
@@ -66,9 +58,7 @@ def resize_pos_embed(
             'resizes all of the file'
         )
     if not tables:
-        raise CheckpointError(
-            f'{NAME} ({weights.layout} layout) has no table of an absolute PE to resize'
-        )
+        raise CheckpointError(f'{NAME} ({weights.layout} layout) has no table of an absolute PE to resize')
     out = dict(stored)
     for name, prefix in tables.items():
         table = with_batch_axis(weights.tensors[name])
@@ -105,7 +95,6 @@ def _square(rows: int, stored_name: str) -> Grid:
     grid = square_grid(rows)
     if grid is None:
         raise CheckpointError(
-            f'{NAME}: {stored_name} has {rows} rows for patches, which is no square grid; pass '
-            'source=(rows, columns)'
+            f'{NAME}: {stored_name} has {rows} rows for patches, which is no square grid; pass source=(rows, columns)'
         )
     return grid

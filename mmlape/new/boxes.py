@@ -29,9 +29,7 @@ def recognise_yolo(listing: Listing) -> CocoData | None:
             in YOLO's form.
         StackError: supervision is not installed.
     """
-    descriptions = [
-        file for file in listing.of_suffix('.yaml', '.yml') if _names(listing.root / file)
-    ]
+    descriptions = [file for file in listing.of_suffix('.yaml', '.yml') if _names(listing.root / file)]
     if descriptions:
         shallowest = min(descriptions, key=lambda file: (file.count('/'), file))
         return recognise_description(listing.root / shallowest)
@@ -76,10 +74,7 @@ def recognise_description(file: Path) -> CocoData:
     if same:
         del folders['val']
     parts = train_and_val(
-        {
-            split: [(images, _label_folder(images)) for images in found]
-            for split, found in folders.items()
-        }
+        {split: [(images, _label_folder(images)) for images in found] for split, found in folders.items()}
     )
     data = _yolo(parts, file, names)
     if same:
@@ -106,10 +101,7 @@ def recognise_voc(listing: Listing) -> CocoData | None:
     contents = {}
     for split, pairs in train_and_val(folders).items():
         contents[split] = pairs and _content(
-            pairs,
-            lambda images, labels: supervision.DetectionDataset.from_pascal_voc(
-                str(images), str(labels)
-            ),
+            pairs, lambda images, labels: supervision.DetectionDataset.from_pascal_voc(str(images), str(labels))
         )
     sets = _image_sets(listing)
     if contents['val'] is None and sets:
@@ -122,30 +114,22 @@ def _supervision(form: str) -> Any:
     try:
         import supervision
     except ImportError as error:
-        raise StackError(
-            f"{form} is read by the package supervision: pip install 'mmlape[formats]'"
-        ) from error
+        raise StackError(f"{form} is read by the package supervision: pip install 'mmlape[formats]'") from error
     return supervision
 
 
-def _yolo(
-    parts: Mapping[str, list[tuple[Path, Path]] | None], description: Path, names: tuple[str, ...]
-) -> CocoData:
+def _yolo(parts: Mapping[str, list[tuple[Path, Path]] | None], description: Path, names: tuple[str, ...]) -> CocoData:
     supervision = _supervision(YOLO)
     contents = {}
     for split, pairs in parts.items():
         contents[split] = pairs and _content(
             pairs,
-            lambda images, labels: supervision.DetectionDataset.from_yolo(
-                str(images), str(labels), str(description)
-            ),
+            lambda images, labels: supervision.DetectionDataset.from_yolo(str(images), str(labels), str(description)),
         )
     return of_contents(contents, YOLO, names)
 
 
-def _content(
-    pairs: Iterable[tuple[Path, Path]], read: Callable[[Path, Path], Any]
-) -> tuple[Path, dict[str, Any]]:
+def _content(pairs: Iterable[tuple[Path, Path]], read: Callable[[Path, Path], Any]) -> tuple[Path, dict[str, Any]]:
     """Return the common folder of images, and their annotations in COCO's form."""
     pairs = list(pairs)
     root = pairs[0][0] if len(pairs) == 1 else common_folder([images for images, _ in pairs])
@@ -168,16 +152,11 @@ def _content(
                 starting_annotation_id=len(annotations) + 1,
             )
             content = parse_json(file.read_text(encoding='utf-8'))
-        ids = {
-            one['id']: names.setdefault(one['name'], len(names) + 1)
-            for one in content['categories']
-        }
+        ids = {one['id']: names.setdefault(one['name'], len(names) + 1) for one in content['categories']}
         for image in content['images']:
             name = (folder / image['file_name']).relative_to(root).as_posix()
             images.append(dict(image, file_name=name))
-        annotations += [
-            dict(one, category_id=ids[one['category_id']]) for one in content['annotations']
-        ]
+        annotations += [dict(one, category_id=ids[one['category_id']]) for one in content['annotations']]
     categories = [dict(id=number, name=name) for name, number in names.items()]
     return root, dict(images=images, categories=categories, annotations=annotations)
 
@@ -195,9 +174,7 @@ def of_contents(contents: Mapping[str, Any], form: str, names: tuple[str, ...] |
             content = dict(
                 content,
                 categories=[dict(id=place, name=name) for place, name in enumerate(names, 1)],
-                annotations=[
-                    dict(one, category_id=ids[one['category_id']]) for one in content['annotations']
-                ],
+                annotations=[dict(one, category_id=ids[one['category_id']]) for one in content['annotations']],
             )
             parts[split] = CocoPart(Path(), folder, content)
     return of_parts(parts, form, converted=True)
@@ -222,9 +199,7 @@ def _image_sets(listing: Listing) -> dict[str, set[str]] | None:
     return found
 
 
-def _pairs(
-    listing: Listing, suffix: str, is_form: Callable[[Path], bool]
-) -> Iterable[tuple[str, str]]:
+def _pairs(listing: Listing, suffix: str, is_form: Callable[[Path], bool]) -> Iterable[tuple[str, str]]:
     """Yield the folders of images and of their annotations, whose stems they share."""
     by_stem: dict[str, list[str]] = {}
     for folder, names in listing.by_folder.items():
@@ -235,9 +210,7 @@ def _pairs(
         files = [name for name in names if name.lower().endswith(suffix) and name not in NAMES]
         stems = {PurePosixPath(name).stem for name in files}
         shared = {folder: len(stems & set(found)) for folder, found in by_stem.items()}
-        best = max(
-            shared, key=lambda folder: (shared[folder], _alike(folder, labels)), default=None
-        )
+        best = max(shared, key=lambda folder: (shared[folder], _alike(folder, labels)), default=None)
         if best is None or not shared[best]:
             continue
         named = [name for name in files if PurePosixPath(name).stem in set(by_stem[best])]
@@ -282,10 +255,7 @@ def _names(file: Path) -> tuple[str, ...] | None:
         return None
     given = values.get('names') if isinstance(values, dict) else None
     if isinstance(given, dict):
-        given = [
-            given[key]
-            for key in sorted(given, key=lambda key: int(key) if str(key).isdigit() else 0)
-        ]
+        given = [given[key] for key in sorted(given, key=lambda key: int(key) if str(key).isdigit() else 0)]
     return tuple(map(str, given)) if isinstance(given, list) and given else None
 
 

@@ -28,9 +28,7 @@ class ClassFolders(Found):
 
     def images(self) -> dict[str, int]:
         """Count the images of each split."""
-        return {
-            split: sum(map(len, part[1].values())) for split, part in self.parts.items() if part
-        }
+        return {split: sum(map(len, part[1].values())) for split, part in self.parts.items() if part}
 
     @property
     def image_folder(self) -> Path:
@@ -42,10 +40,7 @@ class ClassFolders(Found):
         shared = dict(type='CustomDataset', metainfo=dict(classes=CLASSES))
         prefix, train = self.parts['train']
         if self.parts['val']:
-            return {
-                split: dict(shared, data_prefix=str(self.root / part[0]))
-                for split, part in self.parts.items()
-            }
+            return {split: dict(shared, data_prefix=str(self.root / part[0])) for split, part in self.parts.items()}
         # each class is divided, so that both splits have it
         rows: dict[str, list[str]] = dict(train=[], val=[])
         for label, name in enumerate(self.classes):
@@ -109,8 +104,7 @@ def recognise(listing: Listing) -> ClassFolders | None:
     if known['val'] and set(known['val'][1]) - set(classes):
         absent = sorted(set(known['val'][1]) - set(classes))
         raise DataError(
-            f'{listing.root}: the classes {", ".join(absent[:6])} have images for validation, and '
-            'none for training'
+            f'{listing.root}: the classes {", ".join(absent[:6])} have images for validation, and none for training'
         )
     prefix, train = known['train']
     paths = [listing.root / prefix / name / file for name in classes for file in train[name]]

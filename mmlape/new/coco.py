@@ -59,8 +59,7 @@ class CocoData(Found):
             _write(parts)
         elif self.converted:
             parts = {
-                split: CocoPart(folder / f'{split}.json', part.folder, part.content)
-                for split, part in parts.items()
+                split: CocoPart(folder / f'{split}.json', part.folder, part.content) for split, part in parts.items()
             }
             _write(parts)
         return {
@@ -105,9 +104,7 @@ def recognise(listing: Listing) -> CocoData | None:
         parts[split] = None
         if one is not None:
             name, content = one
-            parts[split] = CocoPart(
-                listing.root / name, _image_folder(listing, name, content), content
-            )
+            parts[split] = CocoPart(listing.root / name, _image_folder(listing, name, content), content)
     return of_parts(parts, "COCO's form")
 
 
@@ -119,9 +116,7 @@ def recognise_file(file: Path) -> CocoData:
     """
     content = read(file)
     if content is None:
-        raise DataError(
-            f"{file} is not in COCO's form: a JSON object with {', '.join(KEYS)} was expected"
-        )
+        raise DataError(f"{file} is not in COCO's form: a JSON object with {', '.join(KEYS)} was expected")
     for root in (file.parent, file.parent.parent):
         listing = list_files(root)
         try:
@@ -143,9 +138,7 @@ def of_parts(parts: dict[str, CocoPart | None], form: str, converted: bool = Fal
     with_masks = sum(bool(one.get('segmentation')) for one in annotations)
     task: Task = 'masks' if annotations and with_masks > len(annotations) / 2 else 'boxes'
     counts = Counter(dict.fromkeys(names.values(), 0))
-    counts.update(
-        names[one['category_id']] for one in annotations if one.get('category_id') in names
-    )
+    counts.update(names[one['category_id']] for one in annotations if one.get('category_id') in names)
     notes = []
     if without_area:
         notes.append(f'{without_area} objects had no area, and have that of their box')

@@ -40,12 +40,7 @@ FORMS = (
 BOXES = (coco.recognise, boxes.recognise_yolo, boxes.recognise_voc, labelme.recognise)
 
 
-def look(
-    data: Path,
-    task: str | None = None,
-    names: tuple[str, ...] = (),
-    background: bool | None = None,
-) -> Found:
+def look(data: Path, task: str | None = None, names: tuple[str, ...] = (), background: bool | None = None) -> Found:
     """Return what a folder or a file of data holds.
 
     Args:
@@ -62,9 +57,7 @@ def look(
             return _as(coco.recognise_file(data), task)
         if data.suffix.lower() in ('.yaml', '.yml'):
             return _as(boxes.recognise_description(data), task)
-        raise DataError(
-            f"{data} is no JSON in COCO's form and no data.yaml: give the folder of your data"
-        )
+        raise DataError(f"{data} is no JSON in COCO's form and no data.yaml: give the folder of your data")
     listing = list_files(data)
     if not listing.images and not listing.of_suffix('.json', '.yaml', '.yml'):
         raise _unknown(data, f'{listing.summary()}, and no images')
@@ -199,9 +192,7 @@ def write_config(
         + (f', stopped after {recipe.patience} without a better one' if recipe.patience else '')
     )
     if seconds is not None:
-        say(
-            f'an iteration takes {facts["seconds_per_iter"]:.3g} s here: about {clock(seconds)} in all'
-        )
+        say(f'an iteration takes {facts["seconds_per_iter"]:.3g} s here: about {clock(seconds)} in all')
     _print_next(found, out)
     return out
 

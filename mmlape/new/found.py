@@ -13,12 +13,7 @@ from PIL import Image
 from mmlape.errors import DataError
 
 Task = Literal['segmentation', 'boxes', 'masks', 'classes']
-TASKS = {
-    'segmentation': 'segmentation',
-    'boxes': 'boxes',
-    'masks': 'boxes and masks',
-    'classes': 'classification',
-}
+TASKS = {'segmentation': 'segmentation', 'boxes': 'boxes', 'masks': 'boxes and masks', 'classes': 'classification'}
 SHARE = 0.2
 """Of the images, for validation, where the data have no split."""
 LEAST = 4

@@ -101,9 +101,7 @@ class LabelMaps(Found):
         return found
 
 
-def recognise(
-    listing: Listing, names: Sequence[str] = (), background: bool | None = None
-) -> LabelMaps | None:
+def recognise(listing: Listing, names: Sequence[str] = (), background: bool | None = None) -> LabelMaps | None:
     """Return the images with label maps in a folder, or None if there are none.
 
     Args:

@@ -36,10 +36,7 @@ def recognise(listing: Listing) -> CocoData | None:
         return None
     shapes = [shape for files in folders.values() for _, one in files for shape in one['shapes']]
     with_masks = any(shape.get('shape_type') != 'rectangle' for shape in shapes)
-    contents = {
-        split: files and _content(files, with_masks)
-        for split, files in train_and_val(folders).items()
-    }
+    contents = {split: files and _content(files, with_masks) for split, files in train_and_val(folders).items()}
     return of_contents(contents, FORM, None)
 
 
@@ -69,12 +66,7 @@ def _content(files: list[tuple[Path, dict]], with_masks: bool) -> tuple[Path, di
         except (OSError, ValueError) as error:
             raise DataError(f'{path}, the image of {file}, cannot be read: {error}') from error
         images.append(
-            dict(
-                id=len(images) + 1,
-                file_name=path.relative_to(root).as_posix(),
-                width=width,
-                height=height,
-            )
+            dict(id=len(images) + 1, file_name=path.relative_to(root).as_posix(), width=width, height=height)
         )
         for label, polygons in _objects(file, content['shapes']):
             corners = np.concatenate(polygons)
@@ -101,9 +93,7 @@ def _image_of(file: Path, content: dict[str, Any]) -> Path:
     for path in (file.parent / named, file.parent / named.name):
         if path.is_file():
             return path
-    raise DataError(
-        f'{file} names the image {content["imagePath"]!r}, which is not there: put it beside the file'
-    )
+    raise DataError(f'{file} names the image {content["imagePath"]!r}, which is not there: put it beside the file')
 
 
 def _objects(file: Path, shapes: list[dict]) -> list[tuple[str, list[np.ndarray]]]:

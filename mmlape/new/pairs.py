@@ -18,9 +18,7 @@ from mmlape.new.listing import Listing, split_of
 LOSSLESS = ('.png', '.bmp', '.tif', '.tiff', '.gif')
 MOST = 64
 """Colours or ids of an image that may be a label map."""
-ENDING = re.compile(
-    r'[ _.-]?(label|labels|labelids|labeltrainids|mask|masks|gt|seg|segmentation|annotation)$', re.I
-)
+ENDING = re.compile(r'[ _.-]?(label|labels|labelids|labeltrainids|mask|masks|gt|seg|segmentation|annotation)$', re.I)
 """What follows the name of an image in the name of its map."""
 HINT = re.compile(r'label|mask|annot|class|gt|seg', re.I)
 """In the names of folders of maps."""
@@ -136,9 +134,7 @@ def find_layout(pairs: list[Pair]) -> Layout | None:
     first = names[0].removesuffix(suffix)
     ending = labels[0].removeprefix(first)
     stems = [name.removesuffix(suffix) for name in names]
-    fits = names == [stem + suffix for stem in stems] and labels == [
-        stem + ending for stem in stems
-    ]
+    fits = names == [stem + suffix for stem in stems] and labels == [stem + ending for stem in stems]
     return Layout(images, maps, suffix, ending, stems) if fits else None
 
 
@@ -150,10 +146,7 @@ def link(parts: dict[str, list[Pair]], folder: Path) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {split: [] for split in parts}
     for split, pairs in parts.items():
         for pair in pairs:
-            linked = Pair(
-                folder / 'images' / f'{names[pair]}{suffix}',
-                folder / 'labels' / f'{names[pair]}.png',
-            )
+            linked = Pair(folder / 'images' / f'{names[pair]}{suffix}', folder / 'labels' / f'{names[pair]}.png')
             for path, target in ((linked.image, pair.image), (linked.map, pair.map)):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if target.resolve() != path.resolve():

@@ -33,12 +33,7 @@ FEW = 100
 """Images for training, up to which a linear head is taken for segmentation (docs/results/real-features.md)."""
 VALIDATIONS, PATIENCE = 10, 5
 """Of a run, and how many without a better value stop it."""
-METRICS = {
-    'segmentation': 'mIoU',
-    'boxes': 'coco/bbox_mAP',
-    'masks': 'coco/bbox_mAP',
-    'classes': 'accuracy/top1',
-}
+METRICS = {'segmentation': 'mIoU', 'boxes': 'coco/bbox_mAP', 'masks': 'coco/bbox_mAP', 'classes': 'accuracy/top1'}
 
 
 @dataclass(frozen=True)
@@ -94,18 +89,11 @@ class Recipe:
 
 def choose_head(task: str, images: int) -> str:
     """Return what stands over a frozen ViT: 'linear', which a few images train, or 'adapter'."""
-    return (
-        'linear' if task == 'classes' or (task == 'segmentation' and images <= FEW) else 'adapter'
-    )
+    return 'linear' if task == 'classes' or (task == 'segmentation' and images <= FEW) else 'adapter'
 
 
 def choose_model(
-    task: str,
-    name: str | None,
-    weights: str | None,
-    side: int,
-    head: str = 'adapter',
-    fine_tune: bool = False,
+    task: str, name: str | None, weights: str | None, side: int, head: str = 'adapter', fine_tune: bool = False
 ) -> Model:
     """Return the model for a task.
 
@@ -169,9 +157,7 @@ def _of_timm(task: str, name: str, weights: str | None, head: str, fine_tune: bo
     has_adapter = task != 'classes' and head == 'adapter'
     if has_adapter:
         # of the defaults of 'read-only': these heads divide every width
-        shared = (
-            dict(deform_num_heads=16, deform_ratio=0.5) if fine_tune else dict(mode='read-only')
-        )
+        shared = dict(deform_num_heads=16, deform_ratio=0.5) if fine_tune else dict(mode='read-only')
         backbone = dict(type='mmlape.TimmViTAdapter', vit=vit, **shared)
         backbone['vit_feature_source'] = 'interaction'
     else:

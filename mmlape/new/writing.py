@@ -26,12 +26,7 @@ CHANNELS = {True: 64, False: 256}
 
 
 def config_text(
-    found: Found,
-    datasets: Mapping[str, dict],
-    model: Model,
-    recipe: Recipe,
-    command: str,
-    name: str,
+    found: Found, datasets: Mapping[str, dict], model: Model, recipe: Recipe, command: str, name: str
 ) -> str:
     """Return the text of a config.
 
@@ -71,9 +66,7 @@ def config_text(
 def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     width, count = model.embed_dims, len(found.classes)
     channels = CHANNELS[model.from_scratch and width <= 128]
-    images: dict[str, Any] = dict(
-        mean=list(model.normalisation.mean), std=list(model.normalisation.std)
-    )
+    images: dict[str, Any] = dict(mean=list(model.normalisation.mean), std=list(model.normalisation.std))
     backbone = dict(_delete_=True, **model.backbone)
     if found.task == 'classes':
         head = dict(type='LinearClsHead', in_channels=width, num_classes=count)
@@ -121,18 +114,14 @@ def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
 
 
 def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[str, Any]:
-    train, val = (
-        _PIPELINES[found.task](found, datasets[split], recipe.side) for split in ('train', 'val')
-    )
+    train, val = (_PIPELINES[found.task](found, datasets[split], recipe.side) for split in ('train', 'val'))
     # a base of segmentation has no dataset for training, the others have one of theirs
     replaced = {} if found.task == 'segmentation' else dict(_delete_=True)
     dataset: dict[str, Any] = dict(datasets['train'], pipeline=train[0])
     if found.task in ('boxes', 'masks'):
         dataset['filter_cfg'] = dict(filter_empty_gt=True, min_size=1)
     if recipe.oversample:
-        dataset = dict(
-            type='ClassBalancedDataset', oversample_thr=recipe.oversample, dataset=dataset
-        )
+        dataset = dict(type='ClassBalancedDataset', oversample_thr=recipe.oversample, dataset=dataset)
     evaluators: dict[str, Any] = {}
     if found.task in ('boxes', 'masks'):
         metric = ['bbox', 'segm'] if found.task == 'masks' else 'bbox'
@@ -144,9 +133,7 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
         dataset=dict(datasets['val'], pipeline=val[1], test_mode=True, **replaced),
     )
     return dict(
-        train_dataloader=dict(
-            batch_size=recipe.batch, num_workers=2, dataset=dict(dataset, **replaced)
-        ),
+        train_dataloader=dict(batch_size=recipe.batch, num_workers=2, dataset=dict(dataset, **replaced)),
         val_dataloader=validation,
         test_dataloader=Variable('val_dataloader'),
         **evaluators,
@@ -198,12 +185,7 @@ def _classification(found: Found, dataset: dict, side: int) -> tuple[list[dict],
     return train, [load, shorter, dict(type='CenterCrop', crop_size=side), dict(type='PackInputs')]
 
 
-_PIPELINES = {
-    'segmentation': _segmentation,
-    'boxes': _detection,
-    'masks': _detection,
-    'classes': _classification,
-}
+_PIPELINES = {'segmentation': _segmentation, 'boxes': _detection, 'masks': _detection, 'classes': _classification}
 
 
 def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
@@ -217,9 +199,7 @@ def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
             dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup),
         ],
         optim_wrapper=dict(optimizer=dict(lr=rate), paramwise_cfg=_groups(model, rate)),
-        default_hooks=dict(
-            checkpoint=dict(interval=recipe.interval, save_best=metric, rule='greater')
-        ),
+        default_hooks=dict(checkpoint=dict(interval=recipe.interval, save_best=metric, rule='greater')),
         auto_scale_lr=dict(base_batch_size=recipe.batch),
     )
     if recipe.patience:
@@ -240,7 +220,4 @@ def _groups(model: Model, rate: float) -> dict[str, Any]:
     if frozen or model.from_scratch:  # what is frozen is left out of itself
         return dict(custom_keys=dict(backbone=dict(lr_mult=1.0)))
     share = FINE_TUNED['rate'] / rate
-    return dict(
-        custom_keys=dict(backbone=dict(lr_mult=round(share, 6))),
-        layer_decay_rate=FINE_TUNED['decay'],
-    )
+    return dict(custom_keys=dict(backbone=dict(lr_mult=round(share, 6))), layer_decay_rate=FINE_TUNED['decay'])

@@ -57,10 +57,7 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
 
 
 def open_model(
-    text: str,
-    cfg_options: Sequence[str] | None = None,
-    untrained: bool = False,
-    grid: Grid | None = None,
+    text: str, cfg_options: Sequence[str] | None = None, untrained: bool = False, grid: Grid | None = None
 ) -> Opened:
     """Build the backbone that an argument of the command line means, in evaluation mode.
 
@@ -103,13 +100,7 @@ def open_model(
     return Opened(', '.join(names), model.eval(), cfg)
 
 
-def _from_config(
-    cfg: Config,
-    path: str,
-    checkpoint: str | None,
-    untrained: bool,
-    grid: Grid | None,
-) -> BaseBackbone:
+def _from_config(cfg: Config, path: str, checkpoint: str | None, untrained: bool, grid: Grid | None) -> BaseBackbone:
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     model = MODELS.build(backbone) if backbone else None
@@ -122,8 +113,7 @@ def _from_config(
             model.init_weights()
         except CheckpointError as error:
             raise CheckpointError(
-                f"{error}; name another as {path}@FILE, or pass --untrained for the config's "
-                'initial weights'
+                f"{error}; name another as {path}@FILE, or pass --untrained for the config's initial weights"
             ) from error
     return model
 
@@ -135,11 +125,7 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     with building(f'checkpoint {path}', weights.tensors):
         model = MODELS.build(config)
     report = model.load_report = load_backbone(model, path, grid=grid, strict=False)
-    left = [
-        name
-        for name in model.state_dict()
-        if name not in report.loaded and any(part in name for part in SHOWN)
-    ]
+    left = [name for name in model.state_dict() if name not in report.loaded and any(part in name for part in SHOWN)]
     if left:
         raise CheckpointError(
             f'checkpoint {path} does not say how its position encoding is used ({left[0]} does not '

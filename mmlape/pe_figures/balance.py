@@ -28,9 +28,7 @@ def measure_models(models: Mapping[str, BaseBackbone], files: list[str]) -> dict
     Raises:
         ConfigError: If a file is no image, or a model takes no colour images.
     """
-    return {
-        name: measure_balance(model, read_images(files, model)) for name, model in models.items()
-    }
+    return {name: measure_balance(model, read_images(files, model)) for name, model in models.items()}
 
 
 def write_balance(balances: Mapping[str, Balance], folder: Path) -> list[Path]:
@@ -53,9 +51,7 @@ def draw_balance(balances: Mapping[str, Balance], path: Path) -> Path:
     layers, cosine, beta = figure.subplots(1, 3, width_ratios=(2.4, 1, 1))
     for number, (name, balance) in enumerate(balances.items()):
         drawn = look(number)
-        layers.plot(
-            range(len(balance.correlations)), balance.correlations, **drawn, label=wrapped(name, 60)
-        )
+        layers.plot(range(len(balance.correlations)), balance.correlations, **drawn, label=wrapped(name, 60))
         cosine.bar(number, balance.last_cosine, color=drawn['color'])
         beta.bar(number, balance.last_beta, color=drawn['color'])
     layers.set(title='correlation of the normed tokens and the PE', xlabel='layer')
@@ -65,9 +61,7 @@ def draw_balance(balances: Mapping[str, Balance], path: Path) -> Path:
         axes.set_xticks([])
     layers.axhline(0, color='grey', lw=0.6)
     tidy(layers, cosine, beta)
-    figure.legend(
-        *layers.get_legend_handles_labels(), loc='outside lower center', frameon=False, fontsize=8
-    )
+    figure.legend(*layers.get_legend_handles_labels(), loc='outside lower center', frameon=False, fontsize=8)
     return save_figure(figure, path)
 
 
@@ -75,14 +69,9 @@ def _print_numbers(balances: Mapping[str, Balance]) -> None:
     depth = max(len(balance.correlations) for balance in balances.values())
     rows: list[tuple[str, ...]] = []
     for number in range(depth):
-        layers = [
-            balance.correlations[number : number + 1] or [math.nan] for balance in balances.values()
-        ]
+        layers = [balance.correlations[number : number + 1] or [math.nan] for balance in balances.values()]
         rows.append((f'layer {number}', *(_text(layer[0]) for layer in layers)))
-    rows += [
-        (title, *(_text(getattr(balance, key)) for balance in balances.values()))
-        for key, title in LAST.items()
-    ]
+    rows += [(title, *(_text(getattr(balance, key)) for balance in balances.values())) for key, title in LAST.items()]
     heads = ('correlation of tokens and PE; last norm', *balances)
     console().print(console_table(text_table(heads, rows)))
 

@@ -36,34 +36,24 @@ class PEBalanceHook(Hook):
 
     def __init__(self, interval: int = 50, images: int = 4) -> None:
         if min(interval, images) < 1:
-            raise ConfigError(
-                f'PEBalanceHook: interval and images must be 1 or more, not {interval} and {images}'
-            )
+            raise ConfigError(f'PEBalanceHook: interval and images must be 1 or more, not {interval} and {images}')
         self.interval, self.images = interval, images
 
     def before_train(self, runner) -> None:
         """Check that there is something to measure."""
         if isinstance(runner.model, ShardedModel):
-            raise ConfigError(
-                'PEBalanceHook runs the backbone in one process, which sharded weights do not allow'
-            )
+            raise ConfigError('PEBalanceHook runs the backbone in one process, which sharded weights do not allow')
         self.model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         self.backbone = getattr(self.model, 'backbone', None)
         if not isinstance(self.backbone, BaseBackbone):
-            raise ConfigError(
-                f'PEBalanceHook measures a backbone of mmlape, not {type(self.backbone).__name__}'
-            )
+            raise ConfigError(f'PEBalanceHook measures a backbone of mmlape, not {type(self.backbone).__name__}')
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         """Measure the model that the iteration starts from."""
         if runner.rank or runner.iter % self.interval:
             return
         # copies, since preprocessors write into what they get
-        few = {
-            key: copy.deepcopy(data_batch[key][: self.images]) for key in ('inputs', 'data_samples')
-        }
+        few = {key: copy.deepcopy(data_batch[key][: self.images]) for key in ('inputs', 'data_samples')}
         images = self.model.data_preprocessor(few, False)['inputs']
         numbers = measure_balance(self.backbone, images).scalars()
-        runner.visualizer.add_scalars(
-            {f'{TAG}{name}': value for name, value in numbers.items()}, step=runner.iter + 1
-        )
+        runner.visualizer.add_scalars({f'{TAG}{name}': value for name, value in numbers.items()}, step=runner.iter + 1)

@@ -36,21 +36,15 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
     if not paths:
         return torch.zeros(1, model.in_channels, rows, columns)
     if model.in_channels != 3:
-        raise ConfigError(
-            f'--images: the model takes images of {model.in_channels} channels, not 3; leave it out'
-        )
+        raise ConfigError(f'--images: the model takes images of {model.in_channels} channels, not 3; leave it out')
     images = []
     for path in paths:
         try:
             with Image.open(path) as image:
-                pixels = np.asarray(
-                    image.convert('RGB').resize((columns, rows), Image.Resampling.BICUBIC)
-                )
+                pixels = np.asarray(image.convert('RGB').resize((columns, rows), Image.Resampling.BICUBIC))
         except OSError as error:
             raise ConfigError(f'--images {path} cannot be read as an image: {error}') from error
-        images.append(
-            (torch.from_numpy(pixels.astype(np.float32)) - torch.tensor(MEAN)) / torch.tensor(STD)
-        )
+        images.append((torch.from_numpy(pixels.astype(np.float32)) - torch.tensor(MEAN)) / torch.tensor(STD))
     return torch.stack(images).permute(0, 3, 1, 2).contiguous()
 
 
@@ -74,9 +68,7 @@ def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
 
         return logits
 
-    encodings = [
-        (i, one) for i, layer in enumerate(model.all_layers) for one in layer.attention.encodings
-    ]
+    encodings = [(i, one) for i, layer in enumerate(model.all_layers) for one in layer.attention.encodings]
     for number, encoding in encodings:
         encoding.logits = record(number, encoding)
     try:
@@ -108,10 +100,7 @@ def write_bias_maps(
     layers = list(layers) or list(range(model.num_layers))
     if not all(0 <= layer < model.num_layers for layer in layers):
         raise ConfigError(f'--layers: choose from 0 to {model.num_layers - 1}')
-    terms, grids = (
-        bias_terms(model, read_images(paths, model)),
-        model.layer_grids(model.grid, inside=True),
-    )
+    terms, grids = (bias_terms(model, read_images(paths, model)), model.layer_grids(model.grid, inside=True))
     columns = max(1, len(cells))
     figure = Figure((2.6 * columns, 0.4 + 2.7 * len(layers)), layout='constrained')
     figure.suptitle(wrapped(name, 36 * columns), fontsize=8)
@@ -123,9 +112,7 @@ def write_bias_maps(
         grid = grids[layer]
         for ax, cell in zip(row, cells or [(grid[0] // 2, grid[1] // 2)]):
             if not (0 <= cell[0] < grid[0] and 0 <= cell[1] < grid[1]):
-                raise ConfigError(
-                    f'--cells {cell[0]},{cell[1]} is outside the grid of {grid[0]} x {grid[1]}'
-                )
+                raise ConfigError(f'--cells {cell[0]},{cell[1]} is outside the grid of {grid[0]} x {grid[1]}')
             shown = terms[layer][cell[0] * grid[1] + cell[1]].view(grid).cpu().numpy()
             arrays[f'layer{layer}_cell{cell[0]}_{cell[1]}'] = shown
             figure.colorbar(ax.imshow(shown, cmap='viridis', interpolation='nearest'), ax=ax)

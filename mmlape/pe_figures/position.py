@@ -75,10 +75,7 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
             yield 'PE', grid, cosines(pe_table(model, grid))
         maps = (cosines(rows) for rows in model.layer_positions(grid))
     elif model.position.inside:
-        maps = (
-            None if term is None else term.double().cpu().numpy()
-            for term in model.drawn_encodings(grid)
-        )
+        maps = (None if term is None else term.double().cpu().numpy() for term in model.drawn_encodings(grid))
     else:
         raise ConfigError(f'{type(model).__name__} has no position encoding that can be drawn')
     grids = model.layer_grids(grid, inside=model.position.absolute is None)
@@ -116,11 +113,7 @@ class PositionView:
 
 
 def view_positions(
-    model: BaseBackbone,
-    name: str,
-    size: Grid | None = None,
-    token: Grid | None = None,
-    layers: Sequence[int] = (),
+    model: BaseBackbone, name: str, size: Grid | None = None, token: Grid | None = None, layers: Sequence[int] = ()
 ) -> PositionView:
     """Compute the position correlation of a model.
 
@@ -142,9 +135,7 @@ def view_positions(
     if unknown:
         raise ConfigError(f'{name} has the layers 0 to {model.num_layers - 1}, not {unknown[0]}')
     if not all(0 <= place < side for place, side in zip(token, grid)):
-        raise ConfigError(
-            f'{name} has a grid of {grid[0]} x {grid[1]} tokens, so there is no token {token}'
-        )
+        raise ConfigError(f'{name} has a grid of {grid[0]} x {grid[1]} tokens, so there is no token {token}')
     wanted = {'PE', *(f'layer {layer}' for layer in layers or range(model.num_layers))}
     views = []
     for label, grid_of_layer, values in correlation_maps(model, grid):
@@ -155,9 +146,7 @@ def view_positions(
             if len(pairs) > side:
                 pairs = cv2.resize(pairs, (side, side), interpolation=cv2.INTER_AREA)
             views.append(LayerView(label, pairs, row, place, describe_map(values, grid_of_layer)))
-    return PositionView(
-        name, TERM if model.position.absolute is None else COSINE, grid, token, views
-    )
+    return PositionView(name, TERM if model.position.absolute is None else COSINE, grid, token, views)
 
 
 def describe_map(values: np.ndarray, grid: Grid) -> dict[str, float]:
@@ -210,9 +199,7 @@ def draw_positions(views: Sequence[PositionView], path: Path) -> Path:
     height = CELL * (len(labels) + 0.45) + 0.6 * len(measures)
     figure = Figure((width, height), layout='constrained')
     figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.0, hspace=0.0)
-    axes = figure.subplots(
-        len(labels), len(widths), squeeze=False, gridspec_kw=dict(width_ratios=widths)
-    )
+    axes = figure.subplots(len(labels), len(widths), squeeze=False, gridspec_kw=dict(width_ratios=widths))
     for ax in axes.flat:
         ax.set_axis_off()
     for measure in measures:
@@ -225,14 +212,7 @@ def draw_positions(views: Sequence[PositionView], path: Path) -> Path:
             place = 3 * views.index(view)
             image = _draw_view(axes[:, place : place + 2], view, labels, scale)
         figure.colorbar(
-            image,
-            ax=axes,
-            location='bottom',
-            label=measure,
-            fraction=0.02,
-            aspect=40,
-            shrink=0.6,
-            pad=0.005,
+            image, ax=axes, location='bottom', label=measure, fraction=0.02, aspect=40, shrink=0.6, pad=0.005
         )
     return save_figure(figure, path)
 
@@ -258,9 +238,7 @@ def draw_tables(tables: dict[str, np.ndarray], path: Path) -> Path:
     figure = Figure((0.6 + 4.6 * len(tables), 4.2), layout='constrained')
     for ax, (name, table) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items()):
         limit = np.abs(table).max()
-        image = ax.imshow(
-            table, cmap='RdBu_r', vmin=-limit, vmax=limit, aspect='auto', interpolation='nearest'
-        )
+        image = ax.imshow(table, cmap='RdBu_r', vmin=-limit, vmax=limit, aspect='auto', interpolation='nearest')
         ax.set_title(wrapped(name, 60), fontsize=9)
         ax.set(xlabel='channel', ylabel='token')
         figure.colorbar(image, ax=ax, fraction=0.04)
@@ -286,10 +264,7 @@ def draw_scales(scales: dict[str, np.ndarray], path: Path) -> Path:
 
 def draw_filters(filters: Tensor, name: str, path: Path) -> Path:
     """Draw the stem's filters (D, 3, P, P) as small colour images, each stretched to its own range."""
-    columns, options = (
-        math.ceil(math.sqrt(1.6 * len(filters))),
-        dict(normalize=True, scale_each=True, pad_value=1),
-    )
+    columns, options = (math.ceil(math.sqrt(1.6 * len(filters))), dict(normalize=True, scale_each=True, pad_value=1))
     sheet = make_grid(filters, columns, padding=1, **options).permute(1, 2, 0)
     figure = Figure((9, 9 * sheet.shape[0] / sheet.shape[1] + 0.4), layout='constrained')
     ax = figure.subplots()
@@ -326,14 +301,9 @@ def write_figures(
     }
     if tables:
         files.append(draw_tables(tables, out / 'pe_table.png'))
-    stems = {
-        name: model.patch_embed for name, model in models.items() if hasattr(model, 'patch_embed')
-    }
+    stems = {name: model.patch_embed for name, model in models.items() if hasattr(model, 'patch_embed')}
     scales = {
-        name: stem.norm0.weight.detach()
-        .unflatten(0, (-1, stem.patch_size, stem.patch_size))
-        .cpu()
-        .numpy()
+        name: stem.norm0.weight.detach().unflatten(0, (-1, stem.patch_size, stem.patch_size)).cpu().numpy()
         for name, stem in stems.items()
         if getattr(stem.norm0, 'weight', None) is not None
     }
@@ -341,9 +311,7 @@ def write_figures(
         files.append(draw_scales(scales, out / 'patch_norm.png'))
     for number, (name, stem) in enumerate(stems.items()):
         if stem.proj.in_channels == 3:
-            files.append(
-                draw_filters(stem.proj.weight.detach().cpu(), name, out / f'filters_{number}.png')
-            )
+            files.append(draw_filters(stem.proj.weight.detach().cpu(), name, out / f'filters_{number}.png'))
     files.append(out / 'position.npz')
     with atomic_path(files[-1]) as partial:
         np.savez_compressed(partial, **_arrays(views, tables, scales))
@@ -389,11 +357,8 @@ def numbers_table(views: Sequence[PositionView]) -> None:
         for layer in view.layers:
             texts = [f'{layer.numbers[key]:.3f}' for key in keys]
             numbers.append((layer.label, *texts))
-        table = text_table(
-            ('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers
-        )
+        table = text_table(('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers)
         out.print(console_table(table, f'{view.name}: {view.measure} on {rows} x {columns} tokens'))
     out.print(
-        'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are '
-        'always more alike'
+        'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are always more alike'
     )

@@ -36,8 +36,7 @@ def find_images(folder: str | Path, count: int) -> list[Path]:
     names = sorted(name for name in files_below(str(root)) if is_image(name))
     if len(names) < LEAST:
         raise DataError(
-            f'{root}: {len(names)} images, and a probe needs {LEAST} or more, of which it holds '
-            'a fifth out'
+            f'{root}: {len(names)} images, and a probe needs {LEAST} or more, of which it holds a fifth out'
         )
     places = np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int)
     return [root / names[place] for place in places]
@@ -103,9 +102,7 @@ def read_canvases(files: Sequence[Path], grid: Grid, patch: int, channels: int) 
         found.append(np.asarray(fitted).reshape(height, width, channels))
     if len(found) < LEAST:
         first = f' ({skipped[0][0]}: {skipped[0][1]})' if skipped else ''
-        raise DataError(
-            f'{len(found)} images can be read, and a probe needs {LEAST} or more{first}'
-        )
+        raise DataError(f'{len(found)} images can be read, and a probe needs {LEAST} or more{first}')
     return Canvases(np.stack(found), patch, enlarged, skipped)
 
 

@@ -231,11 +231,7 @@ class _Sum:
 
 
 def _compare(
-    probed: Probed,
-    canvases: Canvases,
-    plan: Plan,
-    measured: Sequence[tuple[Layer, Reader]],
-    tick: Tick,
+    probed: Probed, canvases: Canvases, plan: Plan, measured: Sequence[tuple[Layer, Reader]], tick: Tick
 ) -> None:
     """Add what changes to the layers: of images of the fold that the probes have not seen."""
     grid, patch = plan.grid, canvases.patch
@@ -256,9 +252,7 @@ def _compare(
             rolled = probed.features(window.roll((shift * patch, shift * patch), (2, 3)))
             for number, features in enumerate(rolled):
                 after = features.unflatten(1, grid).roll((-shift, -shift), (1, 2))
-                sums.add(
-                    ('roll', shift, number), _changes(base[number], after, measured[number][1])
-                )
+                sums.add(('roll', shift, number), _changes(base[number], after, measured[number][1]))
             tick(len(images), grid)
         for size in plan.canvases:
             large = plan.canvas_grid(size)
@@ -284,8 +278,7 @@ def _compare(
                 for places, scale in ((large, _scale(large, grid)), (large, (1.0, 1.0)))
             ]
             share, corner = (
-                float((1 - torch.tensor(part) / total).mean())
-                for part, total in zip((values[:2], values[2:]), totals)
+                float((1 - torch.tensor(part) / total).mean()) for part, total in zip((values[:2], values[2:]), totals)
             )
             content = _change(sums.mean(('canvas', size, number)))
             layer.canvas[f'{size:g}'] = Canvas(content, share, corner)
@@ -312,8 +305,6 @@ def _squares(features: Tensor, large: Grid, grid: Grid, reader: Reader) -> Tenso
     found = reader.read(features)  # (B, N, 2)
     places = coordinates(large)
     stretched = places * torch.tensor(_scale(large, grid), dtype=torch.float64)
-    corner = places + torch.tensor(
-        [(side - own) / 2 for side, own in zip(large, grid)], dtype=torch.float64
-    )
+    corner = places + torch.tensor([(side - own) / 2 for side, own in zip(large, grid)], dtype=torch.float64)
     both = torch.cat(((found - stretched).square(), (found - corner).square()), dim=2)
     return both.flatten(0, 1)

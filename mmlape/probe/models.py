@@ -79,8 +79,7 @@ class Probed:
 
     def _normalised(self, images: Tensor) -> Tensor:
         mean, std = (
-            torch.tensor(values)[:, None, None]
-            for values in (self.normalisation.mean, self.normalisation.std)
+            torch.tensor(values)[:, None, None] for values in (self.normalisation.mean, self.normalisation.std)
         )
         return ((images.flip(1) if self.is_bgr else images) - mean) / std
 
@@ -95,9 +94,7 @@ class Probed:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(RANDOM_SEED)
             backbone = model_class(**arguments).eval()
-        return Probed(
-            f'{self.name}, random values', backbone, self.normalisation, self.is_bgr, True
-        )
+        return Probed(f'{self.name}, random values', backbone, self.normalisation, self.is_bgr, True)
 
 
 def open_probed(text: str, grid: Grid | None = None) -> Probed:
@@ -151,9 +148,7 @@ def _require_something(text: str) -> None:
         return
     close = difflib.get_close_matches(text, list_models(), 3, 0.5)
     hint = f'; the closest names: {", ".join(close)}' if close else ''
-    raise ConfigError(
-        f'{text}: neither a file, nor the folder of a run, nor a name of `mmlape list-models`{hint}'
-    )
+    raise ConfigError(f'{text}: neither a file, nor the folder of a run, nor a name of `mmlape list-models`{hint}')
 
 
 def _named(name: str, file: str, text: str) -> Probed:
@@ -162,9 +157,7 @@ def _named(name: str, file: str, text: str) -> Probed:
     model = get_model(name, pretrained=weights)
     _require_kind(model, text)
     source = getattr(model, 'source', None)
-    normalisation = getattr(model.load_report, 'normalisation', None) or getattr(
-        source, 'normalisation', None
-    )
+    normalisation = getattr(model.load_report, 'normalisation', None) or getattr(source, 'normalisation', None)
     shown_name = f'{name}, {Path(file).stem}' if file else name
     return Probed(
         shown_name if weights else f'{name}, untrained',
@@ -194,8 +187,7 @@ def _require_patches(probed: Probed) -> None:
         )
     if vit.in_channels not in (1, 3):
         raise ConfigError(
-            f'{probed.name}: it takes images of {vit.in_channels} channels, and a probe reads '
-            'images of colour or grey'
+            f'{probed.name}: it takes images of {vit.in_channels} channels, and a probe reads images of colour or grey'
         )
 
 
@@ -231,6 +223,5 @@ def on_canvas(name: str, sides: Grid, option: str) -> Iterator[None]:
     else:
         return
     raise ConfigError(
-        f'{name}: its position encoding cannot be moved to {sides[0]} x {sides[1]} patches '
-        f'({reason}): {option}'
+        f'{name}: its position encoding cannot be moved to {sides[0]} x {sides[1]} patches ({reason}): {option}'
     )

@@ -81,9 +81,7 @@ def layer_table(probe: Probe) -> pd.DataFrame:
     shifts, sizes = list(probe.layers[0].shift), list(probe.layers[0].canvas)
     columns = ['layer', 'R² row', 'R² column', 'of folds', 'error', 'random', 'place']
     columns += [f'{what} by {key}' for key in shifts for what in ('moved', 'rolled', 'cosine')]
-    columns += [
-        f'{what} at {size}x' for size in sizes for what in ('content', 'R² share', 'R² corner')
-    ]
+    columns += [f'{what} at {size}x' for size in sizes for what in ('content', 'R² share', 'R² corner')]
     rows = []
     for layer in probe.layers:
         both = (layer.row, layer.column)
@@ -101,11 +99,7 @@ def layer_table(probe: Probe) -> pd.DataFrame:
             cells += [f'{moved.distance:.2f}', f'{rolled.distance:.2f}', f'{moved.cosine:.2f}']
         for size in sizes:
             found = layer.canvas[size]
-            cells += [
-                f'{found.content.distance:.2f}',
-                number(found.share_of_side),
-                number(found.from_corner),
-            ]
+            cells += [f'{found.content.distance:.2f}', number(found.share_of_side), number(found.from_corner)]
         rows.append(cells)
     return text_table(columns, rows)
 
@@ -113,9 +107,7 @@ def layer_table(probe: Probe) -> pd.DataFrame:
 def write_probe_page(probes: Sequence[Probe], out: Path) -> list[Path]:
     """Write the figures and ``index.html``; return the page first."""
     files = [draw_reading(probes, out / 'reading.png')]
-    parts = [
-        Part('figure', files[0], READING),
-    ]
+    parts = [Part('figure', files[0], READING)]
     if any(probe.layers[0].shift for probe in probes):
         files.append(draw_shifts(probes, out / 'shifts.png'))
         parts.append(Part('figure', files[-1], 'what changes when an image moves by whole patches'))
@@ -123,16 +115,13 @@ def write_probe_page(probes: Sequence[Probe], out: Path) -> list[Path]:
         files.append(draw_canvases(probes, out / 'canvases.png'))
         parts.append(Part('figure', files[-1], 'what a larger canvas keeps'))
     facts = [_facts(probe) for probe in probes]
-    title = 'Position in the features of ' + (
-        probes[0].name if len(probes) == 1 else f'{len(probes)} models'
-    )
+    title = 'Position in the features of ' + (probes[0].name if len(probes) == 1 else f'{len(probes)} models')
     sections = {
         '': [Part('text', SUMMARY), Part('table', summary_table(probes), 'Models')],
         'Figures': parts,
         'What the numbers mean': [Part('list', MEANING)],
         'Layers': [
-            Part('details', [Part('table', layer_table(probe))], probe.name, open=len(probes) == 1)
-            for probe in probes
+            Part('details', [Part('table', layer_table(probe))], probe.name, open=len(probes) == 1) for probe in probes
         ],
         'How it was measured': [Part('list', facts)],
     }
@@ -150,9 +139,7 @@ def _facts(probe: Probe) -> str:
     )
 
 
-def _lines(
-    axes, probes: Sequence[Probe], value: Callable[[Layer], float | None], title: str, ylabel: str
-) -> None:
+def _lines(axes, probes: Sequence[Probe], value: Callable[[Layer], float | None], title: str, ylabel: str) -> None:
     """Draw a value of each layer, a line a model, over the depth; grey ones are random values."""
     for place, probe in enumerate(probes):
         drawn = look(place)
@@ -192,9 +179,7 @@ def draw_reading(probes: Sequence[Probe], path: Path) -> Path:
     pixels = {round(probe.pixels.r2, 4) for probe in probes}
     for value in pixels:
         axes[0].axhline(value, color='0.65', ls=':', lw=1.2)
-    axes[0].set_ylim(
-        min(-0.05, *(max(-0.3, layer.r2) for probe in probes for layer in probe.layers)), 1.03
-    )
+    axes[0].set_ylim(min(-0.05, *(max(-0.3, layer.r2) for probe in probes for layer in probe.layers)), 1.03)
     return _finish(figure, axes, path)
 
 

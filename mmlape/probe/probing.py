@@ -89,9 +89,7 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> None:
     write_json(path, content | {'models': encode(list(probes))})
 
 
-def probe_models(
-    texts: Sequence[str], settings: Settings, out: Path, grid: Grid | None = None
-) -> list[Probe]:
+def probe_models(texts: Sequence[str], settings: Settings, out: Path, grid: Grid | None = None) -> list[Probe]:
     """Probe models; results are in ``out / 'probe.json'`` as soon as each is there.
 
     Args:
@@ -177,9 +175,7 @@ def _try_out(model: Probed, plan: Plan) -> None:
     for size in (1.0, *plan.canvases):
         rows, columns = plan.canvas_grid(size)
         side, channels = model.patch_size, model.vit.in_channels
-        option = (
-            'leave larger canvases out with --no-canvas' if size != 1 else 'give another --size'
-        )
+        option = 'leave larger canvases out with --no-canvas' if size != 1 else 'give another --size'
         with on_canvas(model.name, (rows, columns), option):
             image = torch.zeros(1, channels, rows * side, columns * side)
             found = next(iter(model.features(image)))
@@ -189,14 +185,7 @@ def _try_out(model: Probed, plan: Plan) -> None:
                 pass
 
 
-def _probe(
-    model: Probed,
-    canvases: Canvases,
-    plan: Plan,
-    settings: Settings,
-    key: str,
-    work: '_Work',
-) -> Probe:
+def _probe(model: Probed, canvases: Canvases, plan: Plan, settings: Settings, key: str, work: '_Work') -> Probe:
     started = time.monotonic()
     layers = measure(model, canvases, plan, functools.partial(work.tick, model, model.name))
     random = None

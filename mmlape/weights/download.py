@@ -23,12 +23,7 @@ HUB = 'hf-hub:'
 HUBS = ('hf://', HUB)
 """Before the name of a repository on the Hugging Face hub, 'hf://OWNER/NAME[@REVISION][/FILE]':
 as the hub's client writes it, and as timm does."""
-HUB_FILES = (
-    'model.safetensors',
-    'pytorch_model.bin',
-    'open_clip_model.safetensors',
-    'open_clip_pytorch_model.bin',
-)
+HUB_FILES = ('model.safetensors', 'pytorch_model.bin', 'open_clip_model.safetensors', 'open_clip_pytorch_model.bin')
 """Names of weights that are tried in turn; a repository without these has one other safetensors file."""
 SAFETENSORS = '.safetensors'
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')
@@ -67,9 +62,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     if not is_address(checkpoint):
         return Path(checkpoint).expanduser()
     if not url.startswith(('http://', 'https://')):
-        raise CheckpointError(
-            f'checkpoint {url}: not an address that is read; download it and name the file'
-        )
+        raise CheckpointError(f'checkpoint {url}: not an address that is read; download it and name the file')
     target = cached_path(url)
     try:
         _download(url, target)
@@ -172,8 +165,6 @@ def _download(url: str, target: Path) -> None:
         # torch.hub passes none, and would wait for a silent network for ever
         socket.setdefaulttimeout(TIMEOUT)
         try:
-            torch.hub.download_url_to_file(
-                url, str(target), named and named[1], progress=sys.stderr.isatty()
-            )
+            torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
         finally:
             socket.setdefaulttimeout(timeout)

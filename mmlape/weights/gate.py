@@ -97,11 +97,7 @@ FREE_PARTS, FREE_VALUES = 50_000, 2**28
 _TYPE = re.compile(r'((\w+\.)?[A-Za-z_]|torchvision/)[\w-]*')
 _WORD = re.compile(r'[A-Za-z_][\w+-]*')
 _NAME_OF_TIMM = re.compile(r'\w+(\.\w+)?')  # without the colon of 'hf-hub:' and 'local-dir:'
-_SPELT = {
-    'arch': re.compile(r'\w[\w/+-]*'),
-    'model_name': _NAME_OF_TIMM,
-    'timm_model': _NAME_OF_TIMM,
-}
+_SPELT = {'arch': re.compile(r'\w[\w/+-]*'), 'model_name': _NAME_OF_TIMM, 'timm_model': _NAME_OF_TIMM}
 """Words of another spelling, by their key."""
 _PATH = re.compile(r'(?i)(?!.*\.(np[yz]?|pickle|pkl|pt|pth|py|ya?ml)$)[^:\x00-\x1f\x7f-\x9f]*')
 """A path on this machine, of a file that no reader unpickles or runs."""
@@ -143,9 +139,7 @@ def admit(
 
 
 def published(
-    values: Mapping[str, Any],
-    registries: Collection[str] = ('MODELS',),
-    scope: str = 'mmengine',
+    values: Mapping[str, Any], registries: Collection[str] = ('MODELS',), scope: str = 'mmengine'
 ) -> dict[str, Any]:
     """Return the values of a config that may be published, as `admit` would return them.
 
@@ -173,11 +167,7 @@ class _Gate:
     """Checks the values of one config; ``place`` are the keys above a value."""
 
     def __init__(
-        self,
-        registries: Collection[str],
-        known: Collection[str],
-        default_scope: str,
-        strict: bool = False,
+        self, registries: Collection[str], known: Collection[str], default_scope: str, strict: bool = False
     ) -> None:
         self.registries, self.known, self.strict = registries, known, strict
         self.default_scope = default_scope
@@ -190,15 +180,11 @@ class _Gate:
             found = find_type(name, self.registries, self.default_scope)
         return found or find_type(name, self.registries, scope)
 
-    def mapping(
-        self, node: Mapping, place: tuple[str, ...], scope: str, paths: bool
-    ) -> dict[str, Any]:
+    def mapping(self, node: Mapping, place: tuple[str, ...], scope: str, paths: bool) -> dict[str, Any]:
         """Return a dict; ``scope`` is the one of types without one."""
         scope_here = node.get('_scope_', scope)
         if scope_here not in SCOPES:
-            raise _RefusedError(
-                (*place, '_scope_'), f'is {_brief(scope_here)}, which has no models here'
-            )
+            raise _RefusedError((*place, '_scope_'), f'is {_brief(scope_here)}, which has no models here')
         out = {}
         for key, value in node.items():
             is_word = isinstance(key, str) and (_WORD.fullmatch(key) or place[-1:] == (NAMES,))
@@ -250,9 +236,7 @@ class _Gate:
             return
         found = self.find(name, scope)
         if found is None:
-            raise _RefusedError(
-                place, f'is {_brief(name)}, which no registry holds (is its module imported?)'
-            )
+            raise _RefusedError(place, f'is {_brief(name)}, which no registry holds (is its module imported?)')
         if f'{found.__module__}.{getattr(found, "__name__", "")}'.startswith(tuple(OUTSIDE)):
             raise _RefusedError(place, f'is {_brief(name)}, which opens what its values name')
 
@@ -394,6 +378,4 @@ def building(where: object, tensors: Mapping[str, Any]) -> Iterator[None]:
     except Exception as error:
         if failed_import(error):
             raise
-        raise CheckpointError(
-            f'{where}: its config builds no model that works ({shown(error)})'
-        ) from error
+        raise CheckpointError(f'{where}: its config builds no model that works ({shown(error)})') from error

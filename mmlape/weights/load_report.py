@@ -28,10 +28,7 @@ class LoadReport:
     normalisation: Normalisation | None = None
 
     def __str__(self) -> str:
-        lines = [
-            f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of '
-            f'{self.total}'
-        ]
+        lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
         lines += [f'  {summary_of_resized(self.resized)}'] if self.resized else []
         lines += [f'  renamed: {self.renamed}'] if self.renamed else []
         lines += [f'  new: {summary(self.new)}'] if self.new else []
@@ -49,8 +46,5 @@ def summary(names: list[str]) -> str:
 
 def summary_of_resized(resized: dict[str, str]) -> str:
     """Return 'resized pos_embed: 14x14 -> 32x32' for names and what happened to them."""
-    changes = {
-        how: [name for name in resized if resized[name] == how]
-        for how in dict.fromkeys(resized.values())
-    }
+    changes = {how: [name for name in resized if resized[name] == how] for how in dict.fromkeys(resized.values())}
     return '; '.join(f'resized {summary(names)}: {how}' for how, names in changes.items())

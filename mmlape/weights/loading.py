@@ -14,11 +14,7 @@ from mmlape.weights.wrapping import unwrapped
 
 
 def load_exactly(
-    model: nn.Module,
-    path: str,
-    strict: bool = True,
-    fresh: Sequence[str] = (),
-    content: Mapping | None = None,
+    model: nn.Module, path: str, strict: bool = True, fresh: Sequence[str] = (), content: Mapping | None = None
 ) -> LoadReport:
     """Load a file of the same model, whose tensors have the model's names.
 
@@ -39,20 +35,11 @@ def load_exactly(
         report = LoadReport(str(path), 'complete model')
         tensors = without(below_prefix(state_dict_of(content, path), inner, report), fresh, report)
         known = tuple(fresh)
-        fill(
-            inner,
-            tensors,
-            report,
-            strict,
-            may_be_new=lambda name: name.startswith(known),
-            fresh=fresh,
-        )
+        fill(inner, tensors, report, strict, may_be_new=lambda name: name.startswith(known), fresh=fresh)
     return report
 
 
-def without(
-    tensors: Mapping[str, Tensor], fresh: Sequence[str], report: LoadReport
-) -> dict[str, Tensor]:
+def without(tensors: Mapping[str, Tensor], fresh: Sequence[str], report: LoadReport) -> dict[str, Tensor]:
     """Return tensors but for those whose names begin as ``fresh`` says, which the report gets."""
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     return {name: value for name, value in tensors.items() if name not in report.dropped}
@@ -67,26 +54,18 @@ def require_memory(model: nn.Module, path: str) -> None:
         )
 
 
-def below_prefix(
-    tensors: dict[str, Tensor], model: nn.Module, report: LoadReport
-) -> dict[str, Tensor]:
+def below_prefix(tensors: dict[str, Tensor], model: nn.Module, report: LoadReport) -> dict[str, Tensor]:
     """Leave out what stands before the model's names in a file with more around it, such as a LightningModule's."""
     names_of_model = list(model.state_dict())
     if not names_of_model or any(name in tensors for name in names_of_model):
         return tensors
-    starts = [
-        name.removesuffix(names_of_model[0])
-        for name in tensors
-        if name.endswith(f'.{names_of_model[0]}')
-    ]
+    starts = [name.removesuffix(names_of_model[0]) for name in tensors if name.endswith(f'.{names_of_model[0]}')]
     starts = [start for start in starts if all(start + name in tensors for name in names_of_model)]
     if len(starts) != 1:
         return tensors
     (start,) = starts
     report.dropped += [name for name in tensors if not name.startswith(start)]
-    return {
-        name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)
-    }
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
 def other_normalisation(report: LoadReport, model: nn.Module) -> str:
@@ -141,13 +120,9 @@ def fill(
     absent = [name for name in wanted if name not in tensors and name not in elsewhere]
     report.new += [name for name in absent if may_be_new(name)]
     report.problems += [f'missing: {name}' for name in absent if name not in report.new]
-    lost = [
-        name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))
-    ]
+    lost = [name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))]
     if lost:
-        report.problems.append(
-            f'dropped and new: {summary(lost)}; the file has them, but not where such files do'
-        )
+        report.problems.append(f'dropped and new: {summary(lost)}; the file has them, but not where such files do')
     report.loaded = list(matching)
     explained = hint() if report.problems else ''
     if not matching:

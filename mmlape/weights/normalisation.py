@@ -35,6 +35,4 @@ def normalisation_of(model: nn.Module) -> Normalisation | None:
     mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
     if mean is None or std is None or mean.is_meta:
         return None
-    return Normalisation(
-        *(tuple(round(v, 4) for v in part.flatten().tolist()) for part in (mean, std))
-    )
+    return Normalisation(*(tuple(round(v, 4) for v in part.flatten().tolist()) for part in (mean, std)))

@@ -29,9 +29,7 @@ def read_plain(content: str | bytes, where: str | Path) -> dict[str, Any]:
             raise ValueError(f'more than {LARGEST:,} characters')
         statements = ast.parse(text).body
         if '{{' in text:  # what stands between these, MMEngine replaces before Python reads it
-            raise _NotPlainError(
-                ast.Constant('{{', lineno=text[: text.index('{{')].count('\n') + 1)
-            )
+            raise _NotPlainError(ast.Constant('{{', lineno=text[: text.index('{{')].count('\n') + 1))
         return dict(_assignment(statement) for statement in statements)
     except _NotPlainError as error:
         raise CheckpointError(
@@ -101,10 +99,7 @@ def _text(value: Any, indent: str) -> str:
     opening, closing, entries = '', '', []
     inner = f'{indent}    '
     if isinstance(value, dict):
-        named = all(
-            isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key)
-            for key in value
-        )
+        named = all(isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key) for key in value)
         opening, closing = ('dict(', ')') if named else ('{', '}')
         entries = [f'{key}=' if named else f'{key!r}: ' for key in value]
         entries = [entry + _text(one, inner) for entry, one in zip(entries, value.values())]
@@ -117,6 +112,4 @@ def _text(value: Any, indent: str) -> str:
     line = f'{opening}{", ".join(entries)}{comma}{closing}'
     if '\n' not in line and len(indent) + len(line) <= WIDTH:
         return line
-    return (
-        f'{opening}\n{"".join(f"{inner}{entry},{chr(10)}" for entry in entries)}{indent}{closing}'
-    )
+    return f'{opening}\n{"".join(f"{inner}{entry},{chr(10)}" for entry in entries)}{indent}{closing}'

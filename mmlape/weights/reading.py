@@ -35,14 +35,8 @@ FREE_BYTES = 64 * 2**20
 MAX_TENSORS, MAX_NAME = 20_000, 300
 """The largest models with public weights have some thousand tensors, and names of 100 characters."""
 
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-_OTHERS = {
-    b'<': 'a web page',
-    b'version https://git-lfs': 'a pointer of Git LFS, without the file itself',
-}
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
 INDEX = '.index.json'
 """The end of the name of what lists the parts of weights, as transformers and accelerate write it."""
 PACKED = ('.pth', '.pth.tar', '.pt')
@@ -71,19 +65,14 @@ def format_of(path: Path, trusted: bool = False) -> str:
         header, size = int.from_bytes(head[:8], 'little'), path.stat().st_size
         if header > size - 8:
             raise CheckpointError(
-                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes '
-                f'in a file of {size}'
+                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes in a file of {size}'
             )
         return 'safetensors'
     if head[:1] == b'\x80' and head[1:2] <= b'\x05':  # PyTorch's format before version 1.6
         return 'torch'
-    what = next(
-        (what for start, what in _OTHERS.items() if head.lstrip().startswith(start)),
-        f'{head[:12]!r}...',
-    )
+    what = next((what for start, what in _OTHERS.items() if head.lstrip().startswith(start)), f'{head[:12]!r}...')
     raise CheckpointError(
-        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) '
-        'files are read'
+        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) files are read'
     )
 
 
@@ -92,9 +81,7 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except zipfile.BadZipFile as error:
-        raise CheckpointError(
-            f'checkpoint {path}: cannot be read, truncated or damaged? ({error})'
-        ) from error
+        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({error})') from error
     declared, size = sum(member.file_size for member in members), path.stat().st_size
     if not trusted and declared > max(FREE_BYTES, MAX_RATIO * size):
         raise CheckpointError(
@@ -110,8 +97,7 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
     if len(_checkpoints_in(names)) == 1:
         return 'packed'
     raise CheckpointError(
-        f'checkpoint {path}: an archive without tensors, it holds '
-        f'{", ".join(names[:3]) or "nothing"}'
+        f'checkpoint {path}: an archive without tensors, it holds {", ".join(names[:3]) or "nothing"}'
     )
 
 
@@ -172,9 +158,7 @@ def read_npz(path: Path) -> dict[str, Tensor]:
             with archive.zip.open(member) as file:
                 shape, _, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
             if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(
-                    f'{name} declares {shape} values of {dtype} in {member.file_size} bytes'
-                )
+                raise ValueError(f'{name} declares {shape} values of {dtype} in {member.file_size} bytes')
             array = np.asarray(archive[name])
             if dtype.itemsize == 2 and dtype.kind == 'V':
                 tensors[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -205,9 +189,7 @@ def _history_method(owner: type, name: str):
     return getattr(owner, name, None)
 
 
-TRUST_MEANING = (
-    'checkpoints are unpickled without restrictions: any code in them runs with your rights'
-)
+TRUST_MEANING = 'checkpoints are unpickled without restrictions: any code in them runs with your rights'
 _trusted = False
 
 
@@ -232,10 +214,7 @@ def _safe_globals() -> list:
     Log histories, NumPy values, and DeiT's command line.
     """
     core = getattr(np, '_core', None) or np.core
-    dtypes = [
-        type(np.dtype(name))
-        for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')
-    ]
+    dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
     history = (_history_class(), 'mmengine.logging.history_buffer.HistoryBuffer')
     return [history, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
@@ -288,9 +267,7 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     """
     path = local_path(path)
     if path.is_dir():
-        raise CheckpointError(
-            f'checkpoint {path}: a folder; name the file in it{_weights_in(path)}'
-        )
+        raise CheckpointError(f'checkpoint {path}: a folder; name the file in it{_weights_in(path)}')
     if not path.is_file():
         raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
     if path.stat().st_size == 0:
@@ -329,13 +306,9 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         ) from error
     except Exception as error:
         reason = ' '.join(str(error).split())[:200]
-        raise CheckpointError(
-            f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})'
-        ) from error
+        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})') from error
     if not isinstance(content, Mapping):
-        raise CheckpointError(
-            f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors'
-        )
+        raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
     return content if isinstance(content, dict) else dict(content)
 
 
@@ -371,9 +344,7 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
     for name, value in tensors.items():
         if value.layout is not torch.strided or value.is_quantized:
             layout = 'quantized' if value.is_quantized else 'sparse'
-            raise CheckpointError(
-                f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read'
-            )
+            raise CheckpointError(f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read')
         if value.is_meta:
             raise CheckpointError(
                 f'checkpoint {path}: {name} is on the meta device, without values; load it there, or '
@@ -409,9 +380,7 @@ def _is_finite(value: Tensor) -> bool:
 def require_finite(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> None:
     """Raise CheckpointError if tensors have NaN or infinite values: the first is named."""
     if broken := not_finite(tensors):
-        raise CheckpointError(
-            f'checkpoint {path}: {broken}; its training has diverged: use an earlier checkpoint'
-        )
+        raise CheckpointError(f'checkpoint {path}: {broken}; its training has diverged: use an earlier checkpoint')
 
 
 def weights_in(content: Mapping, path: str | os.PathLike) -> Mapping:
@@ -430,9 +399,7 @@ def weights_in(content: Mapping, path: str | os.PathLike) -> Mapping:
             content = content[wrapper]
     if _has_tensors(content):
         return content
-    others = [
-        key for key, value in content.items() if isinstance(value, Mapping) and _has_tensors(value)
-    ]
+    others = [key for key, value in content.items() if isinstance(value, Mapping) and _has_tensors(value)]
     if len(others) == 1:
         return weights_in(content[others[0]], path)
     if others:
@@ -440,9 +407,7 @@ def weights_in(content: Mapping, path: str | os.PathLike) -> Mapping:
             f'checkpoint {path}: has tensors under {" and ".join(map(repr, others[:8]))}; give '
             f'mmlape.load_weights one of them: mmlape.checkpoint.read_checkpoint(FILE)[{others[0]!r}]'
         )
-    raise CheckpointError(
-        f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}'
-    )
+    raise CheckpointError(f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}')
 
 
 def _has_tensors(content: Mapping) -> bool:

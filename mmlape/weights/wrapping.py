@@ -64,11 +64,5 @@ def _content(module: nn.Module) -> nn.Module:
 
 def _is_around(module: nn.Module) -> bool:
     """Check for a class that stands for its ``module``; others may have one by that name."""
-    known = (
-        'DistributedDataParallel',
-        'DataParallel',
-        'AveragedModel',
-        'DeepSpeedEngine',
-        'BaseAveragedModel',
-    )
+    known = ('DistributedDataParallel', 'DataParallel', 'AveragedModel', 'DeepSpeedEngine', 'BaseAveragedModel')
     return any(base.__name__.endswith(known) for base in type(module).__mro__)

@@ -95,12 +95,7 @@ def test_every_step_has_the_values_of_a_run(tmp_path, monkeypatch, schedulers, l
 
 
 @examples(max_examples=60)
-@given(
-    images=st.integers(1, 90),
-    batch=st.integers(1, 9),
-    processes=st.integers(1, 4),
-    drop_last=st.booleans(),
-)
+@given(images=st.integers(1, 90), batch=st.integers(1, 9), processes=st.integers(1, 4), drop_last=st.booleans())
 def test_an_epoch_is_as_long_as_the_data_loader_of_a_process(images, batch, processes, drop_last):
     sampler = DefaultSampler(range(images), shuffle=False)
     sampler.num_samples = -(-images // processes)  # as with so many processes

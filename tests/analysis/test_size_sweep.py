@@ -27,12 +27,7 @@ from mmlape.lab.engine.trained import Trained
 from mmlape.projects.size_sweep import sweep as size_sweep
 from mmlape.projects.size_sweep.command import SCALES
 from mmlape.projects.size_sweep.models import Swept, read_models
-from mmlape.projects.size_sweep.sweep import (
-    at_scale,
-    at_size,
-    build_report,
-    draw_canvas,
-)
+from mmlape.projects.size_sweep.sweep import at_scale, at_size, build_report, draw_canvas
 from mmlape.tables import header_of, rows_of
 
 RESIZE = """

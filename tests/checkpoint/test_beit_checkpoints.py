@@ -247,11 +247,7 @@ def test_baselines(tmp_path):
     'model, source, message',
     [
         (lambda: VisionTransformer(ARCH, SIDE), beit, "is of BEiT, which has qkv_bias='qv' and pe_type='beit'"),
-        (
-            beit,
-            lambda: randomise(VisionTransformer(ARCH, SIDE)),
-            "qkv_bias='qv' is BEiT's, but the file is",
-        ),
+        (beit, lambda: randomise(VisionTransformer(ARCH, SIDE)), "qkv_bias='qv' is BEiT's, but the file is"),
         (lambda: over_beit(with_cls_token=True), lambda: over_beit(**windows(4, 4)), 'missing: cls_token'),
         (
             lambda: over_beit(**windows(4, 4) | dict(window_padding='after-qkv')),

@@ -408,10 +408,7 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
     payload.path = str(tmp_path / 'ran')
     torch.save({'state_dict': {'weight': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
     reading.guard_mmengine()
-    for name, message in (
-        (str(tmp_path / 'a.pth'), 'would run code'),
-        ('open-mmlab://a', 'download it and name'),
-    ):
+    for name, message in ((str(tmp_path / 'a.pth'), 'would run code'), ('open-mmlab://a', 'download it and name')):
         with pytest.raises(CheckpointError, match=message):
             CheckpointLoader.load_checkpoint(name)
     assert not (tmp_path / 'ran').exists()

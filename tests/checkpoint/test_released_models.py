@@ -343,20 +343,10 @@ def test_the_heads_of_configs_have_the_released_names(name):
 @pytest.mark.parametrize(
     ('sign', 'bias', 'outputs', 'told'),
     [
-        (
-            'decode_head.query_feat.weight',
-            'decode_head.cls_embed',
-            151,
-            'Mask2Former of mmseg, 150 classes, 9 qu',
-        ),
+        ('decode_head.query_feat.weight', 'decode_head.cls_embed', 151, 'Mask2Former of mmseg, 150 classes, 9 qu'),
         ('decode_head.psp_modules.1.weight', 'decode_head.conv_seg', 150, 'UperNet of mmseg, 150 classes'),
         ('panoptic_head.query_feat.weight', 'panoptic_head.cls_embed', 134, 'Mask2Former of mmdet, 133 classes, 9 qu'),
-        (
-            'rpn_head.init_proposal_bboxes',
-            'roi_head.bbox_head.0.fc_cls',
-            80,
-            'Sparse R-CNN of mmdet, 80 classes',
-        ),
+        ('rpn_head.init_proposal_bboxes', 'roi_head.bbox_head.0.fc_cls', 80, 'Sparse R-CNN of mmdet, 80 classes'),
         ('roi_head.semantic_head.weight', 'roi_head.bbox_head.0.fc_cls', 81, 'HTC++ of mmdet, 80 classes'),
         ('roi_head.mask_head.0.weight', 'roi_head.bbox_head.0.fc_cls', 81, 'Cascade Mask R-CNN of mmdet, 80 classes'),
         ('roi_head.mask_head.convs.weight', 'roi_head.bbox_head.fc_cls', 81, 'Mask R-CNN of mmdet, 80 classes'),

@@ -219,10 +219,7 @@ def test_another_pe_than_dinov3s_is_refused(tmp_path):
             mmlape.load_weights(ours(other), tmp_path / 'a.pth')
 
 
-TINY = {
-    'VisionTransformer': lambda: ours(golden()[0]['vit']),
-    'SwinTransformer': lambda: ours(golden()[0]['swin']),
-}
+TINY = {'VisionTransformer': lambda: ours(golden()[0]['vit']), 'SwinTransformer': lambda: ours(golden()[0]['swin'])}
 
 
 def test_what_no_model_here_computes_is_one_line(tmp_path):

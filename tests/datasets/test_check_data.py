@@ -299,16 +299,7 @@ def test_command(tmp_path, capsys, python):
     for name in TINY.values():
         (data / name).write_bytes((data / name).read_bytes()[:-40])
     output = tiny.run(
-        *tiny.MMLAPE,
-        'check-data',
-        config,
-        '--browse',
-        tmp_path / 'page',
-        '--num',
-        2,
-        cwd=tmp_path,
-        status=1,
-        **python,
+        *tiny.MMLAPE, 'check-data', config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1, **python
     )
     assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
     assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000

@@ -181,13 +181,7 @@ def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
         'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
         'val_dataloader.persistent_workers=False', 'default_hooks.checkpoint.interval=2',
     ]  # fmt: skip
-    command = (
-        tiny.ROOT / 'tools' / 'multi_seed.py',
-        CONFIGS / 'linear' / f'{name}.py',
-        '--fractions',
-        '1/2',
-        '1',
-    )
+    command = (tiny.ROOT / 'tools' / 'multi_seed.py', CONFIGS / 'linear' / f'{name}.py', '--fractions', '1/2', '1')
     command += ('--seeds', 1, 2, '--work-dir', tmp_path / 'runs', '--parallel', 2, '--cfg-options', *small)
     assert tiny.run(*command, cwd=tmp_path).count(': finished after') == 4
     half, full = tmp_path / 'runs' / f'{name}+1of2', tmp_path / 'runs' / name

@@ -39,8 +39,7 @@ HOW_TO = [page for page in PAGES if page.parent.name == 'how-to']
 
 
 @pytest.mark.parametrize(
-    'page',
-    [pytest.param(one, marks=[pytest.mark.release] * (one.stem == 'analysis'), id=one.stem) for one in HOW_TO],
+    'page', [pytest.param(one, marks=[pytest.mark.release] * (one.stem == 'analysis'), id=one.stem) for one in HOW_TO]
 )
 def test_commands_run_on_the_readers_files(checkout, page, tmp_path):
     folder = shutil.copytree(checkout, tmp_path / 'checkout', symlinks=True)

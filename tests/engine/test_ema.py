@@ -66,11 +66,7 @@ def test_the_average_is_that_of_every_iterations_weights(resumed):
 
 @pytest.mark.parametrize(
     ('optimizer', 'copies'),
-    [
-        (dict(type='SGD', lr=0.1), 1),
-        (dict(type='SGD', lr=0.1, momentum=0.9), 2),
-        (dict(type='AdamW', lr=0.1), 3),
-    ],
+    [(dict(type='SGD', lr=0.1), 1), (dict(type='SGD', lr=0.1, momentum=0.9), 2), (dict(type='AdamW', lr=0.1), 3)],
     ids=str,
 )
 def test_a_checkpoint_has_room_for_weights_their_average_and_the_optimizers_state(optimizer, copies):

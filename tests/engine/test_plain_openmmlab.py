@@ -122,8 +122,7 @@ def test_building_a_model_leaves_its_config_as_a_study_plans_it():
 
 
 @pytest.mark.parametrize(
-    ('name', 'complete'),
-    [('resnet', False), *(pytest.param(name, True, marks=pytest.mark.release) for name in PLAIN)],
+    ('name', 'complete'), [('resnet', False), *(pytest.param(name, True, marks=pytest.mark.release) for name in PLAIN)]
 )
 def test_every_command_takes_a_config_of_openmmlab_without_our_papers(name, complete, tmp_path):
     """A release tries a run first, kills and resumes one, and has `multi-seed` start one."""

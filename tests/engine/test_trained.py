@@ -85,11 +85,7 @@ def test_what_names_no_model_is_an_error_with_the_fix(folder, run, tmp_path):
     (without := shutil.copytree(run, tmp_path / 'without')).joinpath('tiny.py').unlink()
     torch.save(dict(state_dict={}), tmp_path / 'plain.pth')
     for words, error, message in (
-        (
-            [config],
-            ConfigError,
-            'tiny.py is a config without weights: give its checkpoint behind it, or the',
-        ),
+        ([config], ConfigError, 'tiny.py is a config without weights: give its checkpoint behind it, or the'),
         ([config, config], ConfigError, 'two configs; give the folder of a run, CONFIG CHECKPOINT'),
         ([best, config], ConfigError, 'a checkpoint before its config; give'),
         ([best, best], ConfigError, 'the first of them is no config; give'),

@@ -206,10 +206,7 @@ def test_a_path_that_cannot_be_used_is_one_message(monkeypatch, tmp_path, capsys
 
 @pytest.mark.parametrize(
     ('allocate', 'words'),
-    [
-        (lambda: np.ones(2**50), 'Unable to allocate'),
-        (lambda: torch.empty(2**50), "can't allocate memory"),
-    ],
+    [(lambda: np.ones(2**50), 'Unable to allocate'), (lambda: torch.empty(2**50), "can't allocate memory")],
 )
 def test_a_size_that_the_memory_cannot_hold_is_one_message(allocate, words, monkeypatch, capsys):
     monkeypatch.setattr('mmlape.commands.doctor.run', lambda args: allocate())

@@ -55,10 +55,7 @@ def load(path, cfg_options=None):
 LOAD = dict.fromkeys(('mmlape.lab.engine.config.load_config', 'mmlape.lab.engine.trained.load_config'), load)
 QUIET = {'--quiet': [('--quiet', {'quiet_stack.warnings_only': True})]}
 TRUST = {'--trust-checkpoint': [('--trust-checkpoint', {'trust_checkpoints': True})]}
-EVERYWHERE = {
-    'mmlape.cli.quiet_stack': contextlib.nullcontext(),
-    'mmlape.weights.reading.trust_checkpoints': None,
-}
+EVERYWHERE = {'mmlape.cli.quiet_stack': contextlib.nullcontext(), 'mmlape.weights.reading.trust_checkpoints': None}
 SOFTWARE, CFG, IMPORT = '--allow-different-software', '--cfg-options', '--import'
 WRITTEN = SimpleNamespace(path=Path('w.onnx'), difference=0.0, seconds=1.0, memory=1, size=1)
 TABLE = text_table(('wide enough for a title ' * 4,), [('value',)])

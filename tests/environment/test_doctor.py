@@ -184,11 +184,7 @@ def test_require_stack_without_ops(without_ops: Path):
 def test_a_command_without_torch_gets_the_line():
     """No traceback about an import, but the line that installs what is missing."""
     done = python(
-        '-m',
-        'mmlape',
-        'print-params',
-        'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py',
-        flags=('-S',),
+        '-m', 'mmlape', 'print-params', 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py', flags=('-S',)
     )
     assert done.returncode == 1
     assert done.stderr.startswith('mmlape: error: the stack cannot be used')

@@ -62,11 +62,7 @@ def test_yaml_is_parsed_or_a_yaml_error(text):
 
 @pytest.mark.parametrize(
     ('loader', 'pattern'),
-    [
-        (parsing._Loader, 'studies/*.yml'),
-        (yaml.BaseLoader, 'configs/**/metafile.yml'),
-        (yaml.SafeLoader, '.*.y*ml'),
-    ],
+    [(parsing._Loader, 'studies/*.yml'), (yaml.BaseLoader, 'configs/**/metafile.yml'), (yaml.SafeLoader, '.*.y*ml')],
 )
 def test_yaml_is_what_the_parser_in_python_reads(loader, pattern):
     files = [*ROOT.glob(pattern)]

@@ -25,12 +25,7 @@ from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.experiments.report.figures import draw_curves
 from mmlape.lab.experiments.report.latex import escape, write_latex
 from mmlape.lab.experiments.report.paper import index_entry
-from mmlape.lab.experiments.report.tables import (
-    comparison_table,
-    cost_table,
-    provenance_table,
-    results_table,
-)
+from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
 from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.decoding import encode
@@ -576,19 +571,13 @@ def test_arms_have_the_papers_names():
             ('studies/lape-dpn.yml:segmenter-small-dpn', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
             ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
             ('mask_rcnn/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
-            (
-                'linear/linear_vit-base-p16-dpn_4xb4-161664i_ade20k',
-                ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
-            ),
+            ('linear/linear_vit-base-p16-dpn_4xb4-161664i_ade20k', ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN')),
             ('deit/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
             ('vit/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
             ('detr/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
             ('studies/irpe-detr.yml:none', ('DETR ResNet-50', 'ResNet-50', 'None')),
             ('studies/irpe-detr.yml:none-product-k', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
-            (
-                'detr/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco',
-                ('DETR ResNet-18', 'none', 'Default + iRPE'),
-            ),
+            ('detr/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
             ('linear/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
             ('upernet/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
         ]
@@ -649,10 +638,7 @@ def test_runs_of_train_are_arms_of_one_run(tmp_path):
     for name, joining, seed, value in (('plain', 'default', 3, 40.0), ('ours', 'lape', 4, 41.0)):
         write_run(tmp_path, seed, value, chosen=settings(joining)).rename(tmp_path / name)
     made = build(_arms(tmp_path), 'x')
-    assert {(result.name, tuple(result.summary.seeds)) for result in made.results} == {
-        ('plain', (3,)),
-        ('ours', (4,)),
-    }
+    assert {(result.name, tuple(result.summary.seeds)) for result in made.results} == {('plain', (3,)), ('ours', (4,))}
     assert [(one.arm, one.baseline) for one in made.comparisons if one.which == 'last'] == [('ours', 'plain')]
     assert made.excluded == []
 

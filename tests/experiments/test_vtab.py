@@ -27,15 +27,7 @@ from mmlape.lab.experiments.averages import average_values
 from mmlape.lab.experiments.report import write_report
 from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.vtab import protocol as vtab
-from mmlape.projects.vtab.protocol import (
-    METRIC,
-    Options,
-    SetResult,
-    build_report,
-    choose,
-    evaluate,
-    means,
-)
+from mmlape.projects.vtab.protocol import METRIC, Options, SetResult, build_report, choose, evaluate, means
 from mmlape.projects.vtab.sets import VtabSet, VtabSets, read_sets
 from mmlape.tables import header_of, rows_of
 

@@ -13,12 +13,7 @@ from model_helpers import ARCH, randomise
 from timm.layers import RmsNorm, resample_abs_pos_embed
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva
-from timm.models.vision_transformer import (
-    ParallelScalingBlock,
-    ParallelThingsBlock,
-    ResPostBlock,
-    VisionTransformer,
-)
+from timm.models.vision_transformer import ParallelScalingBlock, ParallelThingsBlock, ResPostBlock, VisionTransformer
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from timm.utils import ModelEmaV3
 from timm_helpers import DEPTH, DIMS, FORMS, ROPE, SHAPE, build, shape_of

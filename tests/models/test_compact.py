@@ -33,11 +33,7 @@ def compact(kind: str = 'cct', img_size=16, **kwargs) -> CompactTransformer:
 
 @pytest.mark.parametrize(
     ('arch', 'default', 'lape'),
-    [
-        ('vit-lite-7/4', 3_716_874, 3_720_458),
-        ('cvt-7/4', 3_716_619, 3_720_203),
-        ('cct-7/3x1', 3_760_139, 3_763_723),
-    ],
+    [('vit-lite-7/4', 3_716_874, 3_720_458), ('cvt-7/4', 3_716_619, 3_720_203), ('cct-7/3x1', 3_760_139, 3_763_723)],
 )
 def test_parameters_with_a_head_of_ten_classes(arch, default, lape):
     for joining, count in (('default', default), ('lape', lape)):

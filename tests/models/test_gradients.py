@@ -44,13 +44,7 @@ BACKBONES = {
     'CeiT': lambda **kwargs: CeiT(dict(ARCH, stem_channels=8), 48, pe_joining='lape', patch_norm='dual', **kwargs),
     'CeiT, map': lambda **kwargs: CeiT(dict(ARCH, stem_channels=8), 48, out_type='featmap', **kwargs),
     'adapter, segmentation': lambda **kwargs: ViTAdapter(
-        ARCH,
-        48,
-        conv_inplane=8,
-        deform_num_heads=3,
-        pe_joining='lape',
-        vit_feature_source='interaction',
-        **kwargs,
+        ARCH, 48, conv_inplane=8, deform_num_heads=3, pe_joining='lape', vit_feature_source='interaction', **kwargs
     ),
     'adapter, detection': lambda **kwargs: ViTAdapter(
         ARCH, 48, conv_inplane=8, deform_num_heads=3, window_attn=[True, False] * 2, window_size=3, **kwargs

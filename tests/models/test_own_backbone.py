@@ -155,10 +155,7 @@ def test_each_backbone_makes_both_calls(kind):
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        (
-            dict(pe_type='rpe', inside=False),
-            r"Own: pe_type says \['rpe'\] inside attention, but layer 0 has nothi",
-        ),
+        (dict(pe_type='rpe', inside=False), r"Own: pe_type says \['rpe'\] inside attention, but layer 0 has nothi"),
         (
             dict(pe_type='learnable', pe_joining='lape', pe_norms=False),
             r"pe_joining='lape' norms the PE .* no pe_norm",

@@ -5,12 +5,7 @@ import re
 
 import pytest
 import torch
-from timm.layers import (
-    RotaryEmbeddingCat,
-    RotaryEmbeddingDinoV3,
-    RotaryEmbeddingMixed,
-    apply_rot_embed_cat,
-)
+from timm.layers import RotaryEmbeddingCat, RotaryEmbeddingDinoV3, RotaryEmbeddingMixed, apply_rot_embed_cat
 from torch import nn
 
 from mmlape.errors import ConfigError

@@ -24,7 +24,7 @@ FUNCTIONS = {
     '_RowSums': lambda: (
         lambda rows, weights: row_sums(rows, torch.tensor([[0, 2], [2, 2], [3, 0]], dtype=torch.int32), weights),
         (torch.randn(5, 2, **DOUBLE), torch.randn(3, 2, **DOUBLE)),
-    ),
+    )
 }
 
 

@@ -17,14 +17,7 @@ from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import resolve_position
 from mmlape.models.swin.checkpoint import LAYOUTS
-from mmlape.models.swin.layers import (
-    PatchMerging,
-    ShiftedWindowAttention,
-    apart_in,
-    assemble,
-    merge_cells,
-    partition,
-)
+from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, apart_in, assemble, merge_cells, partition
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,7 @@ from mmlape.registry import MODELS
 
 SHAPE = dict(embed_dim=48, depth=2, num_heads=4, img_size=64, patch_size=16, num_classes=10)
 SIZES = (*SHAPE, 'mlp_ratio', 'weight_init')
-ACTIVATIONS = {
-    'quick_gelu': dict(type='mmpretrain.QuickGELU'),
-    'gelu_tanh': dict(type='GELU', approximate='tanh'),
-}
+ACTIVATIONS = {'quick_gelu': dict(type='mmpretrain.QuickGELU'), 'gelu_tanh': dict(type='GELU', approximate='tanh')}
 TIMM = 'mmlape.TimmViT'
 REFUSED = {
     'ParallelThingsBlock': TIMM,

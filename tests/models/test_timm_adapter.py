@@ -216,10 +216,7 @@ BAD = {
     'an unknown mode': (dict(mode='read'), "unknown mode='read'; choose one of: inject, read-only"),
     'frozen': (dict(mode='inject', vit=dict(frozen=True)), "frozen=True needs mode='read-only'"),
     'patch14': (dict(patch14='crop'), "unknown patch14='crop'; choose one of: resize-image, resample-kernel"),
-    'patch': (
-        dict(name='vit_base_patch32_224'),
-        r'patches of 32 pixels: the adapter takes 14 or 16; vit=dict',
-    ),
+    'patch': (dict(name='vit_base_patch32_224'), r'patches of 32 pixels: the adapter takes 14 or 16; vit=dict'),
     'layer': (dict(layers=(0, 4)), r'layers=\[0, 4\]: the ViT has the layers 0 to 3, not \[4\]'),
     'order': (dict(layers=(2, 1)), 'must be different layers in order'),
     'outputs': (dict(vit=dict(out_indices=0)), 'vit takes no out_indices; layers says'),

@@ -19,11 +19,7 @@ from mmlape.pe_figures.position import correlation_maps
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 SIZES = (*TINY, 'img_size', 'patch_size', 'mlp_ratio', 'weight_init', 'ref_feat_shape', 'num_kv_heads')
-CREATED = (
-    (vision_transformer, '_create_vision_transformer'),
-    (deit, '_create_deit'),
-    (eva, '_create_eva'),
-)
+CREATED = ((vision_transformer, '_create_vision_transformer'), (deit, '_create_deit'), (eva, '_create_eva'))
 
 
 class _Called(Exception):

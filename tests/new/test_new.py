@@ -81,10 +81,7 @@ COLOURS = np.array([(0, 0, 0), (200, 30, 0), (0, 90, 255)])
 MAPS: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     'two folders': (maps, ('class 0', 'class 1', 'class 2')),
     'splits by folder': (split_maps, ('class 0', 'class 1', 'class 2')),
-    'one folder, same stem': (
-        lambda root: maps(root, 'all/{}.jpg', 'all/{}.png'),
-        ('class 0', 'class 1', 'class 2'),
-    ),
+    'one folder, same stem': (lambda root: maps(root, 'all/{}.jpg', 'all/{}.png'), ('class 0', 'class 1', 'class 2')),
     'one folder, a word behind': (
         lambda root: maps(root, 'all/{}.png', 'all/{}_mask.png'),
         ('class 0', 'class 1', 'class 2'),
@@ -93,18 +90,9 @@ MAPS: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     'names': (lambda root: listed_maps(root, NAMES), NAMES),
     'names, 0 is no label': (lambda root: listed_maps(root, NAMES[:2]), NAMES[:2]),
     'ids from 1': (lambda root: listed_maps(root, NAMES, lambda ids: ids + 1), NAMES),
-    'binary': (
-        lambda root: maps(root, convert=lambda ids: np.where(ids == 2, 255, 0)),
-        ('background', 'object'),
-    ),
-    'sparse ids': (
-        lambda root: maps(root, convert=lambda ids: ids * 7 + 3),
-        ('id 3', 'id 10', 'id 17'),
-    ),
-    'ids of 16 bits': (
-        lambda root: maps(root, convert=lambda ids: ids * 300),
-        ('id 0', 'id 300', 'id 600'),
-    ),
+    'binary': (lambda root: maps(root, convert=lambda ids: np.where(ids == 2, 255, 0)), ('background', 'object')),
+    'sparse ids': (lambda root: maps(root, convert=lambda ids: ids * 7 + 3), ('id 3', 'id 10', 'id 17')),
+    'ids of 16 bits': (lambda root: maps(root, convert=lambda ids: ids * 300), ('id 0', 'id 300', 'id 600')),
     'colours': (
         lambda root: maps(root, convert=lambda ids: COLOURS[ids]),
         ('background', 'colour 0 90 255', 'colour 200 30 0'),

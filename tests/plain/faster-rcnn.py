@@ -9,8 +9,7 @@ model = dict(
     neck=dict(in_channels=[8, 16, 32, 64], out_channels=16),
     rpn_head=dict(in_channels=16, feat_channels=16),
     roi_head=dict(
-        bbox_roi_extractor=dict(out_channels=16),
-        bbox_head=dict(in_channels=16, fc_out_channels=32, num_classes=10),
+        bbox_roi_extractor=dict(out_channels=16), bbox_head=dict(in_channels=16, fc_out_channels=32, num_classes=10)
     ),
 )
 train_pipeline = [

@@ -291,10 +291,7 @@ def test_sigterm_for_one_process_stops_all_after_the_same_step(config, tmp_path)
 
 @pytest.mark.parametrize(
     ('trouble', 'kind', 'parts'),
-    [
-        ('bug:3:1', 'error', ('process 1: LookupError', 'nobody expects this')),
-        ('kill:3:1', 'lost-worker', ()),
-    ],
+    [('bug:3:1', 'error', ('process 1: LookupError', 'nobody expects this')), ('kill:3:1', 'lost-worker', ())],
 )
 def test_what_ends_another_process_is_the_run_s_reason(config, tmp_path, trouble, kind, parts):
     words = (config, '2', '--work-dir', tmp_path / 'run', *TOGETHER)

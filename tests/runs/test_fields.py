@@ -25,15 +25,7 @@ from mmlape.lab.runs.identity import with_settings
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import read_arms
-from mmlape.lab.runs.schema import (
-    HISTORY,
-    RECORD,
-    Identity,
-    RunRecord,
-    read_evaluations,
-    read_record,
-    write_record,
-)
+from mmlape.lab.runs.schema import HISTORY, RECORD, Identity, RunRecord, read_evaluations, read_record, write_record
 
 VALUES = (
     None, True, 0, 1, -1, 7.5, -7.5, 10**30, 10**290, 1e300, float('nan'), float('inf'), '', 'text', '7', '\x1b[2J\n',

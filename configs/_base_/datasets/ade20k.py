@@ -39,6 +39,6 @@ val_dataloader = dict(
         data_root=data_root,
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader

@@ -46,6 +46,6 @@ val_dataloader = dict(
         reduce_zero_label=True,
         data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader

@@ -18,12 +18,6 @@ train_pipeline = [
     dict(type='PackInputs'),
 ]
 test_pipeline = [resize, dict(type='PackInputs')]
-train_dataloader = dict(
-    num_workers=8,
-    dataset=dict(type=dataset_type, data_root=data_root, pipeline=train_pipeline),
-)
-val_dataloader = dict(
-    num_workers=8,
-    dataset=dict(type=dataset_type, data_root=data_root, pipeline=test_pipeline),
-)
+train_dataloader = dict(num_workers=8, dataset=dict(type=dataset_type, data_root=data_root, pipeline=train_pipeline))
+val_dataloader = dict(num_workers=8, dataset=dict(type=dataset_type, data_root=data_root, pipeline=test_pipeline))
 test_dataloader = val_dataloader

@@ -41,6 +41,6 @@ val_dataloader = dict(
         data_root=data_root,
         data_prefix=dict(img_path='leftImg8bit/val', seg_map_path='gtFine/val'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader

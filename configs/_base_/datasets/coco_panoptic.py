@@ -54,7 +54,7 @@ val_dataloader = dict(
         ann_file=val_ann_file,
         data_prefix=dict(seg='annotations/panoptic_val2017/'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(

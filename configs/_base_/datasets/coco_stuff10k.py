@@ -46,6 +46,6 @@ val_dataloader = dict(
         reduce_zero_label=True,
         data_prefix=dict(img_path='images/test2014', seg_map_path='annotations/test2014'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader

@@ -44,6 +44,6 @@ val_dataloader = dict(
         data_root=data_root,
         data_prefix=dict(img_path='images/val2017', seg_map_path='annotations/val2017'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader

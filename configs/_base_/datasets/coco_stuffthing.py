@@ -35,8 +35,7 @@ test_pipeline = [
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
 train_dataloader = dict(
-    batch_size=1,
-    dataset=dict(data_prefix=dict(seg='stuffthingmaps/train2017/'), pipeline=train_pipeline),
+    batch_size=1, dataset=dict(data_prefix=dict(seg='stuffthingmaps/train2017/'), pipeline=train_pipeline)
 )
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

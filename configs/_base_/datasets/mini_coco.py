@@ -23,15 +23,11 @@ train_dataloader = dict(
     batch_size=4,
     num_workers=2,
     dataset=dict(
-        data_root=data_root,
-        metainfo=dict(classes=classes),
-        filter_cfg=dict(min_size=1),
-        pipeline=train_pipeline,
+        data_root=data_root, metainfo=dict(classes=classes), filter_cfg=dict(min_size=1), pipeline=train_pipeline
     ),
 )
 val_dataloader = dict(
-    num_workers=1,
-    dataset=dict(data_root=data_root, metainfo=dict(classes=classes), pipeline=test_pipeline),
+    num_workers=1, dataset=dict(data_root=data_root, metainfo=dict(classes=classes), pipeline=test_pipeline)
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(ann_file=f'{data_root}{_base_.val_ann_file}', metric=['bbox', 'segm'])

@@ -31,9 +31,7 @@ train_dataloader = dict(
     batch_size=16,
     num_workers=2,
     dataset=dict(
-        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
-        pipeline=pipeline,
-        **dataset,
+        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'), pipeline=pipeline, **dataset
     ),
 )
 val_dataloader = dict(

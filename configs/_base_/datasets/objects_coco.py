@@ -23,9 +23,7 @@ test_pipeline = [
 ]
 dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 train_dataloader = dict(
-    batch_size=4,
-    num_workers=2,
-    dataset=dict(filter_cfg=dict(min_size=1), pipeline=train_pipeline, **dataset),
+    batch_size=4, num_workers=2, dataset=dict(filter_cfg=dict(min_size=1), pipeline=train_pipeline, **dataset)
 )
 val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **dataset))
 test_dataloader = val_dataloader

@@ -46,6 +46,6 @@ val_dataloader = dict(
         ann_file='ImageSets/SegmentationContext/val.txt',
         data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClassContext'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader

@@ -46,6 +46,6 @@ val_dataloader = dict(
         reduce_zero_label=True,
         data_prefix=dict(img_path='img_dir/val', seg_map_path='ann_dir/val'),
         pipeline=test_pipeline,
-    ),
+    )
 )
 test_dataloader = val_dataloader

@@ -6,11 +6,7 @@ The dataset that inherits this sets `data_root`, the images of a step, and the d
 default_scope = 'mmseg'
 visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
 
-train_dataloader = dict(
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
-)
+train_dataloader = dict(num_workers=4, persistent_workers=True, sampler=dict(type='InfiniteSampler', shuffle=True))
 val_dataloader = dict(
     batch_size=1,
     num_workers=4,

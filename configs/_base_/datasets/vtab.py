@@ -8,11 +8,7 @@ default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
 
 img_size = 224
-pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(img_size, img_size)),
-    dict(type='PackInputs'),
-]
+pipeline = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(img_size, img_size)), dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=512,
     num_workers=8,

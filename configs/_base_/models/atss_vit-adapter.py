@@ -24,12 +24,7 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
     ),
     neck=dict(
-        type='FPN',
-        in_channels=[384] * 4,
-        out_channels=256,
-        start_level=1,
-        add_extra_convs='on_output',
-        num_outs=5,
+        type='FPN', in_channels=[384] * 4, out_channels=256, start_level=1, add_extra_convs='on_output', num_outs=5
     ),
     bbox_head=dict(
         type='ATSSHead',
@@ -51,10 +46,6 @@ model = dict(
     ),
     train_cfg=dict(assigner=dict(type='ATSSAssigner', topk=9), allowed_border=-1, pos_weight=-1, debug=False),
     test_cfg=dict(
-        nms_pre=1000,
-        min_bbox_size=0,
-        score_thr=0.05,
-        nms=dict(type='nms', iou_threshold=0.6),
-        max_per_img=100,
+        nms_pre=1000, min_bbox_size=0, score_thr=0.05, nms=dict(type='nms', iou_threshold=0.6), max_per_img=100
     ),
 )

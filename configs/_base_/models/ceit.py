@@ -4,12 +4,7 @@ model = dict(
     type='ImageClassifier',
     data_preprocessor=dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
     backbone=dict(
-        type='mmlape.CeiT',
-        img_size=224,
-        out_type='cls_token',
-        pe_joining='default',
-        drop_path_rate=0.1,
-        arch='tiny',
+        type='mmlape.CeiT', img_size=224, out_type='cls_token', pe_joining='default', drop_path_rate=0.1, arch='tiny'
     ),
     head=dict(
         type='VisionTransformerClsHead',

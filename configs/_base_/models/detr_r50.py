@@ -48,9 +48,7 @@ model = dict(
     ),
     encoder=dict(num_layers=6, layer_cfg=dict(self_attn_cfg=attn, ffn_cfg=ffn), with_cp=False),
     decoder=dict(
-        num_layers=6,
-        layer_cfg=dict(self_attn_cfg=attn, cross_attn_cfg=attn, ffn_cfg=ffn),
-        return_intermediate=True,
+        num_layers=6, layer_cfg=dict(self_attn_cfg=attn, cross_attn_cfg=attn, ffn_cfg=ffn), return_intermediate=True
     ),
     positional_encoding=dict(num_feats=embed_dims // 2, normalize=True),
     bbox_head=dict(

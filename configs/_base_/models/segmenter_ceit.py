@@ -12,5 +12,5 @@ model = dict(
         drop_path_rate=0.1,
         bn_cfg=dict(type='SyncBN'),
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/ceit_tiny_patch16_224.pth'),
-    ),
+    )
 )

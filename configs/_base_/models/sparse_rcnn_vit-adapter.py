@@ -26,12 +26,7 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
     ),
     neck=dict(
-        type='FPN',
-        in_channels=[384] * 4,
-        out_channels=256,
-        start_level=0,
-        add_extra_convs='on_output',
-        num_outs=4,
+        type='FPN', in_channels=[384] * 4, out_channels=256, start_level=0, add_extra_convs='on_output', num_outs=4
     ),
     rpn_head=dict(type='EmbeddingRPNHead', num_proposals=num_proposals, proposal_feature_channel=256),
     roi_head=dict(

@@ -12,5 +12,5 @@ model = dict(
         patch_size=7,
         in_channels=1,
         init_cfg=dict(type='TruncNormal', layer='Linear', std=embed_dims**-0.5),
-    ),
+    )
 )

@@ -11,8 +11,5 @@ optim_wrapper = dict(
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
-    paramwise_cfg=dict(
-        norm_decay_mult=0.0,
-        custom_keys=dict(level_embed=no_decay, norm=no_decay, bias=no_decay),
-    ),
+    paramwise_cfg=dict(norm_decay_mult=0.0, custom_keys=dict(level_embed=no_decay, norm=no_decay, bias=no_decay)),
 )

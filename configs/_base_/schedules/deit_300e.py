@@ -12,9 +12,7 @@ val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(
     optimizer=dict(lr=5e-4 * batch_size / 512),
-    paramwise_cfg=dict(
-        custom_keys=dict(cls_token=dict(decay_mult=0.0), dist_token=dict(decay_mult=0.0)),
-    ),
+    paramwise_cfg=dict(custom_keys=dict(cls_token=dict(decay_mult=0.0), dist_token=dict(decay_mult=0.0))),
 )
 param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=5, warmup_start=1e-6, eta_min=1e-5)]
 default_hooks = dict(

@@ -12,9 +12,7 @@ test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(clip_grad=dict(max_norm=0.01, norm_type=2))
 param_scheduler = [dict(type='MultiStepLR', milestones=[191750, 236000], gamma=0.1, by_epoch=False)]
 # with the batch statistics of the same average
-custom_hooks = [
-    dict(type='EMAHook', ema_type='ExpMomentumEMA', momentum=0.0001, update_buffers=True, priority=49),
-]
+custom_hooks = [dict(type='EMAHook', ema_type='ExpMomentumEMA', momentum=0.0001, update_buffers=True, priority=49)]
 default_hooks = dict(
     logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
     checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=3, save_last=True),

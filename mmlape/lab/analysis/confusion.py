@@ -57,9 +57,7 @@ class PixelConfusion(Confusion):
     def add(self, sample: BaseDataElement) -> float:
         """Count an image's pixels; return the mean IoU of the classes that are in the truth or predicted."""
         if 'gt_sem_seg' not in sample:
-            raise ConfigError(
-                'the page of a test needs the truth: the test pipeline has no LoadAnnotations'
-            )
+            raise ConfigError('the page of a test needs the truth: the test pipeline has no LoadAnnotations')
         truth = sample.gt_sem_seg.data.squeeze(0).cpu()
         predicted = sample.pred_sem_seg.data.squeeze(0).cpu().long()
         valid = truth != IGNORED
@@ -132,9 +130,7 @@ class BoxConfusion(Confusion):
     def truth(self, sample: BaseDataElement) -> InstanceData:
         """Return the objects of the annotation file, in pixels of the original image, without crowds."""
         if not self.places:
-            self.places = {
-                self.dataset.get_data_info(i)['img_id']: i for i in range(len(self.dataset))
-            }
+            self.places = {self.dataset.get_data_info(i)['img_id']: i for i in range(len(self.dataset))}
         instances = self.dataset.get_data_info(self.places[sample.img_id])['instances']
         objects = [one for one in instances if not one.get('ignore_flag')]
         boxes = np.array([one['bbox'] for one in objects], np.float32).reshape(-1, 4)
@@ -193,9 +189,7 @@ def confusion_of(sample: BaseDataElement, dataset: BaseDataset) -> Confusion:
         ConfigError: The model is of another kind, or the test set has no names of classes.
     """
     if not (getattr(dataset, 'metainfo', None) or {}).get('classes'):
-        raise ConfigError(
-            'the page of a test needs the names of the classes: set metainfo=dict(classes=...)'
-        )
+        raise ConfigError('the page of a test needs the names of the classes: set metainfo=dict(classes=...)')
     for field, confusion_class in CONFUSIONS.items():
         if field in sample:
             return confusion_class(dataset)

@@ -77,12 +77,7 @@ def input_shape(cfg: Config) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def _run_heads(
-    model: nn.Module,
-    run: Callable,
-    x: tuple[Tensor, ...],
-    shape: tuple[int, int],
-) -> None:
+def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...], shape: tuple[int, int]) -> None:
     if hasattr(model, 'forward_transformer'):  # DETR
         image = SimpleNamespace(batch_input_shape=shape, img_shape=shape)
         encoder, decoder = model.pre_transformer(x, [image])

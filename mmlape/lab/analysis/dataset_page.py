@@ -40,24 +40,16 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
     raw_cfg = _without_augmentation(cfg, split)
     init_default_scope(cfg.default_scope)
     try:
-        processed, raw = (
-            DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg)
-        )
+        processed, raw = (DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg))
     # the errors that dataset classes raise at bad data have no common base
     except Exception as error:
-        raise DataError(
-            f'the {split} data cannot be built, so there is nothing to browse: {error}'
-        ) from error
+        raise DataError(f'the {split} data cannot be built, so there is nothing to browse: {error}') from error
     classes = list(processed.metainfo['classes'])
     seed_everything(0)
     cards = [_card(raw, processed, index, classes) for index in spread(range(len(raw)), num)]
     summary = next((part for part in report.summaries if part.split == split), None)
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(
-        Path(__file__).with_suffix('.html').read_text(encoding='utf-8')
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(Path(__file__).with_suffix('.html').read_text(encoding='utf-8'))
     issues = [group for group in report.issues if group.split == split]
     content: dict[str, list] = {}
     if summary:
@@ -67,9 +59,7 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
         content = dict(facts=facts, bars=_bars(summary))
     page = Path(folder) / 'index.html'
     with atomic_path(page) as partial:
-        text = template.render(
-            split=split, cards=cards, summary=summary, issues=issues, most=MOST_BARS, **content
-        )
+        text = template.render(split=split, cards=cards, summary=summary, issues=issues, most=MOST_BARS, **content)
         partial.write_text(text, encoding='utf-8')
     return page
 
@@ -79,9 +69,7 @@ def _without_augmentation(cfg: Config, split: str) -> Config:
     cfg = copy.deepcopy(cfg)
     sources = list(iter_sources(cfg, [split]))
     if not sources:
-        raise ConfigError(
-            f'the {split} data of {cfg.filename} is of no known format, so it cannot be browsed'
-        )
+        raise ConfigError(f'the {split} data of {cfg.filename} is of no known format, so it cannot be browsed')
     for source in sources:
         steps = [step for step in source.cfg['pipeline'] if 'Load' in str(step['type'])]
         source.cfg['pipeline'] = [*steps, dict(type=source.pack_transform)]
@@ -113,13 +101,9 @@ def _labels(sample: BaseDataElement, classes: list[str]) -> str:
     """Return the classes of an image, with the number of objects of each."""
     if 'gt_instances' in sample:
         labels = [int(label) for label in sample.gt_instances.labels]
-        counts = {
-            name: labels.count(label) for label, name in enumerate(classes) if label in labels
-        }
+        counts = {name: labels.count(label) for label, name in enumerate(classes) if label in labels}
         return ', '.join(f'{count} {name}' for name, count in counts.items()) or 'no object'
-    present = (
-        sample.gt_sem_seg.data.unique() if 'gt_sem_seg' in sample else sample.get('gt_label', [])
-    )
+    present = sample.gt_sem_seg.data.unique() if 'gt_sem_seg' in sample else sample.get('gt_label', [])
     names = [classes[int(label)] for label in present if 0 <= int(label) < len(classes)]
     return ', '.join(names) or 'no label'
 
@@ -147,11 +131,6 @@ def _bars(summary: DataSummary) -> list[dict]:
     palette = class_palette(len(summary.classes))
     most, total = counts[0][0], sum(summary.labels.values())
     return [
-        dict(
-            name=summary.classes[label],
-            width=7 * count / most,
-            share=count / total,
-            colour=tuple(palette[label]),
-        )
+        dict(name=summary.classes[label], width=7 * count / most, share=count / total, colour=tuple(palette[label]))
         for count, label in counts
     ]

@@ -50,22 +50,14 @@ def draw_sample(
         scale = longest / max(large.shape[:2])
         height, width = (max(round(side * scale), 1) for side in large.shape[:2])
         large = imresize(large, (width, height), interpolation='area')
-    meta = dict(
-        classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))]
-    )
-    objects, maps = (
-        [f'{side}_{part}' for side in sides if f'{side}_{part}' in sample] for part in PARTS
-    )
+    meta = dict(classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))])
+    objects, maps = ([f'{side}_{part}' for side in sides if f'{side}_{part}' in sample] for part in PARTS)
     if objects:
         factor = large.shape[0] / image.shape[0]
-        drawn = [
-            _draw_instances(large, factor, sample.get(name), meta, score_thr) for name in objects
-        ]
+        drawn = [_draw_instances(large, factor, sample.get(name), meta, score_thr) for name in objects]
         return np.concatenate(drawn, axis=1)
     if maps:
-        return np.concatenate(
-            [_draw_label_map(large, sample.get(name), meta) for name in maps], axis=1
-        )
+        return np.concatenate([_draw_label_map(large, sample.get(name), meta) for name in maps], axis=1)
     from mmpretrain.visualization import UniversalVisualizer
 
     return UniversalVisualizer().visualize_cls(large, sample, classes)
@@ -85,20 +77,13 @@ def _draw_instances(
     return visualizer.get_image()
 
 
-def _enlarged(
-    objects: InstanceData,
-    factor: float,
-    size: tuple[int, int],
-    score_thr: float,
-) -> InstanceData:
+def _enlarged(objects: InstanceData, factor: float, size: tuple[int, int], score_thr: float) -> InstanceData:
     """Return the objects that are drawn, with boxes and masks of an image scaled by a factor."""
     if 'scores' in objects:
         objects = objects[objects.scores >= score_thr]
     if not len(objects):
         return InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long))
-    boxes = (
-        torch.as_tensor(getattr(objects.bboxes, 'tensor', objects.bboxes)).float().reshape(-1, 4)
-    )
+    boxes = torch.as_tensor(getattr(objects.bboxes, 'tensor', objects.bboxes)).float().reshape(-1, 4)
     large = InstanceData(bboxes=boxes * factor, labels=torch.as_tensor(objects.labels))
     if 'scores' in objects:
         large.scores = objects.scores
@@ -128,9 +113,7 @@ def _draw_label_map(large: np.ndarray, labels: PixelData, meta: dict) -> np.ndar
     visualizer._get_center_loc = place_of_name  # its own sorts all pixels in Python, for seconds
     values = np.asarray(labels.data[0]).astype(np.uint16)
     enlarged = imresize(values, large.shape[1::-1], interpolation='nearest')
-    shown = SegDataSample(
-        gt_sem_seg=PixelData(data=torch.from_numpy(enlarged.astype(np.int64))[None])
-    )
+    shown = SegDataSample(gt_sem_seg=PixelData(data=torch.from_numpy(enlarged.astype(np.int64))[None]))
     visualizer.add_datasample('', large, shown, draw_pred=False)
     return visualizer.get_image()
 
@@ -158,9 +141,7 @@ def enlarge(image: np.ndarray) -> np.ndarray:
 def image_suffixes() -> frozenset[str]:
     """Return the suffixes of the images that can be written, such as '.png'."""
     Image.init()
-    return frozenset(
-        suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE
-    )
+    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE)
 
 
 def check_image_path(path: str | Path) -> None:
@@ -171,9 +152,7 @@ def check_image_path(path: str | Path) -> None:
     """
     path = Path(path)
     if path.suffix.lower() not in image_suffixes():
-        raise DataError(
-            f'{path}: an image needs a suffix such as .png or .jpg, not {path.suffix!r}'
-        )
+        raise DataError(f'{path}: an image needs a suffix such as .png or .jpg, not {path.suffix!r}')
     if path.is_dir():
         raise DataError(f'{path} is a folder: give the path of an image')
     try:

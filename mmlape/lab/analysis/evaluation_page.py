@@ -74,9 +74,7 @@ class EvaluationPageHook(Hook):
             image = None if path else _input(data_batch['inputs'], place)
             name = str(path or f'image {sample.get("sample_idx", number)}')
             entry = (-score, -number, name, self.confusion.drawn(sample), image)
-            (heapq.heappushpop if len(self.kept) == self.worst else heapq.heappush)(
-                self.kept, entry
-            )
+            (heapq.heappushpop if len(self.kept) == self.worst else heapq.heappush)(self.kept, entry)
 
     def after_test_epoch(self, runner, metrics: dict | None = None) -> None:
         """Gather what the processes have, and write the page."""
@@ -107,20 +105,13 @@ class EvaluationPageHook(Hook):
             'Scores': [Part('table', text_table(('metric', 'value'), rows), 'Scores')],
             'Confusion': [
                 Part('text', f'Counted in {confusion.unit}. {about(confusion)}'),
-                Part(
-                    'figure',
-                    str(figure),
-                    'Percent of each true class (row) that are predicted as (column)',
-                ),
+                Part('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
                 Part('table', confused_table(matrix, confusion.names), 'Most frequent confusions'),
             ],
             'Classes': [Part('table', class_table(matrix, confusion, values), 'Classes')],
             'Worst images': [
                 Part('text', f'By {confusion.better}. {confusion.beside}'),
-                *(
-                    self._figure(entry, folder / f'{number}.jpg')
-                    for number, entry in enumerate(worst)
-                ),
+                *(self._figure(entry, folder / f'{number}.jpg') for number, entry in enumerate(worst)),
             ],
         }
 
@@ -171,9 +162,7 @@ def draw_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> Path:
     if not named:
         return save_figure(figure, path)
     labels = [wrapped(name, 18) for name in names]
-    axes.set_xticks(
-        range(count), labels, rotation=60, ha='right', rotation_mode='anchor', fontsize=8
-    )
+    axes.set_xticks(range(count), labels, rotation=60, ha='right', rotation_mode='anchor', fontsize=8)
     axes.set_yticks(range(count), labels, fontsize=8)
     for (row, column), share in np.ndenumerate(shares):
         if share >= 0.5:
@@ -199,11 +188,7 @@ def confused_table(matrix: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
     return text_table(('true', 'predicted', 'count', '% of the true class'), rows, 2)
 
 
-def class_table(
-    matrix: np.ndarray,
-    confusion: Confusion,
-    values: dict[str, dict[str, float]],
-) -> pd.DataFrame:
+def class_table(matrix: np.ndarray, confusion: Confusion, values: dict[str, dict[str, float]]) -> pd.DataFrame:
     """List each class with the metric's values, and its recall, precision and most frequent confusion.
 
     Args:
@@ -225,12 +210,5 @@ def class_table(
         rates = [recall[place], precision[place]]
         shown = ['-' if np.isnan(rate) else f'{rate:.2f}' for rate in rates]
         rows.append((name, mistaken_for, *cells, f'{matrix[place].sum():,}', *shown))
-    heads = (
-        'class',
-        'most often taken for',
-        *map(label, values),
-        confusion.unit,
-        'recall',
-        'precision',
-    )
+    heads = ('class', 'most often taken for', *map(label, values), confusion.unit, 'recall', 'precision')
     return text_table(heads, rows, 2)

@@ -51,9 +51,7 @@ class NormArm:
     def over_time(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the iterations that all runs have, (T,), and the norms of a part, (runs, T)."""
         steps = sorted(set.intersection(*(set(norms) for norms in self.runs.values())))
-        return np.array(steps), np.array(
-            [[norms[step][part] for step in steps] for norms in self.runs.values()]
-        )
+        return np.array(steps), np.array([[norms[step][part] for step in steps] for norms in self.runs.values()])
 
 
 def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
@@ -75,14 +73,10 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
             if norms:
                 found = True
                 folder = run.parent if run.name.startswith('seed_') else run
-                arm = arms.get(folder) or arms.setdefault(
-                    folder, NormArm(folder.name, _model_of(run))
-                )
+                arm = arms.get(folder) or arms.setdefault(folder, NormArm(folder.name, _model_of(run)))
                 arm.runs.setdefault(run, {}).update(norms)
         if not found:
-            raise DataError(
-                f'{work_dir} has no run with gradient norms: train with --log-grad-norm'
-            )
+            raise DataError(f'{work_dir} has no run with gradient norms: train with --log-grad-norm')
     names = [arm.name for arm in arms.values()]
     for folder, arm in arms.items():
         arm.name = str(folder) if names.count(folder.name) > 1 else folder.name
@@ -115,9 +109,7 @@ def _read_file(file: Path) -> Norms:
     norms: Norms = {}
     for row in read_scalars(file):
         if f'{TAG}all' in row:
-            norms[row['step']] = {
-                key.removeprefix(TAG): row[key] for key in row if key.startswith(TAG)
-            }
+            norms[row['step']] = {key.removeprefix(TAG): row[key] for key in row if key.startswith(TAG)}
     return norms
 
 
@@ -156,11 +148,7 @@ def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> 
     length = max(max(norms) for arm in arms for norms in arm.runs.values())
     title = f'mean of the last {min(last, length)} iterations'
     left.set(title=title, xlabel='patch embedding, then layers', ylabel='gradient norm')
-    right.set(
-        title=TITLES.get(arms[0].parts[0], arms[0].parts[0]),
-        xlabel='iteration',
-        ylabel='gradient norm',
-    )
+    right.set(title=TITLES.get(arms[0].parts[0], arms[0].parts[0]), xlabel='iteration', ylabel='gradient norm')
     tidy(left, right)
     for axes in (left, right):
         axes.set_yscale('log')
@@ -169,15 +157,11 @@ def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> 
 
 def _plot_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
     means = arm.by_depth(last)
-    shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [
-        arm.parts.index('all')
-    ]
+    shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [arm.parts.index('all')]
     mean, spread = means.mean(0)[shown], _spread(means)[shown]
     axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), capsize=3, **style)
     names = (arm.parts[place].removeprefix('blocks.') for place in shown)
-    axes.set_xticks(
-        range(len(shown)), ['patches' if name == 'patch_embed' else name for name in names]
-    )
+    axes.set_xticks(range(len(shown)), ['patches' if name == 'patch_embed' else name for name in names])
 
 
 def _spread(values: np.ndarray) -> np.ndarray:

@@ -36,9 +36,7 @@ def files_of(folder: str | Path) -> list[Path]:
         and path.is_file()
     )
     if not found:
-        raise DataError(
-            f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}'
-        )
+        raise DataError(f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}')
     return found
 
 
@@ -50,16 +48,13 @@ def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:
         yield images
     elif isinstance(images, Tensor):
         raise DataError(
-            'a tensor is no image: give an array of uint8, (H, W, 3), such as '
-            'tensor.permute(1, 2, 0).numpy()'
+            'a tensor is no image: give an array of uint8, (H, W, 3), such as tensor.permute(1, 2, 0).numpy()'
         )
     elif isinstance(images, Iterable) and not isinstance(images, bytes | dict):
         for image in images:
             yield from find_images(image)
     else:
-        raise DataError(
-            f'an image is a path, an array or an image of Pillow, not {type(images).__name__}'
-        )
+        raise DataError(f'an image is a path, an array or an image of Pillow, not {type(images).__name__}')
 
 
 def to_array(image: ImageLike) -> np.ndarray:

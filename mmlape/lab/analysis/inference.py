@@ -60,13 +60,10 @@ def init_model(
     if scope not in TASKS:
         raise ConfigError(f'default_scope={scope!r}: inference is for models of {", ".join(TASKS)}')
     device, names = _device(device), None
-    graph = (
-        Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
-    )
+    graph = Graph(checkpoint) if checkpoint is not None and Path(checkpoint).suffix == SUFFIX else None
     if checkpoint is not None:
         names = _adopt_classes(
-            cfg,
-            graph.classes if graph else classes_of(read_checkpoint(str(checkpoint)).get('meta')),
+            cfg, graph.classes if graph else classes_of(read_checkpoint(str(checkpoint)).get('meta'))
         )
     model = revert_sync_batchnorm(build_model(cfg))
     if graph:
@@ -125,9 +122,7 @@ class Preparation:
                 f'{self.smallest} x {self.smallest} patch: enlarge it'
             )
         image = np.ascontiguousarray(image, self.dtype)
-        return self._prepared(
-            dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0)
-        )
+        return self._prepared(dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0))
 
     def _prepared(self, loaded: dict) -> dict:
         height, width = loaded['ori_shape']
@@ -141,11 +136,7 @@ class Preparation:
             ) from error
 
 
-def predict_batch(
-    model: nn.Module,
-    inputs: Sequence[dict],
-    logits: bool = True,
-) -> list[BaseDataElement]:
+def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True) -> list[BaseDataElement]:
     """Run a model of `init_model` on the inputs that its ``preparation`` has made.
 
     Args:
@@ -175,9 +166,7 @@ def _device(name: str | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split('\n')[0]
-        raise ConfigError(
-            f'device {name!r} cannot be used on this machine ({reason}): try --device cpu'
-        ) from error
+        raise ConfigError(f'device {name!r} cannot be used on this machine ({reason}): try --device cpu') from error
     return device
 
 
@@ -201,9 +190,7 @@ def _class_names(cfg: Config) -> list[str]:
     else:  # of a published file, which has no data
         names = dataset_cfg.get('metainfo', {}).get('classes')
     if names is None:
-        raise ConfigError(
-            'the test dataset has no class names: set metainfo=dict(classes=...) in its config'
-        )
+        raise ConfigError('the test dataset has no class names: set metainfo=dict(classes=...) in its config')
     return list(names)
 
 
@@ -224,17 +211,11 @@ def compare_on_dataset(
         ConfigError: The model is a classifier, or its test set has no annotations.
     """
     if model.task == 'classification' or not model.annotation_steps:
-        raise ConfigError(
-            'no ground truth to draw: use a detector or segmenter with LoadAnnotations'
-        )
+        raise ConfigError('no ground truth to draw: use a detector or segmenter with LoadAnnotations')
     init_default_scope(model.cfg.default_scope)
     dataset_cfg = copy.deepcopy(model.cfg.test_dataloader.dataset)
     pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
-    dataset_cfg.pipeline = [
-        dict(type='mmlape.LoadImageFromFile'),
-        *model.annotation_steps,
-        dict(type=pack),
-    ]
+    dataset_cfg.pipeline = [dict(type='mmlape.LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
     dataset = DATASETS.build(dataset_cfg)
     paths = []
     for index in indices:

@@ -62,11 +62,7 @@ class LabelMaps(Writer):
         """Write a label map."""
         palette = class_palette(len(self.classes))
         save_label_map(
-            self.out / 'labels' / self.files[name],
-            from_numpy(prediction.labels),
-            len(self.classes),
-            False,
-            palette,
+            self.out / 'labels' / self.files[name], from_numpy(prediction.labels), len(self.classes), False, palette
         )
 
     def close(self) -> None:
@@ -82,10 +78,7 @@ def map_names(names: Sequence[Path]) -> dict[Path, Path]:
     short = {name: name.with_suffix('.png') for name in names}
     long = {name: Path(f'{name}.png') for name in names}
     taken = Counter(str(file).casefold() for file in [*short.values(), *long.values()])
-    return {
-        name: short[name] if taken[str(short[name]).casefold()] == 1 else long[name]
-        for name in names
-    }
+    return {name: short[name] if taken[str(short[name]).casefold()] == 1 else long[name] for name in names}
 
 
 class CocoFile(Writer):
@@ -140,9 +133,7 @@ class ClassRows(Writer):
         write_rows(self.out / 'predictions.json', self.rows)
 
 
-WRITERS: dict[str, type[Writer]] = dict(
-    detection=CocoFile, segmentation=LabelMaps, classification=ClassRows
-)
+WRITERS: dict[str, type[Writer]] = dict(detection=CocoFile, segmentation=LabelMaps, classification=ClassRows)
 
 
 def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = False) -> list[Path]:
@@ -158,19 +149,11 @@ def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = Fal
     if out.exists() and not out.is_dir():
         raise DataError(f'{out} is a file: give a folder for the predictions')
     if not overwrite and out.is_dir() and any(out.iterdir()):
-        raise DataError(
-            f'{out} has files already: give another folder, or --overwrite to replace them'
-        )
+        raise DataError(f'{out} has files already: give another folder, or --overwrite to replace them')
     inside = out.resolve()
-    found = [
-        Path(path)
-        for path in find_images(images)
-        if not Path(path).resolve().is_relative_to(inside)
-    ]
+    found = [Path(path) for path in find_images(images) if not Path(path).resolve().is_relative_to(inside)]
     if not found:
-        raise DataError(
-            f'{images}: all images of this folder are in {out}, where predictions are written'
-        )
+        raise DataError(f'{images}: all images of this folder are in {out}, where predictions are written')
     return found
 
 
@@ -231,11 +214,7 @@ def predict_files(
                 name = prediction.path.relative_to(root)
                 writer.add(name, prediction)
                 if overlays:
-                    file = (
-                        name
-                        if name.suffix.lower() in image_suffixes()
-                        else name.with_suffix('.png')
-                    )
+                    file = name if name.suffix.lower() in image_suffixes() else name.with_suffix('.png')
                     drawn = prediction.draw(score_thr, LONGEST if tile else None)
                     write_image(drawn, out / 'overlays' / file)
                 done += 1

@@ -98,13 +98,7 @@ class Detection(Prediction):
         """Return the objects with at least this score."""
         kept = self.scores >= score
         masks = None if self.masks is None else self.masks[kept]
-        return replace(
-            self,
-            boxes=self.boxes[kept],
-            scores=self.scores[kept],
-            labels=self.labels[kept],
-            masks=masks,
-        )
+        return replace(self, boxes=self.boxes[kept], scores=self.scores[kept], labels=self.labels[kept], masks=masks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +161,7 @@ class Classification(Prediction):
 def objects_of(sample: BaseDataElement) -> InstanceData:
     """Return the objects that a detector has predicted; ConfigError if it predicts none."""
     if 'pred_instances' not in sample:
-        raise ConfigError(
-            'the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True'
-        )
+        raise ConfigError('the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True')
     return sample.pred_instances
 
 
@@ -281,9 +273,7 @@ class Model:
         if test_cfg.get('mode') == 'slide':
             smallest, what = max(test_cfg['crop_size']), "the window of the model's slide mode"
         if tile < smallest:
-            raise ConfigError(
-                f'tile={tile} is smaller than {what}, {smallest} pixels: give {smallest} or more'
-            )
+            raise ConfigError(f'tile={tile} is smaller than {what}, {smallest} pixels: give {smallest} or more')
         return tiling
 
     def _by_tiles(
@@ -304,8 +294,7 @@ class Model:
             sample = type(first)(metainfo=dict(first.metainfo, ori_shape=size, img_shape=size))
             if self.task == 'detection':
                 found = [
-                    _encoded(objects_of(one), window, size)
-                    for one, window in zip(chain([first], samples), windows)
+                    _encoded(objects_of(one), window, size) for one, window in zip(chain([first], samples), windows)
                 ]
                 sample.pred_instances = merge_objects(found, windows, size)
             else:
@@ -335,10 +324,7 @@ class Model:
         for start in range(0, len(windows), batch_size):
             if watch:
                 watch(start, len(windows))
-            batch = [
-                self._prepare.of_array(pixels[window])
-                for window in windows[start : start + batch_size]
-            ]
+            batch = [self._prepare.of_array(pixels[window]) for window in windows[start : start + batch_size]]
             self._warn_of_scale(pixels[windows[start]].shape[:2], _shape(batch[0])[-2:])
             yield from predict_batch(self.module, batch)
         if watch:
@@ -369,11 +355,7 @@ class Model:
             skipped.append((image, str(error)))
             return None
 
-    def _run(
-        self,
-        pairs: list[tuple[ImageLike, dict]],
-        skipped: list | None,
-    ) -> Iterator[Prediction]:
+    def _run(self, pairs: list[tuple[ImageLike, dict]], skipped: list | None) -> Iterator[Prediction]:
         """Run the model on inputs of one size."""
         try:
             samples = predict_batch(self.module, [inputs for _, inputs in pairs], logits=False)
@@ -387,11 +369,7 @@ class Model:
             yield RESULTS[self.task].of(sample, image, self.classes)
 
 
-def _encoded(
-    objects: InstanceData,
-    window: tuple[slice, slice],
-    size: tuple[int, int],
-) -> InstanceData:
+def _encoded(objects: InstanceData, window: tuple[slice, slice], size: tuple[int, int]) -> InstanceData:
     """Return the objects of a tile with masks as run lengths of the complete image."""
     chosen = InstanceData(bboxes=objects.bboxes, scores=objects.scores, labels=objects.labels)
     if 'masks' in objects:
@@ -434,11 +412,7 @@ def load(
     return model_of(open_trained(words, cfg_options), device)
 
 
-def model_of(
-    trained: Trained,
-    device: str | None = None,
-    cfg_options: list[str] | dict | None = None,
-) -> Model:
+def model_of(trained: Trained, device: str | None = None, cfg_options: list[str] | dict | None = None) -> Model:
     """Build what a user has named, with further changes of its config."""
     with trained.building():
         module = init_model(trained.config, trained.weights(), device, cfg_options)

@@ -54,16 +54,10 @@ def compute_schedule(cfg: Config) -> Schedule:
     optimizer = cfg.optim_wrapper.get('optimizer')
     several = isinstance(cfg.get('param_scheduler'), dict) and 'type' not in cfg.param_scheduler
     if not optimizer or several:
-        raise ConfigError(
-            f'{cfg.filename}: --schedule is for one optimiser with lr and weight_decay'
-        )
+        raise ConfigError(f'{cfg.filename}: --schedule is for one optimiser with lr and weight_decay')
     epochs, iterations = cfg.train_cfg.get('max_epochs'), cfg.train_cfg.get('max_iters')
     parts = [part for _, part in schedulers(cfg)]
-    mixed = [
-        part
-        for part in parts
-        if not part.get('by_epoch', True) or part.get('convert_to_iter_based')
-    ]
+    mixed = [part for part in parts if not part.get('by_epoch', True) or part.get('convert_to_iter_based')]
     length, assumed = (None, False) if iterations or not mixed else epoch_length(cfg)
     wrapper = _wrapper(cfg)
     ends = {True: epochs, False: iterations}
@@ -71,12 +65,8 @@ def compute_schedule(cfg: Config) -> Schedule:
     steps = iterations or epochs * (length or 1)
     per_epoch = length or (1 if epochs else None)
     values = _walk(wrapper, built, steps, per_epoch, by_iteration=bool(iterations or length))
-    changes = sorted(
-        {step for part in parts for step in _changes(part, length) if 0 < step < steps}
-    )
-    return Schedule(
-        'iteration' if iterations or length else 'epoch', *values, tuple(changes), length, assumed
-    )
+    changes = sorted({step for part in parts for step in _changes(part, length) if 0 < step < steps})
+    return Schedule('iteration' if iterations or length else 'epoch', *values, tuple(changes), length, assumed)
 
 
 def epoch_length(cfg: Config) -> tuple[int, bool]:
@@ -100,9 +90,7 @@ def _wrapper(cfg: Config) -> OptimWrapper:
     """Return an optimiser of one parameter with the configuration's values."""
     values = cfg.optim_wrapper.optimizer
     if values.get('lr') is None:
-        raise ConfigError(
-            f'{cfg.filename}: optim_wrapper.optimizer has no lr, so there is nothing to show'
-        )
+        raise ConfigError(f'{cfg.filename}: optim_wrapper.optimizer has no lr, so there is nothing to show')
     group = dict(params=[torch.zeros(1, requires_grad=True)], lr=values.lr)
     group['weight_decay'] = values.get('weight_decay', 0.0)
     return OptimWrapper(torch.optim.SGD([group], momentum=0.9))
@@ -116,9 +104,7 @@ def _build(
     if end is not None:
         settings.setdefault('end', end)
     with building(cfg, 'param_scheduler'):
-        built = ROOT_SCHEDULERS.build(
-            settings, default_args=dict(optimizer=wrapper, epoch_length=length or 1)
-        )
+        built = ROOT_SCHEDULERS.build(settings, default_args=dict(optimizer=wrapper, epoch_length=length or 1))
     return built, built.by_epoch
 
 
@@ -158,9 +144,7 @@ def schedule_table(schedule: Schedule) -> pd.DataFrame:
     rows = []
     for step in sorted({*even, *schedule.changes}):
         epoch = [f'{step / schedule.epoch_length:.2f}'] if schedule.epoch_length else []
-        rows.append(
-            (f'{step:,}', *epoch, f'{schedule.lr[step]:.4g}', f'{schedule.weight_decay[step]:.4g}')
-        )
+        rows.append((f'{step:,}', *epoch, f'{schedule.lr[step]:.4g}', f'{schedule.weight_decay[step]:.4g}'))
     heads = (schedule.unit, *(['epoch'] if schedule.epoch_length else []), 'lr', 'weight decay')
     return text_table(heads, rows)
 
@@ -170,9 +154,7 @@ def note(schedule: Schedule) -> str:
     of = 'of parameters without a rule of their own (print-params shows the others)'
     if not schedule.assumed:
         return of
-    return (
-        f'{of}; the training data are not there, so an epoch is taken as {EPOCH_LENGTH} iterations'
-    )
+    return f'{of}; the training data are not there, so an epoch is taken as {EPOCH_LENGTH} iterations'
 
 
 def draw_schedule(schedule: Schedule, title: str, path: Path) -> Path:

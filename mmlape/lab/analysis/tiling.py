@@ -82,10 +82,7 @@ class Tiling:
 
 
 def merge_logits(
-    logits: Iterator[Tensor],
-    tiling: Tiling,
-    size: tuple[int, int],
-    threshold: float | None = None,
+    logits: Iterator[Tensor], tiling: Tiling, size: tuple[int, int], threshold: float | None = None
 ) -> Tensor:
     """Average the logits of tiles and return the label of each pixel, (H, W), int64.
 
@@ -102,9 +99,7 @@ def merge_logits(
     return merge_rows(logits, tiling, size, threshold)
 
 
-def merge_rows(
-    logits: Iterator[Tensor], tiling: Tiling, size: tuple[int, int], threshold: float | None
-) -> Tensor:
+def merge_rows(logits: Iterator[Tensor], tiling: Tiling, size: tuple[int, int], threshold: float | None) -> Tensor:
     """Do as `merge_logits` of tiles that come row by row."""
     height, width = size
     labels = torch.empty(size, dtype=torch.long)
@@ -136,9 +131,7 @@ def merge_rows(
 
 
 def merge_objects(
-    found: Sequence[InstanceData],
-    windows: Sequence[tuple[slice, slice]],
-    size: tuple[int, int],
+    found: Sequence[InstanceData], windows: Sequence[tuple[slice, slice]], size: tuple[int, int]
 ) -> InstanceData:
     """Move the objects of tiles to their places in the image, and leave out those found twice.
 
@@ -154,9 +147,7 @@ def merge_objects(
     boxes, cut, tiles = [], [], []
     for number, (objects, (rows, columns)) in enumerate(zip(found, windows)):
         moved = objects.bboxes + torch.tensor([columns.start, rows.start] * 2)
-        inner = torch.tensor(
-            [columns.start > 0, rows.start > 0, columns.stop < size[1], rows.stop < size[0]]
-        )
+        inner = torch.tensor([columns.start > 0, rows.start > 0, columns.stop < size[1], rows.stop < size[0]])
         borders = torch.tensor([columns.start, rows.start, columns.stop, rows.stop])
         cut.append((((moved - borders).abs() <= BORDER) & inner).any(1))
         tiles.append(torch.full((len(moved),), number))
@@ -188,9 +179,7 @@ def found_once(
             upper = np.minimum(boxes[best, 2:], boxes[left, 2:])
             shared = (upper - lower).clip(min=0).prod(1)
             whole = np.where(
-                cut[best] | cut[left],
-                np.minimum(areas[best], areas[left]),
-                areas[best] + areas[left] - shared,
+                cut[best] | cut[left], np.minimum(areas[best], areas[left]), areas[best] + areas[left] - shared
             )
             left = left[(tiles[best] == tiles[left]) | (shared <= MAX_OVERLAP * whole)]
     return np.sort(np.array(kept, dtype=np.int64))
@@ -206,16 +195,10 @@ def encode_mask(mask: np.ndarray, window: tuple[slice, slice], size: tuple[int, 
     # the mask's box, transposed, between zeros: pixels are counted column by column, as COCO does
     inside = np.pad(mask[ys[0] : ys[-1] + 1, xs[0] : xs[-1] + 1].T, ((0, 0), (1, 1)))
     changes = np.diff(inside.astype(np.int8), axis=1)
-    starts, ends = (
-        (left + x) * height + top + y
-        for x, y in (np.nonzero(changes == 1), np.nonzero(changes == -1))
-    )
+    starts, ends = ((left + x) * height + top + y for x, y in (np.nonzero(changes == 1), np.nonzero(changes == -1)))
     # a run that ends where the next one begins, at the end of a column, is one with it
     joined = starts[1:] == ends[:-1]
-    starts, ends = (
-        starts[np.r_[True, ~joined][: len(starts)]],
-        ends[np.r_[~joined, True][: len(ends)]],
-    )
+    starts, ends = (starts[np.r_[True, ~joined][: len(starts)]], ends[np.r_[~joined, True][: len(ends)]])
     edges = np.stack((starts, ends), 1).ravel()
     counts = np.diff(np.r_[0, edges, height * width])
     if counts[-1] == 0:  # COCO writes no empty run at the end

@@ -186,10 +186,7 @@ class Duplicates:
                     message = f'{entry.path} is {same.path}, of another class.'
                     yield split, DataIssue(WARNING, 'one image, two classes', message)
                 elif entry is not same:
-                    yield (
-                        split,
-                        DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'),
-                    )
+                    yield (split, DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'))
         for split, pairs in shared.items():
             everything = complete and len(pairs) == self._counts[split]
             for path, other in pairs:
@@ -197,12 +194,7 @@ class Duplicates:
                 if everything:
                     start = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing'
                     message = f'{start}: {message}'
-                yield (
-                    split,
-                    DataIssue(
-                        ERROR if everything else WARNING, f'image in train and {split}', message
-                    ),
-                )
+                yield (split, DataIssue(ERROR if everything else WARNING, f'image in train and {split}', message))
 
 
 @dataclass
@@ -232,11 +224,7 @@ def full_check(
         All issues; after Ctrl-C, those up to then.
     """
     report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
-    workers, smallest, stderr = (
-        workers or os.cpu_count() or 1,
-        patch_size(cfg),
-        console(stderr=True),
-    )
+    workers, smallest, stderr = (workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True))
     try:
         for source in distinct(iter_sources(cfg, splits)):
             split, description = source.split, escape(f'{source.split}: {source.summary.path}')
@@ -246,9 +234,7 @@ def full_check(
             report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
             entries = source.entries if sample is None else spread(source.entries, sample)
             images = _check_images(source, entries, smallest, workers)
-            shown = track(
-                images, description, len(entries), console=stderr, disable=not stderr.is_terminal
-            )
+            shown = track(images, description, len(entries), console=stderr, disable=not stderr.is_terminal)
             for entry, facts, digest in shown:
                 report.issues.add(split, facts.issues)
                 source.count(facts)
@@ -258,10 +244,7 @@ def full_check(
             if sample is None:
                 report.issues.add(split, _unseen_classes(source))
         for split in splits:
-            report.issues.add(
-                split,
-                _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split),
-            )
+            report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
     except KeyboardInterrupt:
         report.interrupted = True
     for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
@@ -299,9 +282,7 @@ def _issues_of(check: Callable[..., None], topic: str, *args) -> Iterator[DataIs
 def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
     unseen = source.unseen()
     if unseen and source.summary.labels:
-        effect = (
-            'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
-        )
+        effect = 'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
         classes = f'{len(unseen)} of {source.summary.num_classes} classes'
         message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
         yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))
@@ -317,14 +298,8 @@ def print_report(report: FullReport) -> None:
         images = '-' if summary.images is None else f'{summary.images:,}'
         seen = f'{len(summary.seen)} of {summary.num_classes}'
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
-        counts = sorted(
-            (count, label)
-            for label, count in summary.labels.items()
-            if label < len(summary.classes)
-        )
-        rarest = '\n'.join(
-            f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN]
-        )
+        counts = sorted((count, label) for label, count in summary.labels.items() if label < len(summary.classes))
+        rarest = '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN])
         table.add_row(
             summary.split,
             escape(printable(summary.path + facts)),
@@ -340,13 +315,7 @@ def print_report(report: FullReport) -> None:
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
             examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
-            table.add_row(
-                f'[{colour}]{group.severity}[/]',
-                group.split,
-                group.topic,
-                f'{group.count:,}',
-                examples,
-            )
+            table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.topic, f'{group.count:,}', examples)
         out.print(table)
     errors = len(report.issues.errors)
     counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
@@ -375,9 +344,5 @@ def write_report(report: FullReport, config: str, path: str | Path) -> None:
 
 def _issue_row(group: IssueGroup) -> dict:
     return dict(
-        split=group.split,
-        severity=group.severity,
-        kind=group.topic,
-        count=group.count,
-        examples=group.examples,
+        split=group.split, severity=group.severity, kind=group.topic, count=group.count, examples=group.examples
     )

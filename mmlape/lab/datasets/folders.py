@@ -57,9 +57,7 @@ def _files_below(root: str, folder: str, hidden: bool) -> Iterator[str]:
 def files_in(folder: str) -> list[str]:
     """Return the names of the files that are directly in a folder and not hidden."""
     with os.scandir(folder) as entries:
-        return [
-            entry.name for entry in entries if entry.is_file() and not entry.name.startswith('.')
-        ]
+        return [entry.name for entry in entries if entry.is_file() and not entry.name.startswith('.')]
 
 
 def _is_inside(folder: str, link: str) -> bool:

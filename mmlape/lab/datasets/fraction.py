@@ -50,9 +50,7 @@ def parse_fraction(value: Any) -> Fraction:
     except (ValueError, ZeroDivisionError):
         share = Fraction(0)
     if isinstance(value, bool) or not 0 < share <= 1:
-        raise ConfigError(
-            f'data_fraction={value}: give a number above 0, at most 1, such as 0.25 or 1/16'
-        )
+        raise ConfigError(f'data_fraction={value}: give a number above 0, at most 1, such as 0.25 or 1/16')
     return share
 
 
@@ -70,9 +68,7 @@ def data_fraction(cfg: Mapping) -> DataFraction | None:
     share = Fraction(1) if share is None else parse_fraction(share)
     seed = 0 if seed is None else seed
     if seed != OF_RUN and (type(seed) is not int or not 0 <= seed < 2**32):
-        raise ConfigError(
-            f"data_fraction_seed={seed}: give a number from 0 to 2**32 - 1, or 'run' for the run's seed"
-        )
+        raise ConfigError(f"data_fraction_seed={seed}: give a number from 0 to 2**32 - 1, or 'run' for the run's seed")
     return None if share == 1 else DataFraction(share, seed)
 
 
@@ -89,9 +85,7 @@ def with_fraction(dataset: dict, fraction: DataFraction, run_seed: int, least: i
         least: The images that a subset must have: those of an optimiser step.
     """
     if 'dataset' in dataset:
-        return type(dataset)(
-            dataset, dataset=with_fraction(dataset['dataset'], fraction, run_seed, least)
-        )
+        return type(dataset)(dataset, dataset=with_fraction(dataset['dataset'], fraction, run_seed, least))
     if 'datasets' in dataset:
         parts = [with_fraction(part, fraction, run_seed, least) for part in dataset['datasets']]
         return type(dataset)(dataset, datasets=parts)
@@ -105,9 +99,7 @@ def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) ->
     """
     built = DATASETS.build(dataset)
     if not hasattr(built, 'get_subset_'):
-        raise ConfigError(
-            f'{fraction} needs a dataset of MMEngine, but {type(built).__name__} is none'
-        )
+        raise ConfigError(f'{fraction} needs a dataset of MMEngine, but {type(built).__name__} is none')
     count = len(built)
     indices = fraction.indices(count, run_seed)
     if len(indices) < least:

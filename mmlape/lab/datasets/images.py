@@ -118,10 +118,7 @@ def largest_of_16_bits(path: str) -> int | None:
 
 def lacks_end(content: bytes) -> bool:
     """Return whether a JPEG or PNG file lacks its end marker."""
-    return any(
-        content.startswith(start) and end not in content[-TAIL_BYTES:]
-        for start, end in END_MARKERS.items()
-    )
+    return any(content.startswith(start) and end not in content[-TAIL_BYTES:] for start, end in END_MARKERS.items())
 
 
 def orientation(content: bytes) -> int:
@@ -181,9 +178,7 @@ class ImageLoader:
         given = step_of(pipeline, 'LoadImageFromFile')
         return cls(**{key: given[key] for key in cls.__dataclass_fields__ if key in given})
 
-    def load(
-        self, path: str, annotated: Callable[[], Annotated | None] | None = None
-    ) -> LoadedImage:
+    def load(self, path: str, annotated: Callable[[], Annotated | None] | None = None) -> LoadedImage:
         """Load an image, turned by its tag unless its annotations are of the stored pixels.
 
         Args:
@@ -223,9 +218,7 @@ def step_of(pipeline: Iterable[Mapping] | None, name: str) -> Mapping[str, Any]:
     return {}
 
 
-def require_annotated_size(
-    path: str, size: tuple[int, int], annotated: tuple[int, int], where: str
-) -> None:
+def require_annotated_size(path: str, size: tuple[int, int], annotated: tuple[int, int], where: str) -> None:
     """Raise DataError if an image has another size, (width, height), than its annotations in ``where`` say."""
     if size != annotated:
         exchanged = ': width and height are exchanged' * (size[::-1] == annotated)

@@ -5,20 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.images import (
-    JPEG,
-    JPEG_2000,
-    TIFF,
-    Annotated,
-    decode,
-    orientation,
-    read_bytes,
-)
+from mmlape.lab.datasets.images import JPEG, JPEG_2000, TIFF, Annotated, decode, orientation, read_bytes
 
 
-def read_label_map(
-    path: str, backend: str = 'pillow', backend_args: dict | None = None
-) -> np.ndarray:
+def read_label_map(path: str, backend: str = 'pillow', backend_args: dict | None = None) -> np.ndarray:
     """Read the label ids of an image, (H, W), as integers of whichever width.
 
     Raises:
@@ -37,9 +27,7 @@ def read_label_map(
     if labels.ndim != 2:
         raise DataError(_colours_message(path, labels))
     if labels.dtype.kind not in 'biu':
-        raise DataError(
-            f'Label map {path} has pixels that are floats: write it with integers of 8 bits.'
-        )
+        raise DataError(f'Label map {path} has pixels that are floats: write it with integers of 8 bits.')
     return labels.astype(np.uint8) if labels.dtype == bool else labels
 
 
@@ -54,9 +42,7 @@ def _colours_message(path: str, labels: np.ndarray) -> str:
     )
 
 
-def annotated_by_map(
-    path: str | None, backend: str = 'pillow', backend_args: dict | None = None
-) -> Annotated | None:
+def annotated_by_map(path: str | None, backend: str = 'pillow', backend_args: dict | None = None) -> Annotated | None:
     """Return what a label map says of its image's pixels; None if there is none, or it cannot be read."""
     try:
         content = read_bytes(path, backend_args) if path else b''

@@ -32,21 +32,15 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """
     old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
     if not old:
-        raise ConfigError(
-            f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.'
-        )
+        raise ConfigError(f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.')
     if not os.path.isdir(new):
         source = next(iter_sources(cfg), None)
-        raise DataError(
-            f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}'
-        )
+        raise DataError(f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}')
     visited: set[int] = set()
     moved = sum(reroot(cfg.get(key), old, new, visited) for key in _READERS)
     reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
     if not moved:
-        raise ConfigError(
-            f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.'
-        )
+        raise ConfigError(f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.')
     cfg.data_root = new
     changes = [f'data root: {old} -> {new}', *_take_classes(cfg)]
     for change in changes:
@@ -133,9 +127,7 @@ def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
     for key in (f'{split}_evaluator' for split in SPLITS):
         evaluators = cfg.get(key) or []
         for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
-            topk = (
-                evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
-            )
+            topk = evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
             ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
             if max(ks, default=0) > num_classes:
                 evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)

@@ -17,11 +17,7 @@ SPLITS = ('train', 'val', 'test')
 # their num_classes, if any, is not the dataset's
 NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')
 # by which Windows' programs begin a text
-MARKS = {
-    codecs.BOM_UTF8: 'utf-8-sig',
-    codecs.BOM_UTF16_LE: 'utf-16',
-    codecs.BOM_UTF16_BE: 'utf-16',
-}
+MARKS = {codecs.BOM_UTF8: 'utf-8-sig', codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}
 GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
@@ -33,9 +29,7 @@ def resolve_class(name: Any, default_scope: str | None, registry: str) -> type |
     if inspect.isclass(name):
         return name
     scope, _, bare = str(name).rpartition('.')
-    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(
-        bare
-    )
+    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
     return cls if inspect.isclass(cls) else None
 
 
@@ -99,9 +93,7 @@ def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | No
     Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
     """
     parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
-    metrics = [
-        resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part
-    ]
+    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
     return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)
 
 
@@ -133,9 +125,7 @@ def read_text(path: str | Path) -> str:
         text, end = '', error.start
     if end is not None:
         line = content.count(b'\n', 0, end) + 1
-        raise DataError(
-            f'{path}, line {line}: no text in {encoding.upper()}. Save the file in UTF-8.'
-        )
+        raise DataError(f'{path}, line {line}: no text in {encoding.upper()}. Save the file in UTF-8.')
     return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
@@ -161,9 +151,7 @@ def read_listed(path: str | Path) -> list[str]:
         )
     blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
     if blank is not None:
-        raise DataError(
-            f'{path}, line {blank} is blank, which OpenMMLab takes for a name: remove it.'
-        )
+        raise DataError(f'{path}, line {blank} is blank, which OpenMMLab takes for a name: remove it.')
     return lines
 
 
@@ -179,8 +167,7 @@ def read_names(path: str | Path) -> tuple[str, ...]:
         if not line or '\t' in line:
             defect = 'has a tab' if line else 'is blank'
             raise DataError(
-                f'{path}, line {number} {defect}: write the name of one class into each line, in '
-                'the order of the ids.'
+                f'{path}, line {number} {defect}: write the name of one class into each line, in the order of the ids.'
             )
     require_unique(lines, str(path))
     return tuple(lines)

@@ -11,18 +11,8 @@ from mmengine.structures import BaseDataElement
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource
-from mmlape.lab.datasets.images import (
-    Annotated,
-    ImageLoader,
-    require_annotated_size,
-    require_size,
-)
-from mmlape.lab.datasets.label_maps import (
-    LabelIds,
-    annotated_by_map,
-    read_label_map,
-    require_image_size,
-)
+from mmlape.lab.datasets.images import Annotated, ImageLoader, require_annotated_size, require_size
+from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
 from mmlape.lab.datasets.sources import patch_size
 from mmlape.lab.registry import TRANSFORMS
 
@@ -107,8 +97,7 @@ def load_again(sample: BaseDataElement) -> np.ndarray:
     """Return the image of a sample, (H, W, 3), RGB, turned as it was when it was loaded."""
     height, width = sample.ori_shape[:2]
     image = ImageLoader().load(
-        sample.img_path,
-        lambda: annotated_by_map(sample.get('seg_map_path')) or Annotated((width, height)),
+        sample.img_path, lambda: annotated_by_map(sample.get('seg_map_path')) or Annotated((width, height))
     )
     return image.pixels[..., ::-1]
 

@@ -24,9 +24,7 @@ def building(cfg: Config, key: str) -> Iterator[None]:
     except Exception as error:
         if failed_import(error) or failure_type_of(error) is not UNKNOWN:
             raise
-        raise ConfigError(
-            f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}'
-        ) from error
+        raise ConfigError(f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}') from error
 
 
 def _innermost(error: Exception) -> str:
@@ -34,11 +32,7 @@ def _innermost(error: Exception) -> str:
 
     '' if there was none.
     """
-    frames = [
-        frame
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_name == 'build_from_cfg'
-    ]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == 'build_from_cfg']
     types = [(frame.f_locals.get('cfg') or {}).get('type') for frame in frames]
     return f' ({getattr(types[-1], "__name__", types[-1])})' if types else ''
 

@@ -29,9 +29,7 @@ def compile_mode(cfg: Mapping) -> str | None:
     if value is True or isinstance(value, dict):
         return 'backbone'
     if value not in MODES:
-        raise ConfigError(
-            f"{KEY}={value!r}: give 'layers', 'graphs', True, or a dict of options of torch.compile"
-        )
+        raise ConfigError(f"{KEY}={value!r}: give 'layers', 'graphs', True, or a dict of options of torch.compile")
     if value == 'graphs':
         _check_graphs(cfg)
     return value

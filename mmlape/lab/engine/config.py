@@ -73,9 +73,7 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
         try:
             cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ConfigError(
-                f'{source} {key}={value}: {error.args[0] if error.args else error}'
-            ) from error
+            raise ConfigError(f'{source} {key}={value}: {error.args[0] if error.args else error}') from error
 
 
 def config_name(cfg: Config) -> str:
@@ -90,9 +88,7 @@ def _read(file: Path) -> Config:
     except SyntaxError as error:
         raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
-        raise ConfigError(
-            f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}'
-        ) from error
+        raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
     _move_data(cfg, file)
     return cfg
 
@@ -102,14 +98,10 @@ def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
     chain = (*above, file.resolve())
     for base in bases_of(file):
         if not base.is_file():
-            raise ConfigError(
-                f'{file}: _base_ names {base}, which does not exist{did_you_mean(base)}'
-            )
+            raise ConfigError(f'{file}: _base_ names {base}, which does not exist{did_you_mean(base)}')
         if base.resolve() in chain:
             circle = [*chain[chain.index(base.resolve()) :], base.resolve()]
-            raise ConfigError(
-                f'{file}: _base_ leads back to itself: {" -> ".join(path.name for path in circle)}'
-            )
+            raise ConfigError(f'{file}: _base_ leads back to itself: {" -> ".join(path.name for path in circle)}')
         _check_bases(base, chain)
 
 
@@ -178,9 +170,7 @@ def _read_arm(path: str | Path) -> Config:
             base = _read(resolve_path(arm.base))
     except ConfigError as error:
         raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
-    apply_options(
-        base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:'
-    )
+    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
     return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
 
 
@@ -219,9 +209,7 @@ def _place(error: Exception) -> str:
     """Return ``FILE:LINE: `` if a configuration's own code raised the error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     inside = Path(mmengine.__file__).parent in Path(frame.filename).parents
-    return (
-        '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
-    )
+    return '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
 
 
 def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
@@ -279,7 +267,4 @@ class _DictCalls(ast.NodeTransformer):
         has_names_only = not node.args and all(entry.arg for entry in node.keywords)
         if getattr(node.func, 'id', '') != 'dict' or not has_names_only:
             return node
-        return ast.Dict(
-            [ast.Constant(entry.arg) for entry in node.keywords],
-            [entry.value for entry in node.keywords],
-        )
+        return ast.Dict([ast.Constant(entry.arg) for entry in node.keywords], [entry.value for entry in node.keywords])

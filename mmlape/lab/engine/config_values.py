@@ -18,18 +18,12 @@ _ABSENT = '(absent)'
 
 def config_values(cfg: Config) -> dict[str, Any]:
     """Return every value of a configuration by its dotted key, without the scope of a base ``mmlape::...``."""
-    return {
-        key: value
-        for key, value in leaves(cfg.to_dict())
-        if (key.rpartition('.')[2], value) != PREFIX_SCOPE
-    }
+    return {key: value for key, value in leaves(cfg.to_dict()) if (key.rpartition('.')[2], value) != PREFIX_SCOPE}
 
 
 def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]]:
     """Return key and both values, as text, where two configurations differ."""
-    ours, theirs = (
-        {key: repr(value) for key, value in config_values(cfg).items()} for cfg in (first, second)
-    )
+    ours, theirs = ({key: repr(value) for key, value in config_values(cfg).items()} for cfg in (first, second))
     return [
         (key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
         for key in sorted(ours.keys() | theirs.keys())
@@ -37,10 +31,7 @@ def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]
     ]
 
 
-def value_sources(
-    path: str | Path,
-    cfg_options: Sequence[str] | None = None,
-) -> list[tuple[str, str, str]]:
+def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
     """Return key, value as text and source of every value.
 
     A file, relative to here, or '--cfg-options'. That is the nearest file that assigns the key,
@@ -49,18 +40,14 @@ def value_sources(
     cfg = load_config(path, list(cfg_options or ()))
     values = config_values(cfg)
     # what the file itself does not have is of the options, or follows from its data_root
-    default = (
-        '--cfg-options' if cfg_options or is_study(path) else os.path.relpath(resolve_path(path))
-    )
+    default = '--cfg-options' if cfg_options or is_study(path) else os.path.relpath(resolve_path(path))
     sources = dict.fromkeys(values, default)
     given = [*parse_options(list(cfg_options or ()))]
     if is_study(path):
         study, arm = read_arm(path)
         theirs = config_values(load_config(path))
         sources |= {
-            key: study.file
-            for key in values
-            if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
+            key: study.file for key in values if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
         }
         path, given = arm.base, [*given, *arm.overrides]
     for key, (value, file) in _from_files(str(resolve_path(path))).items():

@@ -100,9 +100,7 @@ def _is_in_epochs(scheduler: dict, loop: dict) -> bool:
     epochs = loop.get('max_epochs')
     milestones = scheduler.get('milestones')
     ends = [scheduler.get(name) for name in ('end', 'T_max', 'total_steps')]
-    return epochs is not None and (
-        epochs in ends or (bool(milestones) and max(milestones) < epochs)
-    )
+    return epochs is not None and (epochs in ends or (bool(milestones) and max(milestones) < epochs))
 
 
 def _check_validation(cfg: Config, length: str) -> None:
@@ -216,13 +214,11 @@ def _check_hooks(cfg: Config, counts: str | None) -> None:
                 raise ConfigError(f'{key}.momentum={momentum!r} is not between 0 and 1')
             if end and begin > end:
                 raise ConfigError(
-                    f'{key}.begin_{unit}={begin} is behind train_cfg.{length}={end}, so there would '
-                    'be no average'
+                    f'{key}.begin_{unit}={begin} is behind train_cfg.{length}={end}, so there would be no average'
                 )
             if counts == 'iterations' and hook.get('begin_epoch'):
                 raise ConfigError(
-                    f'{key}.begin_epoch={hook["begin_epoch"]}, but train_cfg counts iterations: '
-                    f'give {key}.begin_iter'
+                    f'{key}.begin_epoch={hook["begin_epoch"]}, but train_cfg counts iterations: give {key}.begin_iter'
                 )
 
 
@@ -247,9 +243,7 @@ def require_measured(key: str, metric: str, names: Iterable[str]) -> None:
         return
     close = difflib.get_close_matches(metric, names, n=2, cutoff=0.6)
     hint = f'did you mean {" or ".join(close)}? ' if close else ''
-    raise ConfigError(
-        f'{key}={metric}: val_evaluator has no such metric: {hint}It has {", ".join(names)}'
-    )
+    raise ConfigError(f'{key}={metric}: val_evaluator has no such metric: {hint}It has {", ".join(names)}')
 
 
 def _watched(cfg: Config) -> Iterator[tuple[str, Any, Any]]:
@@ -286,11 +280,7 @@ def _metric_names(cfg: Config) -> list[str]:
     return names
 
 
-_OF_IOU = {
-    'mIoU': ('mIoU', 'mAcc'),
-    'mDice': ('mDice', 'mAcc'),
-    'mFscore': ('mFscore', 'mPrecision', 'mRecall'),
-}
+_OF_IOU = {'mIoU': ('mIoU', 'mAcc'), 'mDice': ('mDice', 'mAcc'), 'mFscore': ('mFscore', 'mPrecision', 'mRecall')}
 _OF_COCO = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 
 

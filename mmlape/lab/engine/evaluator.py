@@ -16,11 +16,7 @@ from mmlape.files import read_json, write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
-from mmlape.lab.engine.distributed.processes import (
-    init_processes,
-    on_every_process,
-    on_main_process,
-)
+from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.lab.engine.distributed.sharding import distribution, set_model_wrapper
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.lab.engine.hooks.run import finite
@@ -101,9 +97,7 @@ def test(
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
     weights = None if graph else on_every_process(lambda: _weights(checkpoint))
     initial = on_every_process(lambda: InitialModel.build(cfg, 0))
-    on_main_process(
-        lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint)
-    )
+    on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, sheet, None if out else checkpoint))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     cfg[KEY] = compile
     hooks.install(cfg, 'PerClassHook', 'CompileBackboneHook')
@@ -111,9 +105,7 @@ def test(
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     if sheet:
         about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
-        cfg.custom_hooks.append(
-            dict(type='mmlape.EvaluationPageHook', out=str(sheet), title=f'Test: {about}')
-        )
+        cfg.custom_hooks.append(dict(type='mmlape.EvaluationPageHook', out=str(sheet), title=f'Test: {about}'))
     set_model_wrapper(cfg, distribution(cfg))
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
@@ -126,12 +118,7 @@ def test(
                     f'{checkpoint}: {type(metric).__name__} reads more of the model than it '
                     'predicts: give its checkpoint'
                 )
-        install_graph(
-            runner.bare_model,
-            graph,
-            cfg,
-            runner.test_loop.dataloader.dataset.metainfo.get('classes'),
-        )
+        install_graph(runner.bare_model, graph, cfg, runner.test_loop.dataloader.dataset.metainfo.get('classes'))
     else:
         load_model(runner.bare_model, str(checkpoint), content=weights)
     if merging:
@@ -162,27 +149,19 @@ def _weights(checkpoint: str | Path) -> dict:
 
 
 def _check_inputs(
-    cfg: Config,
-    work_dir: Path,
-    out: Path,
-    predictions: Path | None,
-    sheet: Path | None,
-    checkpoint: str | Path | None,
+    cfg: Config, work_dir: Path, out: Path, predictions: Path | None, sheet: Path | None, checkpoint: str | Path | None
 ) -> None:
     """Check what can be checked before the model is built.
 
     An existing ``out`` must be of ``checkpoint``, if given.
     """
     if out.is_dir():
-        raise TrainingError(
-            f'cannot write the metrics to {out}, which is a directory: give a file with --out'
-        )
+        raise TrainingError(f'cannot write the metrics to {out}, which is a directory: give a file with --out')
     other = (read_json(out) or {}).get('checkpoint') if checkpoint else None
     if other and Path(other).resolve() != Path(checkpoint).resolve():
         named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
         raise TrainingError(
-            f'{out} has the metrics of {other}: give --out {named}, another --work-dir, or --out '
-            f'{out} to replace them'
+            f'{out} has the metrics of {other}: give --out {named}, another --work-dir, or --out {out} to replace them'
         )
     check_data(cfg, ('test',))
     check_writable(work_dir)
@@ -191,9 +170,7 @@ def _check_inputs(
         check_writable(predictions, '--save-pred')
     if sheet:
         if sheet.is_dir():
-            raise TrainingError(
-                f'cannot write the page to {sheet}, which is a directory: give a file with --page'
-            )
+            raise TrainingError(f'cannot write the page to {sheet}, which is a directory: give a file with --page')
         check_writable(sheet.parent, '--page')
 
 
@@ -215,16 +192,12 @@ def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) 
 def print_metrics(result: dict) -> None:
     """Print the overall metrics, then one row per class."""
     terminal, per_class = console(), result['per_class']
-    terminal.print(
-        escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
-    )
+    terminal.print(escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')))
     rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
     terminal.print(console_table(text_table(('metric', 'value'), rows)))
     if per_class:
         names = dict.fromkeys(name for row in per_class.values() for name in row)
-        rows = [
-            (str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names
-        ]
+        rows = [(str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names]
         terminal.print(console_table(text_table(('class', *per_class), rows)))
 
 

@@ -65,9 +65,7 @@ def check_keys(cfg: Config, source: str | None = None) -> None:
     """
     for key, reason in _unknown(cfg):
         if key not in (cfg.get('own_keys') or ()):
-            raise ConfigError(
-                f'{source or cfg.filename}: {reason} (if it is meant: own_keys=[{key!r}])'
-            )
+            raise ConfigError(f'{source or cfg.filename}: {reason} (if it is meant: own_keys=[{key!r}])')
 
 
 def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
@@ -122,9 +120,7 @@ def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
             return
         if complete or depth < len(parts) - 1 or _close(part, node):
             raise ConfigError(f'{source} {key}: {_unknown_key(where, part, {*names, *node})}')
-        warnings.warn(
-            f'{source} {key} adds a new key that nothing in the configuration had', stacklevel=2
-        )
+        warnings.warn(f'{source} {key} adds a new key that nothing in the configuration had', stacklevel=2)
         return
 
 
@@ -320,9 +316,7 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
     constructors = [built]
     if inspect.isclass(built):
         namespaces = [vars(cls) for cls in built.__mro__]
-        constructors = [
-            attributes['__init__'] for attributes in namespaces if '__init__' in attributes
-        ]
+        constructors = [attributes['__init__'] for attributes in namespaces if '__init__' in attributes]
     names = {'type', '_scope_'}
     for number, constructor in enumerate(constructors):
         try:

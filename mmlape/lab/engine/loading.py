@@ -26,9 +26,7 @@ def load_model(
         CheckpointError: The file cannot be read, or does not fit.
     """
     stored = read_checkpoint(path) if content is None else content
-    report = first_answer(
-        lambda one: one.load_model(model, path, stored, strict=strict, resize=resize, fresh=fresh)
-    )
+    report = first_answer(lambda one: one.load_model(model, path, stored, strict=strict, resize=resize, fresh=fresh))
     return report or load_exactly(model, path, strict, fresh, stored)
 
 

@@ -57,9 +57,7 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
     """
 
     def cast(values):
-        return tree_map_only(
-            Tensor, lambda value: value.float() if value.is_floating_point() else value, values
-        )
+        return tree_map_only(Tensor, lambda value: value.float() if value.is_floating_point() else value, values)
 
     with contextlib.ExitStack() as stack:
         for module in model.modules():
@@ -75,9 +73,7 @@ def set_amp(cfg: Config, dtype: str) -> None:
     wrapper = cfg.optim_wrapper
     name = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
     if name not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):
-        raise ConfigError(
-            f'--amp cannot replace the optim_wrapper {name}: set its precision in the configuration'
-        )
+        raise ConfigError(f'--amp cannot replace the optim_wrapper {name}: set its precision in the configuration')
     for key in ('dtype', 'loss_scale'):
         wrapper.pop(key, None)
     if dtype == 'bf16':
@@ -106,9 +102,7 @@ class ParameterGroup:
     count: int = 0
 
     def __str__(self) -> str:
-        rates = (
-            'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
-        )
+        rates = 'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
         return f'{rates}: {len(self.names)} tensors, {self.count:,} parameters'
 
     def patterns(self) -> list[str]:
@@ -183,9 +177,7 @@ def group_parameters(
     With the rules that :func:`mmlape.lab.engine.paramwise.parameter_rules` returns, groups are those of
     equal rules, too.
     """
-    wrappers = (
-        optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
-    )
+    wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     trained = {
         id(parameter): (group['lr'], group.get('weight_decay', 0.0))
         for wrapper in wrappers

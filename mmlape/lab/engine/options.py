@@ -52,13 +52,7 @@ def add_trained(parser: argparse.ArgumentParser, more: str = '') -> None:
 
 def add_cfg_options(parser: Arguments) -> None:
     """Add the changes of a config."""
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action='extend',
-        metavar='KEY=VALUE',
-        help='changes of the config',
-    )
+    parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the config')
 
 
 def add_shorten(parser: Arguments) -> None:
@@ -75,20 +69,14 @@ def add_shorten(parser: Arguments) -> None:
 def add_launcher(parser: Arguments) -> None:
     """Add the way in which the processes of a distributed run find each other."""
     parser.add_argument(
-        '--launcher',
-        choices=('none', 'pytorch', 'slurm'),
-        default='none',
-        help='how processes meet; default: none',
+        '--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='how processes meet; default: none'
     )
 
 
 def add_quiet(parser: Arguments) -> None:
     """Add the option of every command, and of its actions: absent from the namespace if it is not given."""
     parser.add_argument(
-        '--quiet',
-        action='store_true',
-        default=argparse.SUPPRESS,
-        help='print warnings and errors only',
+        '--quiet', action='store_true', default=argparse.SUPPRESS, help='print warnings and errors only'
     )
 
 
@@ -104,12 +92,7 @@ def add_trust(parser: Arguments) -> None:
 def add_imports(parser: Arguments) -> None:
     """Add the option of commands that build classes of a user's without a config."""
     parser.add_argument(
-        '--import',
-        dest='modules',
-        nargs='+',
-        default=[],
-        metavar='MODULE',
-        help='modules that register own classes',
+        '--import', dest='modules', nargs='+', default=[], metavar='MODULE', help='modules that register own classes'
     )
 
 
@@ -155,20 +138,14 @@ def logged() -> dict[str, tuple[str, str]]:
 
 def logging_hooks(args: argparse.Namespace) -> list[dict]:
     """Return the hooks of the options `--log-NAME` that are given."""
-    intervals = {
-        hook: getattr(args, f'log_{name.replace("-", "_")}') for name, (hook, _) in logged().items()
-    }
+    intervals = {hook: getattr(args, f'log_{name.replace("-", "_")}') for name, (hook, _) in logged().items()}
     return [dict(type=hook, interval=each) for hook, each in intervals.items() if each is not None]
 
 
 def add_grid(parser: Arguments) -> None:
     """Add ``--grid``, which a checkpoint needs whose PE is of no square."""
     parser.add_argument(
-        '--grid',
-        type=int,
-        nargs=2,
-        metavar=('ROWS', 'COLUMNS'),
-        help="of a checkpoint's PE, if it is not square",
+        '--grid', type=int, nargs=2, metavar=('ROWS', 'COLUMNS'), help="of a checkpoint's PE, if it is not square"
     )
 
 
@@ -202,24 +179,16 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     policies = parser.add_mutually_exclusive_group()
     for name, help in (
         ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
-        (
-            'accumulate',
-            "accumulate to the recipe's batch, and lengthen the schedule to as many images",
-        ),
+        ('accumulate', "accumulate to the recipe's batch, and lengthen the schedule to as many images"),
         ('allow-batch-mismatch', "train with another total batch than the recipe's"),
     ):
-        policies.add_argument(
-            f'--{name}', dest='batch', action='store_const', const=name, help=help
-        )
+        policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
     for name, help in TRACKERS.items():
         add(f'--{name}', action='store_true', help=help)
     more = add_more(parser)
     add_shorten(more)
     more.add_argument(
-        '--deterministic',
-        action='store_true',
-        default=None,
-        help='prefer deterministic kernels; slower on GPUs',
+        '--deterministic', action='store_true', default=None, help='prefer deterministic kernels; slower on GPUs'
     )
     add_launcher(more)
     more.add_argument(
@@ -235,12 +204,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     )
     for name, (_, help) in logged().items():
         more.add_argument(
-            f'--log-{name}',
-            nargs='?',
-            type=positive,
-            const=50,
-            metavar='N',
-            help=f'{help}; default: 50, if given',
+            f'--log-{name}', nargs='?', type=positive, const=50, metavar='N', help=f'{help}; default: 50, if given'
         )
     add_trust(more)
 
@@ -251,12 +215,7 @@ def add_size(parser: Arguments, of: str, **options: Any) -> None:
     ``of`` says whose, and names the default.
     """
     parser.add_argument(
-        '--size',
-        type=int,
-        nargs='+',
-        metavar='S',
-        help=f'side, or height and width, of {of}',
-        **options,
+        '--size', type=int, nargs='+', metavar='S', help=f'side, or height and width, of {of}', **options
     )
 
 

@@ -9,13 +9,7 @@ from torch import nn
 
 from mmlape.lab.engine.loading import position_parameters
 from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS
-from mmlape.param_rules import (
-    ParamRules,
-    groups_of,
-    require_known,
-    rules_of,
-    with_position_decay,
-)
+from mmlape.param_rules import ParamRules, groups_of, require_known, rules_of, with_position_decay
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module(
@@ -56,9 +50,7 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     def add_params(self, params: list[dict], module: nn.Module, **kwargs) -> None:
         """Add the trained parameters of ``module`` to ``params``, in groups of equal options."""
-        params += groups_of(
-            module, self.paramwise_cfg, self.base_lr, self.base_wd, position_parameters(module)
-        )
+        params += groups_of(module, self.paramwise_cfg, self.base_lr, self.base_wd, position_parameters(module))
 
     def rules(self, model: nn.Module) -> dict[str, ParamRules]:
         """Return the rules of every trained parameter, by its name."""
@@ -76,7 +68,4 @@ def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[st
     if not issubclass(constructor, ParamwiseOptimWrapperConstructor):
         return {}
     decided = constructor(optim_wrapper, optim_wrapper.get('paramwise_cfg')).rules(model)
-    return {
-        name: (', '.join(map(str, part.rates)), str(part.decay or ''))
-        for name, part in decided.items()
-    }
+    return {name: (', '.join(map(str, part.rates)), str(part.decay or '')) for name, part in decided.items()}

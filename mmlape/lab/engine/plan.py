@@ -96,10 +96,7 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
 def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
     """Say what each policy would do about a batch that is not the recipe's."""
     factor, rest = divmod(base, batch.total)
-    lr, length = (
-        (cfg.optim_wrapper.get('optimizer') or {}).get('lr'),
-        cfg.train_cfg.get('max_iters'),
-    )
+    lr, length = ((cfg.optim_wrapper.get('optimizer') or {}).get('lr'), cfg.train_cfg.get('max_iters'))
     scaled = f'lr {lr:g} -> {lr * batch.total / base:g}' if lr else 'scales the learning rate'
     longer = f', train_cfg.max_iters {length} -> {length * factor}' if length else ''
     counts = batch.accumulation * factor
@@ -133,12 +130,7 @@ class RunPlan:
         The checkpoints that training starts from are hashed once.
         """
         return collect(
-            self.cfg,
-            self.seed,
-            self.batch.world_size,
-            self.batch.total,
-            self.batch_policy,
-            compile_mode(self.cfg),
+            self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
         )
 
 
@@ -182,9 +174,7 @@ def plan_run(
     randomness = cfg.get('randomness') or {}
     unknown = set(randomness) - {'seed', 'deterministic', 'diff_rank_seed'}
     if unknown:
-        raise ConfigError(
-            f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed'
-        )
+        raise ConfigError(f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed')
     seed = randomness.get('seed') if seed is None else seed
     return RunPlan(cfg, work_dir, images, policy, distributed, seed, list(iter_sources(cfg)))
 
@@ -205,9 +195,7 @@ def require_packages(cfg: Config) -> None:
     scope = cfg.get('default_scope') or 'mmengine'
     for place, node in iter_dicts(cfg.train_dataloader, 'train_dataloader'):
         for built in find_classes(node['type'], scope) if 'type' in node else ():
-            missing = (
-                built.missing_package(node, place) if hasattr(built, 'missing_package') else ''
-            )
+            missing = built.missing_package(node, place) if hasattr(built, 'missing_package') else ''
             if missing:
                 raise ConfigError(missing)
 

@@ -36,12 +36,7 @@ from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.building import building
-from mmlape.lab.engine.distributed.sharding import (
-    ShardedModel,
-    full_states,
-    full_tensor,
-    set_model_wrapper,
-)
+from mmlape.lab.engine.distributed.sharding import ShardedModel, full_states, full_tensor, set_model_wrapper
 from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, load_model, recorded_of
 from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
@@ -162,9 +157,7 @@ class Runner(_Runner):
         guard_mmengine()
         _write_metrics_once()
         cfg = FormattedOnce.of(copy.deepcopy(cfg))
-        cfg.experiment_name = (
-            f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
-        )
+        cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         given = {key: cfg[key] for key in runner_arguments() if key in cfg}
         return cls(**given, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
 
@@ -180,10 +173,7 @@ class Runner(_Runner):
         return self.initial.model
 
     def set_randomness(
-        self,
-        seed: int | None,
-        diff_rank_seed: bool | None = None,
-        deterministic: bool | None = None,
+        self, seed: int | None, diff_rank_seed: bool | None = None, deterministic: bool | None = None
     ) -> None:
         """Seed every process alike, because samplers need that, and prefer deterministic kernels if asked to.
 
@@ -203,9 +193,7 @@ class Runner(_Runner):
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
             # which torch refuses without any
             only_of_workers = ('persistent_workers', 'prefetch_factor', 'timeout')
-            dataloader = {
-                key: value for key, value in dataloader.items() if key not in only_of_workers
-            }
+            dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
         built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
         if built.num_workers and not built.timeout:
@@ -217,15 +205,11 @@ class Runner(_Runner):
         if not isinstance(loop, BaseLoop):
             loader, fraction = self._train_dataloader, data_fraction(self.cfg)
             if fraction is not None:
-                dataset = with_fraction(
-                    loader['dataset'], fraction, self.seed, self.plan.batch.total
-                )
+                dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
                 loader = type(loader)(loader, dataset=dataset)
             self._train_dataloader = seeded_dataloader(loader)
         built = self._build_loop('train', super().build_train_loop, loop)
-        if isinstance(built, IterBasedTrainLoop) and hasattr(
-            built.dataloader.batch_sampler, 'skip'
-        ):
+        if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
         return built
 
@@ -265,11 +249,7 @@ class Runner(_Runner):
         with building(self.cfg, 'param_scheduler'):
             return super().build_param_scheduler(scheduler)
 
-    def register_hooks(
-        self,
-        default_hooks: dict | None = None,
-        custom_hooks: list | None = None,
-    ) -> None:
+    def register_hooks(self, default_hooks: dict | None = None, custom_hooks: list | None = None) -> None:
         """Build the hooks."""
         with building(self.cfg, 'default_hooks'):
             self.register_default_hooks(default_hooks)
@@ -295,9 +275,7 @@ class Runner(_Runner):
     def note_stop(self, hook: Hook, in_iteration: bool = False) -> None:
         """Record that a hook ends training now, also for a run that is killed before it has ended."""
         self.recorder.record.stopped = Stop(
-            hook=type(hook).__name__,
-            cause=hooks.cause_of_stop(hook),
-            iter=self.iter + in_iteration,
+            hook=type(hook).__name__, cause=hooks.cause_of_stop(hook), iter=self.iter + in_iteration
         )
         self.recorder.write()
 
@@ -395,14 +373,10 @@ class Runner(_Runner):
                 # of another optimiser or schedule
                 except (KeyError, TypeError, ValueError, RuntimeError) as error:
                     reason = ' '.join(f'{type(error).__name__}: {error}'.split())
-                    message = (
-                        f'{self._load_from} cannot be resumed with this configuration: {reason}'
-                    )
+                    message = f'{self._load_from} cannot be resumed with this configuration: {reason}'
                     raise CheckpointError(message) from error
             else:
-                options = dict(
-                    strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ())
-                )
+                options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
                 load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
@@ -446,14 +420,7 @@ class Runner(_Runner):
             self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
 
     @master_only
-    def _save_checkpoint(
-        self,
-        out_dir: str,
-        filename: str,
-        *args,
-        meta: dict | None = None,
-        **kwargs,
-    ) -> None:
+    def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
         kwargs['meta'] = {**(meta or {}), **recorded_of(self.bare_model)}
         with atomic_path(Path(out_dir) / filename) as partial:
             super().save_checkpoint(out_dir, partial.name, *args, **kwargs)
@@ -465,17 +432,14 @@ class Runner(_Runner):
         for name, parameter in self.bare_model.named_parameters():
             if not torch.isfinite(full_tensor(parameter)).all():
                 raise NotFiniteError(
-                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint '
-                    'is written from it'
+                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint is written from it'
                 )
 
 
 def _is_of_training(hook: Hook) -> bool:
     """Return whether a hook acts in training or validations, and in no test."""
     stages = hook.get_triggered_stages()
-    acts_in = {
-        split: any(f'_{split}' in stage for stage in stages) for split in ('train', 'val', 'test')
-    }
+    acts_in = {split: any(f'_{split}' in stage for stage in stages) for split in ('train', 'val', 'test')}
     return (acts_in['train'] or acts_in['val']) and not acts_in['test']
 
 

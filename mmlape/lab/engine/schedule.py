@@ -31,9 +31,7 @@ def schedulers(cfg: Config) -> list[tuple[str, dict]]:
     if isinstance(configured, dict):
         return [('param_scheduler', configured)] if 'type' in configured else []
     return [
-        (f'param_scheduler.{index}', part)
-        for index, part in enumerate(configured or [])
-        if isinstance(part, dict)
+        (f'param_scheduler.{index}', part) for index, part in enumerate(configured or []) if isinstance(part, dict)
     ]
 
 
@@ -103,9 +101,7 @@ def stretch(cfg: Config, factor: int) -> None:
 def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
     if not _stretch_rate(scheduler, factor):
         name = str(scheduler.get('type')).rpartition('.')[2]
-        raise ConfigError(
-            f'--accumulate does not know how {key} ({name}) counts iterations: count it in epochs'
-        )
+        raise ConfigError(f'--accumulate does not know how {key} ({name}) counts iterations: count it in epochs')
     for name in _COUNTS:
         value = scheduler.get(name)
         if isinstance(value, list | tuple):
@@ -153,9 +149,7 @@ def shorten(cfg: Config, share: float) -> None:
         loop.setdefault('val_interval', 1000)  # MMEngine's
     _shorten_keys(loop, ('max_iters', 'max_epochs', 'val_interval', 'val_begin'), count)
     if loop.get('dynamic_intervals'):
-        loop.dynamic_intervals = [
-            (count(begin), count(interval)) for begin, interval in loop.dynamic_intervals
-        ]
+        loop.dynamic_intervals = [(count(begin), count(interval)) for begin, interval in loop.dynamic_intervals]
     kept = []
     for key, scheduler in schedulers(cfg):
         if not _stretch_rate(scheduler, share):
@@ -165,10 +159,7 @@ def shorten(cfg: Config, share: float) -> None:
         if _shorten_scheduler(scheduler, count, loop):
             kept.append(scheduler)
         else:
-            print_log(
-                f'--shorten {share:g} leaves no time for {key} ({scheduler["type"]}): removed',
-                'current',
-            )
+            print_log(f'--shorten {share:g} leaves no time for {key} ({scheduler["type"]}): removed', 'current')
     if isinstance(cfg.get('param_scheduler'), list):
         cfg.param_scheduler = kept
     for hook in [*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or [])]:
@@ -210,11 +201,7 @@ def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: d
 def _shorten_hook(hook: dict, count: Callable[[float], float]) -> None:
     """Shorten when a hook acts; averages of weights are taken as often as before."""
     averages = str(hook.get('type')).endswith('EMAHook')
-    _shorten_keys(
-        hook,
-        ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))),
-        count,
-    )
+    _shorten_keys(hook, ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))), count)
     for change in hook.get('schedule') or ():  # of MMPretrain's SwitchRecipeHook
         _shorten_keys(change, ('action_epoch',), count)
 
@@ -263,20 +250,14 @@ class WarmupCosineLR(_ParamScheduler):
     @classmethod
     def build_iter_from_epoch(cls, *args, by_epoch: bool = True, epoch_length: int, **kwargs):
         """Build one that counts iterations from arguments that count epochs."""
-        counts = {
-            name: kwargs[name]
-            for name in ('warmup', 'T_max', 'begin', 'end')
-            if kwargs.get(name) is not None
-        }
+        counts = {name: kwargs[name] for name in ('warmup', 'T_max', 'begin', 'end') if kwargs.get(name) is not None}
         counts = {name: min(int(value * epoch_length), _INF) for name, value in counts.items()}
         return cls(*args, **dict(kwargs, **counts, by_epoch=False))
 
     def _get_value(self) -> list[float]:
         if self.last_step < self.warmup:
             share = self.last_step / self.warmup
-            return [
-                self.warmup_start + share * (base - self.warmup_start) for base in self.base_values
-            ]
+            return [self.warmup_start + share * (base - self.warmup_start) for base in self.base_values]
         passed = min((self.last_step - self.skipped) / self.length, 1.0)
         share = (1 + math.cos(math.pi * passed)) / 2
         return [self.eta_min + share * (base - self.eta_min) for base in self.base_values]

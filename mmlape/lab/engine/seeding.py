@@ -180,9 +180,7 @@ class SeededInfiniteSampler(SeededSampler):
 def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int) -> Sampler:
     """Build an MMEngine sampler and wrap it."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(
-        inner, seed
-    )
+    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed)
 
 
 class SkippingBatchSampler(Sampler):
@@ -193,20 +191,14 @@ class SkippingBatchSampler(Sampler):
     """
 
     def __init__(
-        self,
-        sampler: Sampler,
-        batch_size: int,
-        drop_last: bool = False,
-        batches: dict | None = None,
+        self, sampler: Sampler, batch_size: int, drop_last: bool = False, batches: dict | None = None
     ) -> None:
         self.sampler, self.batch_size = sampler, batch_size
         self.in_order, self.skipped = batches is None, 0
         if batches is None:
             self.batches = BatchSampler(sampler, batch_size, drop_last)
         else:
-            self.batches = DATA_SAMPLERS.build(
-                batches, default_args=dict(sampler=sampler, batch_size=batch_size)
-            )
+            self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
 
     def __iter__(self) -> Iterator[list[int]]:
         # a generator, because a loader with workers asks for two iterators and reads the second
@@ -270,9 +262,7 @@ def seeded_dataloader(dataloader: dict) -> dict:
     if not are_given or dataset.get('type') is SeededDataset:
         return dataloader
     rest = {key: value for key, value in dataloader.items() if key != 'drop_last'}
-    batches = dict(
-        drop_last=dataloader.get('drop_last', False), batches=dataloader.get('batch_sampler')
-    )
+    batches = dict(drop_last=dataloader.get('drop_last', False), batches=dataloader.get('batch_sampler'))
     return type(dataloader)(
         rest,
         dataset=dict(type=SeededDataset, dataset=dataset),

@@ -48,9 +48,7 @@ class TrialHook(Hook):
     def before_train(self, runner) -> None:
         """Count what the complete run will do, and start the clock."""
         self.resumed = runner.iter > 0
-        self.saving = next(
-            (hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None
-        )
+        self.saving = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
         if self.saving is None:
             raise ConfigError('--smoke needs default_hooks.checkpoint of type CheckpointHook')
         self.facts: dict = dict(
@@ -60,13 +58,7 @@ class TrialHook(Hook):
         )
         self.ends: list[float] = []
 
-    def after_train_iter(
-        self,
-        runner,
-        batch_idx: int,
-        data_batch=None,
-        outputs: dict | None = None,
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """End this part of the trial if it has done its share."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # an iteration ends with its last kernel
@@ -100,9 +92,7 @@ def _validations(runner) -> int:
     """Return how many validations a run has, unless its intervals change on the way."""
     loop = runner.train_loop
     end = loop.max_iters if isinstance(loop, IterBasedTrainLoop) else loop.max_epochs
-    return sum(
-        step % loop.val_interval == 0 or step == end for step in range(loop.val_begin, end + 1)
-    )
+    return sum(step % loop.val_interval == 0 or step == end for step in range(loop.val_begin, end + 1))
 
 
 def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
@@ -131,11 +121,7 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
         first = _part(tried, scratch, options)
         saved = checkpoints(scratch)[0].stat().st_size
         second = _part(tried, scratch, dict(options, resume=True))
-        facts = {
-            **second,
-            **first,
-            'peak_memory_mib': max(part['peak_memory_mib'] for part in (first, second)),
-        }
+        facts = {**second, **first, 'peak_memory_mib': max(part['peak_memory_mib'] for part in (first, second))}
         free = shutil.disk_usage(scratch).free
     seconds = facts['iterations'] * facts['seconds_per_iter']
     seconds += facts['validations'] * facts.get('seconds_per_validation', 0.0)

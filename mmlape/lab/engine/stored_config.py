@@ -43,9 +43,7 @@ MORE = {
 
 
 def config_of_run(
-    file: str | Path,
-    cfg_options: list[str] | dict[str, Any] | None = None,
-    also: Sequence[str] = (),
+    file: str | Path, cfg_options: list[str] | dict[str, Any] | None = None, also: Sequence[str] = ()
 ) -> Config:
     """Return the config that a run has written into its folder, with the user's changes.
 
@@ -67,9 +65,7 @@ def config_of_run(
     return cfg
 
 
-def values_of_run(
-    file: str | Path, cfg_options: list[str] | dict[str, Any] | None = None
-) -> Config:
+def values_of_run(file: str | Path, cfg_options: list[str] | dict[str, Any] | None = None) -> Config:
     """Return all of the config that a run has written, which is read and not run, for showing only.
 
     Raises:
@@ -95,9 +91,7 @@ def config_of_checkpoint(path: str | Path, name: str | Path | None = None) -> Co
     meta, name = read_checkpoint(str(path)).get('meta'), name or path
     text = meta.get('cfg') if isinstance(meta, Mapping) else None
     if not isinstance(text, str):
-        raise ConfigError(
-            f'{name} holds no config: give the config first and this file as checkpoint'
-        )
+        raise ConfigError(f'{name} holds no config: give the config first and this file as checkpoint')
     if is_trusted():
         return Config.fromstring(text, '.py')
     return Config(_taken(read_plain(text, name), name))
@@ -117,9 +111,7 @@ def published_config(path: str | Path) -> str:
     return write_plain(prediction_parts(read_plain(meta['cfg'], path), classes_of(meta)))
 
 
-def prediction_parts(
-    values: Mapping[str, Any], classes: Sequence[str] | None = None
-) -> dict[str, Any]:
+def prediction_parts(values: Mapping[str, Any], classes: Sequence[str] | None = None) -> dict[str, Any]:
     """Return what a prediction needs of a config, and nothing of the run or of its data.
 
     That is the model, its data preprocessor, the test pipeline without annotations, and the names
@@ -139,9 +131,7 @@ def prediction_parts(
     parts: dict[str, Any] = {key: values[key] for key in OF_MODEL if values.get(key) is not None}
     data: dict[str, Any] = dict(metainfo=dict(classes=list(classes))) if classes else {}
     data['pipeline'] = [
-        step
-        for step in dataset.get('pipeline') or ()
-        if not str(_mapping(step).get('type')).endswith('Annotations')
+        step for step in dataset.get('pipeline') or () if not str(_mapping(step).get('type')).endswith('Annotations')
     ]
     parts['test_dataloader'] = dict(dataset=data)
     taken: dict[str, Any] = {'default_scope': scope}
@@ -171,9 +161,7 @@ def _gate() -> ModuleType:
 
 
 def _taken(
-    values: Mapping[str, Any],
-    where: str | Path,
-    parts: Mapping[str, tuple[str, ...]] = PARTS,
+    values: Mapping[str, Any], where: str | Path, parts: Mapping[str, tuple[str, ...]] = PARTS
 ) -> dict[str, Any]:
     """Return the parts of a config that are needed."""
     scope = values.get('default_scope', 'mmengine')

@@ -60,16 +60,11 @@ def add_trackers(cfg: Config, options: argparse.Namespace) -> None:
     Raises:
         ConfigError: The package of one is not installed, or MLflow's store cannot be used.
     """
-    visualizer, work_dir = (
-        cfg.get('visualizer') or dict(type='Visualizer'),
-        default_work_dir(cfg, options.work_dir),
-    )
+    visualizer, work_dir = (cfg.get('visualizer') or dict(type='Visualizer'), default_work_dir(cfg, options.work_dir))
     for name in require_trackers(options):
         backends = visualizer.get('vis_backends') or [dict(type='LocalVisBackend')]
         if not any(name in str(backend.get('type')).lower() for backend in backends):
-            cfg.visualizer = visualizer = dict(
-                visualizer, vis_backends=[*backends, _backend(name, work_dir)]
-            )
+            cfg.visualizer = visualizer = dict(visualizer, vis_backends=[*backends, _backend(name, work_dir)])
 
 
 def _backend(name: str, work_dir: Path) -> dict:
@@ -80,9 +75,7 @@ def _backend(name: str, work_dir: Path) -> dict:
         project = os.environ.get('WANDB_PROJECT', PROJECT)
         start = dict(project=project, name=run, group=arm, dir=str(work_dir), resume='auto')
         return dict(
-            type='mmlape.WandbBackend',
-            init_kwargs=start,
-            define_metric_cfg=[dict(name='*', step_metric='iter')],
+            type='mmlape.WandbBackend', init_kwargs=start, define_metric_cfg=[dict(name='*', step_metric='iter')]
         )
     if name == 'mlflow':
         return _mlflow(run, arm)
@@ -101,9 +94,7 @@ def _mlflow(run: str, arm: str) -> dict:
             mlflow.set_tracking_uri(uri)
             mlflow.set_experiment(experiment)
     except (mlflow.MlflowException, portalocker.LockException, OSError) as error:
-        raise ConfigError(
-            f'--mlflow: {uri} cannot be used: {error}; MLFLOW_TRACKING_URI names another'
-        ) from error
+        raise ConfigError(f'--mlflow: {uri} cannot be used: {error}; MLFLOW_TRACKING_URI names another') from error
     # MLflow refuses keys and lengths that configs have, so that they are no parameters; the file is
     # an artifact
     more = dict(tags=dict(arm=arm), tracked_config_keys=())

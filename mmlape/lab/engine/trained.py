@@ -60,9 +60,7 @@ class Trained:
     def weights(self) -> str:
         """Return the checkpoint; ConfigError if there is none."""
         if self.checkpoint is None:
-            raise ConfigError(
-                f'{self.config.filename}: give its checkpoint instead of {UNTRAINED!r}'
-            )
+            raise ConfigError(f'{self.config.filename}: give its checkpoint instead of {UNTRAINED!r}')
         return self.checkpoint
 
     def work_dir(self) -> Path:
@@ -89,9 +87,7 @@ class Trained:
         """Bound it likewise, and raise CheckpointError for whatever such a config raises."""
         return self._guarded(gate.building)
 
-    def _guarded(
-        self, guard: Callable[[str, Mapping], AbstractContextManager[None]]
-    ) -> AbstractContextManager[None]:
+    def _guarded(self, guard: Callable[[str, Mapping], AbstractContextManager[None]]) -> AbstractContextManager[None]:
         if self.is_named or self.checkpoint is None:
             return nullcontext()
         is_graph = self.checkpoint.endswith(GRAPH)
@@ -106,9 +102,7 @@ def folder_of_run(checkpoint: str | Path) -> Path | None:
 
 
 def open_trained(
-    named: str | Path | Sequence[str | Path],
-    cfg_options: Options = None,
-    also: Sequence[str] = (),
+    named: str | Path | Sequence[str | Path], cfg_options: Options = None, also: Sequence[str] = ()
 ) -> Trained:
     """Find the config and the checkpoint that a user names; see the beginning of this module.
 
@@ -141,9 +135,7 @@ def _one_or_two(named: Sequence[str | Path]) -> tuple[str, str | None]:
         raise ConfigError(f'{len(named)} words name no trained model: give {TAKEN}')
     if second is None:
         if is_config(first):
-            raise ConfigError(
-                f'{first} is a config without weights: give its checkpoint behind it, or {TAKEN}'
-            )
+            raise ConfigError(f'{first} is a config without weights: give its checkpoint behind it, or {TAKEN}')
         if Path(first).suffix == GRAPH:
             raise ConfigError(f'{first} holds no config: give the config first')
         if not is_on_hub(first) and not Path(first).exists() and not Path(first).suffix:
@@ -186,17 +178,13 @@ def config_file(folder: Path) -> Path:
     if record is None:
         found = [*folder.glob(f'*/{RECORD}'), *folder.glob(f'*/*/{RECORD}')]
         below = sorted(str(path.parent) for path in found)
-        hint = (
-            f'; give one of those below it: {listed(below)}' if below else f': it has no {RECORD}'
-        )
+        hint = f'; give one of those below it: {listed(below)}' if below else f': it has no {RECORD}'
         raise ConfigError(f'{folder} is no folder of a run{hint}')
     named = folder / f'{Path(record.config or "config").stem or "config"}.py'
     if not named.is_file() and len(beside) == 1:
         return beside[0]
     if not named.is_file():
-        raise ConfigError(
-            f'{named} does not exist: give the config and the checkpoint instead of the folder'
-        )
+        raise ConfigError(f'{named} does not exist: give the config and the checkpoint instead of the folder')
     return named
 
 
@@ -213,9 +201,7 @@ def weights_of_run(folder: Path) -> tuple[str, str]:
         return str(kept[-1]), f'best checkpoint: {kept[-1].name}'
     found = checkpoints(folder)
     if not found:
-        raise CheckpointError(
-            f'{folder} has no checkpoint yet: train further, or give one of another run'
-        )
+        raise CheckpointError(f'{folder} has no checkpoint yet: train further, or give one of another run')
     return str(found[0]), f'newest checkpoint: {found[0].name} (no best one was kept)'
 
 

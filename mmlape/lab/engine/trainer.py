@@ -16,11 +16,7 @@ from mmlape.errors import MissingCheckpointError
 from mmlape.files import write_json
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine.compiling import check_compile
-from mmlape.lab.engine.distributed.processes import (
-    init_processes,
-    on_every_process,
-    on_main_process,
-)
+from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.lab.engine.optim import InitialModel, check_precision
 from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
@@ -82,15 +78,11 @@ def train(
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
     on_every_process(lambda: check_compile(compile))
-    plan = on_every_process(
-        lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile)
-    )
+    plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share, compile))
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
     start = on_main_process(
-        lambda: acquire(
-            plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed
-        )
+        lambda: acquire(plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed)
     )
     if start.finished:
         done = read_record(plan.work_dir) or RunRecord()

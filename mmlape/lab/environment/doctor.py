@@ -75,9 +75,7 @@ def examine() -> list[Check]:
     if stack.is_older(torch_version, SAFE_TORCH):
         what = f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors'
         state = f'less safe with torch {torch_version} (CVE-2026-24747)'
-        checks.append(
-            Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False)
-        )
+        checks.append(Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False))
     torch_runs = packages['torch'].problem is None
     checks.append(_cuda() if torch_runs else Check('CUDA', 'unknown without torch', tried=False))
     if complete:
@@ -113,16 +111,10 @@ def _cuda() -> Check:
             problem = StackProblem(what, install_line('torch'))
         return Check('CUDA', f'{built}: {len(names)} x {", ".join(dict.fromkeys(names))}', problem)
     if built:
-        state, what = (
-            f'{built}, no device',
-            f'there is an NVIDIA GPU, but its driver does not serve CUDA {built}',
-        )
+        state, what = (f'{built}, no device', f'there is an NVIDIA GPU, but its driver does not serve CUDA {built}')
         line = 'nvidia-smi  # shows the driver and its CUDA version; install a driver for that version or newer'
     else:
-        state, what = (
-            'torch was built without it',
-            'there is an NVIDIA GPU that this torch cannot use',
-        )
+        state, what = ('torch was built without it', 'there is an NVIDIA GPU that this torch cannot use')
         line = install_line('torch').replace('pip install', 'pip install --force-reinstall')
     # the kernel shows a GPU that CUDA_VISIBLE_DEVICES hides
     if Path('/proc/driver/nvidia/gpus').is_dir() and os.environ.get('CUDA_VISIBLE_DEVICES') != '':
@@ -137,9 +129,7 @@ def _ops(device: str, imports: bool) -> Check:
     if device == 'cuda' and not importlib.import_module('torch').cuda.is_available():
         return Check(name, 'not tried: no device', tried=False)
     problem = stack.ops_problem(device)
-    return Check(
-        name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem
-    )
+    return Check(name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem)
 
 
 def _faster_coco_eval() -> Check:
@@ -153,10 +143,7 @@ def _faster_coco_eval() -> Check:
 
 def _deformops(instead: str) -> Check:
     """Check deformable attention's Triton kernels, which have releases for some versions of Python only."""
-    state, what = (
-        'not installed',
-        'deformops is not installed: on CUDA, deformable attention is slower',
-    )
+    state, what = ('not installed', 'deformops is not installed: on CUDA, deformable attention is slower')
     if importable('deformops'):
         try:
             importlib.import_module('deformops')

@@ -34,9 +34,7 @@ def _is_for_this_python(marker: str) -> bool:
     """Evaluate the conditions that uv writes, all of them on the minor version."""
     holds = {'<': operator.lt, '>=': operator.ge, '==': operator.eq}
     limits = re.findall(r"python_full_version (<|>=|==) '(\d+)\.(\d+)", marker)
-    return all(
-        holds[sign](sys.version_info[:2], (int(major), int(minor))) for sign, major, minor in limits
-    )
+    return all(holds[sign](sys.version_info[:2], (int(major), int(minor))) for sign, major, minor in limits)
 
 
 def pinned(name: str) -> str:

@@ -10,14 +10,7 @@ from dataclasses import dataclass
 
 from mmlape.errors import StackError
 from mmlape.lab.environment.lock import everything_line, install_line, library_line
-from mmlape.lab.environment.packages import (
-    EXPERIMENTS,
-    LIBRARIES,
-    OF_OPENMMLAB,
-    PACKAGES,
-    importable,
-    installed,
-)
+from mmlape.lab.environment.packages import EXPERIMENTS, LIBRARIES, OF_OPENMMLAB, PACKAGES, importable, installed
 
 _DISTRIBUTIONS = {
     'PIL': 'pillow',
@@ -80,9 +73,7 @@ def import_problem(module: str) -> StackProblem | None:
     try:
         importlib.import_module(module)
     except Exception as error:
-        return StackProblem(
-            f'{module} does not import: {first_line(error)}', _import_fix(module, error)
-        )
+        return StackProblem(f'{module} does not import: {first_line(error)}', _import_fix(module, error))
     return None
 
 
@@ -113,30 +104,19 @@ def ops_problem(device: str = 'cpu') -> StackProblem | None:
         import torch
 
         ext = importlib.import_module('mmcv._ext')
-        boxes = torch.tensor(
-            [[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.2], [8.0, 8.0, 9.0, 9.0]], device=device
-        )
+        boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.2], [8.0, 8.0, 9.0, 9.0]], device=device)
         scores = torch.tensor([0.9, 0.8, 0.7], device=device)
         kept = ext.nms(boxes, scores, iou_threshold=0.5, offset=0).tolist()
         image, box = torch.full((1, 1, 8, 8), 3.0), torch.tensor([[0.0, 1.0, 1.0, 5.0, 5.0]])
-        pooled = (
-            importlib.import_module('mmcv.ops').roi_align(image.to(device), box.to(device), 2).cpu()
-        )
+        pooled = importlib.import_module('mmcv.ops').roi_align(image.to(device), box.to(device), 2).cpu()
     except ModuleNotFoundError as error:
         if (error.name or '').startswith('mmcv._ext'):
-            return StackProblem(
-                "mmcv has no ops ('mmcv._ext' is missing)",
-                f'{sys.executable} -m mmlape install-ops',
-            )
-        return StackProblem(
-            f'mmcv does not import: {first_line(error)}', _import_fix('mmcv', error)
-        )
+            return StackProblem("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
+        return StackProblem(f'mmcv does not import: {first_line(error)}', _import_fix('mmcv', error))
     except Exception as error:
         return StackProblem(f"mmcv's ops do not run on {device.upper()}: {first_line(error)}", line)
     if kept != [0, 2] or not torch.allclose(pooled, torch.full_like(pooled, 3.0)):
-        return StackProblem(
-            f"mmcv's ops are wrong on {device.upper()}: NMS keeps {kept} of [0, 2]", line
-        )
+        return StackProblem(f"mmcv's ops are wrong on {device.upper()}: NMS keeps {kept} of [0, 2]", line)
     return None
 
 
@@ -162,14 +142,9 @@ def missing_extra(error: Exception) -> StackError | None:
     if not module or importable(module) or not importable('torch'):
         return None
     if module in EXPERIMENTS:
-        return StackError(
-            f'this command needs {module}, which is not installed: {_pip("mmlape[experiments]")}'
-        )
+        return StackError(f'this command needs {module}, which is not installed: {_pip("mmlape[experiments]")}')
     if not any(map(importable, OF_OPENMMLAB)):
-        return StackError(
-            f"this command needs OpenMMLab's stack; {module} is not installed: "
-            f'{_pip("mmlape[stack]")}'
-        )
+        return StackError(f"this command needs OpenMMLab's stack; {module} is not installed: {_pip('mmlape[stack]')}")
     return None
 
 
@@ -196,6 +171,4 @@ def require_stack() -> None:
         lines = [f'  {problem}' for problem in problems]
         if everything := everything_line():
             lines.append(f'  or everything at once: {everything}')
-        raise StackError(
-            '\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines])
-        )
+        raise StackError('\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines]))

@@ -56,30 +56,20 @@ class CocoMetric(MMDetCocoMetric):
     # what an annotation file may have, as the check of data asks
     any_ids = True
 
-    def __init__(
-        self, *args, per_class: bool = True, backend: str = 'pycocotools', **kwargs
-    ) -> None:
+    def __init__(self, *args, per_class: bool = True, backend: str = 'pycocotools', **kwargs) -> None:
         super().__init__(*args, **kwargs)
         require_choice('backend', backend, BACKENDS, 'mmlape.CocoMetric: ')
         if backend == 'faster' and self.use_mp_eval:
-            raise ConfigError(
-                "mmlape.CocoMetric: use_mp_eval is of backend='pycocotools': leave one of them out"
-            )
+            raise ConfigError("mmlape.CocoMetric: use_mp_eval is of backend='pycocotools': leave one of them out")
         if backend == 'faster' and not importable('faster_coco_eval'):
             raise StackError(
-                "mmlape.CocoMetric: backend='faster' needs faster-coco-eval: "
-                f'{library_line("faster-coco-eval")}'
+                f"mmlape.CocoMetric: backend='faster' needs faster-coco-eval: {library_line('faster-coco-eval')}"
             )
         unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
         if unknown:
-            raise ConfigError(
-                f"mmlape.CocoMetric supports 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric"
-            )
+            raise ConfigError(f"mmlape.CocoMetric supports 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric")
         if MAX_DETECTIONS not in self.proposal_nums or len(self.proposal_nums) != 3:
-            raise ConfigError(
-                f'proposal_nums={self.proposal_nums}: give three numbers, one of them '
-                f'{MAX_DETECTIONS}'
-            )
+            raise ConfigError(f'proposal_nums={self.proposal_nums}: give three numbers, one of them {MAX_DETECTIONS}')
         unknown = sorted(set(self.metric_items or ()) - set(STATS))
         if unknown:
             raise ConfigError(f'unknown metric_items {unknown}; known: {list(STATS)}')
@@ -98,8 +88,7 @@ class CocoMetric(MMDetCocoMetric):
                 print_log(f'predictions are in {sorted(set(files.values()))}', 'current')
                 return {}
             detections = {
-                iou_type: self._load_detections(files, iou_type, bool(predictions))
-                for iou_type in self.metrics
+                iou_type: self._load_detections(files, iou_type, bool(predictions)) for iou_type in self.metrics
             }
         values, single = {}, {}
         for iou_type in self.metrics:
@@ -120,16 +109,11 @@ class CocoMetric(MMDetCocoMetric):
         if self._coco_api is None:
             if not truths:
                 raise DataError('nothing to evaluate: no ann_file, and no image was processed')
-            self._coco_api = _quietly(
-                COCO, self.gt_to_coco_json(gt_dicts=truths, outfile_prefix=prefix)
-            )
+            self._coco_api = _quietly(COCO, self.gt_to_coco_json(gt_dicts=truths, outfile_prefix=prefix))
         classes = list(self.dataset_meta['classes'])
         self.cat_ids = self._coco_api.get_cat_ids(cat_names=classes)
         if len(self.cat_ids) != len(classes):
-            known = [
-                category['name']
-                for category in self._coco_api.load_cats(self._coco_api.get_cat_ids())
-            ]
+            known = [category['name'] for category in self._coco_api.load_cats(self._coco_api.get_cat_ids())]
             missing = [name for name in classes if name not in known]
             raise DataError(
                 f'the annotation file has {len(self.cat_ids)} of the {len(classes)} classes: '
@@ -192,8 +176,7 @@ class CocoMetric(MMDetCocoMetric):
         detections = load(files[iou_type]) if any_image else []
         if not detections:
             print_log(
-                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0',
-                'current',
+                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0', 'current'
             )
         for number, detection in enumerate(detections, start=1):
             if iou_type == 'segm':
@@ -207,14 +190,10 @@ class CocoMetric(MMDetCocoMetric):
                 category_id=self._category_numbers[detection['category_id']],
                 iscrowd=0,
             )
-        return _indexed(
-            self._truth.dataset['images'], self._truth.dataset['categories'], detections
-        )
+        return _indexed(self._truth.dataset['images'], self._truth.dataset['categories'], detections)
 
     def _evaluate(self, detections: COCO, iou_type: str) -> COCOeval:
-        evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(
-            self._truth, detections, iou_type
-        )
+        evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(self._truth, detections, iou_type)
         evaluation.params.maxDets = list(self.proposal_nums)
         evaluation.params.iouThrs = np.atleast_1d(self.iou_thrs)
         printed = io.StringIO()
@@ -265,10 +244,7 @@ def _once(results: list[tuple[dict, dict]]) -> list[tuple[dict, dict]]:
                 f'{truth["img_id"]!r}: evaluate each annotation file by its own test'
             )
     if len(found) < len(results):
-        print_log(
-            f'{len(results)} images were processed, {len(found)} different ones: each counts once',
-            'current',
-        )
+        print_log(f'{len(results)} images were processed, {len(found)} different ones: each counts once', 'current')
     return list(found.values())
 
 
@@ -300,9 +276,7 @@ def _match_faster(evaluation: COCOeval) -> None:
     from faster_coco_eval import COCO as FasterCOCO
     from faster_coco_eval import COCOeval_faster
 
-    truth, detections = (
-        FasterCOCO(index.dataset) for index in (evaluation.cocoGt, evaluation.cocoDt)
-    )
+    truth, detections = (FasterCOCO(index.dataset) for index in (evaluation.cocoGt, evaluation.cocoDt))
     params = evaluation.params
     faster = COCOeval_faster(truth, detections, params.iouType)
     faster.params.maxDets, faster.params.iouThrs = params.maxDets, params.iouThrs

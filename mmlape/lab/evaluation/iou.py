@@ -103,12 +103,7 @@ class IoUMetric(MMSegIoUMetric):
         values = {'aAcc': float(measures.pop('aAcc')) * 100}
         for measure, row in measures.items():
             # NaN, without NumPy's warning, where every pixel is ignored
-            values[f'm{measure}'] = (
-                float(np.nanmean(row)) * 100 if np.isfinite(row).any() else float('nan')
-            )
+            values[f'm{measure}'] = float(np.nanmean(row)) * 100 if np.isfinite(row).any() else float('nan')
         names = self.dataset_meta['classes']
-        single = {
-            measure: dict(zip(names, (row * 100).tolist(), strict=True))
-            for measure, row in measures.items()
-        }
+        single = {measure: dict(zip(names, (row * 100).tolist(), strict=True)) for measure, row in measures.items()}
         return values | flatten_per_class(single) if self.per_class else values

@@ -12,11 +12,7 @@ from mmlape.files import write_bytes
 
 
 def save_label_map(
-    path: str | Path,
-    labels: Tensor,
-    num_classes: int,
-    zero_is_unlabelled: bool,
-    palette: Sequence | None = None,
+    path: str | Path, labels: Tensor, num_classes: int, zero_is_unlabelled: bool, palette: Sequence | None = None
 ) -> None:
     """Write the labels of an image: in 8 bits, or in 16 bits and without colours where 8 do not hold all classes.
 

@@ -22,12 +22,9 @@ TASK_METRICS = {
 }
 """The metrics that the papers compare for each task, the main one first."""
 
-KEYS = {
-    'box AP': 'coco/bbox_mAP',
-    'mask AP': 'coco/segm_mAP',
-    'mIoU': 'mIoU',
-    'top-1': 'accuracy/top1',
-} | {name: key for one in extensions() for name, key in one.metrics.items()}
+KEYS = {'box AP': 'coco/bbox_mAP', 'mask AP': 'coco/segm_mAP', 'mIoU': 'mIoU', 'top-1': 'accuracy/top1'} | {
+    name: key for one in extensions() for name, key in one.metrics.items()
+}
 """The keys of the metrics that papers are quoted for, by the paper's name."""
 
 LABELS = {key: name for name, key in KEYS.items()} | {
@@ -39,15 +36,7 @@ LABELS = {key: name for name, key in KEYS.items()} | {
 }
 """The names that differ from the keys."""
 
-RANKING = (
-    'mIoU',
-    'coco/bbox_mAP',
-    'coco/segm_mAP',
-    'accuracy/top1',
-    'crop_1.0/accuracy/top1',
-    'aAcc',
-    'mAcc',
-)
+RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'crop_1.0/accuracy/top1', 'aAcc', 'mAcc')
 """The metrics that a short table shows, the most important first."""
 
 _SIZES = {'50': '50', '75': '75', 's': 'small', 'm': 'medium', 'l': 'large'}
@@ -103,11 +92,7 @@ PREFIX = 'per_class/'
 
 def flatten_per_class(tables: dict[str, dict[str, float]]) -> dict[str, float]:
     """Turn ``{measure: {class: value}}`` into metric keys."""
-    return {
-        f'{PREFIX}{measure}/{name}': value
-        for measure, row in tables.items()
-        for name, value in row.items()
-    }
+    return {f'{PREFIX}{measure}/{name}': value for measure, row in tables.items() for name, value in row.items()}
 
 
 def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:

@@ -11,11 +11,7 @@ from mmengine.structures import InstanceData
 from mmlape.files import atomic_path
 
 
-def object_rows(
-    objects: InstanceData,
-    image_id: int,
-    category_ids: Sequence[int] | None,
-) -> list[dict]:
+def object_rows(objects: InstanceData, image_id: int, category_ids: Sequence[int] | None) -> list[dict]:
     """Return for each object ``image_id, category_id, bbox`` (x, y, width, height), ``score`` and ``segmentation``.
 
     Args:

@@ -73,8 +73,7 @@ class Average(Estimate):
     def in_points(self, metric: str) -> 'Average':
         """Return the average of a metric with every value in points."""
         scaled = (
-            None if value is None else points(metric, value)
-            for value in (self.mean, self.std, self.low, self.high)
+            None if value is None else points(metric, value) for value in (self.mean, self.std, self.low, self.high)
         )
         mean, std, low, high = scaled
         values = {seed: points(metric, value) for seed, value in self.values.items()}
@@ -149,14 +148,10 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
         raise DataError(f'two of {[str(run.folder) for run in runs]} have the same seed: {seeds}')
     keys = {run.best.key for run in runs if run.best}
     if len(keys) > 1:
-        raise DataError(
-            f'these runs picked their best evaluation by different metrics: {sorted(keys)}'
-        )
+        raise DataError(f'these runs picked their best evaluation by different metrics: {sorted(keys)}')
     steps = {run.last.step for run in runs if run.last and not run.record.stopped}
     if len(steps) > 1:
-        raise DataError(
-            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other'
-        )
+        raise DataError(f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other')
     identified = [run for run in runs if run.identity]
     if identified and len(identified) < len(runs):
         older = next(run for run in runs if not run.identity)
@@ -202,9 +197,7 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> Summary:
     return Summary([run.seed for run in done], unfinished, key, **averaged)
 
 
-def average_values(
-    rows: Mapping[int, Mapping[str, float | None]], metric: str | None = None
-) -> dict[str, Average]:
+def average_values(rows: Mapping[int, Mapping[str, float | None]], metric: str | None = None) -> dict[str, Average]:
     """Average each value of ``{seed: {metric: value}}``; undefined ones are left out.
 
     Args:
@@ -248,7 +241,5 @@ def summary_table(summary: Summary) -> pd.DataFrame:
             mean, std, n = (entry.mean, entry.std, entry.n) if entry else (None, None, 0)
             row += [number(mean), number(std), n, interval(entry)]
         rows.append(row)
-    columns = (
-        f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %')
-    )
+    columns = (f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %'))
     return text_table(('metric', *columns), rows)

@@ -74,9 +74,7 @@ class Demo:
     ):
         self.work_dir, self.data, self.shorten = Path(work_dir), Path(data), shorten
         self.seeds = range(FIRST_SEED, FIRST_SEED + seeds)
-        runs = sum(
-            run_cost(step, shorten) * len(self._seeds(step)) for step in (*PRETRAINING, *DOWNSTREAM)
-        )
+        runs = sum(run_cost(step, shorten) * len(self._seeds(step)) for step in (*PRETRAINING, *DOWNSTREAM))
         total = DATA_COST + runs + PREDICTION_COST * len(DOWNSTREAM) + REPORT_COST
         self.progress = Progress(total, print, self._running)
         self.studies: dict[str, Study] = {}
@@ -111,8 +109,7 @@ class Demo:
             status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
         if status:
             raise TrainingError(
-                f'make-mini-data failed with exit status {status}; the end of '
-                f'{file}:\n{log_tail(file)}'
+                f'make-mini-data failed with exit status {status}; the end of {file}:\n{log_tail(file)}'
             )
         self.progress.finish(DATA_COST)
 
@@ -159,25 +156,19 @@ class Demo:
             cost, before = self.unfinished.pop(planned.folder)
             self.progress.finish(cost * (1 - before))
 
-        scheduler = Scheduler(
-            plan, launcher, self.progress.log, 20, on_finished=on_finished, estimate=False
-        )
+        scheduler = Scheduler(plan, launcher, self.progress.log, 20, on_finished=on_finished, estimate=False)
         runs = scheduler.run()
         failed = [planned for planned, run in zip(plan, runs, strict=True) if not run.finished]
         if failed:
             raise TrainingError(f'{failed[0].label} failed, see {failed[0].log}')
         for step in stage:
             folder = self._folder(step.name)
-            write_summary(
-                folder, read_seeds(folder, self._seeds(step)), step.config, allow_software=True
-            )
+            write_summary(folder, read_seeds(folder, self._seeds(step)), step.config, allow_software=True)
 
     def _running(self) -> float:
         """Return the cost of what runs have done that are not finished."""
         started = list(self.unfinished.items())
-        return sum(
-            cost * max(0.0, _share_done(folder) - before) for folder, (cost, before) in started
-        )
+        return sum(cost * max(0.0, _share_done(folder) - before) for folder, (cost, before) in started)
 
     def _untrained(self, step: Step) -> Path:
         """Return the file for the metrics of the model that training starts with."""
@@ -189,20 +180,13 @@ class Demo:
         with ProcessPoolExecutor(2) as pool:
             drawings = {}
             for step in DOWNSTREAM:
-                arm, folder = (
-                    self._arm(step.name),
-                    self.work_dir / 'report' / 'images' / self._arm(step.name).name,
-                )
+                arm, folder = (self._arm(step.name), self.work_dir / 'report' / 'images' / self._arm(step.name).name)
                 weights, metrics = self.checkpoint(step.name), self._untrained(step)
-                drawings[step] = pool.submit(
-                    _predict, arm.config, list(arm.cfg_options), weights, metrics, folder
-                )
+                drawings[step] = pool.submit(_predict, arm.config, list(arm.cfg_options), weights, metrics, folder)
             for step, drawn in drawings.items():
                 images[f'{step.name}: predictions beside ground truth'] = drawn.result()
                 self.progress.finish(PREDICTION_COST)
-                self.progress.log(
-                    f'{step.name}: untrained model evaluated, predictions of the trained one drawn'
-                )
+                self.progress.log(f'{step.name}: untrained model evaluated, predictions of the trained one drawn')
         return images
 
     def _report(self, images: dict[str, list[Path]]) -> Path:
@@ -218,28 +202,17 @@ class Demo:
         )
         page = write_report(report, self.work_dir / 'report')[0]
         console().print(console_table(report))
-        self.progress.print(
-            f'report: {page}, and beside it report.md, tables.tex and the numbers as CSV and JSON'
-        )
+        self.progress.print(f'report: {page}, and beside it report.md, tables.tex and the numbers as CSV and JSON')
         return page
 
     def _runs(self, step: Step) -> ArmRuns:
         untrained = (read_json(self._untrained(step)) or {}).get('metrics', {})
         return ArmRuns(
-            step.name,
-            read_seeds(self._folder(step.name), self._seeds(step)),
-            step.task,
-            untrained=untrained,
+            step.name, read_seeds(self._folder(step.name), self._seeds(step)), step.task, untrained=untrained
         )
 
 
-def _predict(
-    config: str,
-    cfg_options: list[str],
-    trained: Path,
-    untrained: Path,
-    drawings: Path,
-) -> list[Path]:
+def _predict(config: str, cfg_options: list[str], trained: Path, untrained: Path, drawings: Path) -> list[Path]:
     """Write the untrained model's metrics, unless they are there, and draw the trained one's predictions.
 
     It runs in a process of its own, on one core.
@@ -252,16 +225,8 @@ def _predict(
             state_dict = init_model(config, None, cfg_options=cfg_options).state_dict()
             with atomic_path(initial) as partial:
                 torch.save({'state_dict': state_dict}, partial)
-            test(
-                load_config(config, cfg_options),
-                initial,
-                untrained.parent,
-                out=untrained,
-                show=False,
-            )
-        return compare_on_dataset(
-            init_model(config, trained, cfg_options=cfg_options), IMAGES, drawings
-        )
+            test(load_config(config, cfg_options), initial, untrained.parent, out=untrained, show=False)
+        return compare_on_dataset(init_model(config, trained, cfg_options=cfg_options), IMAGES, drawings)
 
 
 def _share_done(folder: Path) -> float:

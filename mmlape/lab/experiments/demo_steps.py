@@ -30,18 +30,8 @@ class Step:
 
 
 STEPS = (
-    Step(
-        'DeiT, default PE',
-        'classification',
-        'deit/deit-mini_1xb32-5e_mini-digits.py',
-        38,
-    ),
-    Step(
-        'DeiT, LaPE',
-        'classification',
-        'deit/deit-mini-lape_1xb32-5e_mini-digits.py',
-        38,
-    ),
+    Step('DeiT, default PE', 'classification', 'deit/deit-mini_1xb32-5e_mini-digits.py', 38),
+    Step('DeiT, LaPE', 'classification', 'deit/deit-mini-lape_1xb32-5e_mini-digits.py', 38),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',

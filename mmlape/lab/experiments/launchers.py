@@ -84,17 +84,14 @@ def visible_devices() -> list[Device]:
     shown = os.environ.get('CUDA_VISIBLE_DEVICES')
     if shown == '':
         return []
-    result = subprocess.run(
-        [sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False
-    )
+    result = subprocess.run([sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False)
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ['no message'])[-1]
         raise TrainingError(f'torch cannot list the GPUs ({last}): check with `mmlape doctor`')
     found = re.findall(r'^device \d+ (\S+) (\d+)$', result.stdout, re.MULTILINE)
     names = [name.strip() for name in (shown or '').split(',') if name.strip()]
     return [
-        Device(names[index] if names else str(index), uuid, int(memory))
-        for index, (uuid, memory) in enumerate(found)
+        Device(names[index] if names else str(index), uuid, int(memory)) for index, (uuid, memory) in enumerate(found)
     ]
 
 
@@ -110,28 +107,17 @@ class DevicePool:
         shares: How many runs may share a GPU; 1 reserves it alone.
     """
 
-    def __init__(
-        self,
-        devices: Sequence[Device],
-        folder: str | Path | None = None,
-        shares: int = 1,
-    ) -> None:
+    def __init__(self, devices: Sequence[Device], folder: str | Path | None = None, shares: int = 1) -> None:
         self.devices, self.shares = tuple(devices), shares
-        self.folder = Path(
-            folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices'
-        )
+        self.folder = Path(folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices')
 
     def acquire(self, count: int) -> Slot | None:
         """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free."""
         try:
             with self._exclusive():
-                locked = [
-                    (device, take_lock(self._free_file(device))) for device in self.free()[:count]
-                ]
+                locked = [(device, take_lock(self._free_file(device))) for device in self.free()[:count]]
         except OSError as error:
-            raise TrainingError(
-                f'{self.folder}, which holds the locks of GPUs: {error.strerror}'
-            ) from error
+            raise TrainingError(f'{self.folder}, which holds the locks of GPUs: {error.strerror}') from error
         held = {device: lock for device, lock in locked if lock is not None}
         slot = Slot(tuple(held), tuple(held.values()))
         if len(held) < count:
@@ -248,11 +234,7 @@ class Launcher(ABC):
 def import_path() -> str:
     """Return a PYTHONPATH from which other processes import this package."""
     package = str(Path(mmlape.__file__).resolve().parents[1])
-    others = [
-        path
-        for path in os.environ.get('PYTHONPATH', '').split(os.pathsep)
-        if path not in ('', package)
-    ]
+    others = [path for path in os.environ.get('PYTHONPATH', '').split(os.pathsep) if path not in ('', package)]
     return os.pathsep.join([package, *others])
 
 
@@ -334,16 +316,12 @@ class LocalLauncher(Launcher):
 
     def describe(self) -> str:
         """Return how many runs it starts at a time, and on what."""
-        side = (
-            f'{self.max_parallel} side by side' if self.max_parallel > 1 else 'one after the other'
-        )
+        side = f'{self.max_parallel} side by side' if self.max_parallel > 1 else 'one after the other'
         if self.pool:
             free = len(self.pool.free())
             if self.per_gpu > 1:
                 return f'up to {self.per_gpu} runs a GPU, of {len(self.pool.devices)} ({free} with room now), {side}'
-            return (
-                f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
-            )
+            return f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
         what = 'process' if self.processes == 1 else 'processes'
         count = f'{self.threads} thread{"s" * (self.threads > 1)}'
         shares = f', {count} each' if self.per_gpu > 1 else ''
@@ -397,9 +375,7 @@ class LocalLauncher(Launcher):
         return [sys.executable, str(tools / 'train.py'), config, *options]
 
     def _environment(self, slot: Slot) -> dict[str, str]:
-        environment = dict(
-            os.environ, PYTHON=sys.executable, PYTHONUNBUFFERED='1', PYTHONPATH=import_path()
-        )
+        environment = dict(os.environ, PYTHON=sys.executable, PYTHONUNBUFFERED='1', PYTHONPATH=import_path())
         environment.setdefault('OMP_NUM_THREADS', str(self.threads))
         if slot.devices:
             environment['CUDA_VISIBLE_DEVICES'] = slot.visible

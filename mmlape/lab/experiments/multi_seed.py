@@ -50,12 +50,7 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
         print(f'warning: {warning}', flush=True)
     if dry_run:
         console().print(plan_table(plan, launcher))
-        for line in (
-            *_missing_files(plan),
-            *_estimate(plan),
-            *_memory(plan, launcher),
-            *launcher.preview(plan),
-        ):
+        for line in (*_missing_files(plan), *_estimate(plan), *_memory(plan, launcher), *launcher.preview(plan)):
             say(line)
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
@@ -66,9 +61,7 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
     if not wait:
         return 0
-    return average_arms(
-        study.arms, study.work_dir, study.seeds, study.options.allow_different_software
-    )
+    return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
 
 
 def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
@@ -118,11 +111,7 @@ def _size_of_checkpoints(folder: Path) -> int:
 
 
 def show_arms(
-    arms: Sequence[Arm],
-    work_dir: str | Path,
-    seeds: Sequence[int],
-    extra: Sequence[str],
-    processes: int = 1,
+    arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int], extra: Sequence[str], processes: int = 1
 ) -> None:
     """Print what the arms of studies are, and the command that trains each arm with its first seed alone.
 
@@ -157,9 +146,7 @@ def arms_table(arms: Sequence[Arm]) -> Table:
             study, planned = read_arm(arm.config)
             base = Path(planned.base).stem
             changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
-            printed = [
-                f'{value} {metric}' for metric, value in paper_figures(study, planned).items()
-            ]
+            printed = [f'{value} {metric}' for metric, value in paper_figures(study, planned).items()]
             if printed:
                 printed[0] = f'{printed[0]}, {study.paper}, {study.table}'.rstrip(', ')
             if planned.relative_to:
@@ -181,10 +168,7 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
 
 
 def average_arms(
-    arms: Sequence[Arm],
-    work_dir: str | Path,
-    seeds: Sequence[int] | None,
-    allow_software: bool = False,
+    arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
 ) -> int:
     """Average every arm below a work dir over its seeds (None: all in its folder).
 

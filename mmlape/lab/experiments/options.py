@@ -37,28 +37,13 @@ def add_running(parser: argparse.ArgumentParser) -> Arguments:
     add('--slurm', action='store_true', help='submit Slurm jobs; default: run on this machine')
     add('--dry-run', action='store_true', help='print the plan, and do nothing')
     slurm = parser.add_argument_group('with --slurm')
+    slurm.add_argument('--gpus-per-node', type=int, metavar='N', help=f'0 for CPU processes; default: {GPUS_PER_NODE}')
     slurm.add_argument(
-        '--gpus-per-node',
-        type=int,
-        metavar='N',
-        help=f'0 for CPU processes; default: {GPUS_PER_NODE}',
-    )
-    slurm.add_argument(
-        '--slurm-args',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='KEY=VALUE',
-        help='partition=..., time=...',
+        '--slurm-args', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='partition=..., time=...'
     )
     slurm.add_argument('--no-wait', action='store_true', help='submit and return')
     more = add_more(parser)
-    more.add_argument(
-        '--parallel',
-        type=int,
-        metavar='N',
-        help='maximum of runs at a time; default: as many as fit',
-    )
+    more.add_argument('--parallel', type=int, metavar='N', help='maximum of runs at a time; default: as many as fit')
     return more
 
 
@@ -77,14 +62,8 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
         )
     if args.slurm:
         per_node = GPUS_PER_NODE if gpus is None else gpus
-        return SlurmLauncher(
-            args.processes, per_node, args.slurm_args, args.parallel, submits=not args.dry_run
-        )
-    given = {
-        '--slurm-args': args.slurm_args,
-        '--no-wait': args.no_wait,
-        '--gpus-per-node': gpus is not None,
-    }
+        return SlurmLauncher(args.processes, per_node, args.slurm_args, args.parallel, submits=not args.dry_run)
+    given = {'--slurm-args': args.slurm_args, '--no-wait': args.no_wait, '--gpus-per-node': gpus is not None}
     for option in (name for name, value in given.items() if value):
         raise ConfigError(f'{option}: only with --slurm')
     return LocalLauncher(args.processes, args.parallel, per_gpu=args.per_gpu)

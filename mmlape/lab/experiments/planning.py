@@ -23,25 +23,11 @@ from mmlape.lab.engine.options import add_train_options
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trackers import require_trackers
 from mmlape.lab.extension import advice_on_pretraining
-from mmlape.lab.runs.identity import (
-    checkpoint_keys,
-    differences,
-    is_missing,
-    planned_beside,
-    software_differences,
-)
+from mmlape.lab.runs.identity import checkpoint_keys, differences, is_missing, planned_beside, software_differences
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.provenance import NO_WEIGHTS, provenance
 from mmlape.lab.runs.record import checkpoints, running_in
-from mmlape.lab.runs.run import (
-    Run,
-    log_file,
-    read_run,
-    seed_folder,
-    start_lock,
-    write_order,
-    write_planned,
-)
+from mmlape.lab.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 from mmlape.lab.runs.schema import ENDED, Identity
 from mmlape.lab.studies.study import check_arm_name
 from mmlape.lab.studies.study_file import is_study, read_study
@@ -105,14 +91,8 @@ def read_arms(
             study = read_study(arms[-1].config)
             seeds[study.seeds] = study.file
     if len(seeds) > 1:
-        raise ConfigError(
-            f'--seeds: {" and ".join(seeds.values())} have different ones, so give them'
-        )
-    return (
-        arms,
-        next(iter(seeds), ()),
-        f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs',
-    )
+        raise ConfigError(f'--seeds: {" and ".join(seeds.values())} have different ones, so give them')
+    return (arms, next(iter(seeds), ()), f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs')
 
 
 def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
@@ -122,12 +102,8 @@ def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
     """
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(arm.name, pattern) for arm in arms):
-            raise ConfigError(
-                f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}"
-            )
-    return [
-        arm for arm in arms if any(fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns)
-    ]
+            raise ConfigError(f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}")
+    return [arm for arm in arms if any(fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns)]
 
 
 def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:
@@ -216,9 +192,7 @@ class Study:
 
     def __post_init__(self) -> None:
         _require_different('--seeds', self.seeds)
-        _require_different(
-            'arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG'
-        )
+        _require_different('arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG')
         for arm in self.arms:
             check_arm_name(arm.name)
         if self.processes < 1:
@@ -234,10 +208,7 @@ class Study:
                 error_class = type(error)
                 problems.setdefault(str(error), []).append(arm.name)
         if problems:
-            lines = [
-                f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}'
-                for line, names in problems.items()
-            ]
+            lines = [f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}' for line, names in problems.items()]
             raise error_class('\n'.join(lines))
 
     def _load(self, arm: Arm) -> None:
@@ -277,10 +248,7 @@ class Study:
         """
         plan = [self._planned(arm, seed) for seed in self.seeds for arm in self.arms]
         unfinished = {planned.arm.name for planned in plan if planned.action != 'skip'}
-        return [
-            self._refuse_mixture(planned) if planned.arm.name in unfinished else planned
-            for planned in plan
-        ]
+        return [self._refuse_mixture(planned) if planned.arm.name in unfinished else planned for planned in plan]
 
     def _refuse_mixture(self, planned: PlannedRun) -> PlannedRun:
         """Refuse a finished run if the arm's other runs would have other software.
@@ -310,22 +278,16 @@ class Study:
             return replace(planned, reason=refusal)
         holder = planned.holder()
         if holder:
-            return replace(
-                planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}'
-            )
+            return replace(planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}')
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
-        reasons = (
-            [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []
-        )
+        reasons = [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []
         missing = () if action == 'skip' else tuple(path for _, path in self._missing(arm))
         return replace(planned, action=action, reason='; '.join(reasons), missing=missing)
 
     def _missing(self, arm: Arm) -> list[tuple[str, str]]:
         """Return key and path of the weights that an arm starts from and that are not there."""
-        return [
-            (key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)
-        ]
+        return [(key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)]
 
     def check_checkpoints(self, arms: Sequence[Arm]) -> None:
         """Check that the weights which these arms start from exist.
@@ -349,21 +311,16 @@ class Study:
         starts = {}  # the file that a model starts from, a teacher's apart
         for arm in self.arms:
             paths = (
-                path
-                for key, path in checkpoint_keys(self.configs[arm.name])
-                if not key.endswith('teacher_checkpoint')
+                path for key, path in checkpoint_keys(self.configs[arm.name]) if not key.endswith('teacher_checkpoint')
             )
             starts[arm.name] = next(paths, None)
-        provenances = {
-            name: provenance(path) if path else NO_WEIGHTS for name, path in starts.items()
-        }
+        provenances = {name: provenance(path) if path else NO_WEIGHTS for name, path in starts.items()}
         sources = set(filter(None, provenances.values()))
         is_distinct = any(source.distinct for source in sources)
         if len(sources) < 2 and not (is_distinct and None in provenances.values()):
             return []
         lines = (
-            f'{name} from {starts[name] or "no weights"}'
-            + (f' ({source.source})' if starts[name] and source else '')
+            f'{name} from {starts[name] or "no weights"}' + (f' ({source.source})' if starts[name] and source else '')
             for name, source in provenances.items()
         )
         return [
@@ -384,10 +341,7 @@ class Study:
                 return ''
             return f'{run.folder} has no identity in its run.json (an older version started it)'
         mine = planned_beside(self._identity(planned.arm, run.seed), run.identity)
-        lines, software = (
-            differences(run.identity, mine, for_resume=True),
-            software_differences(run.identity, mine),
-        )
+        lines, software = (differences(run.identity, mine, for_resume=True), software_differences(run.identity, mine))
         if run.finished and run.identity.world_size != self.processes:
             lines.append(f'world_size: {run.identity.world_size} -> {self.processes}')
         if run.finished and run.identity.compiled != mine.compiled:
@@ -421,9 +375,7 @@ def require_startable(plan: Sequence[PlannedRun]) -> None:
     refused = [planned for planned in plan if planned.action == 'refuse']
     if refused:
         lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
-        raise TrainingError(
-            f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}'
-        )
+        raise TrainingError(f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}')
 
 
 def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:
@@ -455,9 +407,7 @@ def _require_own(options: argparse.Namespace) -> None:
     """Raise ConfigError if options after ``--`` are among those that a study sets itself."""
     defaults = train_options(())
     set_twice = [
-        f'--{name.replace("_", "-")}'
-        for name in STUDY_OPTIONS
-        if getattr(options, name) != getattr(defaults, name)
+        f'--{name.replace("_", "-")}' for name in STUDY_OPTIONS if getattr(options, name) != getattr(defaults, name)
     ]
     if set_twice:
         raise ConfigError(f'{", ".join(set_twice)} after --: the study sets it itself')

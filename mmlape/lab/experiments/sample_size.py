@@ -8,14 +8,7 @@ import pandas as pd
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.report.arms import ArmRuns, average
-from mmlape.lab.experiments.statistics import (
-    MOST,
-    POWER,
-    Spread,
-    of_differences,
-    pooled,
-    seeds_needed,
-)
+from mmlape.lab.experiments.statistics import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.lab.runs.run import read_arms
 from mmlape.tables import text_table
 
@@ -23,9 +16,7 @@ from mmlape.tables import text_table
 def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
     """Build the spread of a standard deviation in points, which was estimated from so many seeds, if known."""
     if pilot_seeds is not None and pilot_seeds < 2:
-        raise ConfigError(
-            f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more'
-        )
+        raise ConfigError(f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more')
     return Spread(std, pilot_seeds and pilot_seeds - 1)
 
 
@@ -61,14 +52,9 @@ def pilot_spread(
     values = {name: by_seed for name, by_seed in values.items() if by_seed}
     if not values:
         names = sorted({name for result in results for name in result.summary.last.metrics})
-        raise ConfigError(
-            f'--metric {metric}: no finished run has it; there are: {", ".join(names) or "none"}'
-        )
+        raise ConfigError(f'--metric {metric}: no finished run has it; there are: {", ".join(names) or "none"}')
     if paired and len(values) != 2:
-        raise ConfigError(
-            f'--paired needs two arms, not {len(values)}: choose them with --arms; '
-            f'{", ".join(values)}'
-        )
+        raise ConfigError(f'--paired needs two arms, not {len(values)}: choose them with --arms; {", ".join(values)}')
     by_arm = [list(by_seed.values()) for by_seed in values.values()]
     spread = of_differences(*values.values()) if paired else pooled(by_arm)
     if spread is None:

@@ -202,13 +202,9 @@ class Scheduler:
         if time.monotonic() - self.last_report < self.report_interval:
             return
         self.last_report = time.monotonic()
-        running = [
-            _progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]
-        ]
+        running = [_progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]]
         counts = f'{len(self.finished)} of {len(self.plan)} finished, {len(running)} running'
-        counts += f', {len(self.waiting)} waiting' + (
-            f', {len(self.failed)} failed' if self.failed else ''
-        )
+        counts += f', {len(self.waiting)} waiting' + (f', {len(self.failed)} failed' if self.failed else '')
         self.log(f'{counts}{self._time_left()}: {"; ".join(running)}' if running else counts)
 
     def _time_left(self) -> str:
@@ -217,9 +213,7 @@ class Scheduler:
         if not self.estimate or not (self.jobs or self.waiting) or None in left:
             return ''
         now = time.monotonic()
-        durations = self.durations or [
-            now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)
-        ]
+        durations = self.durations or [now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)]
         if not durations:
             return ''
         total = sum(left) + len(self.waiting) * sum(durations) / len(durations)
@@ -237,9 +231,7 @@ def _failure(job: Job, status: int | str) -> Failure:
 
 def _resumed(planned: PlannedRun, run: Run) -> PlannedRun:
     """Return the same run, to be resumed."""
-    return replace(
-        planned, run=run, action='resume' if run.state != 'missing' else 'start', reason=''
-    )
+    return replace(planned, run=run, action='resume' if run.state != 'missing' else 'start', reason='')
 
 
 def _progress(planned: PlannedRun) -> str:
@@ -298,7 +290,5 @@ class Progress:
         with self.lock:
             left = self.left()
             self.print(
-                printable(
-                    f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}'
-                )
+                printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')
             )

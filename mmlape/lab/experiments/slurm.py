@@ -108,9 +108,7 @@ class SlurmLauncher(Launcher):
         missing = [name for name in ('sbatch', 'squeue') if not shutil.which(name)]
         self.is_here = not missing
         if missing and submits:
-            raise ConfigError(
-                f'--slurm: no {" or ".join(missing)} here; run it where jobs are submitted'
-            )
+            raise ConfigError(f'--slurm: no {" or ".join(missing)} here; run it where jobs are submitted')
         self.processes, self.max_parallel, self.interval = processes, max_parallel, interval
         self.on_node = min(per_node, processes) or processes
         self.nodes, self.gpus = math.ceil(processes / self.on_node), per_node > 0
@@ -162,9 +160,7 @@ class SlurmLauncher(Launcher):
         config, *options = planned.train_args
         launcher = ['--launcher', 'slurm'] if self.processes > 1 else []
         tool = mim_root() / 'tools' / 'train.py'
-        command = shlex.join(
-            [sys.executable, '-u', str(tool), config, '--resume', *launcher, *options]
-        )
+        command = shlex.join([sys.executable, '-u', str(tool), config, '--resume', *launcher, *options])
         return '\n'.join(
             [
                 '#!/bin/bash',
@@ -190,17 +186,13 @@ class SlurmLauncher(Launcher):
             'signal': f'TERM@{GRACE}',
         }
         given = dict(option.removeprefix('--').partition('=')[::2] for option in self.options)
-        if self.gpus and not any(
-            key in given for key in ('gres', 'gpus', 'gpus-per-node', 'gpus-per-task')
-        ):
+        if self.gpus and not any(key in given for key in ('gres', 'gpus', 'gpus-per-node', 'gpus-per-task')):
             defaults['gres'] = f'gpu:{self.on_node}'
         fixed = [key for key in ('job-name', 'output', 'chdir', 'array') if key in given]
         if fixed:
             raise ConfigError(f'--slurm-args {fixed[0]}: set by the launcher')
         options = {**defaults, **given}.items()
-        return [
-            key if value == '' else f'{key}={shlex.quote(str(value))}' for key, value in options
-        ]
+        return [key if value == '' else f'{key}={shlex.quote(str(value))}' for key, value in options]
 
     def refresh(self, jobs: Sequence[SlurmJob]) -> None:
         """Query the queue at intervals, and update the states of jobs."""
@@ -229,9 +221,7 @@ class SlurmLauncher(Launcher):
         result = _slurm('squeue', '--me', '--noheader', '--format=%A|%T|%j')
         if result.returncode:
             if check:
-                raise TrainingError(
-                    f'squeue does not answer, jobs may exist unseen: {result.stderr.strip()}'
-                )
+                raise TrainingError(f'squeue does not answer, jobs may exist unseen: {result.stderr.strip()}')
             return None
         lines = [line.split('|', 2) for line in result.stdout.splitlines()]
         return {name.strip(): (number, state) for number, state, name in lines}
@@ -255,9 +245,7 @@ def _final_state(number: str) -> str:
 
     'vanished' where Slurm does not record it.
     """
-    result = _slurm(
-        'sacct', '-j', number, '--allocations', '--noheader', '--parsable2', '--format=State'
-    )
+    result = _slurm('sacct', '-j', number, '--allocations', '--noheader', '--parsable2', '--format=State')
     if result.returncode == 0 and result.stdout.strip():
         return result.stdout.split()[0]
     result = _slurm('scontrol', 'show', 'job', number, '--oneliner')
@@ -267,12 +255,8 @@ def _final_state(number: str) -> str:
 
 def _slurm(*command: str) -> subprocess.CompletedProcess:
     """Call Slurm without the variables of the allocation that this process may run in."""
-    environment = {
-        key: value for key, value in os.environ.items() if not re.match(r'SLURM_(?!CONF$)', key)
-    }
+    environment = {key: value for key, value in os.environ.items() if not re.match(r'SLURM_(?!CONF$)', key)}
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, timeout=120
-        )
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, '', str(error))

@@ -125,10 +125,7 @@ def holm(family: Sequence[Difference]) -> list[Difference]:
     return result
 
 
-def _differences(
-    values: Mapping[int, float],
-    baseline: Mapping[int, float],
-) -> tuple[np.ndarray, float]:
+def _differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> tuple[np.ndarray, float]:
     """Return the differences over common seeds, and their sample standard deviation, 0 for fewer than two."""
     common = [seed for seed in values if seed in baseline]
     differences = np.array([values[seed] - baseline[seed] for seed in common], dtype=float)
@@ -142,9 +139,7 @@ def _std(values: np.ndarray, size: float | None = None) -> float:
     0 if it is that of rounding errors, of differences of values of a size.
     """
     std = float(values.std(ddof=1))
-    least = (
-        _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
-    )
+    least = _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
     return std if std > least else 0.0
 
 
@@ -183,10 +178,7 @@ def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
     freedom = sum(len(values) - 1 for values in arms)
     if not freedom:
         return None
-    return Spread(
-        math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom),
-        freedom,
-    )
+    return Spread(math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
 
 
 def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:
@@ -212,12 +204,7 @@ def power(difference: float, std: float, seeds: int, paired: bool = False) -> fl
     return float(both)
 
 
-def seeds_needed(
-    difference: float,
-    std: float,
-    wanted: float = POWER,
-    paired: bool = False,
-) -> int | None:
+def seeds_needed(difference: float, std: float, wanted: float = POWER, paired: bool = False) -> int | None:
     """Return the smallest number of seeds in each arm that reaches a power.
 
     At least 3, below which nothing is tested. ``difference``, ``std`` and ``paired`` as in `power`.
@@ -230,13 +217,9 @@ def seeds_needed(
     if not (math.isfinite(difference) and difference):
         raise ConfigError(f'a difference of {difference} cannot be tested: give one that is not 0')
     if not (math.isfinite(std) and std > 0):
-        raise ConfigError(
-            f'a standard deviation of {std} gives no number of seeds: it must be positive'
-        )
+        raise ConfigError(f'a standard deviation of {std} gives no number of seeds: it must be positive')
     if not 1 - CONFIDENCE < wanted < 1:
-        raise ConfigError(
-            f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1'
-        )
+        raise ConfigError(f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1')
     if power(difference, std, LEAST, paired) >= wanted:
         return LEAST
     if power(difference, std, MOST, paired) < wanted:

@@ -129,22 +129,9 @@ def table(runs: Sequence[Row]) -> Table:
         )
         for run in runs
     ]
-    columns = (
-        'arm',
-        'seed',
-        'state',
-        'progress',
-        'iteration',
-        'images/s',
-        'left',
-        'last metric',
-        'host',
-        'reason',
-    )
+    columns = ('arm', 'seed', 'state', 'progress', 'iteration', 'images/s', 'left', 'last metric', 'host', 'reason')
     title = ', '.join(f'{count} {state}' for state, count in counts.items())
-    return console_table(
-        text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES
-    )
+    return console_table(text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES)
 
 
 def as_json(runs: Sequence[Row]) -> str:
@@ -153,10 +140,7 @@ def as_json(runs: Sequence[Row]) -> str:
     ``metric`` has name, value and step.
     """
     listed = [
-        dict(
-            asdict(run),
-            metric=run.metric and dict(zip(('name', 'value', 'step'), run.metric, strict=True)),
-        )
+        dict(asdict(run), metric=run.metric and dict(zip(('name', 'value', 'step'), run.metric, strict=True)))
         for run in runs
     ]
     return json.dumps(listed, indent=2, ensure_ascii=False)

@@ -125,10 +125,7 @@ class Checked:
     def apart(self) -> float:
         """How far the main metrics of the graph are from those of the exported model in PyTorch, in points."""
         torch_side, graph_side = self.sides[1], self.sides[-1]
-        return max(
-            (abs(value - graph_side.metrics[key]) for key, value in torch_side.metrics.items()),
-            default=0.0,
-        )
+        return max((abs(value - graph_side.metrics[key]) for key, value in torch_side.metrics.items()), default=0.0)
 
     @property
     def passes(self) -> bool:
@@ -166,9 +163,7 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
                 side.evaluator.dataset_meta = dataset.metainfo
         count = len(found) if dataset is None else len(dataset)
         compared = []
-        for place in track(
-            range(count), 'comparing', console=terminal, disable=not terminal.is_terminal
-        ):
+        for place in track(range(count), 'comparing', console=terminal, disable=not terminal.is_terminal):
             inputs = prepare(found[place]) if dataset is None else dataset[place]
             samples = [_predicted(side, inputs) for side in sides]
             for side, sample in zip(sides, samples):
@@ -177,9 +172,7 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
         for side in sides:
             if side.evaluator is not None:
                 side.metrics = _points(task, side.evaluator.evaluate(count))
-    result = Checked(
-        sides, compared, sides[-1].rounding, Graph(path).notes.get('precision', 'fp32')
-    )
+    result = Checked(sides, compared, sides[-1].rounding, Graph(path).notes.get('precision', 'fp32'))
     show(result, images)
     return result
 
@@ -197,9 +190,7 @@ def _sides(cfg: Config, checkpoint: str, path: Path, folder: Path) -> Iterator[S
     yield Side('PyTorch, as exported', through)
     by_graph = init_model(cfg, path, 'cpu')
     if list(by_graph.classes) != list(model.classes):
-        raise ExportError(
-            f'{path} has {len(by_graph.classes)} classes, and the model {len(model.classes)}'
-        )
+        raise ExportError(f'{path} has {len(by_graph.classes)} classes, and the model {len(model.classes)}')
     yield Side('graph', by_graph)
     if graph.notes.get('precision') == 'fp16':
         model, rounding = init_model(cfg, path, 'cpu'), Rounded(graph, folder)
@@ -232,11 +223,7 @@ def _dataset(cfg: Config, images: Path) -> Any:
 def _points(task: str, values: Mapping[str, float]) -> dict[str, float]:
     """Return the main metrics in points: AP is in [0, 1]."""
     factor = 100 if task == 'detection' else 1
-    return {
-        key.rpartition('/')[2]: float(value) * factor
-        for key, value in values.items()
-        if key.endswith(MAIN[task])
-    }
+    return {key.rpartition('/')[2]: float(value) * factor for key, value in values.items() if key.endswith(MAIN[task])}
 
 
 def mean_share(shares: Sequence[float]) -> float:

@@ -31,9 +31,7 @@ def complete(path: Path) -> None:
     }
     write_json(path.with_name('model.json'), about)
     if graph.task:
-        write_text(
-            path.with_name('labels.txt'), ''.join(f'{one_line(name)}\n' for name in graph.classes)
-        )
+        write_text(path.with_name('labels.txt'), ''.join(f'{one_line(name)}\n' for name in graph.classes))
         for example in EXAMPLES:
             write_text(path.with_name(example.name), example.read_text(encoding='utf-8'))
 

@@ -24,15 +24,10 @@ def fuse_batch_norms(model: nn.Module) -> Iterator[None]:
     Raises:
         ValueError: If a BatchNorm that would be folded is in training mode.
     """
-    before = [
-        (parent, names, [getattr(parent, name) for name in names])
-        for parent, names in _pairs(model)
-    ]
+    before = [(parent, names, [getattr(parent, name) for name in names]) for parent, names in _pairs(model)]
     for _, _, pair in before:
         if any(module.training for module in pair):
-            raise ValueError(
-                f'BatchNorm is folded in evaluation mode only; call model.eval() first: {pair}'
-            )
+            raise ValueError(f'BatchNorm is folded in evaluation mode only; call model.eval() first: {pair}')
     try:
         for parent, (conv_name, norm_name), (conv, norm) in before:
             setattr(parent, conv_name, fuse_conv_bn_eval(conv, norm))
@@ -51,11 +46,7 @@ def _pairs(model: nn.Module) -> Iterator[tuple[nn.Module, tuple[str, str]]]:
     for parent in list(model.modules()):
         if isinstance(parent, nn.Sequential):
             children = list(parent.named_children())
-        elif (
-            isinstance(parent, conv_module)
-            and parent.with_norm
-            and parent.order[:2] == ('conv', 'norm')
-        ):
+        elif isinstance(parent, conv_module) and parent.with_norm and parent.order[:2] == ('conv', 'norm'):
             children = [('conv', parent.conv), (parent.norm_name, parent.norm)]
         else:
             yield from ((parent, names) for names in getattr(parent, 'conv_norm_pairs', ()))

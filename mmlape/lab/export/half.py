@@ -112,11 +112,7 @@ def rounded(model: 'onnx.ModelProto') -> tuple['onnx.ModelProto', list[str]]:
         if tensor.data_type == TensorProto.FLOAT16:
             value = numpy_helper.to_array(tensor).astype(np.float32)
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    halves = {
-        value.name
-        for value in graph.value_info
-        if value.type.tensor_type.elem_type == TensorProto.FLOAT16
-    }
+    halves = {value.name for value in graph.value_info if value.type.tensor_type.elem_type == TensorProto.FLOAT16}
     nodes, names = [], []
     for node in list(graph.node):
         to_half = node.op_type == 'Cast' and node.attribute[0].i == TensorProto.FLOAT16
@@ -138,18 +134,14 @@ def rounded(model: 'onnx.ModelProto') -> tuple['onnx.ModelProto', list[str]]:
     del graph.node[:]
     graph.node.extend(nodes)
     del graph.value_info[:]
-    graph.output.append(
-        helper.make_tensor_value_info('magnitudes', TensorProto.FLOAT, [len(names)])
-    )
+    graph.output.append(helper.make_tensor_value_info('magnitudes', TensorProto.FLOAT, [len(names)]))
     return made, names
 
 
 def _node(kind: str, inputs: list[str], outputs: list[str], **attributes) -> 'onnx.NodeProto':
     from onnx import helper
 
-    return helper.make_node(
-        kind, inputs, outputs, name=f'{kind} of {inputs[0]} to {outputs[0]}', **attributes
-    )
+    return helper.make_node(kind, inputs, outputs, name=f'{kind} of {inputs[0]} to {outputs[0]}', **attributes)
 
 
 def _rename(nodes: list['onnx.NodeProto'], old: str, new: str) -> None:
@@ -162,11 +154,7 @@ def constants_of(graph: 'onnx.GraphProto') -> dict[str, np.ndarray]:
     """Return what is float32 and constant."""
     from onnx import TensorProto, numpy_helper
 
-    found = {
-        one.name: numpy_helper.to_array(one)
-        for one in graph.initializer
-        if one.data_type == TensorProto.FLOAT
-    }
+    found = {one.name: numpy_helper.to_array(one) for one in graph.initializer if one.data_type == TensorProto.FLOAT}
     for node in graph.node:
         if node.op_type == 'Constant':
             (given,) = node.attribute
@@ -218,9 +206,7 @@ def _read_exactly(node: 'onnx.NodeProto') -> Iterator[str]:
     yield from (node.input[place] for place in places if place < len(node.input))
 
 
-def _may_be_half(
-    node: 'onnx.NodeProto', floats: set[str], constants: dict[str, np.ndarray], halved: set[str]
-) -> bool:
+def _may_be_half(node: 'onnx.NodeProto', floats: set[str], constants: dict[str, np.ndarray], halved: set[str]) -> bool:
     """Return whether a node that needs no float32 is one of float16, and its constants fit into that."""
     if not any(name in floats for name in node.output):
         return False

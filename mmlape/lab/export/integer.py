@@ -45,12 +45,7 @@ OF_FLOAT = 0.05
 
 
 def export_integers(
-    cfg: Config,
-    checkpoint: str | None,
-    form: Form,
-    out: str | Path,
-    images: str | Path,
-    labels: bool = False,
+    cfg: Config, checkpoint: str | None, form: Form, out: str | Path, images: str | Path, labels: bool = False
 ) -> Written:
     """Write the graph of a configuration's model in int8, unless too many labels of the images change by it.
 
@@ -213,9 +208,7 @@ def _agreement(cfg: Config, one: Path, other: Path, files: Sequence[Path]) -> fl
     equal = []
     for file in _tracked(files, 'comparing'):
         inputs = models[0].preparation.of_file(file)
-        first, second = (
-            predict_batch(model, [copy.deepcopy(inputs)], logits=False)[0] for model in models
-        )
+        first, second = (predict_batch(model, [copy.deepcopy(inputs)], logits=False)[0] for model in models)
         equal.append(equal_labels(models[0].task, first, second))
     return mean_share(equal)
 

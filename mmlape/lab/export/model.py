@@ -17,13 +17,7 @@ from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import Form, Written, export_graph
 
 
-def export(
-    cfg: Config,
-    checkpoint: str | None,
-    form: Form,
-    out: str | Path,
-    labels: bool = False,
-) -> Written:
+def export(cfg: Config, checkpoint: str | None, form: Form, out: str | Path, labels: bool = False) -> Written:
     """Write the graph of a configuration's model with the weights of a checkpoint, and compare it with PyTorch.
 
     Args:
@@ -60,9 +54,7 @@ def graph_of(trained: Trained) -> Path:
     if not path.is_file():
         raise CheckpointError(f'{path} does not exist: {fix}')
     known = Graph(path).notes.get('checkpoint_sha256')
-    if trained.checkpoint and known != names_of(trained.config, trained.checkpoint).get(
-        'checkpoint_sha256'
-    ):
+    if trained.checkpoint and known != names_of(trained.config, trained.checkpoint).get('checkpoint_sha256'):
         raise CheckpointError(f'{path} has other weights than {trained.checkpoint}: {fix} again')
     return path
 
@@ -122,9 +114,5 @@ def export_model(
     model = revert_sync_batchnorm(copy.deepcopy(model)).cpu().float().eval()
     given = Input.of(model, cfg)
     graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
-    about = dict(
-        task=exported.task,
-        classes=json.dumps(list(classes)),
-        **given.notes(),
-    )
+    about = dict(task=exported.task, classes=json.dumps(list(classes)), **given.notes())
     return export_graph(graph, form, out, dict(notes or {}, **about))

@@ -65,9 +65,7 @@ class Form:
     @property
     def images(self) -> str:
         """How many images of which size, for a message."""
-        count = {None: 'any number of images', 1: 'one image'}.get(
-            self.batch, f'{self.batch} images'
-        )
+        count = {None: 'any number of images', 1: 'one image'}.get(self.batch, f'{self.batch} images')
         return f'{count} of {self.size[0]} x {self.size[1]}'
 
 
@@ -87,9 +85,7 @@ class Written:
         return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def export_graph(
-    model: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None
-) -> Written:
+def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> Written:
     """Write the graph of a backbone or of an exported model with metadata, and compare it.
 
     Nothing is written if an output differs from PyTorch's by more than the form's tolerance.
@@ -101,8 +97,7 @@ def export_graph(
     backbone = getattr(model, 'backbone', model)
     if min(form.size) < getattr(backbone, 'patch_size', 1):
         raise ExportError(
-            f'--size {form.size[0]} {form.size[1]}: a side is smaller than a patch of '
-            f'{backbone.patch_size} pixels'
+            f'--size {form.size[0]} {form.size[1]}: a side is smaller than a patch of {backbone.patch_size} pixels'
         )
     out = check_out(out)
     started = time.perf_counter()
@@ -178,9 +173,7 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
     graph = onnx.load(path)
     got = next(entry.version for entry in graph.opset_import if entry.domain in ('', 'ai.onnx'))
     if got != form.opset:
-        raise ExportError(
-            f'torch writes this model with opset {got}, not {form.opset}: pass --opset {got}'
-        )
+        raise ExportError(f'torch writes this model with opset {got}, not {form.opset}: pass --opset {got}')
     _remove_provenance(graph)
     for port, value in (*zip(graph.graph.input, [images]), *zip(graph.graph.output, outputs)):
         _declare(port, form.batch, tuple(value.shape[1:]))
@@ -259,9 +252,7 @@ def _images(model: nn.Module, size: Size, seed: int, count: int) -> Tensor:
 def _outputs(model: nn.Module, images: Tensor) -> list[Tensor]:
     """Return the outputs in one list: a distilled backbone returns pairs."""
     with torch.no_grad():
-        return [
-            leaf for out in model(images) for leaf in (out if isinstance(out, tuple) else (out,))
-        ]
+        return [leaf for out in model(images) for leaf in (out if isinstance(out, tuple) else (out,))]
 
 
 def compare(model: nn.Module, path: str | Path, form: Form) -> float:

@@ -80,15 +80,10 @@ def read_curves(work_dir: str | Path) -> Curves:
             # epoch.
             step = iteration if iteration and by_epoch else row.get('step', iteration)
             for name, value in row.items():
-                numeric = name not in ('step', 'time', 'data_time') and isinstance(
-                    value, int | float
-                )
+                numeric = name not in ('step', 'time', 'data_time') and isinstance(value, int | float)
                 if numeric and is_defined(name, value):
                     metrics.setdefault(name, {})[step] = value
-    return Curves(
-        dict(sorted(loss.items())),
-        {name: dict(sorted(values.items())) for name, values in metrics.items()},
-    )
+    return Curves(dict(sorted(loss.items())), {name: dict(sorted(values.items())) for name, values in metrics.items()})
 
 
 def loss_band(runs: Sequence[Curves]) -> Band | None:

@@ -60,9 +60,7 @@ UNSTORED = {'stored': False}
 def stored_fields(kind: type) -> dict[str, tuple[Field, Any]]:
     """Return the fields of a dataclass that a file has, each with its type, by name."""
     hints = get_type_hints(kind, include_extras=True)
-    return {
-        one.name: (one, hints[one.name]) for one in fields(kind) if one.metadata.get('stored', True)
-    }
+    return {one.name: (one, hints[one.name]) for one in fields(kind) if one.metadata.get('stored', True)}
 
 
 def decode(kind: Any, value: Any, file: Path, place: str = '') -> Any:

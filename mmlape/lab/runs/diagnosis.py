@@ -18,22 +18,14 @@ from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record, write
 TAIL_LINES = 15
 SCANNED_LINES = 200
 SLURM_STATES = {
-    'OUT_OF_MEMORY': (
-        'out-of-memory',
-        "Slurm's limit of memory was reached: --slurm-args mem=... gives more",
-    ),
-    'TIMEOUT': (
-        'interrupted',
-        "the job's time limit was reached: --slurm-args time=... gives more",
-    ),
+    'OUT_OF_MEMORY': ('out-of-memory', "Slurm's limit of memory was reached: --slurm-args mem=... gives more"),
+    'TIMEOUT': ('interrupted', "the job's time limit was reached: --slurm-args time=... gives more"),
     'CANCELLED': ('interrupted', 'the job was cancelled'),
     'PREEMPTED': ('interrupted', 'the job was preempted'),
     'NODE_FAIL': ('lost-worker', 'a node failed'),
 }
 """Final states of a Slurm job that explain a failure: the name of its type, and the reason."""
-_FIRST_FAILURE = re.compile(
-    r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE
-)
+_FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
 _ERROR_LINE = re.compile(r'\S*(Error|Exception|Killed|error):?\b')
 _STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
 

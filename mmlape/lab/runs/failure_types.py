@@ -82,12 +82,7 @@ FAILURE_TYPES = (
         r'closed by peer|reset by peer|Broken pipe|gloo/transport|[Tt]imed out waiting|'
         r'NCCL (error|comm)|Signal 9 \(SIGKILL\)|ChildFailedError',
     ),
-    FailureType(
-        'interrupted',
-        'interrupted',
-        'continue with --resume',
-        (KeyboardInterrupt, Interrupted),
-    ),
+    FailureType('interrupted', 'interrupted', 'continue with --resume', (KeyboardInterrupt, Interrupted)),
 )
 SECONDARY = ('lost-worker', 'interrupted')
 """Names of types that may only be the echo of another process's failure."""

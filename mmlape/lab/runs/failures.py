@@ -19,12 +19,7 @@ from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.runs.failure_types import SECONDARY, UNKNOWN, failure_type_of
 from mmlape.lab.runs.record import NOTES, Recorder
 from mmlape.lab.runs.schema import Failure, read_failure, read_record, write_failure
-from mmlape.lab.runs.signals import (
-    Interrupted,
-    StopRequest,
-    ignore_stop_signals,
-    stopped_by_signals,
-)
+from mmlape.lab.runs.signals import Interrupted, StopRequest, ignore_stop_signals, stopped_by_signals
 from mmlape.quiet import say
 
 

@@ -52,11 +52,7 @@ def precision(cfg: dict) -> str | None:
 def settings(cfg: dict) -> dict:
     """Return the part of a configuration that decides results, as JSON values."""
     cfg = dict(cfg.items())
-    named = [
-        value
-        for key, value in leaves(cfg)
-        if key.split('.')[-1] == 'data_root' and isinstance(value, str)
-    ]
+    named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
     fraction = data_fraction(cfg)
@@ -68,9 +64,7 @@ def settings(cfg: dict) -> dict:
     if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
         kept['randomness'] = dict(diff_rank_seed=False)
     hooks = cfg.get('custom_hooks') or []
-    custom_hooks = [
-        hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
-    ]
+    custom_hooks = [hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
@@ -92,11 +86,7 @@ def _plain(node: Any, roots: list[str]) -> Any:
     if isinstance(node, dict):
         # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it
         # has no meaning
-        kept = {
-            key: child
-            for key, child in node.items()
-            if key not in IGNORED and (key, child) != PREFIX_SCOPE
-        }
+        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != PREFIX_SCOPE}
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]
@@ -144,12 +134,7 @@ _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
 def collect(
-    cfg: dict,
-    seed: int | None,
-    world_size: int,
-    total_batch: int,
-    batch_policy: str,
-    compiled: str | None = None,
+    cfg: dict, seed: int | None, world_size: int, total_batch: int, batch_policy: str, compiled: str | None = None
 ) -> Identity:
     """Return the identity of a run; the modules of its code are known once it has imported them.
 
@@ -303,7 +288,5 @@ def _other_weights(mine: Weights | None, other: Weights | None) -> list[str]:
     first, second = hashes if all(hashes) else names
     if first == second:
         return []
-    shown = [
-        f'{run.name} ({(run.sha256 or "not here")[:8]})' if run else 'none' for run in (mine, other)
-    ]
+    shown = [f'{run.name} ({(run.sha256 or "not here")[:8]})' if run else 'none' for run in (mine, other)]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']

@@ -48,14 +48,8 @@ def lock_run(work_dir: str | Path) -> int:
         ) from error
     if descriptor is None:
         other = read_json(path)
-        where = (
-            f' by process {other["pid"]} on {other["host"]}, since {other["since"]}'
-            if other
-            else ''
-        )
-        raise TrainingError(
-            f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir'
-        )
+        where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''
+        raise TrainingError(f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir')
     return descriptor
 
 
@@ -90,9 +84,7 @@ def check_writable(folder: Path, option: str = '--work-dir') -> None:
         probe.unlink()
     except OSError as error:
         reason = error.strerror or error
-        raise TrainingError(
-            f'cannot write into {folder} ({reason}): give another {option}'
-        ) from error
+        raise TrainingError(f'cannot write into {folder} ({reason}): give another {option}') from error
 
 
 class Recorder:
@@ -191,13 +183,7 @@ def _best(evaluations: list[Evaluation], key: str, greater: bool) -> BestEvaluat
     best = pick(_scored(evaluations, key), key=lambda entry: entry.metrics[key], default=None)
     if best is None:
         return None
-    return BestEvaluation(
-        step=best.step,
-        epoch=best.epoch,
-        metrics=best.metrics,
-        per_class=best.per_class,
-        key=key,
-    )
+    return BestEvaluation(step=best.step, epoch=best.epoch, metrics=best.metrics, per_class=best.per_class, key=key)
 
 
 def available_cores() -> int:
@@ -215,11 +201,7 @@ def describe_machine() -> tuple[str, str]:
     """Return the host, and the GPU's name or the number of CPU cores."""
     import torch  # here, as a report reads records without torch
 
-    device = (
-        torch.cuda.get_device_name()
-        if torch.cuda.is_available()
-        else f'CPU, {available_cores()} cores'
-    )
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {available_cores()} cores'
     return socket.gethostname(), device
 
 
@@ -239,10 +221,7 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int, earlie
     if gpu:
         peak, measured = torch.cuda.max_memory_allocated() / 2**20, 'allocated on one GPU'
     else:
-        peak, measured = (
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
-            'resident in one process',
-        )
+        peak, measured = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 'resident in one process')
     gpu_hours = (earlier.gpu_hours or 0.0) + seconds * get_world_size() / 3600
     return Cost(
         parameters=parameters,

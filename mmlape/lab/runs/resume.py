@@ -13,21 +13,9 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from mmlape.errors import CheckpointError, TrainingError, listed
-from mmlape.lab.runs.identity import (
-    differences,
-    planned_beside,
-    software_differences,
-    with_settings,
-)
+from mmlape.lab.runs.identity import differences, planned_beside, software_differences, with_settings
 from mmlape.lab.runs.record import check_writable, checkpoints, lock_run
-from mmlape.lab.runs.schema import (
-    ENDED,
-    Evaluation,
-    Identity,
-    RunRecord,
-    read_evaluations,
-    read_record,
-)
+from mmlape.lab.runs.schema import ENDED, Evaluation, Identity, RunRecord, read_evaluations, read_record
 from mmlape.weights.reading import read_checkpoint
 
 RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
@@ -38,9 +26,7 @@ class RunStart:
     """How a run starts."""
 
     identity: Identity  # the run's identity, with its ``settings`` and its seed
-    previous: RunRecord | None = (
-        None  # the record of the part that it continues; None for a new run
-    )
+    previous: RunRecord | None = None  # the record of the part that it continues; None for a new run
     evaluations: list[Evaluation] = field(default_factory=list)  # all evaluations of that part
     # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from
     # the beginning
@@ -119,11 +105,7 @@ def _previous(work_dir: Path, resume: bool | str) -> tuple[Path, RunRecord | Non
     return source, read_record(source) if resume else None
 
 
-def find_checkpoint(
-    work_dir: str | Path,
-    resume: bool | str,
-    log: Callable[[str], None] = print,
-) -> Path | None:
+def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str], None] = print) -> Path | None:
     """Return the checkpoint that a run resumes from; None if it starts from the beginning.
 
     Args:
@@ -144,11 +126,7 @@ def find_checkpoint(
                 newest = path
                 break
             log(f'{path} is damaged (killed while writing?): skipped')
-        log(
-            f'resuming from {newest}'
-            if newest
-            else f'nothing to resume in {work_dir}: starting from the beginning'
-        )
+        log(f'resuming from {newest}' if newest else f'nothing to resume in {work_dir}: starting from the beginning')
         return newest
     if not resume:
         _require_unused(work_dir)
@@ -183,9 +161,7 @@ def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = Fal
     """
     checkpoint = read_checkpoint(path, map_location, mmap)
     missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
-    missing += [
-        f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']
-    ]
+    missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']]
     if missing:
         raise CheckpointError(
             f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named '
@@ -203,9 +179,7 @@ def _require_unused(work_dir: Path) -> None:
     content = f'{count} checkpoint{"s" * (count != 1)}'
     if record:
         content += f', a run of {record.config} that is {record.state} at iteration {record.iter}'
-    raise TrainingError(
-        f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir'
-    )
+    raise TrainingError(f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir')
 
 
 def _require_same_seed(checkpoint: Path, stored: int | None, identity: Identity) -> None:
@@ -219,12 +193,7 @@ def _require_same_seed(checkpoint: Path, stored: int | None, identity: Identity)
         )
 
 
-def _require_same_run(
-    start: RunStart,
-    source: Path,
-    config: str | None,
-    software_may_differ: bool,
-) -> None:
+def _require_same_run(start: RunStart, source: Path, config: str | None, software_may_differ: bool) -> None:
     recorded = with_settings(start.previous.identity, source)
     if recorded is None:
         print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
@@ -241,8 +210,7 @@ def _require_same_run(
     if before and config and Path(before).name != Path(config).name:
         lines.insert(0, f'config file: {before} -> {config}')
     raise TrainingError(
-        f'{source} holds a run that differs from this one ({listed(lines)}): '
-        f'{_advice(lines, software)}'
+        f'{source} holds a run that differs from this one ({listed(lines)}): {_advice(lines, software)}'
     )
 
 

@@ -95,21 +95,11 @@ class Run:
     def outcome(self) -> str:
         """Its state with iteration and reason, as text."""
         failure = self.record.failure or Failure()
-        state = (
-            'diverged'
-            if failure.kind == 'not-finite'
-            else 'partial'
-            if self.partial
-            else self.state
-        )
+        state = 'diverged' if failure.kind == 'not-finite' else 'partial' if self.partial else self.state
         if self.partial and self.last is None:
             return 'partial: it has no evaluation'
         done, end = self.record.iter, self.record.max_iters
-        where = (
-            f' at iteration {done} of {end}'
-            if not self.counts and done is not None and end is not None
-            else ''
-        )
+        where = f' at iteration {done} of {end}' if not self.counts and done is not None and end is not None else ''
         reason = self.reason or failure.reason
         return f'{state}{where}: {reason}' if reason else f'{state}{where}'
 
@@ -127,8 +117,7 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
         return Run(folder, seed, 'missing', place)
     if seed is not None and record.seed is not None and record.seed != seed:
         raise DataError(
-            f'{folder} holds a run with seed {record.seed}, not {seed}: move it away, or use '
-            'another --work-dir'
+            f'{folder} holds a run with seed {record.seed}, not {seed}: move it away, or use another --work-dir'
         )
     state = record.state or 'missing'
     if state == 'running' and running_in(folder) is None:
@@ -190,16 +179,10 @@ def _folders(folder: Path, visited: set[Path]) -> Iterator[Path]:
         return
     visited.add(folder.resolve())
     yield folder
-    below = [
-        path
-        for path in folder.glob('*/')
-        if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)
-    ]
+    below = [path for path in folder.glob('*/') if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)]
     places = {name: place for place, name in enumerate(arm_order(folder))}
     # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
-    for path in sorted(
-        below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))
-    ):
+    for path in sorted(below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))):
         yield from _folders(path, visited)
 
 
@@ -216,8 +199,7 @@ def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
     """
     earlier = arm_order(work_dir)
     write_arm_order(
-        work_dir,
-        list(dict.fromkeys([*names, *earlier] if {*earlier} <= {*names} else [*earlier, *names])),
+        work_dir, list(dict.fromkeys([*names, *earlier] if {*earlier} <= {*names} else [*earlier, *names]))
     )
 
 

@@ -17,17 +17,7 @@ from typing import Annotated, Any
 from mmlape.errors import DataError
 from mmlape.files import atomic_path, parse_json, read_json, write_json
 from mmlape.lab.extension import PaperModel
-from mmlape.lab.runs.decoding import (
-    FIX,
-    LATER,
-    UNSTORED,
-    Rule,
-    decode,
-    encode,
-    is_number,
-    is_whole,
-    stored_fields,
-)
+from mmlape.lab.runs.decoding import FIX, LATER, UNSTORED, Rule, decode, encode, is_number, is_whole, stored_fields
 
 RECORD = 'run.json'
 HISTORY = 'evaluations.jsonl'
@@ -41,9 +31,7 @@ STATES = ('running', 'finished', 'failed', 'interrupted')
 ENDED = ('failed', 'interrupted')
 """States of a run that has ended before its length."""
 
-Seed = Annotated[
-    int, Rule('a whole number from 0 to 2**32 - 1', lambda value: is_whole(value, 2**32))
-]
+Seed = Annotated[int, Rule('a whole number from 0 to 2**32 - 1', lambda value: is_whole(value, 2**32))]
 Metric = Annotated[float, Rule('a number', lambda value: is_number(value, may_be_undefined=True))]
 Text = Annotated[str, Rule('a text', lambda value: isinstance(value, str))]
 State = Annotated[str, Rule(f'one of {", ".join(STATES)}', lambda value: value in STATES)]
@@ -185,17 +173,13 @@ class RunRecord:
     state: State | None = None
     reason: Text | None = None  # why it failed, or ended before its length
     failure: Failure | None = None
-    updated: float | None = field(
-        metadata=LATER, default=None
-    )  # when this was written, in seconds since 1970
+    updated: float | None = field(metadata=LATER, default=None)  # when this was written, in seconds since 1970
     loss: Any = field(metadata=LATER, default=None)
     eta: float | None = field(metadata=LATER, default=None)  # seconds left
     finished: str | None = field(metadata=LATER, default=None)
     # of older versions, which have no history beside the record
     evaluations: list[Evaluation] = field(metadata=LATER, default_factory=list)
-    unknown: dict[str, Any] = field(
-        metadata=UNSTORED, default_factory=dict
-    )  # keys of other versions
+    unknown: dict[str, Any] = field(metadata=UNSTORED, default_factory=dict)  # keys of other versions
 
 
 @dataclass(kw_only=True)
@@ -219,9 +203,7 @@ def read_record(work_dir: str | Path) -> RunRecord | None:
     if content is None:
         return None
     record: RunRecord = decode(RunRecord, content, path)
-    record.unknown = {
-        name: value for name, value in content.items() if name not in stored_fields(RunRecord)
-    }
+    record.unknown = {name: value for name, value in content.items() if name not in stored_fields(RunRecord)}
     best = record.best
     if best and best.key not in best.metrics:
         raise DataError(

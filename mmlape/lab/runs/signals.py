@@ -60,9 +60,7 @@ class StopRequest:
             ignore_stop_signals()
             raise self.error()
         if is_first_press and get_rank() == 0:  # not by print, which this may have interrupted
-            os.write(
-                2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n'
-            )
+            os.write(2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n')
         signal.signal(signal.SIGALRM, self._stop_waiting)
         signal.setitimer(signal.ITIMER_REAL, BATCH, 1.0)
 

@@ -50,12 +50,6 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    _BOOLEAN, re.compile('(true|True|TRUE|false|False|FALSE)$'), list('tTfF')
-)
-_Loader.add_implicit_resolver(
-    _FLOAT, re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+$'), list('-+0123456789')
-)
-_Loader.add_constructor(
-    '!tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
-)
+_Loader.add_implicit_resolver(_BOOLEAN, re.compile('(true|True|TRUE|false|False|FALSE)$'), list('tTfF'))
+_Loader.add_implicit_resolver(_FLOAT, re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+$'), list('-+0123456789'))
+_Loader.add_constructor('!tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))

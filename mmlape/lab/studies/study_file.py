@@ -177,9 +177,7 @@ class _Reader:
             raise self._error(f"arms: two are named '{repeated}'")
         has_figures = any(arm.figure or arm.also for arm in arms)
         if has_figures and not content.get('paper'):
-            raise self._error(
-                'paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)'
-            )
+            raise self._error('paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
         for arm in arms:
             if arm.relative_to:
                 self._require_known('relative_to', arm.relative_to, list(counts))
@@ -190,13 +188,7 @@ class _Reader:
             raise self._error(f'seeds: {seeds} is no list of numbers between 0 and 2**32 - 1')
         return tuple(seeds)
 
-    def _arms(
-        self,
-        name: str,
-        entry: Any,
-        bases: Mapping[str, _Base],
-        relative_to: str | None,
-    ) -> Iterator[StudyArm]:
+    def _arms(self, name: str, entry: Any, bases: Mapping[str, _Base], relative_to: str | None) -> Iterator[StudyArm]:
         """Yield an arm on each of its bases."""
         where = f'arm {name}'
         try:
@@ -229,12 +221,7 @@ class _Reader:
                 extra={key: entry[key] for key in further if key in entry},
             )
 
-    def _chosen_bases(
-        self,
-        where: str,
-        entry: Mapping,
-        bases: Mapping[str, _Base],
-    ) -> Mapping[str, _Base]:
+    def _chosen_bases(self, where: str, entry: Mapping, bases: Mapping[str, _Base]) -> Mapping[str, _Base]:
         """Return the bases of an arm: some of the study's, its own, or all of the study's."""
         if isinstance(entry.get('bases'), list):
             names = [self._name(f'{where}: bases', name) for name in entry['bases']]
@@ -297,17 +284,13 @@ class _Reader:
         if len(bases) > 1:
             raise self._error(f'{where}: also: needs a single base, not {", ".join(bases)}')
         figures = self._mapping(f'{where}: also', given)
-        return {
-            metric: self._printed(f'{where}: also: {metric}', value)
-            for metric, value in figures.items()
-        }
+        return {metric: self._printed(f'{where}: also: {metric}', value) for metric, value in figures.items()}
 
     def _printed(self, where: str, value: Any) -> str:
         """Return a figure with the digits that the paper prints, or raise ConfigError."""
         if isinstance(value, float):
             raise self._error(
-                f'{where}: {value} may have lost digits: quote it as it is printed, such as '
-                f"'{value:.2f}'"
+                f"{where}: {value} may have lost digits: quote it as it is printed, such as '{value:.2f}'"
             )
         try:
             float(str(value))

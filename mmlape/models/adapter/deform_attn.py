@@ -75,9 +75,7 @@ def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _embedding_bag(
-    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
-) -> Tensor:
+def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
     """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
     index, shares = _rows(value, shapes, locations, weights)
     out = row_sums(value.flatten(0, 2), index, shares)
@@ -92,19 +90,14 @@ def _gather(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: T
     return out.unflatten(0, locations.shape[:3]).flatten(2)
 
 
-def _rows(
-    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor
-) -> tuple[Tensor, Tensor]:
+def _rows(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Return for each sum which rows of ``value`` it has, (B * Q * heads, 4 * L * points), and with what weights."""
     batch, _, heads, _ = value.shape
     points = locations.shape[4]
     columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
     x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
     across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
-    down = [
-        (weight * weights, first + index * (columns * heads))
-        for weight, index in _axis(y, rows.to(y.dtype))
-    ]
+    down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
     pairs = [(u * v, i + j) for v, j in down for u, i in across]
     shares, index = (torch.stack(parts, dim=3).flatten(3).flatten(0, 2) for parts in zip(*pairs))
     return index, shares
@@ -122,10 +115,7 @@ def _row_tables(
     rows, columns = (size.contiguous() for size in sizes.unbind(1))
     cells = rows * columns
     level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
-    image = (
-        torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1)
-        * cells[:, 0].sum()
-    )
+    image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
     head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
     return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
 
@@ -197,11 +187,7 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
 
 
 def multi_scale_deformable_attention(
-    value: Tensor,
-    shapes: Sequence[Grid],
-    locations: Tensor,
-    weights: Tensor,
-    backend: str | None = None,
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor, backend: str | None = None
 ) -> Tensor:
     """Sample a pyramid and sum the samples by weight.
 
@@ -223,9 +209,7 @@ def multi_scale_deformable_attention(
     if backend is None:
         backend = available_backends(value.device, dtype)[0]
         if backend == 'pytorch' and value.is_cuda:
-            reasons = '; '.join(
-                filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv')))
-            )
+            reasons = '; '.join(filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv'))))
             _warn_once(f'deformable attention runs in plain PyTorch, which is slow on a GPU ({reasons}); '
                        'with Python 3.12 or 3.13: pip install deformops')  # fmt: skip
     if backend == 'deformops':
@@ -234,17 +218,11 @@ def multi_scale_deformable_attention(
     half = dtype in (torch.float16, torch.bfloat16)
     with torch.autocast(value.device.type, enabled=False):
         precision = torch.float32 if half else dtype
-        value, locations, weights = (
-            value.to(precision),
-            locations.to(precision),
-            weights.to(precision),
-        )
+        value, locations, weights = (value.to(precision), locations.to(precision), weights.to(precision))
         if backend == 'mmcv':
             table, starts = _level_table(tuple(shapes), value.device)
             step = math.gcd(len(value), 64)
-            out = _load_backend(backend)[0](
-                value.contiguous(), table, starts, locations.contiguous(), weights, step
-            )
+            out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
         else:
             out = _PLAIN[backend](value, shapes, locations, weights)
     return out.to(dtype)
@@ -279,14 +257,7 @@ class MSDeformAttn(nn.Module):
     ``embed_dims``.
     """
 
-    def __init__(
-        self,
-        embed_dims: int,
-        n_levels: int,
-        num_heads: int,
-        n_points: int,
-        ratio: float = 1.0,
-    ):
+    def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float = 1.0):
         super().__init__()
         value_dims = int(embed_dims * ratio)
         self.samples = (num_heads, n_levels, n_points)
@@ -316,13 +287,7 @@ class MSDeformAttn(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(
-        self,
-        query: Tensor,
-        query_levels: FeatureLevels,
-        feat: Tensor,
-        feat_levels: FeatureLevels,
-    ) -> Tensor:
+    def forward(self, query: Tensor, query_levels: FeatureLevels, feat: Tensor, feat_levels: FeatureLevels) -> Tensor:
         """Attend with queries (B, Q, D) to features (B, S, D), each one per cell of its levels."""
         value = self.value_proj(feat).unflatten(-1, (self.samples[0], -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (*self.samples, 2))
@@ -378,9 +343,7 @@ def _gradient_of_rows(gradient: Tensor, index: Tensor, weights: Tensor, count: i
     row, pair = index.view(-1).sort(stable=True)  # so that sums have one order
     starts = torch.searchsorted(row, torch.arange(count, dtype=row.dtype, device=row.device))
     weights = weights.reshape(-1).index_select(0, pair)
-    return F.embedding_bag(
-        pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights
-    )
+    return F.embedding_bag(pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights)
 
 
 def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -392,7 +355,5 @@ def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tenso
     starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype, device=index.device)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')
-        places = torch.sparse_csr_tensor(
-            starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows))
-        )
+        places = torch.sparse_csr_tensor(starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows)))
     return torch.sparse.sampled_addmm(places, gradient, rows.t(), beta=0).values().view(bags, size)

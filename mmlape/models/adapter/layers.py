@@ -58,27 +58,13 @@ class DeformableExchange(nn.Module):
     levels; ``ratio`` is the width of the values relative to ``embed_dims``.
     """
 
-    def __init__(
-        self,
-        embed_dims: int,
-        n_levels: int,
-        num_heads: int,
-        n_points: int,
-        ratio: float,
-        norm_cfg: dict,
-    ):
+    def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float, norm_cfg: dict):
         super().__init__()
         self.query_norm = build_norm(norm_cfg, embed_dims)
         self.feat_norm = build_norm(norm_cfg, embed_dims)
         self.attn = MSDeformAttn(embed_dims, n_levels, num_heads, n_points, ratio)
 
-    def read(
-        self,
-        query: Tensor,
-        query_levels: FeatureLevels,
-        feat: Tensor,
-        feat_levels: FeatureLevels,
-    ) -> Tensor:
+    def read(self, query: Tensor, query_levels: FeatureLevels, feat: Tensor, feat_levels: FeatureLevels) -> Tensor:
         """Return what the queries (B, Q, D) read of the features (B, S, D), (B, Q, D)."""
         return self.attn(self.query_norm(query), query_levels, self.feat_norm(feat), feat_levels)
 
@@ -90,13 +76,7 @@ class Injector(DeformableExchange):
         super().__init__(embed_dims, *args, **kwargs)
         self.gamma = nn.Parameter(torch.full((embed_dims,), float(init_values)))
 
-    def forward(
-        self,
-        x: Tensor,
-        x_levels: FeatureLevels,
-        c: Tensor,
-        c_levels: FeatureLevels,
-    ) -> Tensor:
+    def forward(self, x: Tensor, x_levels: FeatureLevels, c: Tensor, c_levels: FeatureLevels) -> Tensor:
         """Return the tokens (B, N, D) with what they read of the cells (B, S, D)."""
         return add_branch(x, self.read(x, x_levels, c, c_levels), self.gamma)
 
@@ -107,14 +87,7 @@ class Extractor(DeformableExchange):
     Then, with ``cffn_ratio``, its ConvFFN, whose branch alone is dropped.
     """
 
-    def __init__(
-        self,
-        embed_dims: int,
-        *args,
-        cffn_ratio: float | None = 0.25,
-        drop_path: float = 0.0,
-        **kwargs,
-    ):
+    def __init__(self, embed_dims: int, *args, cffn_ratio: float | None = 0.25, drop_path: float = 0.0, **kwargs):
         super().__init__(embed_dims, *args, **kwargs)
         self.ffn = None
         if cffn_ratio is not None:
@@ -122,13 +95,7 @@ class Extractor(DeformableExchange):
             self.ffn_norm = build_norm(kwargs['norm_cfg'], embed_dims)
             self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
-    def forward(
-        self,
-        c: Tensor,
-        c_levels: FeatureLevels,
-        x: Tensor,
-        x_levels: FeatureLevels,
-    ) -> Tensor:
+    def forward(self, c: Tensor, c_levels: FeatureLevels, x: Tensor, x_levels: FeatureLevels) -> Tensor:
         """Return the cells (B, S, D) with what they read of the tokens (B, N, D)."""
         c = c + self.read(c, c_levels, x, x_levels)
         if self.ffn is not None:
@@ -168,23 +135,11 @@ class InteractionBlock(nn.Module):
         self.extra_extractors = nn.ModuleList(extra) if extra else None
         self.with_cp = with_cp
 
-    def inject(
-        self,
-        x: Tensor,
-        x_levels: FeatureLevels,
-        c: Tensor,
-        c_levels: FeatureLevels,
-    ) -> Tensor:
+    def inject(self, x: Tensor, x_levels: FeatureLevels, c: Tensor, c_levels: FeatureLevels) -> Tensor:
         """Return the ViT tokens (B, N, D) after they have read the pyramid (B, S, D)."""
         return self._run(self.injector, x, x_levels, c, c_levels)
 
-    def extract(
-        self,
-        c: Tensor,
-        c_levels: FeatureLevels,
-        x: Tensor,
-        x_levels: FeatureLevels,
-    ) -> Tensor:
+    def extract(self, c: Tensor, c_levels: FeatureLevels, x: Tensor, x_levels: FeatureLevels) -> Tensor:
         """Return the pyramid (B, S, D) after it has read the ViT tokens (B, N, D)."""
         for extractor in (self.extractor, *(self.extra_extractors or ())):
             c = self._run(extractor, c, c_levels, x, x_levels)
@@ -219,17 +174,14 @@ class SpatialPriorModule(nn.Module):
         self.conv2 = nn.Sequential(*_conv_bn_relu(widths[0], widths[1], 2))
         self.conv3 = nn.Sequential(*_conv_bn_relu(widths[1], widths[2], 2))
         self.conv4 = nn.Sequential(*_conv_bn_relu(widths[2], widths[3], 2))
-        self.fc1, self.fc2, self.fc3, self.fc4 = (
-            nn.Conv2d(width, embed_dims, 1) for width in widths
-        )
+        self.fc1, self.fc2, self.fc3, self.fc4 = (nn.Conv2d(width, embed_dims, 1) for width in widths)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Map images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)], channels last in memory."""
         x = channels_last(x)
         maps = []
         for stage, project in zip(
-            (self.stem, self.conv2, self.conv3, self.conv4),
-            (self.fc1, self.fc2, self.fc3, self.fc4),
+            (self.stem, self.conv2, self.conv3, self.conv4), (self.fc1, self.fc2, self.fc3, self.fc4)
         ):
             x = stage(x)
             maps.append(project(x))

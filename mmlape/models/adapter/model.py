@@ -37,9 +37,7 @@ from mmlape.models.vit.model import DEIT, VisionTransformer
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = dict(
-    num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end'
-)
+FIXED = dict(num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end')
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
@@ -63,9 +61,7 @@ class RunsLayers(Protocol):
     def embed(self, x: Tensor) -> tuple[Tensor, Any, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), the state, and the patches' grid."""
 
-    def run_layers(
-        self, x: Tensor, state: Any, hw: Grid, start: int, stop: int
-    ) -> tuple[Tensor, Any]:
+    def run_layers(self, x: Tensor, state: Any, hw: Grid, start: int, stop: int) -> tuple[Tensor, Any]:
         """Run layers ``start`` to ``stop`` (exclusive)."""
 
     def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,18 +110,11 @@ class AdapterMixin(nn.Module):
         self.ranges = resolve_interactions(interaction_indexes, self.plain_vit.num_layers)
         value_dims = int(dims * deform_ratio)
         if vit_feature_source not in ('last', 'interaction', None):
-            raise ConfigError(
-                f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, '
-                'interaction'
-            )
+            raise ConfigError(f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, interaction')
         if vit_feature_source == 'interaction' and len(self.ranges) != 4:
-            raise ConfigError(
-                f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}"
-            )
+            raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}")
         if value_dims % deform_num_heads:
-            fitting = next(
-                count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0
-            )
+            fitting = next(count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0)
             raise ConfigError(
                 f'embed_dims * deform_ratio = {value_dims} is not a multiple of '
                 f'deform_num_heads={deform_num_heads}; set deform_num_heads={fitting}'
@@ -134,9 +123,7 @@ class AdapterMixin(nn.Module):
         self.level_embed = nn.Parameter(torch.randn(3, dims))
         self.spm = SpatialPriorModule(conv_inplane, dims, in_channels)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        shared = dict(
-            num_heads=deform_num_heads, n_points=n_points, ratio=deform_ratio, norm_cfg=norm_cfg
-        )
+        shared = dict(num_heads=deform_num_heads, n_points=n_points, ratio=deform_ratio, norm_cfg=norm_cfg)
         ffn = dict(cffn_ratio=cffn_ratio, drop_path=drop_path_rate)
         last = len(self.ranges) - 1
         self.interactions = nn.ModuleList(
@@ -185,13 +172,8 @@ class AdapterMixin(nn.Module):
             require_multiple(x, multiple)
         x = pad_to_multiple(x, multiple)
         c1, *levels = self.spm(x)
-        c_levels = FeatureLevels.of(
-            [(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device
-        )
-        flat = [
-            level.flatten(2).transpose(1, 2) + embed
-            for level, embed in zip(levels, self.level_embed)
-        ]
+        c_levels = FeatureLevels.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
+        flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
         c = torch.cat(flat, dim=1)  # (B, S, D)
 
         x, state, hw = vit.embed(x)
@@ -301,9 +283,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     model_names = (
         name_models('{}-adapter', DEIT)
         | with_variants(_sizes('augreg', {}, 'tiny') | _sizes('augreg', AUGREG, 'base', 'large'))
-        | with_variants(
-            _sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS
-        )
+        | with_variants(_sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS)
         | _sizes('uni-perceiver', UNI_PERCEIVER, 'base', 'large')
     )
     paper_name = 'DeiT'
@@ -332,9 +312,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             if kwargs.get(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
         if kwargs.get('patch_size', PATCHES[0]) not in PATCHES:
-            raise ConfigError(
-                f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}'
-            )
+            raise ConfigError(f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}')
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(arch, img_size, **shared, **{**FIXED, **kwargs})
         self.register_arguments(locals(), **kwargs)
@@ -359,10 +337,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         return {'cls_token': 1} if has_row else {}
 
 
-def resolve_interactions(
-    indexes: Sequence[Sequence[int]] | None,
-    num_layers: int,
-) -> list[tuple[int, int]]:
+def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:
     """Return layer ranges [start, stop) from pairs of first and last layer.
 
     None splits the layers into four.
@@ -376,7 +351,5 @@ def resolve_interactions(
     ranges = [(pair[0], pair[-1] + 1) for pair in indexes]
     starts, stops = [start for start, _ in ranges], [0, *(stop for _, stop in ranges)]
     if starts != stops[:-1] or stops[-1] != num_layers or any(a >= b for a, b in ranges):
-        raise ConfigError(
-            f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps'
-        )
+        raise ConfigError(f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps')
     return ranges

@@ -79,9 +79,7 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
         self.recorded_arguments: dict[str, Any] = {}
         self.pe_norm = None
         self.arguments = {}
-        self._unfinished: RemovableHandle | None = self.register_forward_pre_hook(
-            _refuse_unfinished
-        )
+        self._unfinished: RemovableHandle | None = self.register_forward_pre_hook(_refuse_unfinished)
         resize_on_load(self)
 
     def register_arguments(self, named: Mapping[str, Any], /, **others: Any) -> None:
@@ -137,10 +135,7 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
         if load_pretrained(self):
             return
         if self.is_init:
-            log(
-                f'init_weights of {type(self).__name__} has been called more than once.',
-                logging.WARNING,
-            )
+            log(f'init_weights of {type(self).__name__} has been called more than once.', logging.WARNING)
             return
         if self.init_cfg:
             initialise(self, self.init_cfg)
@@ -179,9 +174,7 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
             DataError: If a side of the images is smaller than a patch.
         """
 
-    def set_outputs(
-        self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer'
-    ) -> None:
+    def set_outputs(self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer') -> None:
         """Check and set ``out_type``, ``out_indices`` and ``strides``; ``patch_size`` must be set.
 
         Of ``out_indices``, negative ones count from the end of ``count`` parts; ``part`` is what messages call one.

@@ -74,12 +74,7 @@ def measure_balance(model: BaseBackbone, images: Tensor) -> Balance:
         patches = float(cosines[:, count:].mean())
         prefix = float(cosines[:, :count].mean()) if count else math.nan
     bias = getattr(norm, 'bias', None)
-    return Balance(
-        correlations,
-        patches,
-        prefix,
-        math.nan if bias is None else float(bias.double().var(correction=0)),
-    )
+    return Balance(correlations, patches, prefix, math.nan if bias is None else float(bias.double().var(correction=0)))
 
 
 def _correlation(tokens: Tensor, pe: Tensor) -> float:

@@ -35,19 +35,11 @@ class DescribesFiles(FindsConfigs):
         self, model_class: type, weights: Weights, path: str, candidates: Iterable[Candidate] = ()
     ) -> Description:
         """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
-        rows, notes, found = (
-            self.rows(weights),
-            self.notes(weights),
-            self.find(model_class, weights, candidates),
-        )
+        rows, notes, found = (self.rows(weights), self.notes(weights), self.find(model_class, weights, candidates))
         if found is None:
             return Description(rows | _shapes(weights, self.names), None, notes)
         if found.model is not None:
-            rows = {
-                **({'model': found.name} if found.name else {}),
-                **rows,
-                **_printable(self.record(found.model)),
-            }
+            rows = {**({'model': found.name} if found.name else {}), **rows, **_printable(self.record(found.model))}
             notes += filter(None, [ambiguity(weights.recorded, found.model)])
         init_cfg = dict(type='Pretrained', checkpoint=path)
         return Description(rows, {**found.config, 'init_cfg': init_cfg}, notes)
@@ -55,9 +47,7 @@ class DescribesFiles(FindsConfigs):
     def rows(self, weights: Weights) -> dict[str, Any]:
         """Return printable values that names, shapes and the record of a file tell, by name."""
         sizes = dict(zip(('width', 'layers'), self.size(weights)))
-        tables = {
-            name: tuple(weights.tensors[name].shape) for name in self.names.tables(weights)[:1]
-        }
+        tables = {name: tuple(weights.tensors[name].shape) for name in self.names.tables(weights)[:1]}
         known = {key: value for key, value in sizes.items() if value is not None}
         return known | tables | _printable(weights.recorded)
 
@@ -76,9 +66,7 @@ class DescribesFiles(FindsConfigs):
             if key in defaults and key not in UNTOLD and (key in always or value != defaults[key])
         }
 
-    def view(
-        self, model_class: type, weights: Weights, grid: Grid | None, path: str
-    ) -> dict[str, Any]:
+    def view(self, model_class: type, weights: Weights, grid: Grid | None, path: str) -> dict[str, Any]:
         """Return the configuration of a model that shows the position encodings of a file with a PE of ``grid``.
 
         Raises:
@@ -87,8 +75,7 @@ class DescribesFiles(FindsConfigs):
         found = self.find(model_class, weights if grid is None else weights.on_grid(grid))
         if found is None:
             raise CheckpointError(
-                f'checkpoint {path} is of no model that has a name: name its config too, '
-                f'CONFIG@{path}'
+                f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
             )
         return {**found.config, 'init_cfg': None}
 
@@ -96,13 +83,9 @@ class DescribesFiles(FindsConfigs):
 def _shapes(weights: Weights, names: TensorNames) -> dict[str, Any]:
     """Return what describes a file of an unknown model: its norms, and the shapes of the first layer."""
     norms = [name for name, value in weights.tensors.items() if re.search(r'norm\w*\.\w+$', name)]
-    kinds_of_norm = dict.fromkeys(
-        re.sub(r'\.\d+\.', '.*.', name.rpartition('.')[0]) for name in norms
-    )
+    kinds_of_norm = dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name.rpartition('.')[0]) for name in norms)
     layers = names.layers(weights)
-    first = (
-        f'{name} {tuple(value.shape)}' for name, value in (layers[0] if layers else {}).items()
-    )
+    first = (f'{name} {tuple(value.shape)}' for name, value in (layers[0] if layers else {}).items())
     return {'norms': ', '.join(kinds_of_norm) or 'none', 'first layer': ', '.join(first)}
 
 

@@ -27,9 +27,7 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
 
     config_key: ClassVar[str] = 'backbone'
 
-    def find(
-        self, model_class: type, weights: Weights, candidates: Iterable[Candidate] = ()
-    ) -> Match | None:
+    def find(self, model_class: type, weights: Weights, candidates: Iterable[Candidate] = ()) -> Match | None:
         """Return the configuration of a file's model; None if nothing tells it.
 
         It is the one that the file records, or the first candidate of the same names and shapes: of ``candidates``,
@@ -55,9 +53,7 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
         for name, options in (vars(model_class).get('model_names') or {}).items():
             # what an older file records may be another model's than the one of this name
             name = '' if weights.recorded else name
-            yield Candidate(
-                name, {'type': f'mmlape.{model_class.__name__}', **options, **described}
-            )
+            yield Candidate(name, {'type': f'mmlape.{model_class.__name__}', **options, **described})
 
     def size(self, weights: Weights) -> Size:
         """Return the width of the first layer's tokens and the number of layers."""
@@ -65,19 +61,13 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
         qkv = layers[0].get(f'{self.names.attn}qkv.weight') if layers else None
         return None if qkv is None else qkv.shape[1], len(layers) or None
 
-    def compare(
-        self, candidate: Candidate, weights: Weights, other_grid: bool = False
-    ) -> Match | None:
+    def compare(self, candidate: Candidate, weights: Weights, other_grid: bool = False) -> Match | None:
         """Return a candidate as it fits a file; None if names or shapes differ.
 
         With ``other_grid`` it is made for the grid of the file's PE, which may be another than its own.
         """
         pairs = zip(size_of(candidate.config), self.size(weights))
-        if any(
-            of_model != stored
-            for of_model, stored in pairs
-            if of_model is not None and stored is not None
-        ):
+        if any(of_model != stored for of_model, stored in pairs if of_model is not None and stored is not None):
             return None
         config = dict(candidate.config)
         model = build(config)
@@ -104,9 +94,7 @@ def _recorded(model_class: type, weights: Weights, config_key: str) -> dict[str,
         return lasting_arguments(config)
     config = arguments_in(weights.config, config_key, model_class.__name__)
     # OpenMMLab has other backbones of these names
-    is_other = model_class.__module__.startswith('mmlape.') and not str(
-        config.get('type')
-    ).startswith('mmlape.')
+    is_other = model_class.__module__.startswith('mmlape.') and not str(config.get('type')).startswith('mmlape.')
     return {} if is_other else config
 
 

@@ -22,16 +22,12 @@ from mmlape.weights.load_report import summary_of_resized
 class FitsModels(RecognisesFiles, RecordsModels):
     """Fits a file's tensors to a model; ``resize`` also serves ``load_state_dict``, see ``resize_on_load``."""
 
-    def infer_table_tokens(
-        self, model: nn.Module, weights: Weights, grid: Grid | None
-    ) -> dict[str, int]:
+    def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
         """Return the prefix tokens that a file's PE tables, of ``grid``, have rows for, and how many each."""
         known = dict.fromkeys((*type(model).prefix_tokens, *model.prefix_tokens), 1)
         return {name: count for name, count in known.items() if name in weights.tensors}
 
-    def fit(
-        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
-    ) -> dict[str, Tensor]:
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: resized, without what it has no place for.
 
         ``report`` gets what was dropped and resized, and problems.
@@ -41,9 +37,7 @@ class FitsModels(RecognisesFiles, RecordsModels):
         """
         tensors, position = dict(weights.tensors), model.position
         if position.absolute is not None or position.inside:
-            fit_pe_norms(
-                model, position.joining.name, tensors, model.absent_parts(), options, report
-            )
+            fit_pe_norms(model, position.joining.name, tensors, model.absent_parts(), options, report)
         grid = options.grid or weights.grid
         pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
         recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
@@ -51,35 +45,23 @@ class FitsModels(RecognisesFiles, RecordsModels):
             if name in tensors:
                 stored = self.infer_table_tokens(model, weights, grid)
                 source = grid and model.table_grid(name, grid)
-                tensors[name] = fit_table(
-                    tensors[name], name, stored, source, model, report, recorded
-                )
+                tensors[name] = fit_table(tensors[name], name, stored, source, model, report, recorded)
         tensors |= resize_inside(model, tensors, grid, report.resized)
-        unwanted = (
-            set() if position.absolute or position.inside else set(self.names.tables(weights))
-        )
+        unwanted = set() if position.absolute or position.inside else set(self.names.tables(weights))
         for name in list(tensors):
             if name in unwanted or name.startswith(model.absent_parts()):
                 del tensors[name]
                 report.dropped.append(name)
         return tensors
 
-    def may_be_new(
-        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
-    ) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values."""
         if name in model.pe_names and model.position.absolute.unstored:
             return not self.names.tables(weights)
         place = norm_place(name)
-        if (
-            not options.allow_joining_mismatch
-            or place is None
-            or weights.has(rf'{re.escape(place)}\.')
-        ):
+        if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
             return False
-        return any(
-            has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values()
-        )
+        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
 
     def resize(
         self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
@@ -91,24 +73,14 @@ class FitsModels(RecognisesFiles, RecordsModels):
         Returns:
             What was resized, and how, by name.
         """
-        stored = {
-            name.removeprefix(prefix): value
-            for name, value in state_dict.items()
-            if name.startswith(prefix)
-        }
+        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
         resized: dict[str, str] = {}
-        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(
-            model, stored, grid, resized
-        )
+        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(model, stored, grid, resized)
         state_dict.update({prefix + name: value for name, value in tensors.items()})
         return {prefix + name: how for name, how in resized.items()}
 
     def resize_tables(
-        self,
-        model: nn.Module,
-        stored: dict[str, Tensor],
-        grid: Grid | None,
-        resized: dict[str, str],
+        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
     ) -> dict[str, Tensor]:
         """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
         out, prefix = {}, model.pe_prefix
@@ -118,13 +90,9 @@ class FitsModels(RecognisesFiles, RecordsModels):
             table = out[name] = with_batch_axis(stored[name])
             dst = model.table_grid(name, model.grid)
             known = dst if table.shape == getattr(model, name).shape else None
-            src = (model.table_grid(name, grid) if grid else known) or square_grid(
-                table.shape[1] - prefix
-            )
+            src = (model.table_grid(name, grid) if grid else known) or square_grid(table.shape[1] - prefix)
             if src not in (None, dst):
-                out[name] = model.position.absolute.resize(
-                    table, src, dst, prefix, model.interpolate_mode
-                )
+                out[name] = model.position.absolute.resize(table, src, dst, prefix, model.interpolate_mode)
                 resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
         return out
 
@@ -141,9 +109,7 @@ def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadat
         local_metadata['grid'] = tuple(record['grid'])
 
 
-def _resize_loaded(
-    model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args
-) -> None:
+def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args) -> None:
     resized = model.checkpoint_adapter.resize(model, state_dict, prefix, local_metadata.get('grid'))
     if resized:
         log(f'load_state_dict: {summary_of_resized(resized)}')
@@ -182,20 +148,13 @@ def fit_pe_norms(
     lost = {
         place
         for place in stored - wanted
-        if not f'{place}.'.startswith(absent)
-        and any(name.startswith(_parent(place)) for name in names_of_model)
+        if not f'{place}.'.startswith(absent) and any(name.startswith(_parent(place)) for name in names_of_model)
     }
-    new = {
-        place
-        for place in wanted - stored
-        if any(name.startswith(_parent(place)) for name in tensors)
-    }
+    new = {place for place in wanted - stored if any(name.startswith(_parent(place)) for name in tensors)}
     if not lost and not new:
         return
     if not options.allow_joining_mismatch:
-        trained = (
-            'without LaPE' if not stored else 'with LaPE' if not wanted else 'with other PE norms'
-        )
+        trained = 'without LaPE' if not stored else 'with LaPE' if not wanted else 'with other PE norms'
         which = [f'{len(lost)} of its PE norms would be lost ({min(lost)})'] if lost else []
         which += [f'{len(new)} PE norms would be new ({min(new)})'] if new else []
         raise CheckpointError(
@@ -210,9 +169,7 @@ def fit_pe_norms(
     report.dropped += dropped
 
 
-def _infer_grid(
-    table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str
-) -> Grid:
+def _infer_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str) -> Grid:
     """Return the grid of a stored table (1, rows, D); CheckpointError if its rows are not those of one."""
     patches = table.shape[1] - sum(tokens.values())
     grid = grid or square_grid(patches)
@@ -224,8 +181,7 @@ def _infer_grid(
         )
     if grid[0] * grid[1] != patches:
         raise CheckpointError(
-            f'checkpoint {path}: {name} has {patches} patch rows, which is not the grid '
-            f'{grid[0]}x{grid[1]}'
+            f'checkpoint {path}: {name} has {patches} patch rows, which is not the grid {grid[0]}x{grid[1]}'
         )
     return grid
 
@@ -245,11 +201,7 @@ def fit_table(
     has rows for the tokens ``stored``, how many each, and for ``grid``; None for a square. One whose kind the file has
     ``recorded`` may have been resized.
     """
-    kind, built, tokens = (
-        model.position.absolute,
-        model.table_grid(name, model.grid),
-        model.table_tokens(),
-    )
+    kind, built, tokens = (model.position.absolute, model.table_grid(name, model.grid), model.table_tokens())
     table = with_batch_axis(table)
     source = _infer_grid(table, name, stored, grid, report.path)
     num_prefix = sum(stored.values())
@@ -283,11 +235,7 @@ def resize_inside(
     out: dict[str, Tensor] = {}
     for start, layer in zip(model.layer_names, model.all_layers if model.position.inside else ()):
         prefix = f'{start}{layer.attn_name}.'
-        attn = {
-            name.removeprefix(prefix): value
-            for name, value in stored.items()
-            if name.startswith(prefix)
-        }
+        attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
         of_layer = layer.attention.state_dict()
         for encoding in layer.attention.encodings:
             fitted = encoding.fit(attn)
@@ -295,9 +243,7 @@ def resize_inside(
                 out[prefix + name] = fitted[name]
                 resized[prefix + name] = f'{tuple(attn[name].shape)} -> {tuple(fitted[name].shape)}'
             attn = fitted
-        if not grid and all(
-            of_layer[name].shape == value.shape for name, value in attn.items() if name in of_layer
-        ):
+        if not grid and all(of_layer[name].shape == value.shape for name, value in attn.items() if name in of_layer):
             continue
         for encoding in layer.attention.encodings:
             if not (encoding.has_grid and encoding.found_in(attn)):

@@ -34,9 +34,7 @@ class FreezesStages(LayerStack):
         """
         most = len(getattr(self, self.layers_name, self.all_layers))
         if self.frozen_stages not in range(-1, most + 1):
-            raise ConfigError(
-                f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all'
-            )
+            raise ConfigError(f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all')
         if self.frozen_stages < 0:
             return
         for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):

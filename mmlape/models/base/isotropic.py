@@ -15,12 +15,7 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.layers.transformer_layer import (
-    BaseTransformerLayer,
-    build_layers,
-    full_precision,
-    growing_rates,
-)
+from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Position, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
@@ -52,11 +47,7 @@ class IsotropicBackbone(BaseBackbone):
         """
         self.prefix_tokens, self.num_prefix = tuple(counts), sum(counts.values())
         for name, count in counts.items():
-            setattr(
-                self,
-                name,
-                nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)),
-            )
+            setattr(self, name, nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)))
         self.pe_prefix = sum(self.table_tokens().values())
 
     def table_tokens(self) -> dict[str, int]:
@@ -118,14 +109,7 @@ class IsotropicBackbone(BaseBackbone):
         pe = self.position_stream(hw, self.num_prefix, self.draw_numbers(x))
         return full_precision(self.position.joining.enter(x, pe), self), pe
 
-    def run_layers(
-        self,
-        x: Tensor,
-        pe: Stream,
-        hw: Grid,
-        start: int,
-        stop: int,
-    ) -> tuple[Tensor, Stream]:
+    def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
         for layer in self.all_layers[start:stop]:
             x, pe = layer(x, pe, hw)
@@ -178,9 +162,7 @@ def require_cls_token(out_type: str, with_cls_token: bool) -> None:
         ConfigError: If there is none.
     """
     if out_type == 'cls_token' and not with_cls_token:
-        raise ConfigError(
-            "out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'"
-        )
+        raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
 
 
 def build_norm_pre(patch_norm: str, dims: int, eps: float, position: Position) -> nn.Module | None:

@@ -70,8 +70,6 @@ class LayerStack(nn.Module):
         depth, depths = self.get_layer_depth(param_name)
         if depth == 0:
             return (
-                'position'
-                if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens)
-                else 'patch_embed'
+                'position' if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens) else 'patch_embed'
             )
         return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'

@@ -58,9 +58,7 @@ class JoinsPosition(LayerStack):
         if self.position.absolute is None or self.pe_names:
             return
         per_layer = self.position.joining.table_per_layer
-        self.pe_names = (
-            [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
-        )
+        self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
         for name in self.pe_names:
             self.add_table(name, self.embed_dims)
 
@@ -105,9 +103,7 @@ class JoinsPosition(LayerStack):
 
     def norm_places(self) -> NormPlaces:
         """Return where there are norms of the PE."""
-        layers = tuple(
-            self.position.pe_norm_of(number) is not None for number in range(self.num_layers)
-        )
+        layers = tuple(self.position.pe_norm_of(number) is not None for number in range(self.num_layers))
         last = None if self.last_norm is None else self.pe_norm is not None
         return NormPlaces(layers, last, staged=self.position.staged)
 
@@ -140,9 +136,7 @@ class JoinsPosition(LayerStack):
     def read_table(self, name: str, grid: Grid, num_prefix: int, drawn: Tensor | None) -> Tensor:
         """Read one table for a grid of tokens, (1 or B, num_prefix + N, D)."""
         made_for, mode = self.table_grid(name, self.grid), self.interpolate_mode
-        return self.position.absolute.read(
-            getattr(self, name), made_for, grid, num_prefix, mode, drawn
-        )
+        return self.position.absolute.read(getattr(self, name), made_for, grid, num_prefix, mode, drawn)
 
 
 def require_encodings(backbone: JoinsPosition) -> None:
@@ -159,10 +153,7 @@ def require_encodings(backbone: JoinsPosition) -> None:
         )
     declared = [cfg['type'] for cfg in position.inside]
     for number, layer in enumerate(backbone.all_layers if declared or position.pe_norm else ()):
-        built = [
-            encoding.name
-            for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())
-        ]
+        built = [encoding.name for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())]
         if built != declared:
             raise ConfigError(
                 f'{model}: pe_type says {declared or "nothing"} inside attention, but layer '

@@ -41,9 +41,7 @@ class RecognisesFiles:
         """Return the layouts that weights can be written in."""
         return {'mmlape': Target(wrapper='state_dict'), **self.public_targets}
 
-    def table_prefix(
-        self, model_class: type, weights: Weights, grid: Grid | None
-    ) -> dict[str, int]:
+    def table_prefix(self, model_class: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
         """Return how many rows for prefix tokens each PE table of a file, of ``grid``, begins with, by its name."""
         count = sum(name in weights.tensors for name in model_class.prefix_tokens)
         return dict.fromkeys(self.names.tables(weights), count)

@@ -17,11 +17,7 @@ class ShowsPosition(JoinsPosition):
 
         With ``inside``, return that of the tokens that attend to one another: of a window, where there are windows.
         """
-        windows = (
-            [getattr(layer.attention, 'window_size', None) for layer in self.all_layers]
-            if inside
-            else []
-        )
+        windows = [getattr(layer.attention, 'window_size', None) for layer in self.all_layers] if inside else []
         return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers
 
     @torch.no_grad()
@@ -31,9 +27,7 @@ class ShowsPosition(JoinsPosition):
         The joining runs on tokens that are zero everywhere, so that only the PE is left.
         """
         pe = self.position_stream(grid, 0)
-        x = self.position.joining.enter(
-            torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe
-        )
+        x = self.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
         norm_pre = getattr(self, 'norm_pre', None)
         x = x if norm_pre is None else norm_pre(x)
         for layer in self.all_layers:
@@ -44,8 +38,5 @@ class ShowsPosition(JoinsPosition):
     def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
         """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
         for layer, grid_of_layer in zip(self.all_layers, self.layer_grids(grid, inside=True)):
-            drawn = (
-                encoding.drawn(layer.attention, grid_of_layer)
-                for encoding in layer.attention.encodings
-            )
+            drawn = (encoding.drawn(layer.attention, grid_of_layer) for encoding in layer.attention.encodings)
             yield next((values for values in drawn if values is not None), None)

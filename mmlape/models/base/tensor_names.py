@@ -20,9 +20,7 @@ def join_qkv(tensors: Tensors) -> Tensors:
 
     Where keys have no bias, those of queries and values stay apart, as BEiT names them.
     """
-    out = {
-        name: value for name, value in tensors.items() if not re.search(r'\.attn\.[qkv]\.', name)
-    }
+    out = {name: value for name, value in tensors.items() if not re.search(r'\.attn\.[qkv]\.', name)}
     for name in (name for name in tensors if '.attn.q.' in name):
         of_each = [name.replace('.attn.q.', f'.attn.{part}.') for part in 'qkv']
         if all(part_name in tensors for part_name in of_each):
@@ -40,10 +38,7 @@ def split_qkv(tensors: Tensors) -> Tensors:
     out: Tensors = {}
     for name, value in tensors.items():
         if '.attn.qkv.' in name:
-            out |= {
-                name.replace('.attn.qkv.', f'.attn.{part}.'): chunk
-                for part, chunk in zip('qkv', value.chunk(3))
-            }
+            out |= {name.replace('.attn.qkv.', f'.attn.{part}.'): chunk for part, chunk in zip('qkv', value.chunk(3))}
         else:
             out[re.sub(r'\.attn\.([qv])_bias$', r'.attn.\1.bias', name)] = value
     return out
@@ -53,9 +48,7 @@ class Description(NamedTuple):
     """What a file tells of its model."""
 
     rows: dict[str, Any]  # printable values by name
-    config: (
-        dict[str, Any] | None
-    )  # the complete configuration that loads it; None if nothing tells it
+    config: dict[str, Any] | None  # the complete configuration that loads it; None if nothing tells it
     notes: list[str]  # what a user has to know beside it
 
 
@@ -66,9 +59,7 @@ class TensorNames(NamedTuple):
     layer: str = 'blocks.0.'  # what those of the first layer begin with
     attn: str = 'attn.'  # what those of its attention begin with, inside the layer
     last_norm: str = r'norm\.'  # the last norm, as a regular expression
-    merging: str | None = (
-        None  # what those of the first step between stages begin with; None without stages
-    )
+    merging: str | None = None  # what those of the first step between stages begin with; None without stages
 
     def tables(self, weights: Weights) -> list[str]:
         """Return the names of the absolute PE's tables."""
@@ -88,9 +79,7 @@ class TensorNames(NamedTuple):
     def norm_places(self, weights: Weights) -> NormPlaces:
         """Return where a file has norms of the PE, those of biases in attention among them."""
         names = ('pe_norm.', f'{self.attn}pe_norm.')
-        layers = tuple(
-            any(name.startswith(names) for name in layer) for layer in self.layers(weights)
-        )
+        layers = tuple(any(name.startswith(names) for name in layer) for layer in self.layers(weights))
         last = weights.has(r'pe_norm\.') if weights.has(self.last_norm) else None
         if self.merging is None:
             return NormPlaces(layers, last)

@@ -53,9 +53,7 @@ def read(tensors: Tensors, names: NameTable) -> Tensors:
     Raises:
         CheckpointError: If there are several vision models.
     """
-    towers = dict.fromkeys(
-        found[1] or '' for found in (re.match(STEM, key) for key in tensors) if found
-    )
+    towers = dict.fromkeys(found[1] or '' for found in (re.match(STEM, key) for key in tensors) if found)
     if len(towers) > 1:
         raise CheckpointError(
             f'the file has {len(towers)} vision models ({", ".join(map(repr, towers))}): give '
@@ -81,6 +79,4 @@ def _with_heads(tensors: Tensors, width: int) -> Tensors:
     heads = [name for name in tensors if re.match(_CLASSIFIER, name)]
     if any(tensors[name].ndim == 2 and tensors[name].shape[1] != width for name in heads):
         return tensors
-    return rename_keys(
-        tensors, [(_CLASSIFIER, 'head.'), (r'^/distillation_classifier\.', 'head_dist.')]
-    )
+    return rename_keys(tensors, [(_CLASSIFIER, 'head.'), (r'^/distillation_classifier\.', 'head_dist.')])

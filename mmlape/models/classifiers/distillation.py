@@ -24,12 +24,7 @@ from mmlape.registry import MODELS
 class DistilledClsHead(DeiTClsHead):
     """A linear head on each of the two tokens; mmpretrain's, which only tests, made trainable."""
 
-    def loss(
-        self,
-        feats: tuple,
-        data_samples: list[DataSample],
-        teacher_score: Tensor,
-    ) -> dict[str, Tensor]:
+    def loss(self, feats: tuple, data_samples: list[DataSample], teacher_score: Tensor) -> dict[str, Tensor]:
         """Compute both halves of the loss from two tokens, 2 x (B, D), and the teacher's scores (B, classes)."""
         cls_token, dist_token = self.pre_logits(feats)
         by_label = self._get_loss(self.layers.head(cls_token), data_samples)['loss']
@@ -55,9 +50,7 @@ class DistilledImageClassifier(ImageClassifier):
     def __init__(self, *args, teacher: dict, teacher_checkpoint: str | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         if not teacher:
-            raise ConfigError(
-                'distillation needs model.teacher, the config of a trained classifier'
-            )
+            raise ConfigError('distillation needs model.teacher, the config of a trained classifier')
         # a list keeps it out of the state dict
         self._teacher = [MODELS.build(teacher).eval().requires_grad_(False)]
         self.teacher_checkpoint = teacher_checkpoint

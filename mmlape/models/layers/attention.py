@@ -65,9 +65,7 @@ class MultiheadAttention(nn.Module):
         self.attn_drop_rate = attn_drop_rate
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=bool(qkv_bias) and qkv_bias != 'qv')
         for name in ('q_bias', 'v_bias'):
-            self.register_parameter(
-                name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None
-            )
+            self.register_parameter(name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None)
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
         self.head_scale: nn.Module = nn.Identity()
@@ -92,22 +90,14 @@ class MultiheadAttention(nn.Module):
         if isinstance(x, Tensor):
             qkv = self.qkv(x)
         else:
-            qkv = torch.cat(
-                [self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1
-            )
+            qkv = torch.cat([self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1)
         if self.q_bias is None:
             return qkv
         bias = torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
         return qkv + bias.to(qkv.dtype)
 
     def _attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        hw: Grid,
-        tokens: Tensor,
-        apart: Tensor | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, hw: Grid, tokens: Tensor, apart: Tensor | None = None
     ) -> Tensor:
         """Attend with (B, heads, N, d) each, of which q is projected from ``tokens`` (B, N, D).
 

@@ -68,8 +68,7 @@ def norms_around(patch_norm: str) -> tuple:
     names = [name for name, (_, _, behind) in PATCH_NORMS.items() if behind is None]
     if patch_norm not in names:
         raise ConfigError(
-            f'patch_norm={patch_norm!r} norms tokens + PE, which this stem does not; choose one '
-            f'of: {", ".join(names)}'
+            f'patch_norm={patch_norm!r} norms tokens + PE, which this stem does not; choose one of: {", ".join(names)}'
         )
     return PATCH_NORMS[patch_norm][:2]
 

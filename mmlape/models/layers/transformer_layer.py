@@ -19,15 +19,7 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.drop_path import DropPath
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
 from mmlape.models.named_layers import build_activation, build_norm
-from mmlape.models.position import (
-    AttentionInput,
-    Joining,
-    LayerPosition,
-    Position,
-    Stream,
-    attaching,
-    build_pe_norm,
-)
+from mmlape.models.position import AttentionInput, Joining, LayerPosition, Position, Stream, attaching, build_pe_norm
 
 
 def full_precision(x: Tensor, module: nn.Module) -> Tensor:
@@ -56,11 +48,7 @@ class FFN(nn.Module):
     """
 
     def __init__(
-        self,
-        embed_dims: int,
-        feedforward_channels: int,
-        drop_rate: float = 0.0,
-        act_cfg: dict | None = None,
+        self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
     ):
         super().__init__()
         self.fc1 = nn.Linear(embed_dims, feedforward_channels)
@@ -85,17 +73,11 @@ class SwiGLU(nn.Module):
     """
 
     def __init__(
-        self,
-        embed_dims: int,
-        feedforward_channels: int,
-        drop_rate: float = 0.0,
-        act_cfg: dict | None = None,
+        self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
     ):
         super().__init__()
         if act_cfg is not None:
-            raise ConfigError(
-                f"ffn_type='swiglu' has the activation SiLU, and takes no act_cfg={act_cfg!r}"
-            )
+            raise ConfigError(f"ffn_type='swiglu' has the activation SiLU, and takes no act_cfg={act_cfg!r}")
         self.w1 = nn.Linear(embed_dims, feedforward_channels)
         self.w2 = nn.Linear(embed_dims, feedforward_channels)
         self.norm: nn.Module = nn.Identity()
@@ -169,9 +151,7 @@ class BaseTransformerLayer(nn.Module):
             Tokens (B, N, D), and the PE for the next layer.
         """
         if self.with_cp and torch.is_grad_enabled():
-            x, pe = checkpoint(
-                self.run, x, pe, hw, use_reentrant=False, **self.checkpoint_options()
-            )
+            x, pe = checkpoint(self.run, x, pe, hw, use_reentrant=False, **self.checkpoint_options())
         else:
             x, pe = self.run(x, pe, hw)
         for encoding in self.encodings:
@@ -246,9 +226,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         if norm_placement.head_scale:
             self.attn.head_scale = GroupScale(self.attn.num_heads)
         self.mlp.norm = self._norm(second.inside, feedforward_channels)
-        self.residual_scale = (
-            GroupScale(embed_dims) if norm_placement.residual_scale else nn.Identity()
-        )
+        self.residual_scale = GroupScale(embed_dims) if norm_placement.residual_scale else nn.Identity()
 
     def _norm(self, wanted: bool, dims: int) -> nn.Module:
         return build_norm(self.norm_cfg, dims) if wanted else nn.Identity()

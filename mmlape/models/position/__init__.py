@@ -67,9 +67,7 @@ class Position:
     """The position encodings of a model."""
 
     absolute: AbsolutePosition | None  # the absolute kind; None without one
-    inside: tuple[
-        dict, ...
-    ]  # arguments of the kinds inside attention, of which each layer builds its own
+    inside: tuple[dict, ...]  # arguments of the kinds inside attention, of which each layer builds its own
     joining: Joining  # how the absolute PE meets the tokens
     pe_norm: str | None = None  # a key of ``PE_NORMS``; None where nothing norms an absolute PE
     normed: bool = False  # whether the kinds inside attention are in their normed form
@@ -160,20 +158,14 @@ def joinings_of(places: NormPlaces, per_layer: bool) -> list[str]:
 
 def has_norms_in(joining: Joining, places: NormPlaces) -> bool:
     """Check whether a joining has norms of the PE in exactly these places."""
-    layers = tuple(
-        joining.norms_layer(number, places.staged) for number in range(len(places.layers))
-    )
+    layers = tuple(joining.norms_layer(number, places.staged) for number in range(len(places.layers)))
     merging = joining.with_norm and joining.merged_by_own_norm
     return (
-        layers == places.layers
-        and places.last in (None, joining.at_last_norm)
-        and places.merging in (None, merging)
+        layers == places.layers and places.last in (None, joining.at_last_norm) and places.merging in (None, merging)
     )
 
 
-def resolve_position(
-    pe_type: PositionType, pe_joining: str, pe_norm: str, staged: bool = False
-) -> Position:
+def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str, staged: bool = False) -> Position:
     """Look position encodings and their joining up.
 
     Args:
@@ -195,9 +187,7 @@ def resolve_position(
     absolute = [kind for kind in built if isinstance(kind, AbsolutePosition)]
     if len(absolute) > 1:
         names = ', '.join(kind.name for kind in absolute)
-        raise ConfigError(
-            f'pe_type={pe_type!r} has {len(absolute)} absolute kinds ({names}): leave one'
-        )
+        raise ConfigError(f'pe_type={pe_type!r} has {len(absolute)} absolute kinds ({names}): leave one')
     inside = [(cfg, kind) for cfg, kind in zip(given, built) if isinstance(kind, AttentionPosition)]
     between = tuple(cfg for cfg, kind in zip(given, built) if isinstance(kind, LayerPosition))
     table = absolute[0] if absolute else None
@@ -217,20 +207,14 @@ def resolve_position(
         for cfg, kind in zip(given, built)
     )
     inside_attention = tuple(cfg for cfg, _ in inside)
-    return Position(
-        table, inside_attention, joining, pe_norm, normed_inside, between, given, staged
-    )
+    return Position(table, inside_attention, joining, pe_norm, normed_inside, between, given, staged)
 
 
-def _check_joining(
-    joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType
-) -> None:
+def _check_joining(joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType) -> None:
     def fits(other: Joining) -> bool:
         if table is not None:
             return other.fits(table)
-        return other.name == 'default' or (
-            bool(inside) and all(other.name in kind.normed_joinings for kind in inside)
-        )
+        return other.name == 'default' or (bool(inside) and all(other.name in kind.normed_joinings for kind in inside))
 
     if not fits(joining):
         fitting = ', '.join(name for name, other in joinings().items() if fits(other))

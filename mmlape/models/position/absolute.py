@@ -15,13 +15,7 @@ from mmlape.errors import ConfigError, require_choice
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AbsolutePosition
-from mmlape.models.position.windows import (
-    READ_MODES,
-    middle_of,
-    part_coordinates,
-    read_patches,
-    window_coordinates,
-)
+from mmlape.models.position.windows import READ_MODES, middle_of, part_coordinates, read_patches, window_coordinates
 
 
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
@@ -44,9 +38,7 @@ def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     The table is float64, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4:
-        raise ConfigError(
-            f"pe_type='sincos2d' needs embed_dims to be a multiple of 4, not {embed_dims}"
-        )
+        raise ConfigError(f"pe_type='sincos2d' needs embed_dims to be a multiple of 4, not {embed_dims}")
     rows, columns = grid
     half = embed_dims // 2
     by_column = sincos_1d(columns, half).expand(rows, columns, half)
@@ -61,9 +53,7 @@ def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     The table is float64, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4 or embed_dims < 8:
-        raise ConfigError(
-            f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}"
-        )
+        raise ConfigError(f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}")
     quarter = embed_dims // 4
     frequency = 10000 ** (-torch.arange(quarter, dtype=torch.float64) / (quarter - 1))
     # (N, 2): row, column
@@ -112,25 +102,15 @@ class Learnable(AbsolutePosition):
             self.std = std
         for name, value in (('rescale', rescale), ('table_scale', table_scale)):
             if not 1 <= value < math.inf:
-                raise ConfigError(
-                    f'learnable: {name}={value} must be 1 (none) or more, such as 2.0'
-                )
+                raise ConfigError(f'learnable: {name}={value} must be 1 (none) or more, such as 2.0')
         if shift is not None and not 0 <= shift <= 1:
-            raise ConfigError(
-                f'learnable: shift={shift} must be between 0 (in the middle) and 1 (anywhere)'
-            )
+            raise ConfigError(f'learnable: shift={shift} must be between 0 (in the middle) and 1 (anywhere)')
         if rescale > 1 and table_scale > 1:
-            raise ConfigError(
-                'learnable: rescale and table_scale each say what tokens read: leave one out'
-            )
+            raise ConfigError('learnable: rescale and table_scale each say what tokens read: leave one out')
         if shift is not None and rescale == 1:
-            raise ConfigError(
-                'learnable: shift moves the part that rescale reads: set rescale, such as 2.0'
-            )
+            raise ConfigError('learnable: shift moves the part that rescale reads: set rescale, such as 2.0')
         if draw is not None and rescale == table_scale == 1:
-            raise ConfigError(
-                'learnable: draw is for rescale or table_scale: set one, such as rescale=2.0'
-            )
+            raise ConfigError('learnable: draw is for rescale or table_scale: set one, such as rescale=2.0')
         if draw is not None:
             require_choice('draw', draw, ('batch', 'image'), 'learnable: ')
         self.rescale, self.table_scale = float(rescale), float(table_scale)
@@ -151,13 +131,7 @@ class Learnable(AbsolutePosition):
         return rows, columns
 
     def read(
-        self,
-        table: Tensor,
-        src: Grid,
-        dst: Grid,
-        num_prefix: int,
-        mode: str,
-        drawn: Tensor | None = None,
+        self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str, drawn: Tensor | None = None
     ) -> Tensor:
         """Return the rows of a random part in training; in evaluation the table, or the window in its middle."""
         if drawn is not None:
@@ -201,12 +175,7 @@ class Sinusoids(AbsolutePosition):
 
 @cached_tensor(maxsize=8)
 def _anew(
-    kind: type[Sinusoids],
-    grid: Grid,
-    embed_dims: int,
-    num_prefix: int,
-    device: torch.device,
-    dtype: torch.dtype,
+    kind: type[Sinusoids], grid: Grid, embed_dims: int, num_prefix: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     return kind().table(grid, embed_dims, num_prefix).to(device, dtype)
 
@@ -242,13 +211,8 @@ class Sine(Sinusoids):
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table, zero for prefix tokens."""
         if embed_dims % 4:
-            raise ConfigError(
-                f"pe_type='sine' needs embed_dims to be a multiple of 4, not {embed_dims}"
-            )
-        angles = (
-            2 * math.pi * torch.arange(1, side + 1, dtype=torch.float64) / (side + 1e-6)
-            for side in grid
-        )
+            raise ConfigError(f"pe_type='sine' needs embed_dims to be a multiple of 4, not {embed_dims}")
+        angles = (2 * math.pi * torch.arange(1, side + 1, dtype=torch.float64) / (side + 1e-6) for side in grid)
         rows, columns = (_waves(angle, embed_dims // 2) for angle in angles)
         by_row, by_column = rows[:, None].expand(*grid, -1), columns.expand(*grid, -1)
         table = torch.cat((by_row, by_column), dim=-1).flatten(0, 1)  # (N, D)

@@ -69,13 +69,7 @@ class AbsolutePosition(ABC):
         return grid
 
     def read(
-        self,
-        table: Tensor,
-        src: Grid,
-        dst: Grid,
-        num_prefix: int,
-        mode: str,
-        drawn: Tensor | None = None,
+        self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str, drawn: Tensor | None = None
     ) -> Tensor:
         """Return the rows that the tokens of a grid get in a forward pass, (1 or B, num_prefix + N, D).
 
@@ -215,13 +209,8 @@ def attaching(module: nn.Module, encoding: AttentionPosition | LayerPosition) ->
     lost = [key for key, parameter in before.items() if after.get(key) is not parameter]
     if lost:
         name = getattr(encoding, 'name', type(encoding).__name__)
-        raise ConfigError(
-            f'pe_type has {name!r} twice with the same parameters ({lost[0]}): leave one'
-        )
-    module.pe_names = (
-        *getattr(module, 'pe_names', ()),
-        *(key for key in after if key not in before),
-    )
+        raise ConfigError(f'pe_type has {name!r} twice with the same parameters ({lost[0]}): leave one')
+    module.pe_names = (*getattr(module, 'pe_names', ()), *(key for key in after if key not in before))
 
 
 _OF_TIMM = re.compile(r'((absolute_)?pos_embed\d*|rope\..+|(.+\.)?relative_position_bias_table)$')
@@ -241,9 +230,7 @@ def position_parameters(model: nn.Module) -> set[str]:
     return found
 
 
-def resize_absolute(
-    table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic'
-) -> Tensor:
+def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:
     """Resize an absolute PE (1, num_prefix + N_src, D) to grid ``dst``; the prefix rows are kept as they are.
 
     The mode is one of ``torch.nn.functional.interpolate``; or 'tile', which repeats the PE. Where the grids are equal,

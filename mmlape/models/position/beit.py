@@ -63,8 +63,7 @@ def _kept_spline(src: int, dst: int) -> np.ndarray:
         from scipy.interpolate import make_interp_spline
     except ImportError as error:
         raise ConfigError(
-            f"pe_type='beit': splines of SciPy resize a bias of {src} patches a side to {dst}: pip "
-            'install scipy'
+            f"pe_type='beit': splines of SciPy resize a bias of {src} patches a side to {dst}: pip install scipy"
         ) from error
     positive = np.cumsum(step_ratio(src - 1, dst - 1) ** np.arange(src - 1))
     points = np.concatenate((-positive[::-1], [0], positive))

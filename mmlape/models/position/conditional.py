@@ -47,7 +47,5 @@ class ConditionalPosition(LayerPosition):
         """Add the convolution of the patches."""
         prefix = x.shape[1] - grid[0] * grid[1]
         patches = x[:, prefix:]
-        term = (
-            layer.cpe(channels_last(to_maps(patches, grid))).flatten(2).transpose(1, 2)
-        )  # (B, N, D)
+        term = layer.cpe(channels_last(to_maps(patches, grid))).flatten(2).transpose(1, 2)  # (B, N, D)
         return torch.cat((x[:, :prefix], patches + term), dim=1) if prefix else x + term

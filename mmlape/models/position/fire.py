@@ -47,9 +47,7 @@ class Fire(OffsetBias):
 
     def __init__(self, hidden: int = 32):
         if not (isinstance(hidden, int) and hidden > 0):
-            raise ConfigError(
-                f'fire: hidden={hidden!r} must be a positive whole number, such as 32'
-            )
+            raise ConfigError(f'fire: hidden={hidden!r} must be a positive whole number, such as 32')
         self.hidden = hidden
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
@@ -60,8 +58,7 @@ class Fire(OffsetBias):
             LENGTH: torch.tensor([max(side - 1.0, 1.0) for side in slot.grid]),
             HIDDEN: nn.init.uniform_(torch.empty(self.hidden, 2), -(2**-0.5), 2**-0.5),
             HIDDEN_BIAS: nn.init.uniform_(torch.empty(self.hidden), -(2**-0.5), 2**-0.5),
-            OUT: nn.init.uniform_(torch.empty(attn.num_heads, self.hidden), -1, 1)
-            / math.sqrt(self.hidden),
+            OUT: nn.init.uniform_(torch.empty(attn.num_heads, self.hidden), -1, 1) / math.sqrt(self.hidden),
             OUT_BIAS: torch.zeros(attn.num_heads),
         }
         for name, value in initial.items():
@@ -83,10 +80,7 @@ class Fire(OffsetBias):
 def _shares(attn: nn.Module, axis: int, side: int) -> Tensor:
     """Return s of the offsets of an axis, from 1 - side to side - 1, in float32 at least."""
     dtype = torch.promote_types(attn.fire_scale.dtype, torch.float32)
-    scale, length = (
-        attn.fire_scale.to(dtype).abs().clamp(min=SMALLEST_SCALE),
-        attn.fire_length[axis].to(dtype),
-    )
+    scale, length = (attn.fire_scale.to(dtype).abs().clamp(min=SMALLEST_SCALE), attn.fire_length[axis].to(dtype))
     offset = torch.arange(1 - side, side, dtype=dtype, device=scale.device)
     longest = length.clamp(min=max(side - 1, 1))
     return offset.sign() * (scale * offset.abs()).log1p() / (scale * longest).log1p()

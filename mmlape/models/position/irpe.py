@@ -88,9 +88,7 @@ class Buckets:
             return (index(distance.round() if self.reading == 'code' else distance) + middle,)
         return (index(squared if self.reading == 'code' else _rank(squared)) + middle,)
 
-    def of_grid(
-        self, grid: Grid, num_prefix: int, device: torch.device | None = None
-    ) -> tuple[Tensor, ...]:
+    def of_grid(self, grid: Grid, num_prefix: int, device: torch.device | None = None) -> tuple[Tensor, ...]:
         """Return the bucket of every pair of tokens of a grid, (P + N, P + N), one tensor a table.
 
         Pairs with one of the P prefix tokens have a bucket of their own, the last one.
@@ -116,9 +114,7 @@ def _rank(squared: Tensor) -> Tensor:
 
 
 @cached_tensor(maxsize=4)
-def _of_grid(
-    buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None
-) -> tuple[Tensor, ...]:
+def _of_grid(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
     cells = torch.cartesian_prod(*(torch.arange(side, device=device) for side in grid))  # (N, 2)
     rows, columns = (cells[:, None] - cells[None]).unbind(-1)
     tables = buckets.of_offsets(rows, columns)
@@ -177,9 +173,7 @@ class ImageRPE(AttentionPosition):
         self.buckets = Buckets(method, *steps, index, reading)
         require_choice('mode', mode, MODES, 'irpe: ')
         if not on or len(set(on)) < len(on) or set(on) - set('qkv'):
-            raise ConfigError(
-                f"irpe: on={on!r} must name one or more of q, k and v once, such as 'k' or 'qkv'"
-            )
+            raise ConfigError(f"irpe: on={on!r} must name one or more of q, k and v once, such as 'k' or 'qkv'")
         if mode == 'bias' and 'v' in on:
             raise ConfigError(f"irpe: mode='bias' has no form on values; leave v out of on={on!r}")
         self.mode, self.on, self.share_heads = mode, on, share_heads
@@ -190,21 +184,14 @@ class ImageRPE(AttentionPosition):
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register the tables ``rpe_q``, ``rpe_k`` and ``rpe_v``, with an entry more where there are prefix tokens."""
         super().attach(attn, slot)
-        heads, count = (
-            1 if self.share_heads else attn.num_heads,
-            self.buckets.count + bool(slot.num_prefix),
-        )
+        heads, count = (1 if self.share_heads else attn.num_heads, self.buckets.count + bool(slot.num_prefix))
         shapes = {'q': (heads, attn.head_dims, count), 'v': (heads, count, attn.head_dims)}
         for side in self.on:
             shape = (heads, count) if self.mode == 'bias' else shapes.get(side, shapes['q'])
             tables = [nn.Module() for _ in range(self.buckets.tables)]
             for table in tables:
                 table.register_parameter(LEAVES[self.mode], nn.Parameter(torch.zeros(shape)))
-            setattr(
-                attn,
-                f'rpe_{side}',
-                tables[0] if len(tables) == 1 else nn.ModuleDict(zip(CROSS, tables)),
-            )
+            setattr(attn, f'rpe_{side}', tables[0] if len(tables) == 1 else nn.ModuleDict(zip(CROSS, tables)))
 
     def _tables(self, attn: nn.Module, side: str) -> list[Tensor]:
         return list(getattr(attn, f'rpe_{side}').parameters())
@@ -249,34 +236,22 @@ class ImageRPE(AttentionPosition):
         count, fitted = self.buckets.count, dict(stored)
         for name, table in stored.items():
             axis = 1 if name.startswith('rpe_v.') else -1
-            if (
-                name.startswith('rpe_')
-                and not self.slot.num_prefix
-                and table.shape[axis] == count + 1
-            ):
+            if name.startswith('rpe_') and not self.slot.num_prefix and table.shape[axis] == count + 1:
                 fitted[name] = table.narrow(axis, 0, count)
         return fitted
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the tables."""
-        return any(
-            name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn
-        )
+        return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
 
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
         stored_as, steps = self._stored(attn, num_prefix)
         texts = []
         for method, beta in steps.items():
-            same = (
-                stored_as['mode'] == 'contextual'
-                and 'q' not in stored_as['on']
-                and method in ('product', 'cross')
-            )
+            same = stored_as['mode'] == 'contextual' and 'q' not in stored_as['on'] and method in ('product', 'cross')
             reading = '' if same else ', reading code/paper'
-            texts.append(
-                f'irpe with method={method!r}, {_ratios(beta)}, index piecewise/clip{reading}'
-            )
+            texts.append(f'irpe with method={method!r}, {_ratios(beta)}, index piecewise/clip{reading}')
         for name, kind in POSITION_ENCODINGS.module_dict.items():
             clipped = dict(mode='contextual', on=getattr(kind, 'sides', None), share_heads=True)
             if stored_as == clipped and 'product' in steps:
@@ -290,9 +265,7 @@ class ImageRPE(AttentionPosition):
         count = table.shape[1 if name.startswith('rpe_v.') else -1] - bool(num_prefix)
         stored_as = dict(
             mode='bias' if name.endswith(LEAVES['bias']) else 'contextual',
-            on=''.join(
-                side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in tables)
-            ),
+            on=''.join(side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in tables)),
             share_heads=len(table) == 1,
         )
         if any(part in name for part in CROSS):

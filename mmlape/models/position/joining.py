@@ -63,11 +63,7 @@ class PENorm(nn.Module):
         super().__init__()
         self.dims, self.eps = dims, eps
         self.standardise = 'Norm' in formula
-        self.weight = (
-            nn.Parameter(torch.ones(dims if 'channel' in formula else 1))
-            if '*' in formula
-            else None
-        )
+        self.weight = nn.Parameter(torch.ones(dims if 'channel' in formula else 1)) if '*' in formula else None
         self.bias = nn.Parameter(torch.zeros(dims)) if 'bias' in formula else None
 
     def forward(self, pe: Tensor) -> Tensor:
@@ -193,11 +189,7 @@ class Joining:
         return tuple(change(table) for table in pe)
 
     def finish(
-        self,
-        x: Tensor,
-        pe: Stream,
-        norm: Callable[[Tensor], Tensor],
-        pe_norm: Callable[[Tensor], Tensor] | None,
+        self, x: Tensor, pe: Stream, norm: Callable[[Tensor], Tensor], pe_norm: Callable[[Tensor], Tensor] | None
     ) -> Tensor:
         """Return the tokens (B, N, D) behind the last norm.
 

@@ -109,9 +109,7 @@ class LookHere(OffsetBias):
         if not slope > 0:
             raise ConfigError(f'lookhere: slope={slope} must be positive, such as 1.0')
         if len(layer_slopes) != 2 or not min(layer_slopes) >= 0:
-            raise ConfigError(
-                f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, 0.5)'
-            )
+            raise ConfigError(f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, 0.5)')
         self.directed, self.slope, self.layer_slopes = directed, float(slope), tuple(layer_slopes)
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
@@ -125,25 +123,17 @@ class LookHere(OffsetBias):
             )
         directed = _directed(count) if self.directed is None else self.directed
         if not 0 <= directed <= count:
-            raise ConfigError(
-                f'lookhere: directed={directed} must be between 0 and the number of heads, {count}'
-            )
+            raise ConfigError(f'lookhere: directed={directed} must be between 0 and the number of heads, {count}')
         around, free = len(self.directions), count - directed
         slopes = [2.0 ** -(1 + head // around) for head in range(directed)]
         slopes += [4.0 ** -(1 + head // ceil_div(free, 4)) for head in range(free)]
         first, last = self.layer_slopes
         factor = self.slope * (first + (last - first) * layer / max(layers - 1, 1))
-        turned = tuple(
-            self.directions[(layer * directed + head) % around] for head in range(directed)
-        )
+        turned = tuple(self.directions[(layer * directed + head) % around] for head in range(directed))
         self.heads = _Heads(turned, tuple(factor * slope for slope in slopes))
 
     def bias(
-        self,
-        attn: nn.Module,
-        grid: Grid,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
+        self, attn: nn.Module, grid: Grid, device: torch.device | None = None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
         """Return the biases of the patches of a grid, (heads, N, N)."""
         return of_offsets(_table(self.heads, tuple(grid), device).to(dtype), grid)

@@ -39,9 +39,7 @@ class ParabolicPosition(AttentionPosition):
 
     def __init__(self, parabolas: int = 50):
         if not (isinstance(parabolas, int) and parabolas > 0):
-            raise ConfigError(
-                f'pape: parabolas={parabolas!r} must be a positive whole number, such as 50'
-            )
+            raise ConfigError(f'pape: parabolas={parabolas!r} must be a positive whole number, such as 50')
         self.parabolas = parabolas
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
@@ -55,9 +53,7 @@ class ParabolicPosition(AttentionPosition):
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid, tokens: Tensor) -> Tensor:
         """Return the parabolas of all pairs, (B, heads, P + N, P + N), computed in float32 at least."""
-        shapes = F.linear(tokens, attn.pape_ab.to(tokens.dtype)).unflatten(
-            -1, (2, attn.num_heads, -1)
-        )
+        shapes = F.linear(tokens, attn.pape_ab.to(tokens.dtype)).unflatten(-1, (2, attn.num_heads, -1))
         wide = torch.promote_types(attn.pape_position.dtype, torch.float32)
         # (B, heads, P + N, K) each
         a, b = shapes.to(wide).permute(2, 0, 3, 1, 4)
@@ -72,9 +68,7 @@ class ParabolicPosition(AttentionPosition):
     def _positions(self, attn: nn.Module, grid: Grid, dtype: torch.dtype) -> Tensor:
         """Return p of all tokens from the middle of the grid, where squares keep digits: (heads, P + N, K)."""
         weight = attn.pape_position.to(dtype)
-        rows, columns = (
-            torch.arange(1, side + 1, dtype=dtype, device=weight.device) for side in grid
-        )
+        rows, columns = (torch.arange(1, side + 1, dtype=dtype, device=weight.device) for side in grid)
         # no matmul, which autocast would round
         cells = columns[:, None] * weight[:, 0] + rows[:, None, None] * weight[:, 1]
         p = F.pad(cells.flatten(0, 1), (0, 0, self.slot.num_prefix, 0))

@@ -61,9 +61,7 @@ def _resize_table(table: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     return resize_map(table, *spans, mode)
 
 
-def _resize_affine(
-    weight: Tensor, bias: Tensor, src: Grid, dst: Grid, mode: str
-) -> tuple[Tensor, Tensor]:
+def _resize_affine(weight: Tensor, bias: Tensor, src: Grid, dst: Grid, mode: str) -> tuple[Tensor, Tensor]:
     """Resize the norm's parameters (N_src,) over the keys."""
     return resize_map(torch.stack((weight, bias), dim=1), src, dst, mode).unbind(1)
 
@@ -75,11 +73,7 @@ class OffsetBias(AttentionPosition, ABC):
 
     @abstractmethod
     def bias(
-        self,
-        attn: nn.Module,
-        grid: Grid,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
+        self, attn: nn.Module, grid: Grid, device: torch.device | None = None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
         """Return the biases of the patches of a grid, (heads, N, N).
 
@@ -118,9 +112,7 @@ class RelativePositionBias(OffsetBias):
         grid = slot.grid
         entries = (2 * grid[0] - 1) * (2 * grid[1] - 1)
         table = torch.zeros(entries, attn.num_heads)
-        attn.register_parameter(
-            TABLE, nn.Parameter(trunc_normal_(table, std=0.02) if slot.window else table)
-        )
+        attn.register_parameter(TABLE, nn.Parameter(trunc_normal_(table, std=0.02) if slot.window else table))
         attn.register_buffer(INDEX, offset_index(grid))
         attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if slot.normed else None
 
@@ -142,15 +134,10 @@ class RelativePositionBias(OffsetBias):
     def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
         """Resize table and norm as ``bias`` does for another grid."""
         built, mode = self.slot.grid, self.slot.interpolate_mode
-        out = dict(
-            stored,
-            **{TABLE: _resize_table(stored[TABLE], src, built, mode), INDEX: offset_index(built)},
-        )
+        out = dict(stored, **{TABLE: _resize_table(stored[TABLE], src, built, mode), INDEX: offset_index(built)})
         names = ('pe_norm.weight', 'pe_norm.bias')
         if all(name in stored for name in names):
-            out.update(
-                zip(names, _resize_affine(*(stored[name] for name in names), src, built, mode))
-            )
+            out.update(zip(names, _resize_affine(*(stored[name] for name in names), src, built, mode)))
         return out
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
@@ -182,11 +169,7 @@ class Alibi2d(OffsetBias):
         self.slope = float(slope)
 
     def bias(
-        self,
-        attn: nn.Module,
-        grid: Grid,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
+        self, attn: nn.Module, grid: Grid, device: torch.device | None = None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
         """Return the negative distances by slope, (heads, N, N)."""
         head = torch.arange(1, attn.num_heads + 1, dtype=torch.float64, device=device)

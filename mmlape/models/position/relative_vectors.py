@@ -101,14 +101,10 @@ class TransformerXL(_Bucketed):
         super().attach(attn, slot)
         dims = attn.num_heads * attn.head_dims
         if dims % 4:
-            raise ConfigError(
-                f"pe_type='transformer-xl' needs embed_dims to be a multiple of 4, not {dims}"
-            )
+            raise ConfigError(f"pe_type='transformer-xl' needs embed_dims to be a multiple of 4, not {dims}")
         attn.rpe_proj = nn.Linear(dims, dims, bias=False)
         for name in ('rpe_key_bias', 'rpe_offset_bias'):
-            attn.register_parameter(
-                name, nn.Parameter(torch.zeros(attn.num_heads, 1, attn.head_dims))
-            )
+            attn.register_parameter(name, nn.Parameter(torch.zeros(attn.num_heads, 1, attn.head_dims)))
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the terms beside q . k, (B, heads, N, N)."""
@@ -116,9 +112,7 @@ class TransformerXL(_Bucketed):
         waves = sincos_2d((side, side), dims).to(attn.rpe_key_bias)  # (buckets, D)
         if self.slot.num_prefix:
             waves = torch.cat((waves, waves.new_zeros(1, dims)))
-        table = (
-            attn.rpe_proj(waves).unflatten(-1, (attn.num_heads, -1)).permute(1, 2, 0)
-        )  # (heads, d, buckets)
+        table = attn.rpe_proj(waves).unflatten(-1, (attn.num_heads, -1)).permute(1, 2, 0)  # (heads, d, buckets)
         scale = attn.head_dims**-0.5
         of_keys = (attn.rpe_key_bias * scale) @ k.mT  # (B, heads, 1, N)
         of_offsets = gathered((q + attn.rpe_offset_bias) * scale, table, self.ids(grid, q.device))
@@ -130,10 +124,7 @@ class TransformerXL(_Bucketed):
 
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return that no tensor depends on the ratio."""
-        return [
-            f'transformer-xl with ratio={self.buckets.alpha:g}',
-            'transformer-xl with another ratio',
-        ]
+        return [f'transformer-xl with ratio={self.buckets.alpha:g}', 'transformer-xl with another ratio']
 
 
 @POSITION_ENCODINGS.register_module('sasa')
@@ -152,29 +143,21 @@ class Sasa(AttentionPosition):
         super().attach(attn, slot)
         slot.require_resize('sasa')
         if attn.head_dims % 2:
-            raise ConfigError(
-                f"pe_type='sasa' halves the channels of a head: {attn.head_dims} of them cannot be"
-            )
+            raise ConfigError(f"pe_type='sasa' halves the channels of a head: {attn.head_dims} of them cannot be")
         for name, side in zip(('rpe_rows', 'rpe_columns'), slot.grid):
-            attn.register_parameter(
-                name, nn.Parameter(torch.zeros(2 * side - 1, attn.head_dims // 2))
-            )
+            attn.register_parameter(name, nn.Parameter(torch.zeros(2 * side - 1, attn.head_dims // 2)))
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the terms of rows and columns, (B, heads, N, N)."""
         prefix, total = self.slot.num_prefix, 0
         parts = (q[:, :, prefix:] * attn.head_dims**-0.5).chunk(2, dim=-1)
         cells = torch.cartesian_prod(*(torch.arange(side, device=q.device) for side in grid)).mT
-        tables = self.resize(
-            {'rpe_rows': attn.rpe_rows, 'rpe_columns': attn.rpe_columns}, self.slot.grid, grid
-        )
+        tables = self.resize({'rpe_rows': attn.rpe_rows, 'rpe_columns': attn.rpe_columns}, self.slot.grid, grid)
         for part, table, cell, side in zip(parts, tables.values(), cells, grid):
             total = total + gathered(part, table.mT, cell[:, None] - cell + side - 1)
         return nn.functional.pad(total, (prefix, 0, prefix, 0)).to(q.dtype)
 
-    def resize(
-        self, stored: dict[str, Tensor], src: Grid, dst: Grid | None = None
-    ) -> dict[str, Tensor]:
+    def resize(self, stored: dict[str, Tensor], src: Grid, dst: Grid | None = None) -> dict[str, Tensor]:
         """Resize both tables, as images of one row, to ``dst`` or the grid of this slot."""
         out, dst = dict(stored), dst or self.slot.grid
         for name, old, new in zip(('rpe_rows', 'rpe_columns'), src, dst):

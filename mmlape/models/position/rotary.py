@@ -39,9 +39,7 @@ def rotation(angles: Tensor, pairs: str, dtype: torch.dtype) -> Tensor:
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     if pairs == 'half':
         return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
-    if (
-        torch.compiler.is_compiling() or torch.jit.is_tracing()
-    ):  # neither compilers nor ONNX know complex numbers well
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # neither compilers nor ONNX know complex numbers well
         signed = torch.stack((-sin, sin), dim=-1).flatten(-2)
         return torch.stack((cos.repeat_interleave(2, dim=-1), signed))
     return torch.complex(cos, sin)
@@ -55,11 +53,7 @@ def turn(x: Tensor, by: Tensor, pairs: str) -> Tensor:
         turned = torch.view_as_complex(wide.unflatten(-1, (-1, 2))) * by
         return torch.view_as_real(turned).flatten(-2).to(x.dtype)
     wide = x.to(by.dtype)
-    other = (
-        wide.roll(x.shape[-1] // 2, -1)
-        if pairs == 'half'
-        else wide.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    )
+    other = wide.roll(x.shape[-1] // 2, -1) if pairs == 'half' else wide.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return torch.addcmul(wide * by[0], other, by[1]).to(x.dtype)
 
 
@@ -85,9 +79,7 @@ class Rotary(AttentionPosition, ABC):
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angle of each patch and pair, (1 or heads, N, d / 2)."""
 
-    def rotation(
-        self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype
-    ) -> Tensor:
+    def rotation(self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Return what ``turn`` takes for all tokens, no angle for prefix tokens."""
         angles = F.pad(self.angles(attn, grid, device), (0, 0, self.slot.num_prefix, 0))
         return rotation(angles, self.pairs, dtype)
@@ -105,9 +97,7 @@ class _Axial(NamedTuple):
     coordinates: str
     reference: Grid | None
 
-    def angles(
-        self, head_dims: int, grid: Grid, device: torch.device, move: Callable | None = None
-    ) -> Tensor:
+    def angles(self, head_dims: int, grid: Grid, device: torch.device, move: Callable | None = None) -> Tensor:
         """Return the angles, (1, N, d / 2); ``move`` changes an axis' coordinates from -1 to 1, by its number."""
         quarter = head_dims // 4
         exponents = torch.arange(quarter, dtype=torch.float64, device=device) / quarter
@@ -143,13 +133,7 @@ class _Augmentation(NamedTuple):
 
 @cached_tensor(maxsize=8)
 def _axial_rotation(
-    axial: _Axial,
-    pairs: str,
-    head_dims: int,
-    grid: Grid,
-    num_prefix: int,
-    device: torch.device,
-    dtype: torch.dtype,
+    axial: _Axial, pairs: str, head_dims: int, grid: Grid, num_prefix: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     angles = F.pad(axial.angles(head_dims, grid, device), (0, 0, num_prefix, 0))
     return rotation(angles, pairs, dtype)
@@ -193,21 +177,15 @@ class AxialRotary(Rotary):
         require_choice('coordinates', coordinates, COORDINATES, 'rope: ')
         require_choice('pairs', pairs, PAIRS, 'rope: ')
         if reference and coordinates == 'normalised':
-            raise ConfigError(
-                "rope: reference scales indices; leave it out with coordinates='normalised'"
-            )
-        self.coordinates = _Axial(
-            float(theta), coordinates, tuple(reference) if reference else None
-        )
+            raise ConfigError("rope: reference scales indices; leave it out with coordinates='normalised'")
+        self.coordinates = _Axial(float(theta), coordinates, tuple(reference) if reference else None)
         self.augmentation = _Augmentation(shift, jitter, rescale)
         for (name, value), least in zip(self.augmentation._asdict().items(), _Augmentation()):
             if not least <= value < math.inf:
                 raise ConfigError(f'rope: {name}={value} must be {least:g} (none) or more')
         if self.augmentation != _Augmentation() and coordinates != 'normalised':
             names = ', '.join(_Augmentation._fields)
-            raise ConfigError(
-                f"rope: {names} need coordinates='normalised'; set it, or leave them out"
-            )
+            raise ConfigError(f"rope: {names} need coordinates='normalised'; set it, or leave them out")
         self.pairs = pairs
         # a window's own grid would scale the coordinates
         self.windows = coordinates == 'index' and reference is None
@@ -221,9 +199,7 @@ class AxialRotary(Rotary):
         move = self.augmentation.draw(device) if self.augments(attn) else None
         return self.coordinates.angles(attn.head_dims, grid, device, move)
 
-    def rotation(
-        self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype
-    ) -> Tensor:
+    def rotation(self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Return what ``turn`` takes for all tokens, which no parameter changes."""
         if self.augments(attn):
             return super().rotation(attn, grid, device, dtype)
@@ -250,25 +226,18 @@ class MixedRotary(Rotary):
         super().attach(attn, slot)
         length = self.theta ** -(torch.arange(0, attn.head_dims, 4) / attn.head_dims)
         angle = 2 * math.pi * torch.rand(attn.num_heads, 1)
-        directions = torch.cat(
-            (angle.expand(-1, len(length)), (angle + math.pi / 2).expand(-1, len(length))), dim=1
-        )
+        directions = torch.cat((angle.expand(-1, len(length)), (angle + math.pi / 2).expand(-1, len(length))), dim=1)
         length = length.repeat(2)
         attn.register_parameter(
-            'freqs',
-            nn.Parameter(torch.stack((length * directions.cos(), length * directions.sin()))),
+            'freqs', nn.Parameter(torch.stack((length * directions.cos(), length * directions.sin())))
         )
 
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angles, (heads, N, d / 2)."""
         freqs = attn.freqs if attn.freqs.dtype.itemsize > 2 else attn.freqs.float()
-        cells = torch.cartesian_prod(
-            *(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid)
-        )
+        cells = torch.cartesian_prod(*(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid))
         y, x = cells.unbind(-1)
-        return (
-            x[:, None] * freqs[0][:, None] + y[:, None] * freqs[1][:, None]
-        )  # no matmul, which autocast would round
+        return x[:, None] * freqs[0][:, None] + y[:, None] * freqs[1][:, None]  # no matmul, which autocast would round
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the frequencies."""

@@ -14,18 +14,12 @@ from torch import Tensor
 
 from mmlape.models.grid import Grid
 
-READ_MODES = tuple(
-    mode + how
-    for mode in ('bilinear', 'bicubic')
-    for how in ('', '-corners', '-offset', '-antialias')
-)
+READ_MODES = tuple(mode + how for mode in ('bilinear', 'bicubic') for how in ('', '-corners', '-offset', '-antialias'))
 """Modes of resizing that can also read between rows."""
 _A = -0.75  # of torch's bicubic kernel
 
 
-def part_coordinates(
-    share: Tensor, place: Tensor, rows: int, tokens: int, rescale: float, shift: float
-) -> Tensor:
+def part_coordinates(share: Tensor, place: Tensor, rows: int, tokens: int, rescale: float, shift: float) -> Tensor:
     """Return the coordinates x_i of the tokens of an axis, (tokens,) or (B, tokens).
 
     Args:
@@ -74,28 +68,18 @@ def reading_matrix(coordinates: Tensor, rows: int, mode: str) -> Tensor:
     return inside + torch.cat((first, zeros), dim=-1) + torch.cat((zeros, last), dim=-1)
 
 
-def read_patches(
-    patches: Tensor, src: Grid, coordinates: tuple[Tensor, Tensor], mode: str
-) -> Tensor:
+def read_patches(patches: Tensor, src: Grid, coordinates: tuple[Tensor, Tensor], mode: str) -> Tensor:
     """Read rows (rows * columns, D) of a table at coordinates of both axes, (tokens,) or (B, tokens) each.
 
     Returns:
         (1 or B, N, D), in the precision of the table, computed in float32 at least.
     """
     wide = torch.promote_types(patches.dtype, torch.float32)
-    down, across = (
-        reading_matrix(along, side, mode).to(wide) for along, side in zip(coordinates, src)
-    )
+    down, across = (reading_matrix(along, side, mode).to(wide) for along, side in zip(coordinates, src))
     with torch.autocast(patches.device.type, enabled=False):  # which would round the products
         read = down @ patches.to(wide).unflatten(0, src).flatten(1)  # (..., rows', columns * D)
-        read = across[..., None, :, :] @ read.unflatten(
-            -1, (src[1], -1)
-        )  # (..., rows', columns', D)
-    return (
-        read.flatten(-3, -2)
-        .reshape(-1, down.shape[-2] * across.shape[-2], patches.shape[-1])
-        .to(patches.dtype)
-    )
+        read = across[..., None, :, :] @ read.unflatten(-1, (src[1], -1))  # (..., rows', columns', D)
+    return read.flatten(-3, -2).reshape(-1, down.shape[-2] * across.shape[-2], patches.shape[-1]).to(patches.dtype)
 
 
 def middle_of(table: Tensor, src: Grid, size: Grid, num_prefix: int) -> Tensor:

@@ -34,10 +34,7 @@ _MMPRETRAIN = NameTable(
 )
 _OLDER = {
     f'attention.self.{TABLE}': f'attn.{TABLE}',
-    **{
-        name.replace('attention.attention.', 'attention.self.'): ours
-        for name, ours in LAYER.items()
-    },
+    **{name.replace('attention.attention.', 'attention.self.'): ours for name, ours in LAYER.items()},
 }
 _TRANSFORMERS = NameTable(
     {
@@ -61,9 +58,7 @@ _CELLS = (0, 2, 1, 3)
 
 def num_stages(tensors: Tensors) -> int:
     """Return the number of stages."""
-    return 1 + max(
-        int(found[1]) for name in tensors if (found := re.match(r'layers\.(\d+)\.blocks\.', name))
-    )
+    return 1 + max(int(found[1]) for name in tensors if (found := re.match(r'layers\.(\d+)\.blocks\.', name)))
 
 
 def _by_cell(value: Tensor) -> Tensor:
@@ -84,9 +79,7 @@ def _last_norm(tensors: Tensors) -> NameTable:
 def _merging_of_timm(tensors: Tensors) -> NameTable:
     """Return timm's names of each merging, which belongs to the stage after it, and ours."""
     stages = range(num_stages(tensors) - 1)
-    return NameTable(
-        {f'layers.{stage + 1}.downsample.': f'layers.{stage}.downsample.' for stage in stages}
-    )
+    return NameTable({f'layers.{stage + 1}.downsample.': f'layers.{stage}.downsample.' for stage in stages})
 
 
 def _from_swin(tensors: Tensors) -> Tensors:
@@ -101,10 +94,7 @@ def _from_timm(tensors: Tensors) -> Tensors:
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
     tensors = _from_swin(_MMPRETRAIN.read(tensors))
-    return {
-        name: _by_cell(value) if re.search(_MERGED, name) else value
-        for name, value in tensors.items()
-    }
+    return {name: _by_cell(value) if re.search(_MERGED, name) else value for name, value in tensors.items()}
 
 
 def to_swin(tensors: Tensors) -> Tensors:
@@ -119,17 +109,12 @@ def to_swin(tensors: Tensors) -> Tensors:
 def to_timm(tensors: Tensors) -> Tensors:
     """Move each merging to the stage after it; timm computes indices itself."""
     tensors = {name: value for name, value in to_swin(tensors).items() if not name.endswith(INDEX)}
-    return rename_keys(
-        _merging_of_timm(tensors).write(tensors), [(r'^head\.(?=weight|bias)', 'head.fc.')]
-    )
+    return rename_keys(_merging_of_timm(tensors).write(tensors), [(r'^head\.(?=weight|bias)', 'head.fc.')])
 
 
 def to_mmpretrain(tensors: Tensors) -> Tensors:
     """Rename and reorder for a classifier of MMPretrain, or the backbone of MMDetection and MMSegmentation."""
-    out = {
-        name: _by_channel(v) if re.search(_MERGED, name) else v
-        for name, v in _with_indices(tensors).items()
-    }
+    out = {name: _by_channel(v) if re.search(_MERGED, name) else v for name, v in _with_indices(tensors).items()}
     parts = [(r'^head\.(?=weight|bias)', 'head.fc.'), (r'^(?!head\.)', 'backbone.')]
     return rename_keys(_MMPRETRAIN.write(out), parts)
 
@@ -160,9 +145,7 @@ def to_transformers(tensors: Tensors) -> Tensors:
     }
     if not heads:
         return out
-    return {f'swin.{name}': value for name, value in out.items()} | rename_keys(
-        heads, [(r'^head\.', 'classifier.')]
-    )
+    return {f'swin.{name}': value for name, value in out.items()} | rename_keys(heads, [(r'^head\.', 'classifier.')])
 
 
 def _with_indices(tensors: Tensors) -> Tensors:
@@ -171,9 +154,7 @@ def _with_indices(tensors: Tensors) -> Tensors:
     for name, table in tensors.items():
         span = square_grid(len(table)) if name.endswith(TABLE) else None
         if span:
-            out[name.removesuffix(TABLE) + INDEX] = offset_index(
-                tuple((side + 1) // 2 for side in span)
-            )
+            out[name.removesuffix(TABLE) + INDEX] = offset_index(tuple((side + 1) // 2 for side in span))
     return out
 
 
@@ -196,18 +177,11 @@ LAYOUTS = (
     ),
     Layout('swin', (_BLOCK, r'patch_embed\.proj\.'), _from_swin),
     Layout(
-        'mmpretrain',
-        (r'stages\.0\.blocks\.0\.attn\.w_msa\.qkv\.', r'patch_embed\.projection\.'),
-        _from_mmpretrain,
+        'mmpretrain', (r'stages\.0\.blocks\.0\.attn\.w_msa\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain
     ),
 )
 
-NAMES = TensorNames(
-    'absolute_pos_embed',
-    'layers.0.blocks.0.',
-    last_norm=r'norm\d+\.',
-    merging='layers.0.downsample.',
-)
+NAMES = TensorNames('absolute_pos_embed', 'layers.0.blocks.0.', last_norm=r'norm\d+\.', merging='layers.0.downsample.')
 LARGEST_GRID = 512  # side of a map, beyond which no later stage's is smaller than a window
 
 _LAYERS = (
@@ -236,9 +210,7 @@ def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
     sides = []
     for stage in range(num_stages(weights.tensors)):
         attn = of_stage(stage).attention(weights)
-        grids = [
-            kind.infer_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)
-        ]
+        grids = [kind.infer_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
         sides.append(next((grid[0] for grid in grids if grid), None))
     return sides[0] if len(set(sides)) == 1 else tuple(sides)
 
@@ -260,10 +232,7 @@ def own_windows(weights: Weights) -> list[str]:
     windows = window_of(weights)
     if not isinstance(windows, tuple):
         return []
-    shrunk = (
-        table_windows(windows[:1] * len(windows), (side, side), False)
-        for side in range(1, LARGEST_GRID)
-    )
+    shrunk = (table_windows(windows[:1] * len(windows), (side, side), False) for side in range(1, LARGEST_GRID))
     return [] if windows in shrunk else [f'window_size={windows}']
 
 
@@ -309,16 +278,12 @@ class SwinCheckpointAdapter(CheckpointAdapter):
 
     def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
         """Yield the models of a class that have a name; with the maps of the stages whose norms a file has."""
-        stages = [
-            stage for stage in range(num_stages(weights.tensors)) if weights.has(rf'norm{stage}\.')
-        ]
+        stages = [stage for stage in range(num_stages(weights.tensors)) if weights.has(rf'norm{stage}\.')]
         maps = dict(out_indices=stages, out_type='featmap') if len(stages) > 1 else {}
         for candidate in super().candidates(model_class, weights):
             yield Candidate(candidate.name, {**candidate.config, **maps})
 
-    def fit(
-        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
-    ) -> dict[str, Tensor]:
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; the indices of bias tables are the model's own."""
         windows = window_of(weights)
         if isinstance(windows, tuple) and windows != model.table_windows:
@@ -330,20 +295,13 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         tensors = {name: value for name, value in tensors.items() if not name.endswith(INDEX)}
         tensors |= {name: value for name, value in state.items() if name.endswith(INDEX)}
         stored = hierarchy_of(weights)
-        if (
-            model.position.absolute is not None
-            and NAMES.tables(weights)
-            and stored != model.pe_hierarchy
-        ):
+        if model.position.absolute is not None and NAMES.tables(weights) and stored != model.pe_hierarchy:
             report.problems.append(
-                f'wrong pe_hierarchy: that of the file is {stored!r}, the model has '
-                f'{model.pe_hierarchy!r}'
+                f'wrong pe_hierarchy: that of the file is {stored!r}, the model has {model.pe_hierarchy!r}'
             )
         return tensors
 
-    def may_be_new(
-        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
-    ) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: norms of outputs may, which a classifier lacks."""
         norm = re.match(r'norm\d+\.', name)
         if norm:

@@ -90,9 +90,7 @@ class ShiftedWindowAttention(MultiheadAttention):
         # padded before the projection, whose bias the padding then has as keys and values: so is
         # the public code's
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
-        parts = [
-            _windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)
-        ]
+        parts = [_windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
         q, k, v = self._project(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         apart = apart_in(grid, side, shift, q.device) if shift else None

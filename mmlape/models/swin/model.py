@@ -14,12 +14,7 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.initial_values import init_linear
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import norms_around
-from mmlape.models.layers.transformer_layer import (
-    TransformerEncoderLayer,
-    build_layers,
-    full_precision,
-    growing_rates,
-)
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import (
@@ -43,11 +38,7 @@ from mmlape.models.swin.layers import (
 
 
 def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
-    return dict(
-        embed_dims=embed_dims,
-        depths=(2, 2, third, 2),
-        num_heads=tuple(num_heads * 2**i for i in range(4)),
-    )
+    return dict(embed_dims=embed_dims, depths=(2, 2, third, 2), num_heads=tuple(num_heads * 2**i for i in range(4)))
 
 
 ARCHS = {'tiny': _arch(96, 6, 3), 'small': _arch(96, 18, 3), 'base': _arch(128, 18, 4)}
@@ -105,9 +96,7 @@ class SwinTransformer(BaseBackbone):
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)
-    model_names = name_models(
-        'swin-{}', ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
-    )
+    model_names = name_models('swin-{}', ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')})
     paper_name = 'Swin'
     paper_sizes = {'tiny': 'T'}
 
@@ -146,31 +135,20 @@ class SwinTransformer(BaseBackbone):
         _check_sizes(size, patch_size, patch_norm)
         self.grid: Grid = self.grid_of(size)
         self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
-        self.strides = (
-            tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
-        )
-        self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = (
-            interpolate_mode,
-            frozen_stages,
-            pe_hierarchy,
-        )
+        self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
+        self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = (interpolate_mode, frozen_stages, pe_hierarchy)
         self.norm_cfg = norm_cfg or dict(type='LN')
         self.position = _resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
 
         eps = self.norm_cfg.get('eps', 1e-5)
         norm_cfg = {**self.norm_cfg, 'eps': eps}
-        self.recorded_arguments = dict(
-            patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map
-        )
+        self.recorded_arguments = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
         self.table_windows = table_windows(self.window_sizes, self.grid, pad_small_map)
         attn = dict(
-            qkv_bias=qkv_bias,
-            attn_drop_rate=attn_drop_rate,
-            proj_drop_rate=drop_rate,
-            pad_small_map=pad_small_map,
+            qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate, pad_small_map=pad_small_map
         )
         options = dict(drop_rate=drop_rate, norm_cfg=self.norm_cfg, with_cp=with_cp)
         self.layers = nn.ModuleList(self._build_stages(attn, drop_path_rate, options))
@@ -185,22 +163,13 @@ class SwinTransformer(BaseBackbone):
         """Return the width of a stage's tokens."""
         return self.embed_dims * 2**stage
 
-    def _build_stages(
-        self,
-        attn: dict,
-        drop_path_rate: float,
-        options: dict,
-    ) -> Iterator[SwinStage]:
+    def _build_stages(self, attn: dict, drop_path_rate: float, options: dict) -> Iterator[SwinStage]:
         """Build the stages; ``attn`` are arguments of every attention, ``options`` of every layer."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
         rates = growing_rates(drop_path_rate, sum(depths))
         first = 0  # the number of the stage's first layer, counted over all stages
         for stage, depth in enumerate(depths):
-            dims, window, side = (
-                self.dims_of(stage),
-                self.window_sizes[stage],
-                self.table_windows[stage],
-            )
+            dims, window, side = (self.dims_of(stage), self.window_sizes[stage], self.table_windows[stage])
             slots = [
                 AttentionSlot(
                     layer=first + i,
@@ -213,10 +182,7 @@ class SwinTransformer(BaseBackbone):
                 for i in range(depth)
             ]
             attn = dict(attn, embed_dims=dims, num_heads=heads[stage], window_size=window)
-            attns = [
-                dict(attn, shift=window // 2 if i % 2 else 0, slot=slot)
-                for i, slot in enumerate(slots)
-            ]
+            attns = [dict(attn, shift=window // 2 if i % 2 else 0, slot=slot) for i, slot in enumerate(slots)]
             blocks = build_layers(
                 TransformerEncoderLayer,
                 ShiftedWindowAttention,
@@ -279,8 +245,7 @@ class SwinTransformer(BaseBackbone):
             grid = merged_grid(grid)
         if inside:
             return [
-                (layer.attn.windows_of(grid_of_layer)[0],) * 2
-                for layer, grid_of_layer in zip(self.all_layers, grids)
+                (layer.attn.windows_of(grid_of_layer)[0],) * 2 for layer, grid_of_layer in zip(self.all_layers, grids)
             ]
         return grids
 
@@ -305,9 +270,7 @@ class SwinTransformer(BaseBackbone):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the norms of the stages whose output is not asked for."""
-        norms = tuple(
-            f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices
-        )
+        norms = tuple(f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices)
         return norms + (('pe_norm.',) if self.last_norm is None else ())
 
     # running
@@ -370,11 +333,7 @@ class SwinTransformer(BaseBackbone):
     def layer_names(self) -> list[str]:
         """What the parameter names of each layer begin with."""
         depths = self.arch['depths']
-        return [
-            f'layers.{stage}.blocks.{i}.'
-            for stage, depth in enumerate(depths)
-            for i in range(depth)
-        ]
+        return [f'layers.{stage}.blocks.{i}.' for stage, depth in enumerate(depths) for i in range(depth)]
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Return the depth of a parameter for layer-wise learning rates.
@@ -390,11 +349,7 @@ class SwinTransformer(BaseBackbone):
         """Return the embeddings, and the first ``frozen_stages`` stages with the norms of their outputs."""
         if self.frozen_stages < 0:
             return []
-        norms = [
-            getattr(self, f'norm{stage}')
-            for stage in self.out_indices
-            if stage < self.frozen_stages
-        ]
+        norms = [getattr(self, f'norm{stage}') for stage in self.out_indices if stage < self.frozen_stages]
         if self.pe_norm is not None and self.frozen_stages == len(self.layers):
             norms.append(self.pe_norm)
         return [self.patch_embed, self.pos_drop, *self.layers[: self.frozen_stages], *norms]
@@ -411,26 +366,17 @@ def _resolve_arch(arch: str | dict) -> dict:
     for stage, count in enumerate(heads):
         dims = arch['embed_dims'] * 2**stage
         if dims % count:
-            raise ConfigError(
-                f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads'
-            )
+            raise ConfigError(f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads')
     return dict(embed_dims=arch['embed_dims'], depths=depths, num_heads=heads)
 
 
-def _resolve_swin_position(
-    pe_type: PositionType,
-    pe_joining: str,
-    pe_norm: str,
-    pe_hierarchy: str,
-) -> Position:
+def _resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str, pe_hierarchy: str) -> Position:
     """Look position encodings and their joining up; they must fit windows and stages."""
     position = resolve_position(pe_type, pe_joining, pe_norm, staged=True)
     if position.joining.table_per_layer:
         one_table = {name: other for name, other in joinings().items() if not other.table_per_layer}
         absolute = position.absolute
-        fitting = [
-            name for name, other in one_table.items() if absolute is None or other.fits(absolute)
-        ]
+        fitting = [name for name, other in one_table.items() if absolute is None or other.fits(absolute)]
         raise ConfigError(
             f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to '
             f'stage; choose pe_joining from: {", ".join(fitting)}'

@@ -21,12 +21,7 @@ PATCH = 16
 """The stride of the ViT's tokens beside the pyramid."""
 MODES = ('inject', 'read-only')
 PATCH14 = ('resize-image', 'resample-kernel', 'two-grids')
-READ_ONLY = dict(
-    deform_num_heads=16,
-    deform_ratio=0.5,
-    vit_feature_source='interaction',
-    drop_path_rate=0.3,
-)
+READ_ONLY = dict(deform_num_heads=16, deform_ratio=0.5, vit_feature_source='interaction', drop_path_rate=0.3)
 """DINOv3's defaults, where they differ from ViT-Adapter's."""
 
 
@@ -79,18 +74,14 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         base['model_args'] = _same_channels(base.get('model_args') or {}, kwargs)
         of_vit = base.pop('init_cfg', None)
         if init_cfg and of_vit:
-            raise ConfigError(
-                'TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them'
-            )
+            raise ConfigError('TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them')
         super().__init__(**base, final_norm=read_only, init_cfg=init_cfg or of_vit)
         self.register_arguments(locals(), **kwargs)
         ranges = _ranges(layers, len(self.vit.blocks))
         self.keep_layers(ranges[-1][-1] + 1)
         if patch14 != 'two-grids':
             self.patch_size = PATCH
-        options = dict(
-            READ_ONLY if read_only else dict(drop_path_rate=base.get('drop_path_rate', 0.0))
-        )
+        options = dict(READ_ONLY if read_only else dict(drop_path_rate=base.get('drop_path_rate', 0.0)))
         options |= dict(with_cp=base.get('with_cp', False), interaction_indexes=ranges, **kwargs)
         options['in_channels'] = self.in_channels
         if drop_path_rate is not None:
@@ -118,24 +109,15 @@ def _checked(vit: dict, mode: str) -> dict:
     """Return the arguments of the ViT with its type left out."""
     kind = vit.pop('type', TimmViT)
     if getattr(kind, '__name__', str(kind)).rpartition('.')[2] != TimmViT.__name__:
-        raise ConfigError(
-            f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is '
-            'mmlape.ViTAdapter'
-        )
+        raise ConfigError(f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is mmlape.ViTAdapter')
     require_choice('mode', mode, MODES)
     fixed = [key for key in ('out_indices', 'out_type', 'final_norm') if key in vit]
     if fixed:
-        raise ConfigError(
-            f'TimmViTAdapter: vit takes no {", ".join(fixed)}; layers says what the pyramid reads'
-        )
+        raise ConfigError(f'TimmViTAdapter: vit takes no {", ".join(fixed)}; layers says what the pyramid reads')
     if 'model_name' not in vit:
-        raise ConfigError(
-            "TimmViTAdapter: vit names no model: vit=dict(model_name='vit_small_patch16_dinov3')"
-        )
+        raise ConfigError("TimmViTAdapter: vit names no model: vit=dict(model_name='vit_small_patch16_dinov3')")
     if vit.get('frozen') and mode == 'inject':
-        raise ConfigError(
-            "mode='inject' trains injectors through the ViT, so frozen=True needs mode='read-only'"
-        )
+        raise ConfigError("mode='inject' trains injectors through the ViT, so frozen=True needs mode='read-only'")
     return vit
 
 
@@ -145,11 +127,7 @@ def _same_channels(model_args: dict, adapter: dict) -> dict:
     Raises:
         ConfigError: If they name different ones.
     """
-    named = [
-        args[key]
-        for args, key in ((model_args, 'in_chans'), (adapter, 'in_channels'))
-        if key in args
-    ]
+    named = [args[key] for args, key in ((model_args, 'in_chans'), (adapter, 'in_channels')) if key in args]
     if len(set(named)) > 1:
         raise ConfigError(
             f'TimmViTAdapter: in_channels={named[1]}, but model_args of vit have in_chans={named[0]}: '
@@ -198,9 +176,7 @@ def _ranges(layers: Sequence[int] | None, depth: int) -> list[tuple[int, int]]:
         return [(start, stop - 1) for start, stop in resolve_interactions(None, depth)]
     absent = [layer for layer in layers if not -depth <= layer < depth]
     if absent or not layers:
-        raise ConfigError(
-            f'layers={list(layers)}: the ViT has the layers 0 to {depth - 1}, not {absent[:1]}'
-        )
+        raise ConfigError(f'layers={list(layers)}: the ViT has the layers 0 to {depth - 1}, not {absent[:1]}')
     last = [layer % depth for layer in layers]
     if sorted(set(last)) != last:
         raise ConfigError(f'layers={list(layers)} must be different layers in order')

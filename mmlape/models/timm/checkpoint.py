@@ -37,15 +37,10 @@ _META_NAMES = (
     (r'^segmentation_model\.0\.', ''),
     (r'^segmentation_model\.', '/segmentation_model.'),  # the head
 )
-ADAPTER = Layout(
-    'timm-adapter', (r'vit\.blocks\.0\.', r'spm\.stem\.'), absent=r'vit\.storage_tokens'
-)
+ADAPTER = Layout('timm-adapter', (r'vit\.blocks\.0\.', r'spm\.stem\.'), absent=r'vit\.storage_tokens')
 DINOV3_ADAPTER = Layout(
     'dinov3-adapter',
-    (
-        rf'{_IN_SEGMENTOR}(backbone\.blocks\.0\.|vit\.storage_tokens)',
-        rf'{_IN_SEGMENTOR}spm\.stem\.',
-    ),
+    (rf'{_IN_SEGMENTOR}(backbone\.blocks\.0\.|vit\.storage_tokens)', rf'{_IN_SEGMENTOR}spm\.stem\.'),
     lambda tensors: rename_keys(tensors, _META_NAMES),
     beside=True,
 )
@@ -106,9 +101,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             _timm_names,
             names=r'vit\.(?!.*(pe_norm|norm0|pos_embed\d)).*',
             encodings=((),),
-            arguments=dict.fromkeys(
-                ('model_name', 'model_args', 'with_prefix', 'final_norm', 'out_type')
-            ),
+            arguments=dict.fromkeys(('model_name', 'model_args', 'with_prefix', 'final_norm', 'out_type')),
         )
     }
 
@@ -120,9 +113,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         eva = weights.has(EVA_NAMES) and not is_beit(weights)
         return weights.layout == OWN.name or (weights.layout == 'timm' and (eva or not plain))
 
-    def table_prefix(
-        self, model_class: type, weights: Weights, grid: Grid | None
-    ) -> dict[str, int]:
+    def table_prefix(self, model_class: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
         """Return how many rows for prefix tokens each PE table of a file begins with."""
         start = VIT if weights.has(VIT) else ''
         vit = replace(weights, tensors=weights.below(start))
@@ -138,17 +129,11 @@ class TimmCheckpointAdapter(CheckpointAdapter):
     def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
         """Yield the model of timm that an older file records; timm's names are not built one after the other."""
         if 'timm_model' in weights.recorded:
-            yield Candidate(
-                '', {'type': f'mmlape.{model_class.__name__}', **_recorded_vit(weights)}
-            )
+            yield Candidate('', {'type': f'mmlape.{model_class.__name__}', **_recorded_vit(weights)})
 
     def notes(self, weights: Weights) -> list[str]:
         """Return what only the user knows of a file of timm."""
-        return (
-            []
-            if weights.recorded
-            else ["the file does not name timm's model: give it as model_name"]
-        )
+        return [] if weights.recorded else ["the file does not name timm's model: give it as model_name"]
 
     def record(self, model: nn.Module) -> dict[str, Any]:
         """Return timm's name of the model, the grid of its table, changes, and the complete configuration."""
@@ -156,9 +141,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         changes = {**model.recorded_arguments, 'config': recorded_config(model)}
         return {'timm_model': model.source.architecture, **grid, **changes}
 
-    def fit(
-        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
-    ) -> dict[str, Tensor]:
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: through timm's filter if they have not its names."""
         report.normalisation = report.normalisation or model.source.normalisation
         grid = options.grid or weights.grid
@@ -172,9 +155,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             fit_pe_norms(model.vit, joining, vit, _absent_norms(model), options, report)
             vit = _one_table_per_layer(model, vit, options, report)
         # timm's filter takes every grid for a square
-        tables = {
-            name: _on_grid(model, vit[name], grid) for name in names if name in stored and grid
-        }
+        tables = {name: _on_grid(model, vit[name], grid) for name in names if name in stored and grid}
         if weights.layout not in (ADAPTER.name, OWN.name):
             vit = self._filtered(model, vit, report)
             tables = {name: table[:, -vit[name].shape[1] :] for name, table in tables.items()}
@@ -191,9 +172,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         layer = int(key.split('.')[1]) if key.startswith('blocks.') else -1
         norm = key.startswith(_absent_norms(model))
         token = not model.num_prefix and key in PREFIX_TOKENS
-        return (
-            norm or token or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
-        )
+        return norm or token or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
 
     def _filtered(self, model: nn.Module, tensors: Tensors, report: LoadReport) -> Tensors:
         """Call timm's filter of the model's file."""
@@ -206,21 +185,16 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         if any(part in model.source.architecture for part in BILINEAR):
             extra |= dict(interpolation='bilinear', antialias=False)
         self._check_bias(model, tensors, report)
-        with contextlib.redirect_stdout(
-            io.StringIO()
-        ):  # one line for each bias that a model does without
+        with contextlib.redirect_stdout(io.StringIO()):  # one line for each bias that a model does without
             try:
                 out = convert(dict(tensors), model.vit, **extra)
             except (KeyError, AttributeError, RuntimeError, ValueError) as error:
                 raise CheckpointError(
-                    f'checkpoint {report.path}: not of the architecture '
-                    f'{model.source.architecture} ({error})'
+                    f'checkpoint {report.path}: not of the architecture {model.source.architecture} ({error})'
                 ) from error
         kept = {value.untyped_storage().data_ptr() for value in out.values()}
         report.dropped += [
-            key
-            for key, value in tensors.items()
-            if key not in out and value.untyped_storage().data_ptr() not in kept
+            key for key, value in tensors.items() if key not in out and value.untyped_storage().data_ptr() not in kept
         ]
         return out
 
@@ -233,9 +207,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             if parts and (parts[0].any() or parts[2].any()):
                 name = model.source.architecture
                 with_bias = f'{name.removesuffix("_qkvb")}_qkvb'
-                report.problems.append(
-                    f"{key} is not zero, and {name} has no such bias: take timm's {with_bias}"
-                )
+                report.problems.append(f"{key} is not zero, and {name} has no such bias: take timm's {with_bias}")
                 return
 
     def _note_resized(
@@ -244,35 +216,21 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         patch = 'patch_embed.proj.weight'
         before, after = stored.get(patch), vit.get(patch)
         if before is not None and after is not None and len(before) == 4 and before != after.shape:
-            report.resized[VIT + patch] = (
-                f'{before[2]}x{before[3]} -> {after.shape[2]}x{after.shape[3]}'
-            )
+            report.resized[VIT + patch] = f'{before[2]}x{before[3]} -> {after.shape[2]}x{after.shape[3]}'
         for table in table_names(model.vit):
             if table not in stored or table not in vit:
                 continue
             prefix = _prefix_rows(model, table)
-            src = (
-                grid
-                or square_grid(stored[table][1])
-                or square_grid(stored[table][1] - max(prefix, 1))
-            )
+            src = grid or square_grid(stored[table][1]) or square_grid(stored[table][1] - max(prefix, 1))
             if src and src != model.grid:
-                report.resized[VIT + table] = (
-                    f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
-                )
+                report.resized[VIT + table] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
 
-    def may_be_new(
-        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
-    ) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values: norms of the PE, if so allowed."""
         return options.allow_joining_mismatch and '.pe_norm.' in name
 
     def resize_tables(
-        self,
-        model: nn.Module,
-        stored: dict[str, Tensor],
-        grid: Grid | None,
-        resized: dict[str, str],
+        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
     ) -> dict[str, Tensor]:
         """Return the table of such a model on this grid."""
         out = {}
@@ -300,12 +258,7 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
         if 'timm_model' in weights.recorded:
             for mode in ('inject', 'read-only'):
                 yield Candidate(
-                    '',
-                    {
-                        'type': f'mmlape.{model_class.__name__}',
-                        'vit': _recorded_vit(weights),
-                        'mode': mode,
-                    },
+                    '', {'type': f'mmlape.{model_class.__name__}', 'vit': _recorded_vit(weights), 'mode': mode}
                 )
 
     def notes(self, weights: Weights) -> list[str]:
@@ -313,9 +266,7 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
         trace = 'layers, vit_feature_source and n_points leave no trace in a file'
         return [*([] if weights.recorded else [trace]), *super().notes(weights)]
 
-    def may_be_new(
-        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
-    ) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
         if name.startswith(VIT):
             return super().may_be_new(model, name, weights, options)
@@ -330,11 +281,7 @@ def _absent_norms(model: nn.Module) -> tuple[str, ...]:
 def _recorded_vit(weights: Weights) -> dict[str, Any]:
     """Return the arguments of ``TimmViT`` that an older file records, with the sizes that its tensors have."""
     side = _timm_names(weights.tensors)['patch_embed.proj.weight'].shape[-1]
-    changes = {
-        key: weights.recorded[key]
-        for key in ('pe_joining', 'patch_norm')
-        if key in weights.recorded
-    }
+    changes = {key: weights.recorded[key] for key in ('pe_joining', 'patch_norm') if key in weights.recorded}
     size = {'img_size': tuple(cells * side for cells in weights.grid)} if weights.grid else {}
     return dict(model_name=weights.recorded['timm_model'], patch_size=side, **size, **changes)
 
@@ -353,10 +300,7 @@ def _without_prefix(vit: Tensors, grid: Grid | None, report: LoadReport) -> Tens
     names = [key for key in (*PREFIX_TOKENS, 'register_tokens') if key in vit]
     report.dropped += names
     out = {key: value for key, value in vit.items() if key not in names}
-    table, count = (
-        out.get('pos_embed'),
-        sum(vit[key].shape[1] for key in names if key in PREFIX_TOKENS),
-    )
+    table, count = (out.get('pos_embed'), sum(vit[key].shape[1] for key in names if key in PREFIX_TOKENS))
     if table is not None and grid:
         out['pos_embed'] = table[:, table.shape[1] - grid[0] * grid[1] :]
     elif table is not None and count and not square_grid(table.shape[1]):
@@ -369,9 +313,7 @@ def _prefix_rows(model: nn.Module, name: str) -> int:
     return getattr(model.vit, name).shape[1] - model.grid[0] * model.grid[1]
 
 
-def _one_table_per_layer(
-    model: nn.Module, vit: Tensors, options: LoadOptions, report: LoadReport
-) -> Tensors:
+def _one_table_per_layer(model: nn.Module, vit: Tensors, options: LoadOptions, report: LoadReport) -> Tensors:
     """Start the table of each layer from a file's one; nothing changes where the model has one table too.
 
     Raises:
@@ -389,9 +331,7 @@ def _one_table_per_layer(
     prefix = _prefix_rows(model, names[0])
     source = options.grid or square_grid(table.shape[1] - prefix)
     if source is None:
-        raise CheckpointError(
-            f'checkpoint {report.path}: its PE is of no square grid, pass grid=(rows, columns)'
-        )
+        raise CheckpointError(f'checkpoint {report.path}: its PE is of no square grid, pass grid=(rows, columns)')
     table = resample_table(table, source, model.grid, prefix)
     others = {key: value for key, value in vit.items() if key != 'pos_embed'}
     return others | {name: table.clone() for name in names}
@@ -405,9 +345,7 @@ def _on_grid(model: nn.Module, table: Tensor, grid: Grid) -> Tensor:
     """
     prefix = table.shape[1] - grid[0] * grid[1]
     if prefix < 0:
-        raise CheckpointError(
-            f'pos_embed has {table.shape[1]} rows, which is no grid of {grid[0]} x {grid[1]}'
-        )
+        raise CheckpointError(f'pos_embed has {table.shape[1]} rows, which is no grid of {grid[0]} x {grid[1]}')
     return resample_table(table, grid, model.grid, prefix)
 
 

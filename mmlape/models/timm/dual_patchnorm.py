@@ -42,10 +42,7 @@ def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
     embed, weight = model.patch_embed, model.patch_embed.proj.weight
     eps = getattr(getattr(model.blocks[0], 'norm1', None), 'eps', 1e-6)
     dims = (weight[0].numel(), model.embed_dim, model.embed_dim)
-    norms = [
-        build and build(size, eps=eps).to(weight).train(model.training)
-        for build, size in zip(builders, dims)
-    ]
+    norms = [build and build(size, eps=eps).to(weight).train(model.training) for build, size in zip(builders, dims)]
     # nothing below can fail
     embed.patch_norm, embed.norms_position, embed.norm0 = patch_norm, norms[2] is not None, norms[0]
     if norms[1] is not None:
@@ -98,23 +95,16 @@ def _check(model: nn.Module, patch_norm: str) -> None:
     _, after, behind = PATCH_NORMS[patch_norm]
     embed = model.patch_embed
     if isinstance(embed, PatchNormed):
-        raise ConfigError(
-            f'add_dual_patchnorm: the model has patch_norm={embed.patch_norm!r} already'
-        )
+        raise ConfigError(f'add_dual_patchnorm: the model has patch_norm={embed.patch_norm!r} already')
     if type(embed) is not PatchEmbed:
-        raise ConfigError(
-            f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of patches'
-        )
+        raise ConfigError(f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of patches')
     if after and not isinstance(embed.norm, nn.Identity):
-        raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so already'
-        )
+        raise ConfigError(f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so already')
     if behind and not isinstance(model.norm_pre, nn.Identity):
         raise ConfigError(
             f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and norm_pre does so already'
         )
     if behind and (isinstance(model, Joined) or getattr(model, 'pos_embed', None) is None):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and this model adds '
-            'no PE to its tokens'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and this model adds no PE to its tokens'
         )

@@ -100,9 +100,7 @@ class JoinedForward(Proxy):
 
     def _drop(self, x: Tensor):
         """Return what patch dropout returns of tokens (B, N, D)."""
-        every = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)[
-            ..., None
-        ]  # (B, N, 1)
+        every = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)[..., None]  # (B, N, 1)
         out = self.module.patch_drop(every)
         # Eva's also returns indices of patches
         kept, *rest = out if isinstance(out, tuple) else (out,)
@@ -173,9 +171,7 @@ class Joined(Subclassed):
         for name in tables:
             table = getattr(self, name)
             size = dict(new_size=self.patch_embed.grid_size, old_size=src, num_prefix_tokens=prefix)
-            setattr(
-                self, name, nn.Parameter(resample_abs_pos_embed(table, **size), table.requires_grad)
-            )
+            setattr(self, name, nn.Parameter(resample_abs_pos_embed(table, **size), table.requires_grad))
 
     def prune_intermediate_layers(self, *args, **kwargs):
         """Leave out layers as timm does, and their tables."""

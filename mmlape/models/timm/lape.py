@@ -21,9 +21,7 @@ from mmlape.models.timm.subclassing import subclass
 _GRID = (4, 6)  # any, of which the table of a kind has the grid or not
 
 
-def add_lape(
-    model: nn.Module, joining: str = 'lape', pe_type: str | dict = 'learnable'
-) -> nn.Module:
+def add_lape(model: nn.Module, joining: str = 'lape', pe_type: str | dict = 'learnable') -> nn.Module:
     """Join the position embedding of a ViT of timm in every layer, in place.
 
     The model keeps timm's names, and each layer gets ``blocks.N.pe_norm``, a norm of the type and
@@ -58,9 +56,7 @@ def add_lape(
     _check_dropout(model, chosen, kind)
     changes = [_change_of(block, number) for number, block in enumerate(model.blocks)]
     normed = [chosen.norms_layer(number, staged=False) for number in range(len(model.blocks))]
-    norms = [
-        _fresh(block.norm1) if is_normed else None for block, is_normed in zip(model.blocks, normed)
-    ]
+    norms = [_fresh(block.norm1) if is_normed else None for block, is_normed in zip(model.blocks, normed)]
     last = chosen.at_last_norm and not isinstance(model.norm, nn.Identity)
     # nothing below can fail
     for number, (block, change, norm) in enumerate(zip(model.blocks, changes, norms)):
@@ -89,9 +85,7 @@ def check_model(model: nn.Module, function: str) -> None:
 
     name = type(model).__name__
     if hasattr(model, '_orig_mod') or getattr(model, '_compiled_call_impl', None) is not None:
-        raise ConfigError(
-            f'{function}: the model is compiled; call {function} before torch.compile'
-        )
+        raise ConfigError(f'{function}: the model is compiled; call {function} before torch.compile')
     if not isinstance(model, VisionTransformer | Eva):
         ours = '; mmlape.SwinTransformer has both methods' if name.startswith('Swin') else ''
         raise ConfigError(f"{function} takes timm's VisionTransformer and Eva, not {name}{ours}")
@@ -119,11 +113,7 @@ def _resolve(name: str, kind: AbsolutePosition) -> Joining:
     They receive the PE, and it gives attention one tensor; or training reads the table otherwise.
     """
     known = joinings()
-    fitting = [
-        other
-        for other, one in known.items()
-        if (one.travels or kind.draws) and type(one).join is Joining.join
-    ]
+    fitting = [other for other, one in known.items() if (one.travels or kind.draws) and type(one).join is Joining.join]
     if name not in fitting:
         raise ConfigError(f'add_lape: joining={name!r} is none of these: {", ".join(fitting)}')
     return known[name]
@@ -134,15 +124,11 @@ def _table_of(model: nn.Module) -> nn.Parameter:
     check_model(model, 'add_lape')
     name = type(model).__name__
     if isinstance(model, Joined):
-        raise ConfigError(
-            f'add_lape: the model has been changed before, to joining={model.joining.name!r}'
-        )
+        raise ConfigError(f'add_lape: the model has been changed before, to joining={model.joining.name!r}')
     table = getattr(model, TABLE, None)
     if table is None:
         rotary = ', its PE is rotary only' if getattr(model, 'rope', None) is not None else ''
-        raise ConfigError(
-            f'add_lape: this {name} has no position embedding to join: pos_embed is None{rotary}'
-        )
+        raise ConfigError(f'add_lape: this {name} has no position embedding to join: pos_embed is None{rotary}')
     if getattr(model.patch_embed, 'norms_position', False):
         raise ConfigError(
             f'add_lape: patch_norm={model.patch_embed.patch_norm!r} norms tokens + PE, which LaPE '
@@ -164,8 +150,7 @@ def _check_tokens(model: nn.Module, joining: Joining) -> None:
     behind = getattr(model, 'fc_norm', None)
     if joining.at_last_norm and behind is not None and not isinstance(behind, nn.Identity):
         raise ConfigError(
-            f'{name} joins at the last norm, which comes behind the pooling here: build the model '
-            'with fc_norm=False'
+            f'{name} joins at the last norm, which comes behind the pooling here: build the model with fc_norm=False'
         )
 
 

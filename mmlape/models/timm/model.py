@@ -107,16 +107,8 @@ class TimmViT(IsotropicBackbone):
         super().__init__(_init_cfg(source, pretrained, checkpoint, init_cfg))
         self.register_arguments(locals())
         if frozen_dtype is not None and (not frozen or frozen_dtype not in DTYPES):
-            raise ConfigError(
-                f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with '
-                'frozen=True'
-            )
-        self.source, self.frozen, self.frozen_dtype, self.with_cp = (
-            source,
-            frozen,
-            frozen_dtype,
-            with_cp,
-        )
+            raise ConfigError(f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True')
+        self.source, self.frozen, self.frozen_dtype, self.with_cp = (source, frozen, frozen_dtype, with_cp)
         options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
         change = partial(_change, pe_joining=pe_joining, pe_type=pe_type, patch_norm=patch_norm)
         self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {}, change)
@@ -131,9 +123,7 @@ class TimmViT(IsotropicBackbone):
         self.prefix_tokens = tuple(VIT + name for name in names)
         self.set_outputs(out_type, out_indices, len(self.vit.blocks))
         if out_type == 'cls_token' and 'cls_token' not in names:
-            raise ConfigError(
-                f"{model_name} has no class token for out_type='cls_token': choose another out_type"
-            )
+            raise ConfigError(f"{model_name} has no class token for out_type='cls_token': choose another out_type")
         self.keep_layers(max(self.out_indices) + 1)
         self.vit.requires_grad_(not frozen)
         self.complete()
@@ -220,10 +210,7 @@ class TimmViT(IsotropicBackbone):
         if _is_empty(x):
             tokens, state, hw = self.embed(x.new_zeros(1, *x.shape[1:]))
             return tokens[:0], state, hw
-        dtype, x = (
-            x.dtype,
-            x.float() if self.frozen_dtype else x,
-        )  # autocast leaves float64 as it is
+        dtype, x = (x.dtype, x.float() if self.frozen_dtype else x)  # autocast leaves float64 as it is
         in_bf16 = self.frozen_dtype == 'bf16' and x.device.type == 'cpu'
         if in_bf16 and not self._is_tried and not torch.compiler.is_compiling():
             require_right_convolutions(self.vit.patch_embed)
@@ -280,16 +267,9 @@ def _change(vit: nn.Module, pe_joining: str, pe_type: str | dict, patch_norm: st
         add_lape(vit, pe_joining, pe_type)
 
 
-def _init_cfg(
-    source,
-    pretrained: bool,
-    checkpoint: str | None,
-    init_cfg,
-) -> dict | list[dict] | None:
+def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:
     if sum(bool(given) for given in (pretrained, checkpoint, init_cfg)) > 1:
-        raise ConfigError(
-            'TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them'
-        )
+        raise ConfigError('TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them')
     if pretrained or checkpoint:
         return dict(type='Pretrained', checkpoint=checkpoint or source.checkpoint)
     return init_cfg

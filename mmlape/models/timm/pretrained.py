@@ -72,9 +72,7 @@ class TimmSource(NamedTuple):
         if url:
             return url
         tagged = timm_package().list_models(f'{self.architecture}.*', pretrained=True)
-        choices = (
-            f'choose one of: {", ".join(tagged)}' if tagged else 'name a file with checkpoint=FILE'
-        )
+        choices = f'choose one of: {", ".join(tagged)}' if tagged else 'name a file with checkpoint=FILE'
         raise ConfigError(f'timm has no weights for {self.name}: {choices}')
 
     @property
@@ -89,9 +87,7 @@ class TimmSource(NamedTuple):
         if len({(cfg.mean, cfg.std) for cfg in cfgs}) != 1:
             return None
         # timm's images are in [0, 1], mmlape's in [0, 255]
-        values = (
-            tuple(round(255 * value, 4) for value in part) for part in (cfgs[0].mean, cfgs[0].std)
-        )
+        values = (tuple(round(255 * value, 4) for value in part) for part in (cfgs[0].mean, cfgs[0].std))
         return Normalisation(*values, f"timm's pretrained_cfg of {names[0]}")
 
 
@@ -106,9 +102,7 @@ def timm_package() -> ModuleType:
     except ImportError as error:
         raise StackError(f"mmlape.TimmViT needs timm: pip install 'timm>={OLDEST}'") from error
     if tuple(int(part) for part in timm.__version__.split('.')[:3] if part.isdigit()) < (1, 0, 20):
-        raise StackError(
-            f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U timm'
-        )
+        raise StackError(f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U timm')
     return timm
 
 
@@ -132,17 +126,13 @@ def find_model(name: str) -> TimmSource:
     if not timm.is_model(name):
         names = timm.list_models(pretrained='.' in name)
         close = difflib.get_close_matches(name, names, 4, 0.5)
-        raise ConfigError(
-            f'timm {timm.__version__} has no model {name!r}; the closest names: {", ".join(close)}'
-        )
+        raise ConfigError(f'timm {timm.__version__} has no model {name!r}; the closest names: {", ".join(close)}')
     architecture, _, tag = name.partition('.')
     try:
         cfg = timm.get_pretrained_cfg(name)
     except RuntimeError as error:
         tagged = ', '.join(timm.list_models(f'{architecture}.*', pretrained=True))
-        raise ConfigError(
-            f'timm has no weights {tag!r} of {architecture}; choose one of: {tagged}'
-        ) from error
+        raise ConfigError(f'timm has no weights {tag!r} of {architecture}; choose one of: {tagged}') from error
     return TimmSource(name, cfg.to_dict() if cfg else {})
 
 
@@ -153,12 +143,8 @@ def _hub_model(repository: str) -> TimmSource:
     if values is None:
         raise ConfigError(f'{HUB}{repository}: its config.json cannot be read')
     if not timm_package().is_model(values.get('architecture', '')):
-        raise ConfigError(
-            f'{HUB}{repository}: its architecture {values.get("architecture")!r} is none of timm'
-        )
-    return TimmSource(
-        values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository)
-    )
+        raise ConfigError(f'{HUB}{repository}: its architecture {values.get("architecture")!r} is none of timm')
+    return TimmSource(values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository))
 
 
 class _NoValues(TorchFunctionMode):
@@ -197,13 +183,9 @@ def skeleton(name: str) -> nn.Module:
             'SigLIP, EVA-02, AugReg'
         )
     if type(model.patch_embed) is not PatchEmbed:
-        raise ConfigError(
-            f'{name} has a stem of its own ({type(model.patch_embed).__name__}), not one of patches'
-        )
+        raise ConfigError(f'{name} has a stem of its own ({type(model.patch_embed).__name__}), not one of patches')
     if len(set(model.patch_embed.patch_size)) > 1:
-        raise ConfigError(
-            f'{name} has patches of {model.patch_embed.patch_size}, which are not square'
-        )
+        raise ConfigError(f'{name} has patches of {model.patch_embed.patch_size}, which are not square')
     return model
 
 
@@ -236,21 +218,12 @@ def build_vit(
         options |= {'class_token': False, registers: 0, 'global_pool': 'avg', norm: moved}
     options |= dict(num_classes=0, dynamic_img_size=True, dynamic_img_pad=True)
     if model_args.get('patch_drop_rate'):
-        raise ConfigError(
-            'model_args: patch_drop_rate drops patches, and a dense task needs the complete grid'
-        )
+        raise ConfigError('model_args: patch_drop_rate drops patches, and a dense task needs the complete grid')
     try:
         vit = timm_package().create_model(source.architecture, **options, **model_args)
     except (TypeError, AssertionError, ValueError) as error:
-        raise ConfigError(
-            f'timm cannot build {source.architecture} with {model_args or options}: {error}'
-        ) from error
-    vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = (
-        nn.Identity(),
-        nn.Identity(),
-        nn.Identity(),
-        None,
-    )
+        raise ConfigError(f'timm cannot build {source.architecture} with {model_args or options}: {error}') from error
+    vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = (nn.Identity(), nn.Identity(), nn.Identity(), None)
     if not keep_norm:
         vit.norm = nn.Identity()
     change(vit)

@@ -38,12 +38,7 @@ class Proxy:
 @cache
 def subclass(change: type, plain: type) -> type:
     """Return the class that has the methods of ``change`` before those of ``plain``."""
-    attributes = {
-        'plain': plain,
-        'change': change,
-        '__module__': plain.__module__,
-        '__doc__': change.__doc__,
-    }
+    attributes = {'plain': plain, 'change': change, '__module__': plain.__module__, '__doc__': change.__doc__}
     return type(f'{change.__name__}{plain.__name__}', (change, plain), attributes)
 
 

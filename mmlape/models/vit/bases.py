@@ -14,9 +14,7 @@ SigLIP (ICCV 2023) has the same GELU and no class token.
 AUGREG = dict(img_size=384)
 BIG_VISION = dict(with_prefix_pe=False, act_cfg=dict(type='GELU', approximate='tanh'))
 CLIP = dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5))
-DINOV2 = dict(
-    patch_size=14, img_size=518, layer_scale_init_value=1e-5, interpolate_mode='bicubic-offset'
-)
+DINOV2 = dict(patch_size=14, img_size=518, layer_scale_init_value=1e-5, interpolate_mode='bicubic-offset')
 DINOV2_REGISTERS = {'reg4': dict(num_registers=4, interpolate_mode='bicubic-antialias')}
 DINOV3 = dict(
     num_registers=4,
@@ -25,9 +23,7 @@ DINOV3 = dict(
     layer_scale_init_value=1e-5,
     norm_cfg=dict(type='LN', eps=1e-5),
 )
-SIGLIP = dict(
-    with_cls_token=False, out_type='avg_featmap', act_cfg=dict(type='GELU', approximate='tanh')
-)
+SIGLIP = dict(with_cls_token=False, out_type='avg_featmap', act_cfg=dict(type='GELU', approximate='tanh'))
 BEIT = dict(pe_type='beit', qkv_bias='qv', window_padding='before-qkv', layer_scale_init_value=1e-6)
 UNI_PERCEIVER = dict(
     with_prefix_pe=False,
@@ -36,10 +32,7 @@ UNI_PERCEIVER = dict(
     window_padding='before-qkv',
     layer_scale_init_value=1e-6,
 )
-BEIT_VARIANTS = {
-    'lape': dict(pe_type=['learnable', 'beit'], pe_joining='lape'),
-    'dpn': dict(patch_norm='dual'),
-}
+BEIT_VARIANTS = {'lape': dict(pe_type=['learnable', 'beit'], pe_joining='lape'), 'dpn': dict(patch_norm='dual')}
 """What the suffixes of a BEiT's name stand for: LaPE's table stands beside the bias."""
 _ARCHS = {'tiny': 'deit-tiny', 'small': 'deit-small', 'base': 'deit-base', 'large': 'vit-large'}
 

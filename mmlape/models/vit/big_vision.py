@@ -48,19 +48,11 @@ class Kind:
 
     def read(self, leaf: str, value: Tensor) -> tuple[str, Tensor]:
         """Return our name and shape of a parameter."""
-        return (
-            ('bias', self.read_bias(value))
-            if leaf == 'bias'
-            else ('weight', self.read_weight(value))
-        )
+        return ('bias', self.read_bias(value)) if leaf == 'bias' else ('weight', self.read_weight(value))
 
     def write(self, leaf: str, value: Tensor) -> tuple[str, Tensor]:
         """Return big_vision's name and shape of a parameter."""
-        return (
-            ('bias', self.write_bias(value))
-            if leaf == 'bias'
-            else (self.weight, self.write_weight(value))
-        )
+        return ('bias', self.write_bias(value)) if leaf == 'bias' else (self.weight, self.write_weight(value))
 
 
 def _split_heads(value: Tensor) -> Tensor:
@@ -72,9 +64,7 @@ def patch_side(num_values: int) -> int:
     """Return the side of a square patch of three channels with this many values."""
     side = round((num_values / 3) ** 0.5)
     if 3 * side**2 != num_values:
-        raise CheckpointError(
-            f'a stem over {num_values} values a patch is no square patch of three channels'
-        )
+        raise CheckpointError(f'a stem over {num_values} values a patch is no square patch of three channels')
     return side
 
 
@@ -112,18 +102,13 @@ INTO_HEADS = Kind(  # (D, heads, d)
     _split_heads,
 )
 FROM_HEADS = Kind(  # (heads, d, D)
-    'kernel',
-    lambda kernel: kernel.flatten(0, 1).t(),
-    lambda weight: weight.t().unflatten(0, (-1, HEAD_DIMS)),
+    'kernel', lambda kernel: kernel.flatten(0, 1).t(), lambda weight: weight.t().unflatten(0, (-1, HEAD_DIMS))
 )
 STEM_NORM = Kind('scale', stem_order, _big_vision_order, stem_order, _big_vision_order)
 CONVOLUTION = Kind('kernel', _read_stem, _write_stem)
 FLAT_CONVOLUTION = Kind('kernel', _read_stem, lambda weight: _write_stem(weight).flatten(0, 2))
 
-_BLOCK, _ATTENTION = (
-    'Transformer/encoderblock_#/',
-    'Transformer/encoderblock_#/MultiHeadDotProductAttention_0/',
-)
+_BLOCK, _ATTENTION = ('Transformer/encoderblock_#/', 'Transformer/encoderblock_#/MultiHeadDotProductAttention_0/')
 MODULES = {
     f'{_BLOCK}LayerNorm_0': ('blocks.#.norm1', NORM),
     f'{_BLOCK}LayerNorm_1': ('blocks.#.norm2', NORM),
@@ -160,15 +145,9 @@ _CANONICAL = tuple((pattern, name.replace('#', r'\1')) for pattern, name in _VAR
 def from_jax(tensors: Tensors) -> Tensors:
     """Translate a file; the tower of texts, states of an optimiser and a MAP head are marked as another part's."""
     tower = next(prefix for prefix in _TOWERS if any(name.startswith(prefix) for name in tensors))
-    image = {
-        name.removeprefix(tower): value for name, value in tensors.items() if name.startswith(tower)
-    }
+    image = {name.removeprefix(tower): value for name, value in tensors.items() if name.startswith(tower)}
     # a map behind MAP, or into the space that both towers share, reads no token of the ViT
-    others = (
-        _DENSE
-        if tower.endswith('img/') or any(name.startswith(_MAP_HEAD) for name in image)
-        else ()
-    )
+    others = _DENSE if tower.endswith('img/') or any(name.startswith(_MAP_HEAD) for name in image) else ()
     elsewhere = {f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)}
     of_backbone: Tensors = {}
     for name, value in _unstacked(image).items():
@@ -180,9 +159,7 @@ def from_jax(tensors: Tensors) -> Tensors:
     for name, value in rename_keys(of_backbone, _CANONICAL).items():
         module, _, leaf = name.rpartition('/')
         number = re.search(r'encoderblock_(\d+)/', module)
-        ours, kind = MODULES.get(
-            re.sub(r'_\d+/', '_#/', module, count=1) if number else module, ('', NORM)
-        )
+        ours, kind = MODULES.get(re.sub(r'_\d+/', '_#/', module, count=1) if number else module, ('', NORM))
         if name in _TOKENS:
             out[_TOKENS[name]] = value
         elif ours:
@@ -199,14 +176,8 @@ _TOKENS = {'cls': 'cls_token', 'pos_embedding': 'pos_embed'}
 
 def to_big_vision(tensors: Tensors) -> Tensors:
     """Translate back, to big_vision's names; a PE with a class row goes where its loader looks for one."""
-    stem = (
-        'embedding/dense'
-        if any(name.startswith('patch_embed.norm') for name in tensors)
-        else 'embedding'
-    )
-    theirs = {
-        ours: (name, kind) for name, (ours, kind) in MODULES.items() if ours != 'patch_embed.proj'
-    }
+    stem = 'embedding/dense' if any(name.startswith('patch_embed.norm') for name in tensors) else 'embedding'
+    theirs = {ours: (name, kind) for name, (ours, kind) in MODULES.items() if ours != 'patch_embed.proj'}
     theirs['patch_embed.proj'] = stem, MODULES[stem][1]
     out: Tensors = {}
     for name, value in split_qkv(tensors).items():
@@ -230,10 +201,7 @@ def _unstacked(tensors: Tensors) -> Tensors:
     for name, value in tensors.items():
         stacked = re.match(r'((?:Transformer/)?encoderblock)(/.*)', name)
         if stacked:
-            out |= {
-                f'{stacked[1]}_{number}{stacked[2]}': of_layer
-                for number, of_layer in enumerate(value)
-            }
+            out |= {f'{stacked[1]}_{number}{stacked[2]}': of_layer for number, of_layer in enumerate(value)}
         else:
             out[name] = value
     return out
@@ -256,6 +224,4 @@ def other_heads(weights: Weights) -> list[str]:
     dims = len(weights.tensors['patch_embed.proj.weight'])
     heads = weights.recorded.get('num_heads')
     wrong = dims % HEAD_DIMS or (isinstance(heads, int) and heads * HEAD_DIMS != dims)
-    return (
-        [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []
-    )
+    return [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []

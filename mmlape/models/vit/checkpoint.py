@@ -73,9 +73,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         other = is_adapter(weights) or is_pyramid(weights) or weights.layout == DINOV2_GIANT
         return not other and stored in (model_class.prefix_tokens, ())
 
-    def table_prefix(
-        self, model_class: type, weights: Weights, grid: Grid | None
-    ) -> dict[str, int]:
+    def table_prefix(self, model_class: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
         """Return how many rows for prefix tokens each PE table of a file begins with."""
         return dict.fromkeys(NAMES.tables(weights), sum(table_tokens(weights, grid).values()))
 
@@ -89,10 +87,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both": (
                 weights.normalisation is None
             ),
-            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise": weights.layout
-            == 'mmseg',
-            f'weights of big_vision may want {TANH_GELU}, which leaves no trace': weights.layout
-            == 'jax',
+            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise": weights.layout == 'mmseg',
+            f'weights of big_vision may want {TANH_GELU}, which leaves no trace': weights.layout == 'jax',
             f'some models of SigLIP want {TANH_GELU}, which leaves no trace': siglip,
             f"pre_logits is of the head, dict(type='VisionTransformerClsHead', hidden_dim={hidden}, ...)": hidden,
             "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')": (
@@ -103,15 +99,11 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     # fit
 
-    def infer_table_tokens(
-        self, model: nn.Module, weights: Weights, grid: Grid | None
-    ) -> dict[str, int]:
+    def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
         """Return the prefix tokens that a file's PE tables have rows for, and how many each."""
         return table_tokens(weights, grid)
 
-    def fit(
-        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
-    ) -> dict[str, Tensor]:
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; LayerScale must fit."""
         report.problems += _other_base(model, weights)
         weights = _with_patches_of(model, weights, report)
@@ -120,9 +112,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             weights = _without_prefix_rows(model, weights, options, report)
         return super().fit(model, weights, options, report)
 
-    def may_be_new(
-        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
-    ) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values.
 
         LayerScale may where the file has none, and over BEiT's weights the table of a LaPE beside its bias.
@@ -134,22 +124,17 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         return super().may_be_new(model, name, weights, options)
 
 
-def _without_prefix_rows(
-    model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
-) -> Weights:
+def _without_prefix_rows(model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> Weights:
     """Add the PE's rows of prefix tokens to these tokens, which is the same where the PE joins at the input."""
     stored = table_tokens(weights, options.grid)
     tensors = dict(weights.tensors)
     for name in NAMES.tables(weights) if stored else ():
         if not model.position.joining.at_input:
             report.problems.append(
-                f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set '
-                'with_prefix_pe=True'
+                f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set with_prefix_pe=True'
             )
             continue
-        rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(
-            list(stored.values()), dim=1
-        )
+        rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(list(stored.values()), dim=1)
         for token, row in zip(stored, rows):
             tensors[token] = tensors[token] + row
         report.notes.append(f'the rows of {name} for {", ".join(stored)} were added to the tokens')
@@ -167,13 +152,9 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
     eps, padding = (model.recorded_arguments.get(key) for key in ('norm_cfg', 'window_padding'))
     after_qkv = padding == 'after-qkv' and is_adapter(weights)
     found = {
-        "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored
-        and not model_is_beit,
-        "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": model_is_beit
-        and not without_keys,
-        f'wrong PE: the file is of DINOv3, which has pe_type={rotary!r}, the model {options!r}': bool(
-            rotary
-        )
+        "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored and not model_is_beit,
+        "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": model_is_beit and not without_keys,
+        f'wrong PE: the file is of DINOv3, which has pe_type={rotary!r}, the model {options!r}': bool(rotary)
         and not _includes(options, rotary),
         "wrong base: the file is of Uni-Perceiver, which has patch_norm='post-posemb', "
         "with_prefix_pe=False and norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver

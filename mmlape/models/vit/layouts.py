@@ -24,14 +24,7 @@ from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.vit.big_vision import (
-    SIGN,
-    from_jax,
-    other_heads,
-    patch_side,
-    stem_order,
-    to_big_vision,
-)
+from mmlape.models.vit.big_vision import SIGN, from_jax, other_heads, patch_side, stem_order, to_big_vision
 from mmlape.weights.normalisation import HALF
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
@@ -129,9 +122,7 @@ def split_gates(tensors: Tensors) -> Tensors:
     out = {}
     for name, value in tensors.items():
         if '.mlp.w12.' in name:
-            out |= {
-                name.replace('w12', key): half for key, half in zip(('w1', 'w2'), value.chunk(2))
-            }
+            out |= {name.replace('w12', key): half for key, half in zip(('w1', 'w2'), value.chunk(2))}
         else:
             out[name] = value
     return out
@@ -168,10 +159,7 @@ _UNI_PERCEIVER = (
     (r'^(visual|video)_embed\.embeddings_norm\.', 'norm_pre.'),
     (r'^(visual|video)_embed\.(embeddings|patch_embed\.proj)\.', 'patch_embed.proj.'),
     (r'^(visual|video)_embed\.(embeddings_st_pos|patch_embed)\.', ''),
-    (
-        r'^(?=token_embed|loss_prepare|.*\.loss_prepare|(visual|video)_embed\.embeddings_type\.)',
-        '/',
-    ),
+    (r'^(?=token_embed|loss_prepare|.*\.loss_prepare|(visual|video)_embed\.embeddings_type\.)', '/'),
 )
 
 
@@ -180,10 +168,7 @@ def _from_uni_perceiver(tensors: Tensors) -> Tensors:
     bare = rename_keys(tensors, [(r'^fused_encoder\.', '')])
     out = rename_keys(bare, _UNI_PERCEIVER)
     places, times = (out.pop(f'{name}_pos_embed.weight') for name in ('spatial', 'temporal'))
-    return out | {
-        'pos_embed': (places + times[:1])[None],
-        '/temporal_pos_embed.weight[1:]': times[1:],
-    }
+    return out | {'pos_embed': (places + times[:1])[None], '/temporal_pos_embed.weight[1:]': times[1:]}
 
 
 def to_deit(tensors: Tensors) -> Tensors:
@@ -195,9 +180,7 @@ def to_timm(tensors: Tensors) -> Tensors:
     """Give LayerScale and the stem's norm timm's names; where tokens + PE are normed, its stem has no bias."""
     out = _TIMM.write(to_deit(tensors))
     out |= {name: with_batch_axis(value) for name, value in out.items() if name == 'pos_embed'}
-    return {
-        k: v for k, v in out.items() if k != 'patch_embed.proj.bias' or 'norm_pre.weight' not in out
-    }
+    return {k: v for k, v in out.items() if k != 'patch_embed.proj.bias' or 'norm_pre.weight' not in out}
 
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:
@@ -231,22 +214,10 @@ def _from_vit_pytorch(tensors: Tensors) -> Tensors:
 def _from_open_clip(tensors: Tensors) -> Tensors:
     """Translate the image tower; the text tower and the projections are marked as other parts."""
     towers = any(name.startswith('visual.') for name in tensors)
-    image = {
-        name.removeprefix('visual.'): value
-        for name, value in tensors.items()
-        if name.startswith('visual.')
-    }
-    out = {
-        f'/{name}': value
-        for name, value in tensors.items()
-        if towers and not name.startswith('visual.')
-    }
+    image = {name.removeprefix('visual.'): value for name, value in tensors.items() if name.startswith('visual.')}
+    out = {f'/{name}': value for name, value in tensors.items() if towers and not name.startswith('visual.')}
     # behind a pooling by attention, the last norm is of what was pooled
-    others = (
-        'proj',
-        'attn_pool.',
-        *(['ln_post.'] if any(name.startswith('attn_pool.') for name in image) else []),
-    )
+    others = ('proj', 'attn_pool.', *(['ln_post.'] if any(name.startswith('attn_pool.') for name in image) else []))
     for name, value in _OPEN_CLIP.read(image if towers else tensors).items():
         out[f'/{name}' if name.startswith(others) else name] = value
     out['cls_token'] = out['cls_token'].reshape(1, 1, -1)
@@ -272,17 +243,12 @@ EVA_NAMES = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)
 DINOV2_GIANT = 'dinov2-giant'
 _SPM = r'spm\.stem\.'
 _BEIT = (r'blocks\.0\.attn\.q_bias', rf'(blocks\.0\.attn|rel_pos_bias)\.{TABLE}')
-_IN_UNI_PERCEIVER = (
-    r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight',
-    r'(visual|video)_embed\.',
-)
+_IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight', r'(visual|video)_embed\.')
 ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution)
 BEIT = Layout('beit', _BEIT, _from_beit)
 BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
 UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver)
-UNI_PERCEIVER_ADAPTER = Layout(
-    'uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver
-)
+UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver)
 ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
 PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
@@ -293,19 +259,13 @@ LAYOUTS = (
     *PYRAMIDS,
     BEIT,
     UNI_PERCEIVER,
-    Layout(
-        'deit',
-        (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'),
-        _from_deit,
-    ),
+    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'), _from_deit),
     Layout(
         DINOV2_GIANT,
         (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'),
         lambda tensors: split_gates(_from_deit(tensors)),
     ),
-    Layout(
-        'mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain
-    ),
+    Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
     Layout(
         'mmseg',
         (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'),
@@ -442,13 +402,7 @@ TARGETS = {
             'patch_norm': ['none', 'post', 'post-posemb'],
             'norm_placement': ['sub-ln'],
             **dict.fromkeys(
-                (
-                    'with_cls_token',
-                    'num_registers',
-                    'with_prefix_pe',
-                    'qkv_bias',
-                    'layer_scale_init_value',
-                )
+                ('with_cls_token', 'num_registers', 'with_prefix_pe', 'qkv_bias', 'layer_scale_init_value')
             ),
             **dict.fromkeys(('final_norm', 'norm_cfg', 'act_cfg', 'out_type')),
         },
@@ -457,11 +411,7 @@ TARGETS = {
     'lape': Target(
         to_deit,
         'model',
-        needed={
-            **_CLASS_TOKEN,
-            **_LAST_NORM,
-            'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}',
-        },
+        needed={**_CLASS_TOKEN, **_LAST_NORM, 'a position encoding': rf'pos_embed\d*|blocks\.0\.attn\.{TABLE}'},
         names=rf'{PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{LEAF}'
         r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
         encodings=(*_TABLE, ('rpe',)),
@@ -490,13 +440,7 @@ TARGETS = {
     'open_clip': Target(
         to_open_clip,
         names=rf'{PLAIN}|(norm_pre|patch_embed\.norm0){LEAF}|blocks\.\d+\.gamma[12]',
-        needed={
-            **_CLASS_TOKEN,
-            **_LAST_NORM,
-            **_QKV_BIAS,
-            **_PE_TABLE,
-            'a norm after the PE': r'norm_pre\.weight',
-        },
+        needed={**_CLASS_TOKEN, **_LAST_NORM, **_QKV_BIAS, **_PE_TABLE, 'a norm after the PE': r'norm_pre\.weight'},
         encodings=_TABLE,
         arguments={
             'pe_joining': ['default'],

@@ -33,12 +33,7 @@ from mmlape.models.vit.layouts import TOKENS
 
 
 def _arch(embed_dims: int, num_heads: int, num_layers: int = 12) -> dict:
-    return dict(
-        embed_dims=embed_dims,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        feedforward_channels=4 * embed_dims,
-    )
+    return dict(embed_dims=embed_dims, num_layers=num_layers, num_heads=num_heads, feedforward_channels=4 * embed_dims)
 
 
 DEIT = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
@@ -164,9 +159,7 @@ class VisionTransformer(IsotropicBackbone):
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )
     paper_name = 'DeiT'
-    without_prefix = (
-        "set with_cls_token=False, num_registers=0 and out_type='avg_featmap' or 'featmap'"
-    )
+    without_prefix = "set with_cls_token=False, num_registers=0 and out_type='avg_featmap' or 'featmap'"
 
     def __init__(
         self,
@@ -234,9 +227,7 @@ class VisionTransformer(IsotropicBackbone):
         windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
         self.norm_placement = resolve_norm_placement(norm_placement)
         if ffn_type != 'mlp' and self.norm_placement.scaled_init:
-            raise ConfigError(
-                f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' only"
-            )
+            raise ConfigError(f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' only")
         attn = dict(qkv_bias=qkv_bias, window_padding=window_padding)
         self.blocks = self.build_blocks(
             TransformerEncoderLayer,
@@ -316,9 +307,7 @@ class VisionTransformer(IsotropicBackbone):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the tokens that do not run along, and the final norm if there is none."""
-        return super().absent_parts() + tuple(
-            token for token in TOKENS if token not in self.prefix_tokens
-        )
+        return super().absent_parts() + tuple(token for token in TOKENS if token not in self.prefix_tokens)
 
 
 class DistilledVisionTransformer(VisionTransformer):

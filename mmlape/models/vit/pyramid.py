@@ -22,9 +22,7 @@ from mmlape.models.vit.layouts import is_pyramid
 from mmlape.models.vit.model import VisionTransformer
 
 STRIDES = (4, 8, 16, 32)
-FIXED = dict(
-    num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end'
-)
+FIXED = dict(num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end')
 PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
 
 
@@ -40,9 +38,7 @@ class PyramidCheckpointAdapter(ViTCheckpointAdapter):
         trace = 'out_indices and windows leave no trace in a file'
         return [*([] if weights.recorded else [trace]), *super().notes(weights)]
 
-    def may_be_new(
-        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
-    ) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT those of the pyramid may."""
         if name.startswith(PARTS):
             return not is_pyramid(weights)
@@ -90,19 +86,13 @@ class ViTPyramid(VisionTransformer):
                 raise ConfigError(f'ViTPyramid works with {key}={only!r} only, not {kwargs[key]!r}')
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(
-            arch,
-            img_size,
-            out_indices=-1 if out_indices is None else out_indices,
-            **shared,
-            **{**FIXED, **kwargs},
+            arch, img_size, out_indices=-1 if out_indices is None else out_indices, **shared, **{**FIXED, **kwargs}
         )
         self.register_arguments(locals(), **kwargs)
         if out_indices is None:
             self.out_indices = [max(0, round((i + 1) * self.num_layers / 4) - 1) for i in range(4)]
         if len(self.out_indices) not in (1, 4):
-            raise ConfigError(
-                f'out_indices={out_indices!r}: a pyramid is made of four layers, or of one'
-            )
+            raise ConfigError(f'out_indices={out_indices!r}: a pyramid is made of four layers, or of one')
         self.strides, dims = STRIDES, self.embed_dims
         norm_cfg = kwargs.get('norm_cfg') or dict(type='LN', eps=1e-6)
         for i in range(1, 5):
@@ -137,15 +127,9 @@ class ViTPyramid(VisionTransformer):
         maps = [contiguous(to_maps(x, hw)) for x in normed]
         maps = [self.up1(maps[0]), self.up2(maps[1]), maps[2], F.max_pool2d(maps[3], 2)]
         shapes = [(ceil_div(height, stride), ceil_div(width, stride)) for stride in STRIDES]
-        f1, f2, f3, f4 = (
-            m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True)
-        )
+        f1, f2, f3, f4 = (m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True))
         return f1, f2, f3, f4
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
-        return (
-            {'cls_token': 1}
-            if self.with_prefix_pe and not self.position.joining.patches_only
-            else {}
-        )
+        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}

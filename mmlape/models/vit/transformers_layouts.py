@@ -47,12 +47,7 @@ _OF_BEIT = {
     'lambda_1': 'gamma1',
     'lambda_2': 'gamma2',
 }
-_OF_DINOV2 = {
-    'mlp.weights_in.': 'mlp.w12.',
-    'mlp.weights_out.': 'mlp.w3.',
-    'mlp.': 'mlp.',
-    'norm': 'norm',
-}
+_OF_DINOV2 = {'mlp.weights_in.': 'mlp.w12.', 'mlp.weights_out.': 'mlp.w3.', 'mlp.': 'mlp.', 'norm': 'norm'}
 _VIT_EMBEDDINGS = {**_TOKENS, **EMBEDDINGS}
 VIT = {**_VIT_EMBEDDINGS, **layers(_HUB, LAYER), **_LAST}
 BEIT = {
@@ -61,11 +56,7 @@ BEIT = {
     f'encoder.relative_position_bias.{TABLE}': SHARED_TABLE,
     **_LAST,
 }
-DINOV2 = {
-    **_VIT_EMBEDDINGS,
-    **layers(_HUB, {**_ATTENTION, **_GAMMAS, **_OF_DINOV2}),
-    **_LAST,
-}
+DINOV2 = {**_VIT_EMBEDDINGS, **layers(_HUB, {**_ATTENTION, **_GAMMAS, **_OF_DINOV2}), **_LAST}
 DINOV3 = {
     **_TOKENS,
     'embeddings.patch_embeddings.': 'patch_embed.proj.',
@@ -110,11 +101,7 @@ _READ = NameTable(
         **layers(_HUB, _NEWER_LAYER),
     }
 )
-_GATED = (
-    ('.mlp.gate_proj.', '.mlp.w1.'),
-    ('.mlp.up_proj.', '.mlp.w2.'),
-    ('.mlp.down_proj.', '.mlp.w3.'),
-)
+_GATED = (('.mlp.gate_proj.', '.mlp.w1.'), ('.mlp.up_proj.', '.mlp.w2.'), ('.mlp.down_proj.', '.mlp.w3.'))
 _UNGATED = (('.mlp.up_proj.', '.mlp.fc1.'), ('.mlp.down_proj.', '.mlp.fc2.'))
 
 
@@ -141,10 +128,7 @@ def from_transformers(tensors: Tensors) -> Tensors:
 
 
 def _writer(
-    names: Mapping[str, str],
-    model: str,
-    heads: Mapping[str, str],
-    change: Callable[[Tensors], Tensors] = dict,
+    names: Mapping[str, str], model: str, heads: Mapping[str, str], change: Callable[[Tensors], Tensors] = dict
 ) -> Callable[[Tensors], Tensors]:
     """Return what translates tensors back to the names of one architecture.
 
@@ -160,12 +144,8 @@ def _writer(
         theirs = dict(heads)
         if 'head_dist.' in heads and 'head_dist.weight' not in of_heads:
             theirs['head.'] = 'classifier.'  # one that reads the class token alone
-        out = {
-            prefix + name: value for name, value in table.write(split_qkv(change(of_model))).items()
-        }
-        return out | rename_keys(
-            of_heads, [(f'^{re.escape(ours)}', their) for ours, their in theirs.items()]
-        )
+        out = {prefix + name: value for name, value in table.write(split_qkv(change(of_model))).items()}
+        return out | rename_keys(of_heads, [(f'^{re.escape(ours)}', their) for ours, their in theirs.items()])
 
     return write
 
@@ -321,9 +301,7 @@ TARGETS = {
         qkv_bias=[True, False],
     ),
     'transformers-deit': _target(
-        _writer(
-            VIT, 'deit.', {'head.': 'cls_classifier.', 'head_dist.': 'distillation_classifier.'}
-        ),
+        _writer(VIT, 'deit.', {'head.': 'cls_classifier.', 'head_dist.': 'distillation_classifier.'}),
         rf'{PLAIN}|dist_token',
         {'a distillation token': 'dist_token', **_OF_VIT},
         clashes=_of_one_token,

@@ -48,15 +48,7 @@ class ImageToTokens(PatchEmbed):
     Padded as there.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        embed_dims: int,
-        patch_norm: str,
-        eps: float,
-        bn_cfg: dict,
-    ):
+    def __init__(self, in_channels: int, channels: int, embed_dims: int, patch_norm: str, eps: float, bn_cfg: dict):
         norms_around(patch_norm)
         super().__init__(channels, embed_dims, 4, patch_norm, eps)
         self.backbone = ConvStem(in_channels, channels, bn_cfg)
@@ -111,13 +103,7 @@ class LeFFLayer(BaseTransformerLayer):
     """
 
     def __init__(
-        self,
-        embed_dims: int,
-        attn: nn.Module,
-        joining: Joining,
-        feedforward_channels: int,
-        bn_cfg: dict,
-        **kwargs,
+        self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, bn_cfg: dict, **kwargs
     ):
         super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm2 = build_norm(self.norm_cfg, embed_dims)
@@ -172,14 +158,7 @@ class LastTokenAttention(MultiheadAttention):
 class LayerClassAttention(nn.Module):
     """Layer-wise class attention: the last layer's class token attends to those of all layers."""
 
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        feedforward_channels: int,
-        drop_rate: float,
-        norm_cfg: dict,
-    ):
+    def __init__(self, embed_dims: int, num_heads: int, feedforward_channels: int, drop_rate: float, norm_cfg: dict):
         super().__init__()
         self.norm1 = build_norm(norm_cfg, embed_dims)
         self.attn = LastTokenAttention(embed_dims, num_heads, proj_drop_rate=drop_rate)

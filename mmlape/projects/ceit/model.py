@@ -155,13 +155,9 @@ class CeiT(IsotropicBackbone):
         tokens = []
         for layer in self.blocks:
             x, pe = layer(x, pe, hw)
-            tokens.append(
-                x[:, 0] if self.out_type == 'cls_token' else self.split_prefix(x)[1].mean(dim=1)
-            )
+            tokens.append(x[:, 0] if self.out_type == 'cls_token' else self.split_prefix(x)[1].mean(dim=1))
         last = self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed)  # (B, D)
-        last = self.position.joining.finish(last[:, None], first_pe, self.norm, self._pooled_pe)[
-            :, 0
-        ]
+        last = self.position.joining.finish(last[:, None], first_pe, self.norm, self._pooled_pe)[:, 0]
         return tuple([*tokens[:-1], last][index] for index in self.out_indices)
 
     def _pooled_pe(self, pe: Tensor) -> Tensor:

@@ -13,9 +13,7 @@ CLASS_TOKEN, POOL = 'class_emb', 'attention_pool.'
 NAMES = TensorNames('positional_emb', attn='self_attn.')
 
 
-PUBLIC_NAMES = NameTable(
-    {'classifier.fc.': 'head.fc.', 'tokenizer.': 'tokenizer.', 'classifier.': ''}
-)
+PUBLIC_NAMES = NameTable({'classifier.fc.': 'head.fc.', 'tokenizer.': 'tokenizer.', 'classifier.': ''})
 
 
 def _to_public(tensors: Tensors) -> Tensors:

@@ -23,12 +23,7 @@ class PatchTokenizer(PatchEmbed):
     """``PatchEmbed`` under the public code's names."""
 
     def __init__(
-        self,
-        in_channels: int,
-        embed_dims: int,
-        patch_size: int,
-        patch_norm: str = 'none',
-        eps: float = 1e-5,
+        self, in_channels: int, embed_dims: int, patch_size: int, patch_norm: str = 'none', eps: float = 1e-5
     ):
         super().__init__(in_channels, embed_dims, patch_size, patch_norm, eps)
         self.conv_layers = nn.Sequential(nn.Sequential(self._modules.pop('proj')))
@@ -66,9 +61,7 @@ class ConvTokenizer(nn.Module):
     def __init__(self, in_channels: int, embed_dims: int, kernel_size: int = 3, num_convs: int = 1):
         super().__init__()
         if kernel_size < 3 or kernel_size % 2 == 0:
-            raise ConfigError(
-                f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}"
-            )
+            raise ConfigError(f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}")
         stride = conv_stride(kernel_size)
         self.patch_size = (2 * stride) ** num_convs
         channels = [in_channels, *[self.hidden_channels] * (num_convs - 1), embed_dims]
@@ -100,14 +93,7 @@ class CompactLayer(BaseTransformerLayer):
     norm_name = 'pre_norm'
     attn_name = 'self_attn'
 
-    def __init__(
-        self,
-        embed_dims: int,
-        attn: nn.Module,
-        joining: Joining,
-        feedforward_channels: int,
-        **kwargs,
-    ):
+    def __init__(self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, **kwargs):
         super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm1 = build_norm(self.norm_cfg, embed_dims)
         self.linear1 = nn.Linear(embed_dims, feedforward_channels)

@@ -19,13 +19,7 @@ from mmlape.projects.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.projects.compact.layers import TOKENIZERS, CompactLayer
 
 POOLINGS = ('cls_token', 'sequence_pool')
-_SIZES = {
-    2: (128, 2, 128),
-    4: (128, 2, 128),
-    6: (256, 4, 512),
-    7: (256, 4, 512),
-    14: (384, 6, 1152),
-}
+_SIZES = {2: (128, 2, 128), 4: (128, 2, 128), 6: (256, 4, 512), 7: (256, 4, 512), 14: (384, 6, 1152)}
 _CONVS = ((2, 3, 2), (4, 3, 2), (6, 3, 1), (6, 3, 2), (7, 3, 1), (7, 3, 2), (7, 7, 2), (14, 7, 2))
 
 
@@ -46,9 +40,7 @@ ARCHS = {
     **{f'vit-lite-{n}/4': _arch(n, _PATCHES, 'cls_token') for n in (2, 4, 6, 7)},
     **{f'cvt-{n}/4': _arch(n, _PATCHES, 'sequence_pool') for n in (2, 4, 6, 7)},
     **{
-        f'cct-{n}/{k}x{convs}': _arch(
-            n, dict(type='conv', kernel_size=k, num_convs=convs), 'sequence_pool'
-        )
+        f'cct-{n}/{k}x{convs}': _arch(n, dict(type='conv', kernel_size=k, num_convs=convs), 'sequence_pool')
         for n, k, convs in _CONVS
     },
 }
@@ -90,9 +82,7 @@ class CompactTransformer(IsotropicBackbone):
     # convolutions overlap, so CCT has no patches that DPN could norm
     model_names = {
         **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
-        **name_models(
-            '{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}
-        ),
+        **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
     }
     paper_name = staticmethod(_paper_name)
     archs = ARCHS
@@ -100,9 +90,7 @@ class CompactTransformer(IsotropicBackbone):
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
-    without_prefix = (
-        "take an arch with pooling='sequence_pool', such as 'cvt-7/4' with out_type='avg_featmap'"
-    )
+    without_prefix = "take an arch with pooling='sequence_pool', such as 'cvt-7/4' with out_type='avg_featmap'"
     out_types = (*OUT_TYPES, 'sequence_pool')
 
     def __init__(
@@ -152,9 +140,7 @@ class CompactTransformer(IsotropicBackbone):
         )
         self.norm = build_norm(norm_cfg, self.embed_dims)
         # outputs of another form would leave it without a gradient
-        self.attention_pool = (
-            nn.Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
-        )
+        self.attention_pool = nn.Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
         self.apply(self._init)
         self.complete()
 

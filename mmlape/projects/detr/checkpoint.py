@@ -64,20 +64,13 @@ def contiguous_classes(tensors: Tensors) -> Tensors:
 
 ORIGINAL = Layout(
     'original DETR',
-    (
-        r'transformer\.encoder\.layers\.0\.self_attn\.in_proj_weight',
-        r'query_embed\.weight',
-        r'class_embed\.weight',
-    ),
+    (r'transformer\.encoder\.layers\.0\.self_attn\.in_proj_weight', r'query_embed\.weight', r'class_embed\.weight'),
     from_original,
     complete=True,
 )
 MMDET = Layout(
     'mmdetection DETR',
-    (
-        r'encoder\.layers\.0\.self_attn\.attn\.in_proj_weight',
-        r'decoder\.layers\.0\.cross_attn\.attn\.in_proj_weight',
-    ),
+    (r'encoder\.layers\.0\.self_attn\.attn\.in_proj_weight', r'decoder\.layers\.0\.cross_attn\.attn\.in_proj_weight'),
     complete=True,
 )
 
@@ -86,9 +79,7 @@ class DETRCheckpointAdapter(CheckpointAdapter):
     """The files of the complete model; it needs no mmdetection."""
 
     public_layouts = (ORIGINAL, MMDET)
-    public_targets: ClassVar[Mapping[str, Target]] = {
-        'mmlape': Target(contiguous_classes, wrapper='state_dict')
-    }
+    public_targets: ClassVar[Mapping[str, Target]] = {'mmlape': Target(contiguous_classes, wrapper='state_dict')}
     names = NAMES
     config_key: ClassVar[str] = 'model'
 
@@ -98,10 +89,7 @@ class DETRCheckpointAdapter(CheckpointAdapter):
 
     def rows(self, weights: Weights) -> dict[str, Any]:
         """Return what a file tells, its queries and its class head among it."""
-        queries, classes = (
-            len(weights.tensors['query_embedding.weight']),
-            len(weights.tensors[CLASS_HEAD[0]]),
-        )
+        queries, classes = (len(weights.tensors['query_embedding.weight']), len(weights.tensors[CLASS_HEAD[0]]))
         head = BY_ID if classes == ROWS else f'{classes - 1} classes, no object'
         return {**super().rows(weights), 'queries': queries, 'class head': head}
 
@@ -111,35 +99,25 @@ class DETRCheckpointAdapter(CheckpointAdapter):
             f'checkpoint {path}: of a complete DETR, and only position encodings of backbones are drawn'
         )
 
-    def fit(
-        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
-    ) -> dict[str, Tensor]:
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them, of COCO's class head the rows that it has."""
         tensors, state = super().fit(model, weights, options, report), model.state_dict()
         reduced = contiguous_classes(tensors)
         for name in CLASS_HEAD:
             if name in tensors and tensors[name].shape != state[name].shape == reduced[name].shape:
                 tensors[name] = reduced[name]
-                report.resized[name] = (
-                    f'{BY_ID} -> {len(reduced[name])}, by class and for no object'
-                )
+                report.resized[name] = f'{BY_ID} -> {len(reduced[name])}, by class and for no object'
         return tensors
 
-    def may_be_new(
-        self, model: nn.Module, name: str, weights: Weights, options: LoadOptions
-    ) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial value; the original's frozen batch norms have no counters."""
-        return name.endswith('.num_batches_tracked') or super().may_be_new(
-            model, name, weights, options
-        )
+        return name.endswith('.num_batches_tracked') or super().may_be_new(model, name, weights, options)
 
     def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
         options = super().ambiguous_options(model)
         if 'pe_joining' in options:
-            options['pe_joining'] = [
-                name for name in options['pe_joining'] if name in fitting_joinings()
-            ]
+            options['pe_joining'] = [name for name in options['pe_joining'] if name in fitting_joinings()]
         return options
 
 

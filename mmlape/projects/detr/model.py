@@ -11,11 +11,7 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import MultiheadAttention as NamedAttention
 from mmdet.models.detectors import DETR as PlainDETR
-from mmdet.models.layers import (
-    DetrTransformerDecoder,
-    DetrTransformerEncoderLayer,
-    SinePositionalEncoding,
-)
+from mmdet.models.layers import DetrTransformerDecoder, DetrTransformerEncoderLayer, SinePositionalEncoding
 from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -45,12 +41,7 @@ class EncoderAttention(NamedAttention):
     _attend = MultiheadAttention._attend
 
     def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        encodings: tuple[AttentionPosition, ...],
-        slot: AttentionSlot,
-        **kwargs,
+        self, embed_dims: int, num_heads: int, encodings: tuple[AttentionPosition, ...], slot: AttentionSlot, **kwargs
     ):
         super().__init__(embed_dims, num_heads, **kwargs)
         self.head_dims, self.attn_drop_rate = embed_dims // num_heads, self.attn.dropout
@@ -66,10 +57,7 @@ class EncoderAttention(NamedAttention):
         """
         dims = 2 * self.embed_dims
         weight, bias = self.attn.in_proj_weight, self.attn.in_proj_bias
-        parts = (
-            *F.linear(seen, weight[:dims], bias[:dims]).chunk(2, dim=-1),
-            F.linear(x, weight[dims:], bias[dims:]),
-        )
+        parts = (*F.linear(seen, weight[:dims], bias[:dims]).chunk(2, dim=-1), F.linear(x, weight[dims:], bias[dims:]))
         # (B, heads, N, d)
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
         out = self._attend(q, k, v, hw, seen, None if padding is None else padding[:, None])
@@ -88,27 +76,17 @@ class EncoderLayer(DetrTransformerEncoderLayer):
 
     def __init__(self, position: Position, slot: AttentionSlot, **kwargs):
         super().__init__(**kwargs)
-        self.self_attn = EncoderAttention(
-            encodings=position.build_inside(), slot=slot, **self.self_attn_cfg
-        )
+        self.self_attn = EncoderAttention(encodings=position.build_inside(), slot=slot, **self.self_attn_cfg)
         self.joining = position.joining
         norm_cfg = {'eps': 1e-5, **self.norm_cfg}
-        self.pe_norm = (
-            build_pe_norm(position.pe_norm, self.embed_dims, norm_cfg) if position.pe_norm else None
-        )
+        self.pe_norm = build_pe_norm(position.pe_norm, self.embed_dims, norm_cfg) if position.pe_norm else None
 
     @property
     def attention(self) -> nn.Module:
         """The attention module."""
         return self.self_attn
 
-    def forward(
-        self,
-        x: Tensor,
-        pe: Tensor | None,
-        padding: Tensor | None,
-        hw: Grid,
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, pe: Tensor | None, padding: Tensor | None, hw: Grid) -> tuple[Tensor, Tensor | None]:
         """Return the tokens (B, N, D), and the PE for the next layer.
 
         The arguments are those of ``Encoder``.
@@ -133,18 +111,10 @@ class Encoder(BaseModule):
     padded map; padded keys are masked after it.
     """
 
-    def __init__(
-        self,
-        num_layers: int,
-        layer_cfg: dict,
-        position: Position,
-        grid: Grid,
-        with_cp: bool = False,
-    ):
+    def __init__(self, num_layers: int, layer_cfg: dict, position: Position, grid: Grid, with_cp: bool = False):
         super().__init__()
         slots = [
-            AttentionSlot(layer, grid, normed=position.normed, num_layers=num_layers)
-            for layer in range(num_layers)
+            AttentionSlot(layer, grid, normed=position.normed, num_layers=num_layers) for layer in range(num_layers)
         ]
         self.layers = ModuleList(EncoderLayer(position, slot, **layer_cfg) for slot in slots)
         self.embed_dims, self.with_cp = self.layers[0].embed_dims, with_cp
@@ -208,20 +178,14 @@ class DETR(PlainDETR):
             )
         if position.between:
             names = ', '.join(cfg['type'] for cfg in position.between)
-            raise ConfigError(
-                f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out'
-            )
+            raise ConfigError(f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out')
         choices = fitting_joinings()
         if pe_joining not in choices:
-            raise ConfigError(
-                f'mmlape.DETR: pe_joining={pe_joining!r}; choose one of: {", ".join(choices)}'
-            )
+            raise ConfigError(f'mmlape.DETR: pe_joining={pe_joining!r}; choose one of: {", ".join(choices)}')
         grid = tuple(grid)
         # mmdetection writes into them, and could not build a second model
         kwargs = copy.deepcopy(kwargs)
-        super().__init__(
-            encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs
-        )
+        super().__init__(encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs)
         self.position, self.grid = position, grid
         resize_on_load(self)
 
@@ -261,11 +225,7 @@ class DETR(PlainDETR):
         """What the parameter names of each layer of the encoder begin with."""
         return [f'encoder.layers.{number}.' for number in range(len(self.encoder.layers))]
 
-    def pre_transformer(
-        self,
-        img_feats: tuple[Tensor],
-        batch_data_samples: list | None = None,
-    ) -> tuple[dict, dict]:
+    def pre_transformer(self, img_feats: tuple[Tensor], batch_data_samples: list | None = None) -> tuple[dict, dict]:
         """Return the arguments of ``forward_encoder`` and some of ``forward_decoder``."""
         encoder, decoder = super().pre_transformer(img_feats, batch_data_samples)
         encoder['hw'] = tuple(img_feats[-1].shape[-2:])
@@ -278,12 +238,6 @@ class DETR(PlainDETR):
         decoder['memory_pos'] = torch.zeros_like(pe) if without else pe
         return encoder, decoder
 
-    def forward_encoder(
-        self,
-        feat: Tensor,
-        feat_mask: Tensor | None,
-        feat_pos: Tensor | None,
-        hw: Grid,
-    ) -> dict:
+    def forward_encoder(self, feat: Tensor, feat_mask: Tensor | None, feat_pos: Tensor | None, hw: Grid) -> dict:
         """Encode a map; see ``Encoder``."""
         return dict(memory=self.encoder(feat, feat_pos, feat_mask, hw))

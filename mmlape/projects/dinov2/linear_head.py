@@ -28,11 +28,7 @@ class BNHead(BaseDecodeHead):
     """
 
     def __init__(
-        self,
-        in_channels: Sequence[int],
-        in_index: Sequence[int] | None = None,
-        dropout_first: bool = False,
-        **kwargs,
+        self, in_channels: Sequence[int], in_index: Sequence[int] | None = None, dropout_first: bool = False, **kwargs
     ):
         in_channels = list(in_channels)
         super().__init__(

@@ -49,9 +49,7 @@ def read_idx(path: str, axes: int) -> np.ndarray:
     expected, size = int(shape.prod(dtype=np.int64)), len(content) - header
     if size != expected:
         sizes = ' x '.join(str(side) for side in shape)
-        raise DataError(
-            f'{path} has {size} bytes of data for an array of {sizes}, so it is incomplete. {HINT}.'
-        )
+        raise DataError(f'{path} has {size} bytes of data for an array of {sizes}, so it is incomplete. {HINT}.')
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
@@ -92,9 +90,7 @@ def idx_files(data_root: str, split: str) -> tuple[str, str]:
     if split not in STEMS:
         raise DataError(f'Fashion-MNIST has no split {split!r}: choose train or test.')
     root, stem = os.path.expanduser(data_root), STEMS[split]
-    images, labels = (
-        os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1')
-    )
+    images, labels = (os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1'))
     return images, labels
 
 
@@ -108,17 +104,12 @@ def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]
     images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
     if images.shape[1:] != (SIDE, SIDE):
         raise DataError(
-            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} '
-            f'x {SIDE}. {HINT}.'
+            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} x {SIDE}. {HINT}.'
         )
     if len(images) != len(labels):
-        raise DataError(
-            f'{image_file} has {len(images)} images, but {label_file} {len(labels)} labels. {HINT}.'
-        )
+        raise DataError(f'{image_file} has {len(images)} images, but {label_file} {len(labels)} labels. {HINT}.')
     if len(labels) and labels.max() > 9:
-        raise DataError(
-            f'{label_file} has the label {labels.max()}, but there are the classes 0 to 9. {HINT}.'
-        )
+        raise DataError(f'{label_file} has the label {labels.max()}, but there are the classes 0 to 9. {HINT}.')
     return images, labels
 
 

@@ -9,41 +9,15 @@ from mmlape.lab.engine.options import add_launcher, add_more, add_trained, add_t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_trained(parser)
-    add(
-        '--shots',
-        type=positive,
-        nargs='+',
-        default=[25],
-        metavar='K',
-        help='images of each class; default: 25',
-    )
-    add(
-        '--data',
-        metavar='CONFIG',
-        help='another config, whose data are used; its classes may be others',
-    )
-    add(
-        '--work-dir',
-        metavar='DIR',
-        help="default: the checkpoint's run, else work_dirs/<name of the config>",
-    )
-    add(
-        '--out', metavar='FILE', help='file for the metrics; default: few_shot.json in the work dir'
-    )
+    add('--shots', type=positive, nargs='+', default=[25], metavar='K', help='images of each class; default: 25')
+    add('--data', metavar='CONFIG', help='another config, whose data are used; its classes may be others')
+    add('--work-dir', metavar='DIR', help="default: the checkpoint's run, else work_dirs/<name of the config>")
+    add('--out', metavar='FILE', help='file for the metrics; default: few_shot.json in the work dir')
     more = add_more(parser)
     more.add_argument(
-        '--num-seeds',
-        type=positive,
-        default=3,
-        metavar='N',
-        help='choices of images, averaged; default: %(default)s',
+        '--num-seeds', type=positive, default=3, metavar='N', help='choices of images, averaged; default: %(default)s'
     )
-    more.add_argument(
-        '--l2',
-        type=float,
-        default=2.0**10,
-        help='strength of the regularisation; default: %(default)g',
-    )
+    more.add_argument('--l2', type=float, default=2.0**10, help='strength of the regularisation; default: %(default)g')
     add_launcher(more)
     add_trust(more)
 

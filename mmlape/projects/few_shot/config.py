@@ -12,13 +12,7 @@ from mmlape.lab.engine.plan import require_keys
 DATASET = 'mmlape.FewShotDataset'
 
 
-def few_shot_config(
-    cfg: Config,
-    shots: Sequence[int],
-    seeds: int,
-    l2: float,
-    data: Config | None = None,
-) -> Config:
+def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, data: Config | None = None) -> Config:
     """Return a copy of a configuration whose test measures few-shot accuracy.
 
     Args:
@@ -41,9 +35,7 @@ def few_shot_config(
     else:
         support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
         if len(support) > 1:
-            raise ConfigError(
-                f'few-shot: {data.filename} has {len(support)} training sets, but shots come from one'
-            )
+            raise ConfigError(f'few-shot: {data.filename} has {len(support)} training sets, but shots come from one')
         queries = loader['dataset']
         shots_of = dict(support[0], pipeline=queries.get('pipeline', []))
         datasets = [shots_of, queries]
@@ -52,7 +44,5 @@ def few_shot_config(
     cfg.test_dataloader, cfg.test_cfg = loader, dict()
     cfg.test_evaluator = dict(type='mmlape.FewShotMetric', l2=l2)
     hooks = cfg.get('custom_hooks') or []
-    cfg.custom_hooks = [
-        hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')
-    ]
+    cfg.custom_hooks = [hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')]
     return cfg

@@ -32,22 +32,12 @@ class FewShotDataset(ConcatDataset):
         DataError: Their classes differ.
     """
 
-    def __init__(
-        self,
-        datasets: Sequence[dict],
-        shots: Sequence[int] = (1, 5, 10, 25),
-        seeds: int = 3,
-    ) -> None:
+    def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
         self.shots, self.seeds = tuple(sorted(set(shots))), seeds
         if len(datasets) != 2:
-            raise ConfigError(
-                'FewShotDataset takes two datasets, support images and queries, not '
-                f'{len(datasets)}'
-            )
+            raise ConfigError(f'FewShotDataset takes two datasets, support images and queries, not {len(datasets)}')
         if not self.shots or self.shots[0] < 1 or seeds < 1:
-            raise ConfigError(
-                f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive'
-            )
+            raise ConfigError(f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive')
         super().__init__(datasets, ignore_keys='classes')
         self._metainfo = dict(self._metainfo, shots=self.shots)
 
@@ -70,9 +60,7 @@ class FewShotDataset(ConcatDataset):
                 f'few-shot: the support images have {len(classes or ())} classes, the queries '
                 f'{len(others or ())}; they differ in {", ".join(differing[:5])}'
             )
-        labels = np.array(
-            [support.get_data_info(index)['gt_label'] for index in range(len(support))]
-        )
+        labels = np.array([support.get_data_info(index)['gt_label'] for index in range(len(support))])
         num_classes = len(classes) if classes else int(labels.max(initial=-1)) + 1
         ranks = choose_shots(labels, range(num_classes), self.shots[-1], self.seeds)
         chosen = np.flatnonzero((ranks < self.shots[-1]).any(axis=1))

@@ -25,13 +25,7 @@ EPS = 1e-5
 CHUNK = 4096  # images whose scores are computed at a time
 
 
-def ridge_labels(
-    support: Tensor,
-    labels: Tensor,
-    queries: Tensor,
-    num_classes: int,
-    l2: float,
-) -> Tensor:
+def ridge_labels(support: Tensor, labels: Tensor, queries: Tensor, num_classes: int, l2: float) -> Tensor:
     """Fit the classifier to the support images and label the queries, in float64.
 
     Args:
@@ -98,9 +92,7 @@ class FewShotMetric(BaseMetric):
         """
         head = getattr(model, 'head', None)
         if not hasattr(head, 'pre_logits'):
-            raise ConfigError(
-                f'FewShotMetric needs a head with pre_logits, which {type(model).__name__} lacks'
-            )
+            raise ConfigError(f'FewShotMetric needs a head with pre_logits, which {type(model).__name__} lacks')
 
         def keep(head: nn.Module, inputs: tuple, _) -> None:
             self.features = None if head.training else head.pre_logits(inputs[0])
@@ -121,9 +113,7 @@ class FewShotMetric(BaseMetric):
         is_query = torch.tensor([ranks is None for _, _, ranks in results])
         ranks = np.array([ranks for _, _, ranks in results if ranks is not None])  # (N, seeds)
         if not is_query.any() or not len(ranks):
-            raise DataError(
-                f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were evaluated'
-            )
+            raise DataError(f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were evaluated')
         support, support_labels, truth = features[~is_query], labels[~is_query], labels[is_query]
         num_classes, values = int(labels.max()) + 1, {}
         for shots in self.dataset_meta['shots']:
@@ -131,11 +121,7 @@ class FewShotMetric(BaseMetric):
             for seed in range(ranks.shape[1]):
                 chosen = torch.from_numpy(ranks[:, seed] < shots)
                 predicted = ridge_labels(
-                    support[chosen],
-                    support_labels[chosen],
-                    features[is_query],
-                    num_classes,
-                    self.l2,
+                    support[chosen], support_labels[chosen], features[is_query], num_classes, self.l2
                 )
                 share = float((predicted == truth).double().mean())
                 single[f'{shots}-shot-seed-{seed}'] = 100 * share

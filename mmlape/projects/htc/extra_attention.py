@@ -17,11 +17,7 @@ from mmlape.models.layers.attention import MultiheadAttention
 class _FFN(nn.Module):
     def __init__(self, embed_dims: int, hidden: int):
         super().__init__()
-        self.fc1, self.act, self.fc2 = (
-            nn.Linear(embed_dims, hidden),
-            nn.GELU(),
-            nn.Linear(hidden, embed_dims),
-        )
+        self.fc1, self.act, self.fc2 = (nn.Linear(embed_dims, hidden), nn.GELU(), nn.Linear(hidden, embed_dims))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(self.act(self.fc1(x)))
@@ -59,9 +55,7 @@ class ExtraAttention(BaseModule):
         self.in_channels, self.with_cp = list(in_channels), with_cp
         dims = self.in_channels[-1]
         if dims % num_head:
-            raise ConfigError(
-                f'mmlape.ExtraAttention: num_head={num_head} does not divide the {dims} channels'
-            )
+            raise ConfigError(f'mmlape.ExtraAttention: num_head={num_head} does not divide the {dims} channels')
         self.norm1 = nn.LayerNorm(dims)
         self.attn = MultiheadAttention(dims, num_head)
         self.norm2 = nn.LayerNorm(dims) if with_ffn else None

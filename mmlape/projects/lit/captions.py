@@ -12,13 +12,7 @@ from mmlape.errors import DataError
 from mmlape.files import parse_json
 from mmlape.lab.datasets.folders import other_form
 from mmlape.lab.datasets.formats import FORMATS
-from mmlape.lab.datasets.formats.base import (
-    ERROR,
-    QUICKLY_FOUND,
-    DataIssue,
-    DataSource,
-    ImageEntry,
-)
+from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
 from mmlape.lab.datasets.sources import read_text
 from mmlape.projects.lit.shards import PREFIX, files_of, read_shards
 from mmlape.registry import DATASETS, TRANSFORMS
@@ -54,18 +48,9 @@ class CaptionDataset(BaseDataset):
 
     METAINFO = dict(task='captions')
 
-    def __init__(
-        self,
-        ann_file: str,
-        data_root: str = '',
-        data_prefix: dict | None = None,
-        **kwargs,
-    ) -> None:
+    def __init__(self, ann_file: str, data_root: str = '', data_prefix: dict | None = None, **kwargs) -> None:
         super().__init__(
-            ann_file=ann_file,
-            data_root=data_root,
-            data_prefix=data_prefix or dict(img_path=''),
-            **kwargs,
+            ann_file=ann_file, data_root=data_root, data_prefix=data_prefix or dict(img_path=''), **kwargs
         )
 
     def load_data_list(self) -> list[dict]:
@@ -74,10 +59,7 @@ class CaptionDataset(BaseDataset):
         for image, text in read_captions(self.ann_file):
             captions.setdefault(image, []).append(text)
         folder = self.data_prefix['img_path']
-        return [
-            {'img_path': image_path(folder, image), CAPTIONS: texts}
-            for image, texts in captions.items()
-        ]
+        return [{'img_path': image_path(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
 
 
 def image_path(folder: str, image: str) -> str:
@@ -93,13 +75,9 @@ def read_captions(path: str) -> list[tuple[str, str]]:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise DataError(
-            f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.'
-        )
+        raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.')
     if not files_of(path):
-        raise DataError(
-            f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.'
-        )
+        raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
     text = '' if suffix == '.tar' else read_text(path)
     readers = {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}
     pairs = list(read_shards(path) if suffix == '.tar' else readers[suffix](path, text))
@@ -158,9 +136,7 @@ def _pairs_of(where: str, entry: object) -> Iterator[tuple[str, str]]:
     texts = [texts] if isinstance(texts, str) else texts
     are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
     if not isinstance(image, str) or not are_texts:
-        raise DataError(
-            f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.'
-        )
+        raise DataError(f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.')
     yield from ((image, text.strip()) for text in texts)
 
 

@@ -95,9 +95,7 @@ class LiT(BaseModel):
         super().__init__(data_preprocessor=preprocessor, init_cfg=init_cfg)
         self.classes = _named(classes, CLASSES, 'classes')
         self.templates = _templates(templates)
-        self.tokenizer = (TransformersTokenizer if 'name' in tokenizer else WordPieceTokenizer)(
-            **tokenizer
-        )
+        self.tokenizer = (TransformersTokenizer if 'name' in tokenizer else WordPieceTokenizer)(**tokenizer)
         self.backbone = MODELS.build(backbone).eval().requires_grad_(False)
         self.text = MODELS.build(text)
         shape = self.tokenizer.vocab_size, self.tokenizer.length, self.tokenizer.pad
@@ -107,9 +105,7 @@ class LiT(BaseModel):
         self.bias = nn.Parameter(torch.full((1,), float(bias))) if loss == 'sigmoid' else None
         self._classifier: Tensor | None = None
         self.width = width
-        self.image_features: (
-            Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None
-        ) = None
+        self.image_features: Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None = None
         """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets
         it."""
 
@@ -135,9 +131,7 @@ class LiT(BaseModel):
             features = self.backbone(inputs)
         features = features[-1] if isinstance(features, (tuple, list)) else features
         if not isinstance(features, Tensor) or features.dim() != 2:
-            raise ConfigError(
-                "LiT: model.backbone must return vectors: out_type='cls_token' or 'avg_featmap'"
-            )
+            raise ConfigError("LiT: model.backbone must return vectors: out_type='cls_token' or 'avg_featmap'")
         return features
 
     def embed_images(self, inputs: Tensor) -> Tensor:
@@ -178,20 +172,13 @@ class LiT(BaseModel):
             )
         compute = partial(self.extract_feat, inputs)
         features = self.image_features(data_samples, compute) if self.image_features else compute()
-        images, embedded = (
-            self._embed(features.to(inputs.device)).float(),
-            self.embed_texts(texts).float(),
-        )
+        images, embedded = (self._embed(features.to(inputs.device)).float(), self.embed_texts(texts).float())
         scale = self.temperature.exp()
         if self.bias is None:
             return dict(loss=softmax_loss(images, embedded, scale))
         return dict(loss=sigmoid_loss(images, embedded, scale, self.bias))
 
-    def predict(
-        self,
-        inputs: Tensor,
-        data_samples: list[DataSample] | None = None,
-    ) -> list[DataSample]:
+    def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None) -> list[DataSample]:
         """Put embeddings and, with classes, scores into the data samples."""
         images = self.embed_images(inputs)
         samples = [DataSample() for _ in images] if data_samples is None else data_samples
@@ -230,9 +217,7 @@ class LiT(BaseModel):
             ConfigError: The model has no classes.
         """
         if not self.classes:
-            raise ConfigError(
-                'LiT: a zero-shot evaluation needs model.classes, the names in the order of the labels'
-            )
+            raise ConfigError('LiT: a zero-shot evaluation needs model.classes, the names in the order of the labels')
         if self._classifier is None:
             names = [canonical(name, keep=',') for name in self.classes]
             texts = [template.replace('{}', name) for name in names for template in self.templates]
@@ -249,10 +234,7 @@ def canonical(text: str, keep: str = '') -> str:
 
     The place ``{}`` of a template stays.
     """
-    parts = (
-        re.sub(rf'[^\w\s{re.escape(keep)}]', '', part.replace('_', ' '))
-        for part in text.split('{}')
-    )
+    parts = (re.sub(rf'[^\w\s{re.escape(keep)}]', '', part.replace('_', ' ')) for part in text.split('{}'))
     return ' '.join('{}'.join(parts).lower().split())
 
 
@@ -268,24 +250,18 @@ def _named(value: str | Sequence | None, known: dict, key: str) -> tuple:
     """Return a list of a config, or the one that a name stands for."""
     if isinstance(value, str):
         if value not in known:
-            raise ConfigError(
-                f'LiT: unknown {key}={value!r}; give a list, or one of: {", ".join(known)}'
-            )
+            raise ConfigError(f'LiT: unknown {key}={value!r}; give a list, or one of: {", ".join(known)}')
         value = known[value]
     return tuple(value or ())
 
 
 def _templates(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return the templates as texts with ``{}``."""
-    templates = _named(
-        value, _clips_templates() if value in TEMPLATES else dict.fromkeys(TEMPLATES), 'templates'
-    )
+    templates = _named(value, _clips_templates() if value in TEMPLATES else dict.fromkeys(TEMPLATES), 'templates')
     texts = tuple(map(canonical, templates))
     bad = [text for text in texts if '{}' not in text]
     if bad or not texts:
-        raise ConfigError(
-            f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} lacks'
-        )
+        raise ConfigError(f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} lacks')
     return texts
 
 
@@ -298,7 +274,4 @@ def _clips_templates() -> dict[str, list[str]]:
     file = Path(mmpretrain.__file__).parent / 'models' / 'multimodal' / 'clip' / 'utils.py'
     values = runpy.run_path(str(file))
     keys = {'openai_imagenet_sub': 'OPENAI_IMAGENET_PROMPT_SUB'}
-    return {
-        name: [one('{}') for one in values[keys.get(name, f'{name.upper()}_PROMPT')]]
-        for name in TEMPLATES
-    }
+    return {name: [one('{}') for one in values[keys.get(name, f'{name.upper()}_PROMPT')]] for name in TEMPLATES}

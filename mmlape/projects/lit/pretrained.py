@@ -30,9 +30,7 @@ def _loaded(kind: str, name: str, **options):
         return getattr(_library(), kind).from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         reason = ' '.join(str(error).split())[:200]
-        raise ConfigError(
-            f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub'
-        ) from error
+        raise ConfigError(f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub') from error
 
 
 class TransformersTokenizer:
@@ -51,11 +49,7 @@ class TransformersTokenizer:
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Return the ids (B, length) of texts, int64."""
         rows = self.ids(
-            list(texts),
-            padding='max_length',
-            truncation=True,
-            max_length=self.length,
-            return_tensors='pt',
+            list(texts), padding='max_length', truncation=True, max_length=self.length, return_tensors='pt'
         )
         return rows['input_ids']
 
@@ -74,13 +68,7 @@ class TransformersText(BaseModule):
         ConfigError: For another ``pool``, without the library, or if there is no such model.
     """
 
-    def __init__(
-        self,
-        name: str,
-        pool: str = 'cls',
-        pretrained: bool = True,
-        init_cfg: dict | None = None,
-    ) -> None:
+    def __init__(self, name: str, pool: str = 'cls', pretrained: bool = True, init_cfg: dict | None = None) -> None:
         super().__init__(init_cfg)
         if pool not in ('cls', 'mean'):
             raise ConfigError(f'TransformersText: unknown pool={pool!r}; choose one of: cls, mean')

@@ -16,12 +16,7 @@ from mmlape.registry import METRICS
 CHUNK = 512  # rows of the score matrix at a time
 
 
-def ranks(
-    queries: np.ndarray,
-    items: np.ndarray,
-    owners: np.ndarray,
-    targets: np.ndarray,
-) -> np.ndarray:
+def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return how many items come before the first right one of each query.
 
     Of equal scores the first item wins.
@@ -80,11 +75,7 @@ class CaptionRecall(BaseMetric):
                     "mmlape.CaptionDataset and PackInputs(algorithm_keys=['gt_caption']) at the "
                     'end of its pipeline'
                 )
-            self.results.append(
-                tuple(
-                    sample[f'{kind}_embedding'].float().cpu().numpy() for kind in ('image', 'text')
-                )
-            )
+            self.results.append(tuple(sample[f'{kind}_embedding'].float().cpu().numpy() for kind in ('image', 'text')))
 
     def compute_metrics(self, results: list[tuple]) -> dict[str, float]:
         """Compute the recalls from the embedding (D,) and the captions' (n, D) of each image."""
@@ -97,7 +88,5 @@ class CaptionRecall(BaseMetric):
             'text-to-image': ranks(texts, images, numbers, image_of),
         }
         return {
-            f'{name}-R@{k}': 100 * float((found < k).mean())
-            for name, found in directions.items()
-            for k in self.topk
+            f'{name}-R@{k}': 100 * float((found < k).mean()) for name, found in directions.items() for k in self.topk
         }

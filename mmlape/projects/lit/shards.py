@@ -39,11 +39,7 @@ def members(shard: str) -> dict[str, tuple[int, int]]:
 def _members(shard: str, version: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Read the list of a file's version once."""
     with tarfile.open(shard, 'r:') as archive:
-        return {
-            one.name.removeprefix('./'): (one.offset_data, one.size)
-            for one in archive
-            if one.isfile()
-        }
+        return {one.name.removeprefix('./'): (one.offset_data, one.size) for one in archive if one.isfile()}
 
 
 def files_of(pattern: str) -> list[str]:
@@ -112,11 +108,7 @@ def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
                 if f'{stem}.txt' in members(shard):
                     text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
                 elif f'{stem}.json' in members(shard):
-                    text = parse_json(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get(
-                        'caption'
-                    )
+                    text = parse_json(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
             if not isinstance(text, str) or not text.strip():
-                raise DataError(
-                    f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".'
-                )
+                raise DataError(f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".')
             yield image, text.strip()

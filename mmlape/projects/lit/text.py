@@ -44,9 +44,7 @@ class TextTransformer(BaseModule):
             batch_first=True,
             norm_first=True,
         )
-        self.encoder = nn.TransformerEncoder(
-            layer, num_layers, nn.LayerNorm(embed_dims), enable_nested_tensor=False
-        )
+        self.encoder = nn.TransformerEncoder(layer, num_layers, nn.LayerNorm(embed_dims), enable_nested_tensor=False)
         self.drop = nn.Dropout(drop_rate)
 
     def build(self, vocabulary: int, length: int, pad: int, out_dims: int) -> None:

@@ -21,13 +21,7 @@ PAD, UNKNOWN, CLS = '[PAD]', '[UNK]', '[CLS]'
 SPECIAL = (PAD, UNKNOWN, CLS)
 CONTINUED = '##'
 """Stands before a piece inside a word."""
-CHINESE = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
-)
+CHINESE = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF), (0x2F800, 0x2FA1F))
 LONGEST = 100
 """Characters of the longest word that is split; a longer one is unknown."""
 
@@ -93,9 +87,7 @@ class WordPieceTokenizer:
         pieces = Path(path).read_text(encoding='utf-8').splitlines()
         missing = [entry for entry in SPECIAL if entry not in pieces]
         if missing or pieces[0] != PAD:
-            raise DataError(
-                f'Vocabulary {path} needs a line for each of {", ".join(SPECIAL)}, and {PAD} first.'
-            )
+            raise DataError(f'Vocabulary {path} needs a line for each of {", ".join(SPECIAL)}, and {PAD} first.')
         if len(pieces) != self.vocab_size:
             raise DataError(
                 f'Vocabulary {path} has {len(pieces)} lines: set '
@@ -108,10 +100,7 @@ class WordPieceTokenizer:
         """Return the ids (B, length) of texts, int64."""
         rows = torch.full((len(texts), self.length), self.pad)
         for row, text in zip(rows, texts):
-            ids = [
-                self.ids[CLS],
-                *(piece for word in split_words(text) for piece in self._pieces(word)),
-            ]
+            ids = [self.ids[CLS], *(piece for word in split_words(text) for piece in self._pieces(word))]
             ids = ids[: self.length]
             row[: len(ids)] = torch.tensor(ids)
         return rows

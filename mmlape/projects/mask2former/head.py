@@ -40,8 +40,7 @@ class Mask2FormerHead(PlainHead):
     def __init__(self, *args, upsampled: str = 'masks', with_cp: bool = False, **kwargs):
         if upsampled not in UPSAMPLED:
             raise ConfigError(
-                f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: '
-                f'{", ".join(UPSAMPLED)}'
+                f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: {", ".join(UPSAMPLED)}'
             )
         super().__init__(*args, **kwargs)
         weights = len(self.class_weight)

@@ -18,11 +18,7 @@ from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
 from torch import Tensor
 
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.deform_attn import (
-    FeatureLevels,
-    multi_scale_deformable_attention,
-    sample_weights,
-)
+from mmlape.models.adapter.deform_attn import FeatureLevels, multi_scale_deformable_attention, sample_weights
 from mmlape.models.grid import Grid, cached_tensor, to_maps
 from mmlape.projects.mask2former.ffn import recompute_ffns
 
@@ -94,9 +90,7 @@ class MultiScaleDeformableAttention(PlainAttention):
 @cached_tensor(maxsize=256)
 def _sides(shapes: tuple[Grid, ...], device: torch.device) -> Tensor:
     """Return (columns, rows) of each level, (L, 1, 2)."""
-    return torch.tensor(
-        [[(columns, rows)] for rows, columns in shapes], dtype=torch.float32, device=device
-    )
+    return torch.tensor([[(columns, rows)] for rows, columns in shapes], dtype=torch.float32, device=device)
 
 
 class MSDeformAttnPixelDecoder(PlainDecoder):
@@ -114,13 +108,7 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         ConfigError: There are fewer maps than levels of the encoder.
     """
 
-    def __init__(
-        self,
-        in_channels: Sequence[int] = (256, 512, 1024, 2048),
-        *args,
-        with_cp: bool = False,
-        **kwargs,
-    ):
+    def __init__(self, in_channels: Sequence[int] = (256, 512, 1024, 2048), *args, with_cp: bool = False, **kwargs):
         super().__init__(in_channels, *args, **kwargs)
         if self.num_input_levels < self.num_encoder_levels:
             raise ConfigError(
@@ -152,13 +140,8 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
             reference_points=cells.reference_points[None, :, None],
         )
         sizes = [rows * columns for rows, columns in cells.spatial_shapes]
-        outs = [
-            to_maps(part, shape)
-            for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)
-        ]
-        for feat, lateral, output in zip(
-            reversed(feats[:fine]), self.lateral_convs, self.output_convs
-        ):
+        outs = [to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)]
+        for feat, lateral, output in zip(reversed(feats[:fine]), self.lateral_convs, self.output_convs):
             finer = lateral(feat)
             size = finer.shape[-2:]
             larger = F.interpolate(outs[-1], size, mode='bilinear', align_corners=False)

@@ -112,9 +112,7 @@ def run_bench(file: str, kind: str, work_dir: Path, protocol: Protocol, dry_run:
     return 0
 
 
-def bench_arms(
-    file: str, kind: str, protocol: Protocol, work_dir: Path
-) -> tuple[list[Arm], tuple[int, ...]]:
+def bench_arms(file: str, kind: str, protocol: Protocol, work_dir: Path) -> tuple[list[Arm], tuple[int, ...]]:
     """Return the arms, the user's first, and their seeds.
 
     The config of the user's is written into the work dir: the default's of the study, with another
@@ -166,37 +164,23 @@ def _seconds(folder: Path) -> float:
 
 
 def card_of(
-    report: Mapping,
-    file: str,
-    kind: str,
-    user: str,
-    protocol: Protocol,
-    seconds: Mapping[str, float],
+    report: Mapping, file: str, kind: str, user: str, protocol: Protocol, seconds: Mapping[str, float]
 ) -> Card:
     """Build the card from the report of the canvases."""
     arms = [user, *protocol.ours]
     values: dict[str, dict[str, list[float]]] = {}
     for arm in arms:
         metrics = report['arms'][arm]['last']['metrics']
-        at = {
-            scale: metrics[f'{METRIC} at {scale:g}']['values'] for scale in (1.0, *protocol.scales)
-        }
+        at = {scale: metrics[f'{METRIC} at {scale:g}']['values'] for scale in (1.0, *protocol.scales)}
         for scale, by_seed in at.items():
             values.setdefault(_at(scale), {})[arm] = list(by_seed.values())
-        shares = [
-            100 * value / at[1.0][seed] for seed, value in at[LARGEST].items() if at[1.0].get(seed)
-        ]
+        shares = [100 * value / at[1.0][seed] for seed, value in at[LARGEST].items() if at[1.0].get(seed)]
         values.setdefault(KEPT, {})[arm] = shares
     differences = {
-        measure: dict(
-            zip(protocol.ours, holm([welch(by_arm[user], by_arm[arm]) for arm in protocol.ours]))
-        )
+        measure: dict(zip(protocol.ours, holm([welch(by_arm[user], by_arm[arm]) for arm in protocol.ours])))
         for measure, by_arm in values.items()
     }
-    means = {
-        measure: {arm: estimate(found) for arm, found in by_arm.items()}
-        for measure, by_arm in values.items()
-    }
+    means = {measure: {arm: estimate(found) for arm, found in by_arm.items()} for measure, by_arm in values.items()}
     return Card(kind, file, protocol.is_quick, means, differences, seconds)
 
 
@@ -225,8 +209,7 @@ def tables(card: Card) -> dict[str, object]:
     """Return the tables of a card by title."""
     arms = list(next(iter(card.means.values())))
     rows = [
-        (arm, *(_estimate(by_arm[arm]) for by_arm in card.means.values()), clock(card.seconds[arm]))
-        for arm in arms
+        (arm, *(_estimate(by_arm[arm]) for by_arm in card.means.values()), clock(card.seconds[arm])) for arm in arms
     ]
     columns = ('encoding', *card.means, 'time of a run')
     compared = [
@@ -236,9 +219,7 @@ def tables(card: Card) -> dict[str, object]:
     ]
     return {
         'Encodings': text_table(columns, rows),
-        'Differences': text_table(
-            ('yours - ours', 'of', 'mean', '95 % interval', 'p (Holm)'), compared, 2
-        ),
+        'Differences': text_table(('yours - ours', 'of', 'mean', '95 % interval', 'p (Holm)'), compared, 2),
     }
 
 
@@ -261,9 +242,7 @@ def write_card(card: Card, folder: Path) -> list[Path]:
     title = f'{card.kind} beside our position encodings'
     notes = [*([QUICK_NOTE] if card.is_quick else []), *NOTES]
     found = tables(card)
-    sections = {'': [Part('list', notes[:1])]} | {
-        name: [Part('table', table)] for name, table in found.items()
-    }
+    sections = {'': [Part('list', notes[:1])]} | {name: [Part('table', table)] for name, table in found.items()}
     sections['What the numbers are of'] = [Part('list', notes)]
     page = write_page(title, sections, [name for name in sections if name], folder / 'index.html')
     parts = [f'# {title}', *(f'- {note}' for note in notes)]

@@ -16,16 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='a first look in some ten minutes: short runs, three seeds, two of our arms',
     )
-    add(
-        '--work-dir',
-        metavar='DIR',
-        help='of runs and card; default: work_dirs/pe-bench-NAME, -quick with --quick',
-    )
+    add('--work-dir', metavar='DIR', help='of runs and card; default: work_dirs/pe-bench-NAME, -quick with --quick')
     add('--dry-run', action='store_true', help='check the file and print the plan')
     more = add_more(parser)
-    more.add_argument(
-        '--name', metavar='NAME', help='of the encoding, if FILE.py registers several'
-    )
+    more.add_argument('--name', metavar='NAME', help='of the encoding, if FILE.py registers several')
 
 
 def run(args: argparse.Namespace) -> int:

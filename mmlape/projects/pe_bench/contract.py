@@ -56,8 +56,7 @@ def import_kind(file: str, name: str | None = None) -> str:
     origin = found.origin if found else loaded
     if (found or path.stem in sys.modules) and not _is_same(origin, path):
         raise ConfigError(
-            f'{file}: its name clashes with the module {path.stem!r} ({origin or "built in"}): '
-            'rename the file'
+            f'{file}: its name clashes with the module {path.stem!r} ({origin or "built in"}): rename the file'
         )
     POSITION_ENCODINGS.import_from_location()
     before = dict(POSITION_ENCODINGS.module_dict)
@@ -74,9 +73,7 @@ def import_kind(file: str, name: str | None = None) -> str:
         ) from error
     except Exception as error:
         raise ConfigError(f'{_place(file, error)}: {shown(error)}') from error
-    kinds = [
-        key for key, kind in POSITION_ENCODINGS.module_dict.items() if before.get(key) is not kind
-    ]
+    kinds = [key for key, kind in POSITION_ENCODINGS.module_dict.items() if before.get(key) is not kind]
     kinds = kinds or [key for key, kind in before.items() if kind.__module__ == module.__name__]
     return _chosen(file, kinds, name)
 
@@ -104,9 +101,7 @@ def _place(file: str, error: BaseException) -> str:
         return f'{file}, line {error.lineno}'
     name = Path(file).resolve()
     lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).resolve() == name
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == name
     ]
     return f'{file}, line {lines[-1]}' if lines else file
 
@@ -148,12 +143,7 @@ def check_kind(file: str, name: str) -> None:
 
 def _build(name: str) -> VisionTransformer:
     return VisionTransformer(
-        ARCH,
-        PATCH * GRIDS[0][0],
-        PATCH,
-        out_type='featmap',
-        with_cls_token=False,
-        pe_type=name,
+        ARCH, PATCH * GRIDS[0][0], PATCH, out_type='featmap', with_cls_token=False, pe_type=name
     ).eval()
 
 
@@ -165,9 +155,7 @@ def _asked(file: str, name: str, what: str) -> Iterator[None]:
     except MMLaPEError as error:
         raise ConfigError(f'{file}: {name!r} is asked {what}: {error}') from error
     except Exception as error:
-        raise ConfigError(
-            f'{_place(file, error)}: {name!r} is asked {what}: {shown(error)}'
-        ) from error
+        raise ConfigError(f'{_place(file, error)}: {name!r} is asked {what}: {shown(error)}') from error
 
 
 def _check_table(file: str, name: str, kind: AbsolutePosition) -> None:
@@ -186,8 +174,7 @@ def _require_shape(file: str, what: str, table: object, grid: Grid) -> None:
     found = tuple(table.shape) if isinstance(table, torch.Tensor) else type(table).__name__
     if found != expected:
         raise ConfigError(
-            f'{file}: {what} returns {found} for {grid[0]} x {grid[1]} patches of width '
-            f'{expected[2]}, not {expected}'
+            f'{file}: {what} returns {found} for {grid[0]} x {grid[1]} patches of width {expected[2]}, not {expected}'
         )
     if not torch.isfinite(table).all():
         raise ConfigError(f'{file}: {what} has values that are NaN or infinite')
@@ -195,9 +182,7 @@ def _require_shape(file: str, what: str, table: object, grid: Grid) -> None:
 
 def _check_forward(file: str, name: str, model: VisionTransformer, grid: Grid) -> None:
     asked = f'for a forward and a backward of {grid[0]} x {grid[1]} patches'
-    image = torch.rand(
-        2, 3, grid[0] * PATCH, grid[1] * PATCH, generator=torch.Generator().manual_seed(0)
-    )
+    image = torch.rand(2, 3, grid[0] * PATCH, grid[1] * PATCH, generator=torch.Generator().manual_seed(0))
     model.zero_grad()
     with _asked(file, name, asked):
         (out,) = model(image)
@@ -208,12 +193,9 @@ def _check_forward(file: str, name: str, model: VisionTransformer, grid: Grid) -
             f'not {(2, ARCH["embed_dims"], *grid)}'
         )
     if not torch.isfinite(out).all():
-        raise ConfigError(
-            f'{file}: with {name!r} features of {grid[0]} x {grid[1]} patches are NaN or infinite'
-        )
+        raise ConfigError(f'{file}: with {name!r} features of {grid[0]} x {grid[1]} patches are NaN or infinite')
     for key, parameter in model.named_parameters():
         if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             raise ConfigError(
-                f'{file}: with {name!r} the gradient of {key} is NaN or infinite on '
-                f'{grid[0]} x {grid[1]} patches'
+                f'{file}: with {name!r} the gradient of {key} is NaN or infinite on {grid[0]} x {grid[1]} patches'
             )

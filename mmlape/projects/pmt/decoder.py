@@ -113,8 +113,7 @@ class PlainMaskDecoder(nn.Module):
         self.rope = AxialRotary(coordinates='normalised', pairs=PAIRS)
         self.level_norms = nn.ModuleList(norm(dims) for _ in range(num_levels))
         self.laterals = nn.ModuleList(
-            nn.Sequential(nn.Linear(dims, dims // 2), nn.GELU(), nn.Linear(dims // 2, dims))
-            for _ in range(num_levels)
+            nn.Sequential(nn.Linear(dims, dims // 2), nn.GELU(), nn.Linear(dims // 2, dims)) for _ in range(num_levels)
         )
         self.scales = nn.ParameterList(nn.Parameter(torch.ones(dims)) for _ in range(num_levels))
         self.queries = nn.Embedding(num_queries, dims)
@@ -124,11 +123,7 @@ class PlainMaskDecoder(nn.Module):
         doublings = max(1, int(math.log2(patch_size)) - 2)
         self.upscale = nn.Sequential(*(upscale(dims) for _ in range(doublings)))
         self.mask_head = nn.Sequential(
-            nn.Linear(dims, dims),
-            nn.GELU(),
-            nn.Linear(dims, dims),
-            nn.GELU(),
-            nn.Linear(dims, dims),
+            nn.Linear(dims, dims), nn.GELU(), nn.Linear(dims, dims), nn.GELU(), nn.Linear(dims, dims)
         )
         self.class_head = nn.Linear(dims, num_classes + 1)
         self.register_buffer('mask_probs', torch.ones(num_layers))
@@ -169,9 +164,7 @@ class PlainMaskDecoder(nn.Module):
     def fused(self, levels: Sequence[Tensor]) -> Tensor:
         """Return the sum of the levels, (B, P + N, D)."""
         parts = []
-        for tokens, norm, lateral, scale in zip(
-            levels, self.level_norms, self.laterals, self.scales, strict=True
-        ):
+        for tokens, norm, lateral, scale in zip(levels, self.level_norms, self.laterals, self.scales, strict=True):
             normed = norm(tokens.mT[..., None])[..., 0].mT
             parts.append((normed + lateral(normed)) * scale)
         return torch.stack(parts).sum(0)

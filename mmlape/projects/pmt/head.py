@@ -89,15 +89,10 @@ class PlainMaskHead(Mask2FormerHead):
     ):
         # the parts of Mask2Former are not built
         super(AnchorFreeHead, self).__init__(init_cfg=init_cfg)
-        loss_cls = {
-            'class_weight': [1.0] * num_classes + [NO_OBJECT],
-            **(loss_cls or LOSSES['loss_cls']),
-        }
+        loss_cls = {'class_weight': [1.0] * num_classes + [NO_OBJECT], **(loss_cls or LOSSES['loss_cls'])}
         weights = list(loss_cls['class_weight'])
         if len(set(in_channels)) != 1:
-            raise ConfigError(
-                f'mmlape.PlainMaskHead: in_channels={list(in_channels)}: give equal ones'
-            )
+            raise ConfigError(f'mmlape.PlainMaskHead: in_channels={list(in_channels)}: give equal ones')
         if len(weights) != num_classes + 1:
             raise ConfigError(
                 f'mmlape.PlainMaskHead: loss_cls.class_weight has {len(weights)} weights; '

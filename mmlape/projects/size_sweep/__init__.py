@@ -1,5 +1,3 @@
 """Trained models at several sizes of the test images."""
 
-COMMANDS = {
-    'size-sweep': 'evaluate trained models at several test sizes, as a table and a figure',
-}
+COMMANDS = {'size-sweep': 'evaluate trained models at several test sizes, as a table and a figure'}

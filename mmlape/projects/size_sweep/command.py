@@ -70,9 +70,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--scales are factors above 0, such as 0.75 1.5 2, not {wrong[0]:g}')
     models, skipped = read_models(args.models, args.cfg_options, args.arms)
     sizes = args.sizes or [1.0, *(args.scales or SCALES)]
-    report, files = sweep_models(
-        models, sorted(set(sizes)), args.out, not args.sizes, args.baseline
-    )
+    report, files = sweep_models(models, sorted(set(sizes)), args.out, not args.sizes, args.baseline)
     console().print(console_table(report.first[0].content, report.title))
     for line in skipped:
         say(f'not counted: {line}')

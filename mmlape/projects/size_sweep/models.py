@@ -23,9 +23,7 @@ class Swept(NamedTuple):
 
 
 def read_models(
-    items: Sequence[str],
-    cfg_options: Sequence[str] | None = None,
-    patterns: Sequence[str] | None = None,
+    items: Sequence[str], cfg_options: Sequence[str] | None = None, patterns: Sequence[str] | None = None
 ) -> tuple[list[Swept], list[str]]:
     """Read the models that the arguments of ``size-sweep`` name.
 
@@ -85,8 +83,7 @@ def _finished(arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None) 
     counting = [run for run in runs if run.counts]
     if not counting:
         raise DataError(
-            f'no run of {arm} is finished ({runs[0].folder}: {runs[0].outcome}): train it, or '
-            'leave it out with --arms'
+            f'no run of {arm} is finished ({runs[0].folder}: {runs[0].outcome}): train it, or leave it out with --arms'
         )
     for run in counting:
         run_name = run.folder.name  # seed_N, or that of the arm for a run without seeds
@@ -96,9 +93,7 @@ def _finished(arm: str, runs: Sequence[Run], cfg_options: Sequence[str] | None) 
         yield Swept(arm, name, trained)
 
 
-def _of_pairs(
-    pairs: Sequence[tuple[str, str]], cfg_options: Sequence[str] | None
-) -> Iterator[Swept]:
+def _of_pairs(pairs: Sequence[tuple[str, str]], cfg_options: Sequence[str] | None) -> Iterator[Swept]:
     models = [open_trained(pair, list(cfg_options or ())) for pair in pairs]
     arms = [config_name(model.config) for model in models]
     for number, (arm, model) in enumerate(zip(arms, models), 1):

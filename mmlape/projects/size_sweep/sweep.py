@@ -33,13 +33,7 @@ from mmlape.lab.datasets.sources import iter_unwrapped
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.evaluation.names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
-from mmlape.lab.experiments.report import (
-    ArmRuns,
-    Report,
-    build,
-    check_baseline,
-    write_report,
-)
+from mmlape.lab.experiments.report import ArmRuns, Report, build, check_baseline, write_report
 from mmlape.lab.runs.failure_types import failure_type_of
 from mmlape.page import Part
 from mmlape.projects.size_sweep.models import Swept
@@ -70,11 +64,7 @@ def _scale(cfg: Config, factor: float) -> None:
     """Multiply the sizes of the test pipeline, of sliding windows and of what images are padded to, in place."""
     steps = [step for data in iter_unwrapped(cfg.test_dataloader.dataset) for step in data.pipeline]
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    for nodes, keys in (
-        (steps, SIZED),
-        ([cfg.model.get('test_cfg') or {}], WINDOW),
-        ([preprocessor], ('size',)),
-    ):
+    for nodes, keys in ((steps, SIZED), ([cfg.model.get('test_cfg') or {}], WINDOW), ([preprocessor], ('size',))):
         for node in nodes:
             for key in keys:
                 if node.get(key) is not None:
@@ -87,12 +77,8 @@ def _add_resize(pipeline: list[dict], size: int) -> None:
     They become squares.
     """
     if not any(key in step for step in pipeline for key in SIZED):
-        packs = [
-            number for number, step in enumerate(pipeline) if step['type'].endswith('PackInputs')
-        ]
-        pipeline.insert(
-            packs[0] if packs else len(pipeline), dict(type='mmpretrain.Resize', scale=size)
-        )
+        packs = [number for number, step in enumerate(pipeline) if step['type'].endswith('PackInputs')]
+        pipeline.insert(packs[0] if packs else len(pipeline), dict(type='mmpretrain.Resize', scale=size))
 
 
 def own_size(cfg: Config) -> int | None:
@@ -172,11 +158,7 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def sweep_models(
-    models: Sequence[Swept],
-    sizes: Sequence[float],
-    out: str | Path,
-    scaled: bool,
-    baseline: str | None = None,
+    models: Sequence[Swept], sizes: Sequence[float], out: str | Path, scaled: bool, baseline: str | None = None
 ) -> tuple[Report, list[Path]]:
     """Evaluate models at several sizes, and write the report.
 
@@ -295,15 +277,11 @@ def build_report(
     ]
     title = f'{label(metric)} by the {unit}'
     notes = (
-        "'kept' is the share of the metric at the trained size that a model keeps, in percent: each "
-        'model its own.',
+        "'kept' is the share of the metric at the trained size that a model keeps, in percent: each model its own.",
     )
     report = build(arms, title, baseline, notes=notes)
     draw_sweep(report, metric, sizes, unit, out / 'size_sweep.png')
-    parts = (
-        Part('table', sweep_table(report, metric, sizes)),
-        Part('figure', str(out / 'size_sweep.png'), title),
-    )
+    parts = (Part('table', sweep_table(report, metric, sizes)), Part('figure', str(out / 'size_sweep.png'), title))
     return replace(report, first=parts)
 
 
@@ -350,13 +328,8 @@ def sweep_table(report: Report, metric: str, sizes: Sequence[float]) -> pd.DataF
     rows = []
     for result in report.results:
         found = result.summary.last.metrics
-        n = max(
-            (found[name].n for name in map(functools.partial(at, metric), sizes) if name in found),
-            default=0,
-        )
-        cells = (
-            _cell(found.get(at(metric, size)), found.get(kept(metric, size))) for size in sizes
-        )
+        n = max((found[name].n for name in map(functools.partial(at, metric), sizes) if name in found), default=0)
+        cells = (_cell(found.get(at(metric, size)), found.get(kept(metric, size))) for size in sizes)
         rows.append((result.name, n, *cells))
     return text_table(('model', 'n', *(f'{size:g}' for size in sizes)), rows)
 
@@ -372,9 +345,7 @@ def _cell(value: Average | None, share: Average | None) -> str:
 
 def main_metric(results: Mapping[str, Mapping[float, dict]]) -> str:
     """Return the metric that a short table shows."""
-    return ranked(
-        name for by_size in results.values() for metrics in by_size.values() for name in metrics
-    )[0]
+    return ranked(name for by_size in results.values() for metrics in by_size.values() for name in metrics)[0]
 
 
 def draw_sweep(report: Report, metric: str, sizes: Sequence[float], unit: str, path: Path) -> None:
@@ -390,13 +361,10 @@ def draw_sweep(report: Report, metric: str, sizes: Sequence[float], unit: str, p
         for place, result in enumerate(report.results):
             found = result.summary.last.metrics
             drawn = {
-                size: entry
-                for size in sizes
-                if (entry := found.get(named(metric, size))) and entry.mean is not None
+                size: entry for size in sizes if (entry := found.get(named(metric, size))) and entry.mean is not None
             }
             bars = [
-                (0.0, 0.0) if one.low is None else (one.mean - one.low, one.high - one.mean)
-                for one in drawn.values()
+                (0.0, 0.0) if one.low is None else (one.mean - one.low, one.high - one.mean) for one in drawn.values()
             ]
             axes.errorbar(
                 list(drawn),

@@ -73,9 +73,7 @@ class TokenPerformer(nn.Module):
         self.proj = nn.Linear(dims, dims)
         self.drop = nn.Dropout(drop_rate)
         self.norm2 = nn.LayerNorm(dims)
-        self.mlp = nn.Sequential(
-            nn.Linear(dims, dims), nn.GELU(), nn.Linear(dims, dims), nn.Dropout(drop_rate)
-        )
+        self.mlp = nn.Sequential(nn.Linear(dims, dims), nn.GELU(), nn.Linear(dims, dims), nn.Dropout(drop_rate))
         features = max(1, dims // 2)
         self.register_buffer('w', nn.init.orthogonal_(torch.empty(features, dims)) * features**0.5)
 
@@ -126,13 +124,7 @@ class TokensToToken(nn.Module):
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        embed_dims: int,
-        token_dims: int,
-        tokens_type: str,
-        patch_norm: str,
-        eps: float,
+        self, in_channels: int, embed_dims: int, token_dims: int, tokens_type: str, patch_norm: str, eps: float
     ):
         super().__init__()
         require_choice('tokens_type', tokens_type, TOKEN_LAYERS)

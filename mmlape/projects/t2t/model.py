@@ -66,9 +66,7 @@ class T2TViT(IsotropicBackbone):
     model_names = name_models('{}', ARCHS)
     paper_name = 'T2T-ViT'
     archs = ARCHS
-    checkpoint_adapter = CheckpointAdapter(
-        signs=(r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.')
-    )
+    checkpoint_adapter = CheckpointAdapter(signs=(r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.'))
     embedding_names = ('tokens_to_token.',)
     patch_size = 16
 

@@ -16,12 +16,7 @@ class ChannelMapperWithPooling(ChannelMapper):
     """
 
     def __init__(
-        self,
-        in_channels: list[int],
-        out_channels: int,
-        kernel_size: int = 1,
-        num_outs: int | None = None,
-        **kwargs,
+        self, in_channels: list[int], out_channels: int, kernel_size: int = 1, num_outs: int | None = None, **kwargs
     ):
         super().__init__(list(in_channels), out_channels, kernel_size, **kwargs)
         self.num_outs = len(in_channels) if num_outs is None else num_outs

@@ -13,33 +13,16 @@ SEEDS = (121, 122, 123)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('configs', nargs='+', metavar='STUDY', help='studies/vtab.yml; or configs of sets')
-    add(
-        'checkpoint',
-        metavar='CHECKPOINT',
-        help='weights to start from: a complete model, or a backbone',
-    )
-    add(
-        '--base',
-        metavar='NAME',
-        help="which of the study's models: b32, b32-dpn, b16 or b16-dpn; default: b32",
-    )
+    add('checkpoint', metavar='CHECKPOINT', help='weights to start from: a complete model, or a backbone')
+    add('--base', metavar='NAME', help="which of the study's models: b32, b32-dpn, b16 or b16-dpn; default: b32")
     add('--sets', nargs='+', default=(), metavar='SET', help='only these; default: all')
-    add(
-        '--data',
-        required=True,
-        metavar='DIR',
-        help='holds a folder for each set, with its published lists',
-    )
+    add('--data', required=True, metavar='DIR', help='holds a folder for each set, with its published lists')
     add('--seeds', type=seed, nargs='+', default=SEEDS, metavar='S', help='default: 121 122 123')
     add('--work-dir', default='work_dirs/vtab', metavar='DIR', help='default: %(default)s')
     add_cfg_options(parser)
     more = add_running(parser)
     more.add_argument(
-        '--rates',
-        type=float,
-        nargs='+',
-        metavar='LR',
-        help='learning rates to choose among; default: 3e-4 1e-3 3e-3',
+        '--rates', type=float, nargs='+', metavar='LR', help='learning rates to choose among; default: 3e-4 1e-3 3e-3'
     )
     more.add_argument(
         '--images',
@@ -49,14 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="1000 trains the chosen rate once more, with the images of validation, as VTAB's authors; default: 800",
     )
     more.add_argument(
-        '--skip-missing',
-        action='store_true',
-        help='leave out sets whose folder is missing; the means say so',
+        '--skip-missing', action='store_true', help='leave out sets whose folder is missing; the means say so'
     )
     more.add_argument(
-        '--prune',
-        action='store_true',
-        help='delete the checkpoints of the other rates once a set is tested',
+        '--prune', action='store_true', help='delete the checkpoints of the other rates once a set is tested'
     )
 
 
@@ -74,19 +53,11 @@ def run(args: argparse.Namespace) -> int:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sets = read_sets(
-        args.configs,
-        args.checkpoint,
-        args.data,
-        args.cfg_options or (),
-        args.skip_missing,
-        args.base,
-        args.sets,
+        args.configs, args.checkpoint, args.data, args.cfg_options or (), args.skip_missing, args.base, args.sets
     )
     check_sets(sets.sets, args.images)
     rates = args.rates or RATES
-    options = Options(
-        rates, args.seeds, args.images, Path(args.work_dir), args.processes, args.extra, args.prune
-    )
+    options = Options(rates, args.seeds, args.images, Path(args.work_dir), args.processes, args.extra, args.prune)
     try:
         results = run_sets(sets.sets, options, make_launcher(args), args.dry_run, not args.no_wait)
     except KeyboardInterrupt:

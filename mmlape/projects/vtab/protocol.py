@@ -77,11 +77,7 @@ class SetResult:
 
 
 def run_sets(
-    sets: Sequence[VtabSet],
-    options: Options,
-    launcher: Launcher,
-    dry_run: bool = False,
-    wait: bool = True,
+    sets: Sequence[VtabSet], options: Options, launcher: Launcher, dry_run: bool = False, wait: bool = True
 ) -> list[SetResult]:
     """Train what is not finished, choose the rates, and test.
 
@@ -105,9 +101,7 @@ def run_sets(
     if not wait:
         return []
     results = [choose(entry, options, study.options.allow_different_software) for entry in sets]
-    chosen = [
-        result.vtab_set.arm(result.rate, 1000) for result in results if result.rate is not None
-    ]
+    chosen = [result.vtab_set.arm(result.rate, 1000) for result in results if result.rate is not None]
     if options.images == 1000 and chosen:
         log(f'once more on 1000 images: {len(chosen)} sets x {len(options.seeds)} seeds')
         study = options.study(chosen)
@@ -119,9 +113,7 @@ def run_sets(
 def _set_by_set(study: Study) -> list[PlannedRun]:
     """Plan a study so that one set is finished before the next is begun."""
     order = [arm.name.rpartition('-lr')[0] for arm in study.arms]
-    return sorted(
-        study.plan(), key=lambda planned: order.index(planned.arm.name.rpartition('-lr')[0])
-    )
+    return sorted(study.plan(), key=lambda planned: order.index(planned.arm.name.rpartition('-lr')[0]))
 
 
 def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) -> SetResult:
@@ -160,18 +152,12 @@ def evaluate(
         if result.rate is not None
     }
     images = {result: len(read_lines(str(result.vtab_set.test_list))) for result in runs}
-    progress = Progress(
-        sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log
-    )
+    progress = Progress(sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log)
     evaluated = []
     for result in results:
-        unfinished = [
-            f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts
-        ]
+        unfinished = [f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts]
         if result.rate is None or unfinished:
-            evaluated.append(
-                replace(result, reason='; '.join(filter(None, [result.reason, *unfinished])))
-            )
+            evaluated.append(replace(result, reason='; '.join(filter(None, [result.reason, *unfinished]))))
             continue
         values = {}
         for run in runs[result]:
@@ -257,19 +243,13 @@ def means(results: Sequence[SetResult], sets: VtabSets) -> list[Mean]:
 
 
 def _mean(
-    name: str,
-    members: Sequence[str],
-    values: Mapping[str, Mapping[int, float]],
-    paper: Mapping[str, float],
+    name: str, members: Sequence[str], values: Mapping[str, Mapping[int, float]], paper: Mapping[str, float]
 ) -> Mean:
     have = tuple(member for member in members if member in values)
     missing = tuple(member for member in members if member not in values)
     if not have:
         return Mean(name, have, missing, {}, None)
-    by_seed = {
-        seed: math.fsum(values[member][seed] for member in have) / len(have)
-        for seed in values[have[0]]
-    }
+    by_seed = {seed: math.fsum(values[member][seed] for member in have) / len(have) for seed in values[have[0]]}
     is_quoted = all(member in paper for member in have)
     figure = math.fsum(paper[member] for member in have) / len(have) if is_quoted else None
     return Mean(name, have, missing, by_seed, figure)
@@ -317,9 +297,7 @@ def _add(measured: dict[int, dict[str, float]], metric: str, values: Mapping[int
         measured.setdefault(seed, {})[metric] = value
 
 
-def _notes(
-    results: Sequence[SetResult], averages: Sequence[Mean], options: Options, sets: VtabSets
-) -> Iterator[str]:
+def _notes(results: Sequence[SetResult], averages: Sequence[Mean], options: Options, sets: VtabSets) -> Iterator[str]:
     """Yield how the results came about, and what is left out, a sentence each."""
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
@@ -327,13 +305,10 @@ def _notes(
     if options.images == 1000:
         again = '; the chosen rate is trained once more on train800val200'
     yield (
-        'Test accuracy in percent of the rate with the best mean validation accuracy, among '
-        f'{rates}; seeds {seeds}.'
+        f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.'
     )
     yield f'Trained on the list train800, validated on val200{again}.'
-    chosen = [
-        f'{result.vtab_set.name} {result.rate:g}' for result in results if result.rate is not None
-    ]
+    chosen = [f'{result.vtab_set.name} {result.rate:g}' for result in results if result.rate is not None]
     if chosen:
         yield f'Chosen rates: {", ".join(chosen)}.'
     for result in results:
@@ -345,10 +320,7 @@ def _notes(
     if left_out:
         yield f'In no mean: {"; ".join(left_out)}.'
     if sets.model and any(entry.figure is not None for entry in sets.sets):
-        yield (
-            f"The paper's figures are for {sets.model}, not measured by us; means are over the "
-            'same sets as ours.'
-        )
+        yield (f"The paper's figures are for {sets.model}, not measured by us; means are over the same sets as ours.")
 
 
 def sets_table(

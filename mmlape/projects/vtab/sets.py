@@ -90,18 +90,13 @@ def read_sets(
         DataError: Folders are missing, and ``skip`` is not set.
     """
     arms = [arm for config in configs for arm in _arms(str(config), base)]
-    start, same_model = (
-        _start(checkpoint),
-        not any(option.startswith('model.') for option in cfg_options),
-    )
+    start, same_model = (_start(checkpoint), not any(option.startswith('model.') for option in cfg_options))
     sets, groups, absent = [], {}, {}
     for config, figure, _ in arms:
         cfg = load_config(config)
         about = cfg.get('vtab')
         if not about:
-            raise ConfigError(
-                f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')"
-            )
+            raise ConfigError(f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')")
         if about.name in groups:
             raise ConfigError(f'two configs of the set {about.name}')
         groups[about.name] = about.group
@@ -114,9 +109,7 @@ def read_sets(
         options = (f'data_root={str(folder)!r}', *start, *cfg_options)
         with quiet_logger():
             cfg = load_config(config, list(options))
-        sets.append(
-            VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None)
-        )
+        sets.append(VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None))
     unknown = [name for name in names if name not in groups]
     if unknown:
         raise ConfigError(f"--sets: no set '{unknown[0]}'; there are: {', '.join(groups)}")
@@ -179,14 +172,10 @@ def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
             with quiet_logger():
                 check_data(entry.cfg)
                 if images == 1000:
-                    check_data(
-                        load_config(entry.config, [*entry.cfg_options, ALL_IMAGES]), ('train',)
-                    )
+                    check_data(load_config(entry.config, [*entry.cfg_options, ALL_IMAGES]), ('train',))
         except DataError as error:
             errors.append(f'{entry.name}: {error}')
-        model = json.dumps(
-            [entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str
-        )
+        model = json.dumps([entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str)
         if model not in models:
             models.add(model)
             _check_start(entry.cfg)

@@ -61,9 +61,7 @@ class IssueGroup:
     examples: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        others = (
-            f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
-        )
+        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
         return f'{self.topic}: {self.examples[0]}{others}'
 
 
@@ -120,8 +118,7 @@ class DataSummary:
             pixels = without + sum(self.labels.values())
             share = f', {without / pixels:.0%} of the pixels without a label'
         return (
-            f'{self.split} data {self.path}: {images}{len(self.seen)} of {self.num_classes} '
-            f'classes seen{share}{where}'
+            f'{self.split} data {self.path}: {images}{len(self.seen)} of {self.num_classes} classes seen{share}{where}'
         )
 
 
@@ -192,9 +189,7 @@ class DataSource:
         self.classes = tuple(classes) if classes else None
         self.explicit = bool(given)  # the config, not the class, names the classes
         classes = self.classes or ()
-        self.summary = DataSummary(
-            split, self.ann_file or self.image_dir, None, len(classes), classes=classes
-        )
+        self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
         self.entries: list[ImageEntry] = []  # the images that exist, found by `check_structure`
 
     @property
@@ -214,9 +209,7 @@ class DataSource:
     def has_transform(self, **options: Any) -> bool:
         """Return whether a transform of its pipeline is given all these options."""
         pipeline = self.cfg.get('pipeline') or ()
-        return any(
-            all(step.get(key) == value for key, value in options.items()) for step in pipeline
-        )
+        return any(all(step.get(key) == value for key, value in options.items()) for step in pipeline)
 
     def read_classes(self) -> tuple[str, ...] | None:
         """Read the class names from the data; None where it is missing or lists none."""
@@ -231,11 +224,7 @@ class DataSource:
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names and colours into ``cfg``."""
         palette = class_palette(len(classes))
-        self.cfg['metainfo'] = {
-            **(self.cfg.get('metainfo') or {}),
-            'classes': classes,
-            'palette': palette,
-        }
+        self.cfg['metainfo'] = {**(self.cfg.get('metainfo') or {}), 'classes': classes, 'palette': palette}
 
     def guarded_transforms(self) -> dict[str, dict]:
         """Return the options that replace transforms of these names by ones whose errors name the file."""
@@ -304,9 +293,7 @@ class DataSource:
         """
         facts = ImageFacts()
         try:
-            image = ImageLoader.of(self.cfg.get('pipeline')).load(
-                entry.path, lambda: self.annotated(entry)
-            )
+            image = ImageLoader.of(self.cfg.get('pipeline')).load(entry.path, lambda: self.annotated(entry))
         except DataError as error:
             return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
         try:
@@ -343,8 +330,7 @@ class DataSource:
             folder, name = os.path.split(path.rstrip('/'))
             near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
             raise DataError(
-                f'{what} {path} of the {self.split} data does not exist{below_here(path)}{near}. '
-                f'{self.hint()}'
+                f'{what} {path} of the {self.split} data does not exist{below_here(path)}{near}. {self.hint()}'
             )
 
     def similar_classes(self, names: Sequence[str]) -> Iterator[DataIssue]:
@@ -376,9 +362,7 @@ class DataSource:
         if indices is None:
             return
         if any(type(index) is not int for index in listed):
-            raise DataError(
-                f'{name} is {indices!r}: give a number of images, or a list of their numbers from 0.'
-            )
+            raise DataError(f'{name} is {indices!r}: give a number of images, or a list of their numbers from 0.')
         if not indices:
             raise DataError(f'{name} is {indices!r}, so no image is left.')
         if count is None or isinstance(indices, int):
@@ -401,9 +385,7 @@ class DataSource:
         missing = [name for name in self.classes if name not in names]
         selection = self.selects_classes and self.explicit and not missing
         if selection and [name for name in names if name in self.classes] == list(self.classes):
-            print_log(
-                f'{where}: not in the config, so not used: {shorten(extra)}', logger='current'
-            )
+            print_log(f'{where}: not in the config, so not used: {shorten(extra)}', logger='current')
             return
         if extra or missing:
             parts = [f'only in the data: {shorten(extra)}'] * bool(extra)

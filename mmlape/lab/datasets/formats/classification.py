@@ -10,24 +10,14 @@ from typing import Any
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, files_in, is_hidden, is_image, other_form
-from mmlape.lab.datasets.formats.base import (
-    ERROR,
-    QUICKLY_FOUND,
-    WARNING,
-    DataIssue,
-    DataSource,
-    ImageEntry,
-    shorten,
-)
+from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, WARNING, DataIssue, DataSource, ImageEntry, shorten
 from mmlape.lab.datasets.sources import read_lines, read_listed
 
 
 class FolderSource(DataSource):
     """ImageNet's format: one folder of images for each class, or a list of images and labels."""
 
-    instructions = (
-        'ImageNet: one sub-folder of images for each class, below train/ and val/ of the data root'
-    )
+    instructions = 'ImageNet: one sub-folder of images for each class, below train/ and val/ of the data root'
     mini_folder = 'digits'
     absent_class = 'A class without images in a split has an empty folder there.'
     pack_transform = 'PackInputs'
@@ -104,9 +94,7 @@ class FolderSource(DataSource):
         extensions = tuple(extension.lower() for extension in self.option('extensions') or ())
         files = sorted(itertools.islice(files_below(folder), most))
         taken = [file for file in files if file.lower().endswith(extensions)]
-        return taken, [
-            file for file in files if is_image(file) and not file.lower().endswith(extensions)
-        ]
+        return taken, [file for file in files if is_image(file) and not file.lower().endswith(extensions)]
 
     def _left_out(self, others: list[str]) -> Iterator[DataIssue]:
         """Yield an error about images whose suffix the dataset does not take."""
@@ -122,15 +110,11 @@ class FolderSource(DataSource):
     def _check_folders(self, complete: bool) -> Iterator[DataIssue]:
         names = self._class_folders()
         if not names:
-            raise DataError(
-                f'{self.image_dir} has no sub-folders, one for each class. {self.hint()}'
-            )
+            raise DataError(f'{self.image_dir} has no sub-folders, one for each class. {self.hint()}')
         if self.explicit or len(names) != len(self.classes or names):
             yield from self.match_classes(names, f'The sub-folders of {self.image_dir}')
         self.summary.num_classes = len(names)
-        self.summary.classes = (
-            self.classes if len(self.classes or ()) == len(names) else tuple(names)
-        )
+        self.summary.classes = self.classes if len(self.classes or ()) == len(names) else tuple(names)
         yield from self.similar_classes(names)
         most = None if complete else max(QUICKLY_FOUND // len(names), 1)
         left_out = []
@@ -170,10 +154,7 @@ class FolderSource(DataSource):
             name, _, label = line.strip().rpartition(' ')
             if not name or not label.isdecimal():
                 tabs = ', with a space between them and no tab' * ('\t' in line)
-                message = (
-                    f'{self.ann_file}, line {number}: {line[:80]!r} is not of the form "path '
-                    f'label"{tabs}.'
-                )
+                message = f'{self.ann_file}, line {number}: {line[:80]!r} is not of the form "path label"{tabs}.'
                 yield DataIssue(ERROR, 'invalid line', message)
                 continue
             if self.classes and int(label) >= num_classes:
@@ -188,8 +169,7 @@ class FolderSource(DataSource):
         twice = [path for path, count in counts.items() if count > 1]
         if twice:
             message = (
-                f'{self.ann_file} has {len(twice)} images more than once, which count so often: '
-                f'{shorten(twice)}.'
+                f'{self.ann_file} has {len(twice)} images more than once, which count so often: {shorten(twice)}.'
             )
             yield DataIssue(WARNING, 'image listed twice', message, len(twice))
 
@@ -205,8 +185,7 @@ class FolderSource(DataSource):
             folder, name = os.path.split(first)
             near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
             message = (
-                f'{missing} of the {len(listed)} images in {self.ann_file} do not exist, the first '
-                f'is {first}{near}.'
+                f'{missing} of the {len(listed)} images in {self.ann_file} do not exist, the first is {first}{near}.'
             )
             yield DataIssue(ERROR, 'image missing', message, missing)
 
@@ -237,9 +216,7 @@ class SunSource(FolderSource):
             label = labels.get('_'.join(line.split('/')[2:-1]))
             path = os.path.join(self.image_dir, line.lstrip('/'))
             if label is None:
-                message = (
-                    f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
-                )
+                message = f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
                 yield DataIssue(ERROR, 'label outside the classes', message)
             else:
                 self.entries.append(ImageEntry(path, label))

@@ -9,29 +9,12 @@ import numpy as np
 
 from mmlape.errors import DataError
 from mmlape.files import file_version
-from mmlape.lab.datasets.formats.base import (
-    ERROR,
-    WARNING,
-    DataIssue,
-    DataSource,
-    ImageEntry,
-    ImageFacts,
-    shorten,
-)
+from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
 from mmlape.lab.datasets.formats.coco_file import class_names, listed_classes, read_coco
-from mmlape.lab.datasets.formats.coco_rules import (
-    FORM,
-    MARGIN,
-    AnnotationRules,
-    Defect,
-    is_box,
-    is_number,
-)
+from mmlape.lab.datasets.formats.coco_rules import FORM, MARGIN, AnnotationRules, Defect, is_box, is_number
 from mmlape.lab.datasets.images import Annotated, require_annotated_size
 
-FILE_TWICE = (
-    ': each record is trained on and evaluated with its own objects only. Put them into one record'
-)
+FILE_TWICE = ': each record is trained on and evaluated with its own objects only. Put them into one record'
 WITHOUT_MASKS = (
     'has boxes and no masks, which the config loads and evaluates. For boxes only, set '
     "with_mask=False in every pipeline, mask_head=None and mask_roi_extractor=None in a model's "
@@ -67,9 +50,7 @@ def _annotation_issues(
             yield DataIssue(defect.severity, defect.topic, message)
 
 
-def _find_other_form(
-    annotations: list[dict], images: Mapping[Any, dict], path: str
-) -> Iterator[DataIssue]:
+def _find_other_form(annotations: list[dict], images: Mapping[Any, dict], path: str) -> Iterator[DataIssue]:
     """Find boxes that are all corners or fractions, and areas of another scale."""
     sized = []
     for annotation in annotations:
@@ -166,10 +147,7 @@ class CocoSource(DataSource):
             raise DataError(f'Annotation file {self.ann_file} lists no images. {self.hint()}')
         self.summary.classes = class_names(coco)
         yield from self.match_classes(self.summary.classes, f'The categories of {self.ann_file}')
-        self.summary.num_classes, self.summary.images = (
-            len(self.summary.classes),
-            len(coco['images']),
-        )
+        self.summary.num_classes, self.summary.images = (len(self.summary.classes), len(coco['images']))
         self.summary.sampled = False
         yield from _find_duplicates(coco, self.ann_file)
         yield from self._check_annotations(coco)
@@ -220,9 +198,7 @@ class CocoSource(DataSource):
         defects = rules.find_defects(coco['annotations'])
         yield from _annotation_issues(coco, rules, defects, self.ann_file)
         self.summary.facts['annotations'] = len(coco['annotations'])
-        self.summary.facts['crowds'] = sum(
-            bool(annotation.get('iscrowd')) for annotation in coco['annotations']
-        )
+        self.summary.facts['crowds'] = sum(bool(annotation.get('iscrowd')) for annotation in coco['annotations'])
         self.summary.labels.update(
             rules.labels[annotation['category_id']]
             for annotation in coco['annotations']
@@ -293,11 +269,7 @@ class CocoSource(DataSource):
         return smallest, longest
 
     def _is_filtered(
-        self,
-        annotation: dict,
-        images: Mapping[Any, dict],
-        smallest: tuple[float, float],
-        longest: float,
+        self, annotation: dict, images: Mapping[Any, dict], smallest: tuple[float, float], longest: float
     ) -> bool:
         """Return whether a box is too small for the pipeline, however much it enlarges the image."""
         record = images[annotation['image_id']]
@@ -328,9 +300,7 @@ class CocoSource(DataSource):
 
     def _nothing_left(self, count: int, left_out: Counter) -> Iterator[DataIssue]:
         """Yield that nothing is to be learnt or evaluated, unless predictions are written only."""
-        if self.split != 'train' and all(
-            options.get('format_only') for _, options in self._ap_metrics
-        ):
+        if self.split != 'train' and all(options.get('format_only') for _, options in self._ap_metrics):
             return
         reasons = ', '.join(f'{number} {reason}' for reason, number in left_out.items())
         of_these = f'of {count} annotations, {reasons}' if reasons else 'it has no annotations'
@@ -359,8 +329,7 @@ class CocoSource(DataSource):
             wrong = [
                 record
                 for record in coco['images']
-                if os.path.basename(names.get(record['id'], ''))
-                != os.path.basename(record['file_name'])
+                if os.path.basename(names.get(record['id'], '')) != os.path.basename(record['file_name'])
             ]
             if wrong:
                 found = names.get(wrong[0]['id'])

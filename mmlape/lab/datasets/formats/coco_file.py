@@ -63,9 +63,7 @@ def read_coco(path: str) -> dict[str, Any]:
             'an object with "images", "annotations" and "categories".'
         )
     if not isinstance(content, dict):
-        raise DataError(
-            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.'
-        )
+        raise DataError(f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.')
     content.setdefault('annotations', [])
     for key, fields in _FIELDS.items():
         if not isinstance(content.get(key), list):
@@ -73,14 +71,10 @@ def read_coco(path: str) -> dict[str, Any]:
         for entry in content[key]:
             defect = _find_defect(entry, fields)
             if defect is not None:
-                raise DataError(
-                    f'Annotation file {path} has an entry {defect} in "{key}": {str(entry)[:120]}'
-                )
+                raise DataError(f'Annotation file {path} has an entry {defect} in "{key}": {str(entry)[:120]}')
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
-        raise DataError(
-            f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.'
-        )
+        raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
     return content
 
 
@@ -131,9 +125,5 @@ def _find_defect(entry: Any, fields: dict[str, Callable[[Any], bool]]) -> str | 
             return f'without "{name}"'
         if not is_right(entry[name]):
             return f'with an invalid "{name}" ({entry[name]!r} is not {_WANTED[is_right]})'
-    invalid = [
-        name
-        for name in ('id', 'image_id', 'category_id')
-        if isinstance(entry.get(name), list | dict)
-    ]
+    invalid = [name for name in ('id', 'image_id', 'category_id') if isinstance(entry.get(name), list | dict)]
     return f'with an invalid "{invalid[0]}"' if invalid else None

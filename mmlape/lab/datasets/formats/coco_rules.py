@@ -66,9 +66,7 @@ class AnnotationRules:
     def _find_wrong_reference(self, annotation: dict) -> Defect | None:
         number = annotation.get('id')
         if number is None or isinstance(number, bool) or number != number:
-            return Defect(
-                ERROR, 'annotation without id', f'has the id {number!r}: give each its own'
-            )
+            return Defect(ERROR, 'annotation without id', f'has the id {number!r}: give each its own')
         if self.as_it_is and not (isinstance(number, int) and 0 < number < 2**63):
             return Defect(
                 ERROR,
@@ -88,8 +86,7 @@ class AnnotationRules:
             return Defect(
                 WARNING,
                 'annotation of no image',
-                f'is of image {image!r}, which is not listed{_other_type(image, self.images)}: it '
-                'is used nowhere',
+                f'is of image {image!r}, which is not listed{_other_type(image, self.images)}: it is used nowhere',
             )
         return None
 
@@ -233,8 +230,7 @@ def _find_other_box(box: list, polygons: list[list]) -> Defect | None:
         return Defect(ERROR, 'box of another form', description)
     shown = [round(side, 1) for side in (left, top, right - left, bottom - top)]
     description = (
-        f'has the box {box}, but its mask spans {shown}: boxes are learnt and evaluated by the one, '
-        'masks by the other'
+        f'has the box {box}, but its mask spans {shown}: boxes are learnt and evaluated by the one, masks by the other'
     )
     return Defect(WARNING, 'box and mask differ', description, usable=True)
 

@@ -11,22 +11,9 @@ from mmengine.logging import print_log
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import files_below, is_image, other_form
-from mmlape.lab.datasets.formats.base import (
-    ERROR,
-    WARNING,
-    DataIssue,
-    DataSource,
-    ImageEntry,
-    ImageFacts,
-    shorten,
-)
+from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
 from mmlape.lab.datasets.images import Annotated, step_of
-from mmlape.lab.datasets.label_maps import (
-    LabelIds,
-    annotated_by_map,
-    read_label_map,
-    require_image_size,
-)
+from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
 from mmlape.lab.datasets.sources import read_listed, read_names, require_unique
 
 
@@ -67,17 +54,12 @@ class SegmentationSource(DataSource):
             message = f'{self.class_list} does not exist, so the data are taken to have the {names}; else {fix}.'
             print_log(message, logger='current', level=logging.WARNING)
         elif self.classes:
-            raise DataError(
-                f'{self.class_list} does not exist, and the data need not have the {names}: {fix}.'
-            )
+            raise DataError(f'{self.class_list} does not exist, and the data need not have the {names}: {fix}.')
 
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names; a dataset class with names of its own, which takes no others, becomes BaseSegDataset."""
         if self.class_metainfo:
-            options = {
-                name: self.option(name)
-                for name in ('img_suffix', 'seg_map_suffix', 'reduce_zero_label')
-            }
+            options = {name: self.option(name) for name in ('img_suffix', 'seg_map_suffix', 'reduce_zero_label')}
             scope = str(self.cfg['type']).rpartition('.')[0]
             self.cfg.update(options, type=f'{scope}.BaseSegDataset' if scope else 'BaseSegDataset')
         super().set_classes(classes)
@@ -122,9 +104,7 @@ class SegmentationSource(DataSource):
         if listed is not None:
             yield from self.match_classes(listed, self.class_list)
         if not self.classes:
-            raise DataError(
-                f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).'
-            )
+            raise DataError(f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).')
         # ids refer to all of them where a dataset selects some
         self.summary.classes = known or self.classes
         require_unique(self.summary.classes, 'metainfo=dict(classes=...)')
@@ -185,11 +165,7 @@ class SegmentationSource(DataSource):
 
     def _check_list(self, stems: list[str], suffix: str) -> Iterator[DataIssue]:
         """Check that the images of a list exist, and are there once."""
-        missing = [
-            stem
-            for stem in stems
-            if not os.path.isfile(os.path.join(self.image_dir, stem + suffix))
-        ]
+        missing = [stem for stem in stems if not os.path.isfile(os.path.join(self.image_dir, stem + suffix))]
         if missing:
             with_suffix = missing[0].endswith(suffix)
             fix = f'Write the names without {suffix}.' if with_suffix else self.hint()
@@ -204,8 +180,7 @@ class SegmentationSource(DataSource):
         twice = [stem for stem, count in Counter(stems).items() if count > 1]
         if twice:
             message = (
-                f'{self.ann_file} has {len(twice)} images more than once, which count so often: '
-                f'{shorten(twice)}.'
+                f'{self.ann_file} has {len(twice)} images more than once, which count so often: {shorten(twice)}.'
             )
             yield DataIssue(WARNING, 'image listed twice', message, len(twice))
 
@@ -218,8 +193,7 @@ class SegmentationSource(DataSource):
             missing = [
                 stem
                 for stem in stems
-                if stem not in present
-                and not (os.path.isabs(stem) and os.path.isfile(stem + label_suffix))
+                if stem not in present and not (os.path.isabs(stem) and os.path.isfile(stem + label_suffix))
             ]
         if missing:
             first = f'{missing[0]}{label_suffix}'
@@ -236,9 +210,7 @@ class SegmentationSource(DataSource):
         self.entries = [
             ImageEntry(
                 os.path.join(self.image_dir, stem + image_suffix),
-                os.path.join(self.label_dir, stem + label_suffix)
-                if self.label_dir and stem not in without
-                else None,
+                os.path.join(self.label_dir, stem + label_suffix) if self.label_dir and stem not in without else None,
             )
             for stem in stems
         ]
@@ -311,9 +283,7 @@ class SegmentationSource(DataSource):
     def _map_options(self) -> dict[str, Any]:
         """Return how the pipeline reads label maps."""
         step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
-        return dict(
-            backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args')
-        )
+        return dict(backend=step.get('imdecode_backend', 'pillow'), backend_args=step.get('backend_args'))
 
     def annotated(self, entry: ImageEntry) -> Annotated | None:
         """Return the size of a label map, and its own tag."""

@@ -24,14 +24,7 @@ from mmlape.files import naming, parse_json
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
-from mmlape.lab.datasets.mini.writers import (
-    AdeWriter,
-    CocoWriter,
-    SceneOptions,
-    Thing,
-    draw_labels,
-    encode_image,
-)
+from mmlape.lab.datasets.mini.writers import AdeWriter, CocoWriter, SceneOptions, Thing, draw_labels, encode_image
 
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 MARKER = 'mini_data.json'
@@ -48,15 +41,10 @@ VTAB_SETS = ('digits', 'textures', 'counts')
 class MiniOptions(SceneOptions):
     """Options of the mini data."""
 
-    digits: int = (
-        6000  # number of training crops of a single digit, 0 or 10 and more; a fifth for validation
-    )
+    digits: int = 6000  # number of training crops of a single digit, 0 or 10 and more; a fifth for validation
     crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
     per_scene: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
-    digit_size: tuple[int, int] = (
-        96,
-        104,
-    )  # smallest and largest side, in pixels, of a digit's tile
+    digit_size: tuple[int, int] = (96, 104)  # smallest and largest side, in pixels, of a digit's tile
     # (H, W) of the scenes whose cells, borders and backgrounds, and whose number of digits by area,
     # scenes of another size have; None for those of this size
     drawn_for: tuple[int, int] | None = None
@@ -125,9 +113,7 @@ class MiniOptions(SceneOptions):
         return _write_scenes(root, self) + _write_digits(root, self) + _write_vtab(root, self)
 
 
-def make_mini_data(
-    root: str | Path, options: SceneOptions | None = None, overwrite: bool = False
-) -> list[dict]:
+def make_mini_data(root: str | Path, options: SceneOptions | None = None, overwrite: bool = False) -> list[dict]:
     """Generate the mini data below ``root``: digits, or what else the options are of.
 
     The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for
@@ -141,17 +127,11 @@ def make_mini_data(
     _require_target(root, overwrite)
     target = root.resolve()  # a link stays
     if Path.cwd().is_relative_to(target):
-        raise DataError(
-            f'{root} holds the current directory, and is replaced: call it from elsewhere'
-        )
+        raise DataError(f'{root} holds the current directory, and is replaced: call it from elsewhere')
     with naming(root), _staging_directory(target) as partial:
         rows = options.write(partial)
-        marker = dict(
-            made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)
-        )
-        files = sorted(
-            path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file()
-        )
+        marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
+        files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
         marker.update(credits=options.credits, files=[MARKER, *files])
         (partial / MARKER).write_text(json.dumps(marker, indent=1))
         _publish(partial, target, overwrite)
@@ -166,15 +146,11 @@ def read_options(root: str | Path) -> SceneOptions:
     """
     file = Path(root) / MARKER
     if not file.is_file():
-        raise DataError(
-            f'{root} has no {MARKER}, so it is no mini data whose scenes can be drawn again'
-        )
+        raise DataError(f'{root} has no {MARKER}, so it is no mini data whose scenes can be drawn again')
     try:
         given = parse_json(file.read_text())['options']
         options_class: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
-        values: dict[str, Any] = {
-            key: tuple(one) if isinstance(one, list) else one for key, one in given.items()
-        }
+        values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
         return options_class(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
@@ -196,39 +172,17 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
         ade = AdeWriter(root / 'ade', split, ADE_CLASSES)
         for _ in track(range(count), f'{split} scenes'):
             digits = int(rng.integers(fewest, most + 1))
-            scene = scenes.compose(
-                scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid
-            )
+            scene = scenes.compose(scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid)
             jpeg = encode_image(scene.image, '.jpg')
-            things = [
-                Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits
-            ]
+            things = [Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits]
             behind = PHOTOGRAPHS[scene.photograph]
             coco.add(jpeg, options.size, things, scenes.describe(scene), photograph=behind)
             ade.add(jpeg, draw_labels(options.size, things, ADE_CLASSES.index(behind), border))
         coco.close()
-        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text(
-            '\n'.join(scenes.VOCABULARY) + '\n'
-        )
+        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
         total = len(coco.annotations)
-        rows.append(
-            dict(
-                format='COCO',
-                split=split,
-                path=coco.folder.relative_to(root),
-                images=count,
-                objects=total,
-            )
-        )
-        rows.append(
-            dict(
-                format='ADE20K',
-                split=split,
-                path=ade.images.relative_to(root),
-                images=count,
-                objects=total,
-            )
-        )
+        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=total))
+        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=total))
     return rows
 
 
@@ -260,15 +214,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
             digit = scene.digits[0]
             file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
             file.write_bytes(encode_image(scene.image, '.png'))
-        rows.append(
-            dict(
-                format='ImageNet',
-                split=split,
-                path=folder.relative_to(root),
-                images=count,
-                objects=count,
-            )
-        )
+        rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
     return rows
 
 
@@ -297,15 +243,7 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
                 (folder / path).write_bytes(encode_image(scene.image, '.png'))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
             total = len(lines[split])
-            rows.append(
-                dict(
-                    format='VTAB',
-                    split=split,
-                    path=folder.relative_to(root),
-                    images=total,
-                    objects=total,
-                )
-            )
+            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=total, objects=total))
         lines['train800val200'] = lines['train800'] + lines['val200']
         for split, content in lines.items():
             (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')
@@ -319,14 +257,10 @@ def _require_target(root: Path, overwrite: bool) -> None:
     if not root.exists() or not any(root.iterdir()):
         return
     if not overwrite:
-        raise DataError(
-            f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.'
-        )
+        raise DataError(f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.')
     marker = root / MARKER
     if not marker.is_file():
-        raise DataError(
-            f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.'
-        )
+        raise DataError(f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.')
     try:
         made_before = set(parse_json(marker.read_text())['files'])
     except (ValueError, KeyError, TypeError) as error:
@@ -355,9 +289,7 @@ def _staging_directory(root: Path) -> Iterator[Path]:
                 shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
     except OSError as error:
-        raise DataError(
-            f'Cannot write to {parent}: {error.strerror}. Choose another directory.'
-        ) from error
+        raise DataError(f'Cannot write to {parent}: {error.strerror}. Choose another directory.') from error
     try:
         yield partial
     finally:
@@ -383,8 +315,6 @@ def _publish(partial: Path, root: Path, overwrite: bool) -> None:
     try:
         root.rename(earlier)
     except OSError as error:  # a volume that is mounted there
-        raise DataError(
-            f'{root} cannot be replaced: {error.strerror}. Name a new folder in it.'
-        ) from error
+        raise DataError(f'{root} cannot be replaced: {error.strerror}. Name a new folder in it.') from error
     partial.rename(root)
     shutil.rmtree(earlier)

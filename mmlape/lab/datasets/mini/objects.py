@@ -18,14 +18,7 @@ from rich.progress import track
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.mini import scenes
-from mmlape.lab.datasets.mini.writers import (
-    AdeWriter,
-    CocoWriter,
-    SceneOptions,
-    Thing,
-    draw_labels,
-    encode_image,
-)
+from mmlape.lab.datasets.mini.writers import AdeWriter, CocoWriter, SceneOptions, Thing, draw_labels, encode_image
 
 STAMPS = '/usr/share/tuxpaint/stamps'
 INSTALL = 'apt-get install tuxpaint-stamps-default'
@@ -68,10 +61,7 @@ class ObjectOptions(SceneOptions):
 
     stamps: str = STAMPS  # the folder of the stamps
     density: tuple[int, int] = (2, 4)  # fewest and most objects on 256 x 256 pixels
-    object_size: tuple[int, int] = (
-        48,
-        104,
-    )  # smallest and largest longer side of an object in pixels
+    object_size: tuple[int, int] = (48, 104)  # smallest and largest longer side of an object in pixels
 
     credits: ClassVar = {
         'objects': 'the stamps of Tux Paint, by Bill Kendrick and others, GPL-2 or later',
@@ -109,9 +99,7 @@ class ObjectOptions(SceneOptions):
             total = len(coco.annotations)
             for format, folder in (('COCO', coco.folder), ('ADE20K', ade.images)):
                 path = folder.relative_to(root)
-                rows.append(
-                    dict(format=format, split=split, path=path, images=count, objects=total)
-                )
+                rows.append(dict(format=format, split=split, path=path, images=count, objects=total))
         return rows
 
 
@@ -129,9 +117,7 @@ def find_stamps(folder: str | Path) -> list[list[Path]]:
         paths = [path for part in folders for path in sorted((folder / part).rglob('*.png'))]
         paths = [path for path in paths if _is_photograph(path.relative_to(folder))]
         if len({_object(path) for path in paths}) < VAL_EVERY:
-            raise DataError(
-                f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings them'
-            )
+            raise DataError(f'{folder / folders[0]} has too few stamps of the class {name}: {INSTALL} brings them')
         found.append(paths)
     return found
 
@@ -154,9 +140,7 @@ class Stamps:
         for paths in found:
             objects = sorted({_object(path) for path in paths})
             held_out = set(objects[VAL_EVERY - 1 :: VAL_EVERY])
-            self.of_class.append(
-                [path for path in paths if (_object(path) in held_out) == (split == 'val')]
-            )
+            self.of_class.append([path for path in paths if (_object(path) in held_out) == (split == 'val')])
         self.images: dict[Path, np.ndarray] = {}
 
     def sample(self) -> Iterator[tuple[int, str, np.ndarray]]:
@@ -181,9 +165,7 @@ def read_stamp(path: Path) -> np.ndarray:
     """
     image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
     if image is None or image.ndim != 3 or image.shape[2] != 4 or image.dtype != np.uint8:
-        raise DataError(
-            f'{path} is no PNG of 8 bits with transparency: {INSTALL} brings the stamps'
-        )
+        raise DataError(f'{path} is no PNG of 8 bits with transparency: {INSTALL} brings the stamps')
     left, top, wide, high = cv2.boundingRect((image[..., 3] >= 128).astype(np.uint8))
     if not wide:
         raise DataError(f'{path} shows nothing: all of it is transparent')
@@ -241,9 +223,7 @@ def compose(
     least, most = (max(1, round(number * cells)) for number in options.density)
     for _ in range(int(rng.integers(least, most + 1))):
         label, name, stamp = next(stamps)
-        colour, cover = draw_stamp(
-            stamp, int(rng.integers(options.object_size[0], options.object_size[1] + 1)), rng
-        )
+        colour, cover = draw_stamp(stamp, int(rng.integers(options.object_size[0], options.object_size[1] + 1)), rng)
         rows, columns = cover.shape
         for _ in range(PLACEMENT_TRIES):
             top, left = int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1))
@@ -261,9 +241,7 @@ def compose(
     return image, things
 
 
-def draw_stamp(
-    stamp: np.ndarray, side: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def draw_stamp(stamp: np.ndarray, side: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw a stamp with a longer side in pixels, mirrored or not, in a random light.
 
     Return its colours (h, w, 3) float32 in [0, 255], and its coverage (h, w) float32 in [0, 1].

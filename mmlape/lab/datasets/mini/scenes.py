@@ -107,21 +107,16 @@ class Backgrounds:
         self.drawn_for = drawn_for
         self.photographs = []
         for name in PHOTOGRAPHS:
-            self.photographs.append(
-                np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1])
-            )
+            self.photographs.append(np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1]))
 
     def crop(self, height: int, width: int) -> tuple[int, np.ndarray]:
         """Return the index of a photograph, and a crop (height, width, 3) from a random position."""
         photograph = int(self.rng.integers(len(self.photographs)))
         part = self.photographs[photograph]
-        largest = min(
-            have / side for have, side in zip(part.shape, self.drawn_for or (height, width))
-        )
+        largest = min(have / side for have, side in zip(part.shape, self.drawn_for or (height, width)))
         scale = largest * self.rng.uniform(*self.share)
         rows, columns = (
-            self._indices(max(1, int(side * scale)), have)
-            for side, have in zip((height, width), part.shape)
+            self._indices(max(1, int(side * scale)), have) for side, have in zip((height, width), part.shape)
         )
         piece = part[rows[:, None], columns]
         method = cv2.INTER_AREA if scale > 1 else cv2.INTER_LINEAR
@@ -152,9 +147,7 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
     large = cv2.warpAffine(scan, matrix, (side, side), flags=cv2.INTER_CUBIC)
     middle = (side - 1) / 2
     corners = cv2.boxPoints(((middle, middle), (size * factor,) * 2, -degrees))
-    square = cv2.fillConvexPoly(
-        np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1
-    )
+    square = cv2.fillConvexPoly(np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1)
     ink = np.clip((large - INK_RANGE[0]) / (INK_RANGE[1] - INK_RANGE[0]), 0, 1) * square
     small = (side // factor, side // factor)
     tile, ink = (cv2.resize(layer, small, interpolation=cv2.INTER_AREA) for layer in (square, ink))
@@ -163,14 +156,7 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
     return tile[inside], ink[inside]
 
 
-def paint(
-    image: np.ndarray,
-    tile: np.ndarray,
-    ink: np.ndarray,
-    top: int,
-    left: int,
-    rng: np.random.Generator,
-) -> None:
+def paint(image: np.ndarray, tile: np.ndarray, ink: np.ndarray, top: int, left: int, rng: np.random.Generator) -> None:
     """Blend a dark tile and a light digit, each in a random tint, into ``image``, in place."""
     patch = image[top : top + tile.shape[0], left : left + tile.shape[1]]
     blended = patch.astype(np.float64)
@@ -221,8 +207,7 @@ def compose(
         corner = [int(index * have) for index, have in zip(divmod(int(cell), columns), cell_size)]
         offsets = rng.uniform(-OFFSET, OFFSET, 2) * side
         top, left = (
-            start + int(np.clip(free / 2 + offset, 0, free))
-            for start, free, offset in zip(corner, slack, offsets)
+            start + int(np.clip(free / 2 + offset, 0, free)) for start, free, offset in zip(corner, slack, offsets)
         )
         mask = np.zeros(size, bool)
         mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5

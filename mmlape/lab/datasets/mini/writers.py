@@ -15,9 +15,7 @@ from mmlape.lab.datasets.sources import class_palette
 
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
-TRACE_SCALE = (
-    2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
-)
+TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
 MASKS = ('polygon', 'rle')
 LONGEST = 65500  # side of a JPEG file
 Options = TypeVar('Options', bound='SceneOptions')
@@ -142,12 +140,7 @@ class CocoWriter:
     """
 
     def __init__(
-        self,
-        root: Path,
-        split: str,
-        masks: str,
-        categories: Iterable[tuple[str, str]],
-        description: str,
+        self, root: Path, split: str, masks: str, categories: Iterable[tuple[str, str]], description: str
     ) -> None:
         self.folder = root / f'{split}2017'
         self.file = root / 'annotations' / f'instances_{split}2017.json'
@@ -155,19 +148,13 @@ class CocoWriter:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.encode = encode_polygons if masks == 'polygon' else encode_rle
         self.categories = [
-            dict(id=i + 1, name=name, supercategory=group)
-            for i, (name, group) in enumerate(categories)
+            dict(id=i + 1, name=name, supercategory=group) for i, (name, group) in enumerate(categories)
         ]
         self.info = dict(description=description)
         self.images, self.annotations, self.captions = [], [], []
 
     def add(
-        self,
-        jpeg: bytes,
-        size: tuple[int, int],
-        things: Iterable[Thing],
-        captions: Iterable[str] = (),
-        **about: Any,
+        self, jpeg: bytes, size: tuple[int, int], things: Iterable[Thing], captions: Iterable[str] = (), **about: Any
     ) -> None:
         """Write an image (H, W), and record its objects, its captions, and what else is known about it."""
         number = len(self.images) + 1
@@ -194,18 +181,11 @@ class CocoWriter:
 
     def close(self) -> None:
         """Write the annotation files."""
-        content = dict(
-            info=self.info,
-            images=self.images,
-            annotations=self.annotations,
-            categories=self.categories,
-        )
+        content = dict(info=self.info, images=self.images, annotations=self.annotations, categories=self.categories)
         self.file.write_text(json.dumps(content))
         if self.captions:
             captions = dict(info=self.info, images=self.images, annotations=self.captions)
-            self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(
-                json.dumps(captions)
-            )
+            self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(json.dumps(captions))
 
 
 class AdeWriter:
@@ -220,9 +200,7 @@ class AdeWriter:
         self.labels = root / 'annotations' / ADE_SPLITS[split]
         self.images.mkdir(parents=True)
         self.labels.mkdir(parents=True)
-        self.palette = [0, 0, 0] + [
-            value for colour in class_palette(len(classes)) for value in colour
-        ]
+        self.palette = [0, 0, 0] + [value for colour in class_palette(len(classes)) for value in colour]
         (root / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes))
 
     def add(self, jpeg: bytes, labels: np.ndarray) -> None:
@@ -237,9 +215,7 @@ class AdeWriter:
         label_map.save(self.labels / f'{stem}.png')
 
 
-def draw_labels(
-    size: tuple[int, int], things: Iterable[Thing], behind: int, border: int
-) -> np.ndarray:
+def draw_labels(size: tuple[int, int], things: Iterable[Thing], behind: int, border: int) -> np.ndarray:
     """Draw a label map (H, W) uint8: classes from 1 on, and ``behind`` around them.
 
     A border of so many pixels around each object is 0, unlabelled.
@@ -255,7 +231,5 @@ def draw_labels(
 
 def encode_image(image: np.ndarray, suffix: str) -> bytes:
     """Encode a (H, W, 3) BGR image as ``.jpg`` or ``.png``."""
-    quality = (
-        [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == '.jpg' else []
-    )  # OpenCV 5 warns of others' options
+    quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == '.jpg' else []  # OpenCV 5 warns of others' options
     return cv2.imencode(suffix, image, quality)[1].tobytes()

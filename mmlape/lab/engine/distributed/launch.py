@@ -71,10 +71,7 @@ def main(argv: Sequence[str]) -> int:
         rank, failure = _first_failure(error.failures)
         reason = _first_reason(error.failures.values())
         if reason is None or failure.exitcode < 0:
-            print(
-                f'mmlape: process {rank} failed first, with exit status {failure.exitcode}',
-                file=sys.stderr,
-            )
+            print(f'mmlape: process {rank} failed first, with exit status {failure.exitcode}', file=sys.stderr)
         if reason is not None:
             print(reason, file=sys.stderr)
         if reason is not None and failure.exitcode == UNFLUSHED:
@@ -85,11 +82,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _close_patiently(
-    context: PContext,
-    death_sig: signal.Signals | None = None,
-    timeout: int = 0,
-) -> None:
+def _close_patiently(context: PContext, death_sig: signal.Signals | None = None, timeout: int = 0) -> None:
     """End the processes; torchrun gives them 30 seconds, by itself or, from torch 2.12 on, by its argument."""
     _close(context, death_sig, max(timeout, PATIENCE))
 

@@ -15,14 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import (
-    all_gather_object,
-    all_reduce_params,
-    get_rank,
-    get_world_size,
-    init_dist,
-    is_distributed,
-)
+from mmengine.dist import all_gather_object, all_reduce_params, get_rank, get_world_size, init_dist, is_distributed
 from mmengine.logging import print_log
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
 from mmengine.model import revert_sync_batchnorm
@@ -107,9 +100,7 @@ def _adopt_slurm_variables() -> None:
     The port follows job and step, which may share a machine.
     """
     if 'SLURM_PROCID' not in os.environ:
-        raise TrainingError(
-            '--launcher slurm runs under srun only: start with tools/slurm_train.sh'
-        )
+        raise TrainingError('--launcher slurm runs under srun only: start with tools/slurm_train.sh')
     env = os.environ
     if 'MASTER_ADDR' not in env:
         nodes = env.get('SLURM_STEP_NODELIST') or env.get('SLURM_NODELIST') or '127.0.0.1'
@@ -128,9 +119,7 @@ def _adopt_slurm_variables() -> None:
 def _first_host(nodes: str) -> str:
     """Return the first name of a list such as ``node[01-04]``, which scontrol can expand."""
     if shutil.which('scontrol'):
-        shown = subprocess.run(
-            ['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=False
-        )
+        shown = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=False)
         if shown.stdout.split():
             return shown.stdout.split()[0]
     return nodes.split(',')[0]
@@ -234,14 +223,8 @@ def average_statistics(module: nn.Module) -> None:
     that of the checkpoint, which process 0 writes.
     """
     if device_type(module) == 'cpu':
-        norms = [
-            part
-            for part in module.modules()
-            if isinstance(part, _BatchNorm) and part.track_running_stats
-        ]
-        all_reduce_params(
-            (value for part in norms for value in (part.running_mean, part.running_var)), op='mean'
-        )
+        norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
+        all_reduce_params((value for part in norms for value in (part.running_mean, part.running_var)), op='mean')
 
 
 def device_type(module: nn.Module) -> str:
@@ -252,9 +235,5 @@ def device_type(module: nn.Module) -> str:
 def runnable_on_cpu(module: nn.Module) -> nn.Module:
     """Replace SyncBatchNorm layers, which take GPU tensors only, by batch norms over a process's own images."""
     if any(isinstance(part, nn.SyncBatchNorm) for part in module.modules()):
-        print_log(
-            'on the CPU, SyncBN takes the statistics of each process alone',
-            'current',
-            logging.WARNING,
-        )
+        print_log('on the CPU, SyncBN takes the statistics of each process alone', 'current', logging.WARNING)
     return revert_sync_batchnorm(module)

@@ -46,9 +46,7 @@ def distribution(cfg: dict) -> str:
     reasons += [key for key in keys if cfg.get(key)]
     reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
     if strategy == 'fsdp' and reasons:
-        raise ConfigError(
-            f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp'
-        )
+        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
     return strategy
 
 
@@ -61,9 +59,7 @@ def set_model_wrapper(cfg: Config, distributed: str) -> None:
     else:
         unused = bool(cfg.get('find_unused_parameters', False))
         cfg.model_wrapper_cfg = dict(
-            type='mmlape.MMDistributedDataParallel',
-            broadcast_buffers=False,
-            find_unused_parameters=unused,
+            type='mmlape.MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused
         )
 
 
@@ -100,16 +96,11 @@ class ShardedModel(nn.Module):
             ConfigError: The model has several optimisers, or a parameter without dimensions.
         """
         if isinstance(optim_wrapper, OptimWrapperDict):
-            raise ConfigError(
-                'distributed=fsdp needs a model with one optimiser, not '
-                f'{type(optim_wrapper).__name__}'
-            )
+            raise ConfigError(f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}')
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
         if scalars:
-            raise ConfigError(
-                f'distributed=fsdp cannot shard {scalars[0]}, a parameter without dimensions'
-            )
+            raise ConfigError(f'distributed=fsdp cannot shard {scalars[0]}, a parameter without dimensions')
         _fully_shard(self.module)
         self.sharded = True
         after = dict(self.module.named_parameters())
@@ -175,8 +166,7 @@ def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
     for group in optimizer.param_groups:
         group['params'] = [new[parameter] for parameter in group['params']]
     state = {
-        new[old]: {key: _like(value, new[old]) for key, value in of.items()}
-        for old, of in optimizer.state.items()
+        new[old]: {key: _like(value, new[old]) for key, value in of.items()} for old, of in optimizer.state.items()
     }
     optimizer.state.clear()
     optimizer.state.update(state)

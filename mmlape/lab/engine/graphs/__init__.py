@@ -38,9 +38,7 @@ def exported_class(model: nn.Module) -> type[ExportedModel]:
     )
 
 
-def install_graph(
-    model: nn.Module, graph: Graph, cfg: Config, classes: Sequence[str] | None
-) -> None:
+def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence[str] | None) -> None:
     """Make the model of a configuration predict by a graph of it.
 
     Args:
@@ -55,9 +53,7 @@ def install_graph(
     exported = exported_class(model)
     if graph.task != exported.task:
         what = f'a model for {graph.task}' if graph.task else 'a backbone, or of another tool'
-        raise CheckpointError(
-            f'{graph.path} is the graph of {what}, and the config has a model for {exported.task}'
-        )
+        raise CheckpointError(f'{graph.path} is the graph of {what}, and the config has a model for {exported.task}')
     if classes is not None and graph.classes != list(classes):
         raise CheckpointError(
             f'{graph.path} has {len(graph.classes)} classes, {listed(graph.classes, 3)}, and the test '

@@ -72,9 +72,7 @@ class ExportedModel(nn.Module, ABC):
         """Return how far two sets of outputs are apart; infinity if they cannot be compared."""
         return largest_difference(ours, theirs)
 
-    def difference_of_predicted(
-        self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-    ) -> float:
+    def difference_of_predicted(self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float:
         """Return how far outputs are from those of `predicted`."""
         return self.difference(predicted, outputs)
 

@@ -57,18 +57,11 @@ class ExportedDetector(ExportedModel):
     def check(model: nn.Module) -> None:
         """Check that each part is one whose steps are written here."""
         name, roi_head = type(model).__name__, model.roi_head
-        parts = [
-            ('rpn_head', getattr(model, 'rpn_head', None), RPNHead),
-            ('roi_head', roi_head, StandardRoIHead),
-        ]
+        parts = [('rpn_head', getattr(model, 'rpn_head', None), RPNHead), ('roi_head', roi_head, StandardRoIHead)]
         if type(roi_head) is StandardRoIHead:
-            parts.append(
-                ('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor)
-            )
+            parts.append(('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor))
             if roi_head.with_mask:
-                parts.append(
-                    ('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor)
-                )
+                parts.append(('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor))
                 parts.append(('roi_head.mask_head', roi_head.mask_head, FCNMaskHead))
         for key, part, known in parts:
             if type(part) is not known:
@@ -80,14 +73,9 @@ class ExportedDetector(ExportedModel):
         if roi_head.with_mask:
             layers += roi_head.mask_roi_extractor.roi_layers
         if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
-            raise ExportError(
-                f'{name} cannot be exported: its regions are not pooled by RoIAlign with '
-                'pool_mode=avg'
-            )
+            raise ExportError(f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg')
         if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
-            raise ExportError(
-                f'{name} cannot be exported: its roi_head has a shared head or activations of its own'
-            )
+            raise ExportError(f'{name} cannot be exported: its roi_head has a shared head or activations of its own')
         for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
             other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
             if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
@@ -115,20 +103,12 @@ class ExportedDetector(ExportedModel):
         )
         levels = [self._level(*level, size) for level in zip(scores, deltas, anchors)]
         most = max(boxes.shape[1] for boxes, _ in levels)
-        boxes = torch.stack(
-            [nn.functional.pad(boxes, (0, 0, 0, most - boxes.shape[1])) for boxes, _ in levels], 1
-        )
-        certain = torch.stack(
-            [nn.functional.pad(row, (0, most - row.shape[1]), value=-1.0) for _, row in levels], 1
-        )
-        place, best = best_boxes(
-            boxes, certain, cfg.nms.iou_threshold, 0.0, cfg.max_per_img, by_place=False
-        )
+        boxes = torch.stack([nn.functional.pad(boxes, (0, 0, 0, most - boxes.shape[1])) for boxes, _ in levels], 1)
+        certain = torch.stack([nn.functional.pad(row, (0, most - row.shape[1]), value=-1.0) for _, row in levels], 1)
+        place, best = best_boxes(boxes, certain, cfg.nms.iou_threshold, 0.0, cfg.max_per_img, by_place=False)
         return _rows(boxes.flatten(1, 2), place) * (best > 0)[..., None], best
 
-    def _level(
-        self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Size
-    ) -> tuple[Tensor, Tensor]:
+    def _level(self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: Size) -> tuple[Tensor, Tensor]:
         """Return the boxes of the best anchors of a level.
 
         They are (B, n, 4), and their scores (B, n), -1 for a box too small.
@@ -164,12 +144,7 @@ class ExportedDetector(ExportedModel):
         boxes = boxes.view(-1, count, each, 4).transpose(1, 2)
         boxes = boxes.expand(-1, scores.shape[1], -1, -1).contiguous()
         place, best = best_boxes(
-            boxes,
-            scores.contiguous(),
-            cfg.nms.iou_threshold,
-            cfg.score_thr,
-            cfg.max_per_img,
-            by_place=True,
+            boxes, scores.contiguous(), cfg.nms.iou_threshold, cfg.score_thr, cfg.max_per_img, by_place=True
         )
         found = best > 0
         boxes = _rows(boxes.flatten(1, 2), place) * found[..., None]
@@ -210,9 +185,7 @@ class ExportedDetector(ExportedModel):
         """
         return max(max(apart, default=0.0) for apart in self._apart(ours, theirs))
 
-    def difference_of_predicted(
-        self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-    ) -> float:
+    def difference_of_predicted(self, predicted: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> float:
         """Compare as `difference` does, all objects of an image but one and a twentieth.
 
         Where two boxes overlap as much as `iou_threshold` up to rounding, another one is
@@ -221,9 +194,7 @@ class ExportedDetector(ExportedModel):
         kept = [sorted(apart)[: -1 - len(apart) // 20] for apart in self._apart(predicted, outputs)]
         return max(max(apart, default=0.0) for apart in kept)
 
-    def _apart(
-        self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]
-    ) -> Iterator[list[float]]:
+    def _apart(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> Iterator[list[float]]:
         """Yield how far the objects of each image are from the others, both ways."""
         least = self.model.roi_head.test_cfg.score_thr
         for one, other in zip(zip(*ours), zip(*theirs), strict=True):
@@ -238,12 +209,8 @@ class ExportedDetector(ExportedModel):
     def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
         """Return the outputs of as many objects as the graph has boxes."""
         count = next(iter(graph.shape('boxes')[1:]), None)
-        found = dict(
-            boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,))
-        )
-        return found | (
-            dict(masks=(FLOAT, (count, None, None))) if model.roi_head.with_mask else {}
-        )
+        found = dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
+        return found | (dict(masks=(FLOAT, (count, None, None))) if model.roi_head.with_mask else {})
 
     @staticmethod
     def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
@@ -327,9 +294,7 @@ def paste(masks: Tensor, boxes: Tensor, size: Size, threshold: float) -> Tensor:
     return whole
 
 
-def _unmatched(
-    ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], least: float
-) -> list[float]:
+def _unmatched(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], least: float) -> list[float]:
     """Return how far each of our objects is from theirs; boxes in shares of the longest side."""
     boxes, scores, labels, *masks = ours
     other_boxes, other_scores, other_labels, *other_masks = theirs
@@ -342,10 +307,7 @@ def _unmatched(
     for place in np.flatnonzero(scores > 0):
         apart = [float(scores[place]) - lowest]
         for other in np.flatnonzero((other_labels == labels[place]) & (other_scores > 0)):
-            parts = [
-                (boxes[place] / side, other_boxes[other] / side),
-                (scores[place], other_scores[other]),
-            ]
+            parts = [(boxes[place] / side, other_boxes[other] / side), (scores[place], other_scores[other])]
             parts += [(mine[place], their[other]) for mine, their in zip(masks, other_masks)]
             apart.append(max(float(np.abs(one - two).max()) for one, two in parts))
         unmatched.append(min(apart))

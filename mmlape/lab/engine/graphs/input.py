@@ -14,9 +14,7 @@ Size = tuple[int, int]
 class Input(NamedTuple):
     """How a model normalises an image."""
 
-    mean: (
-        Tensor | None
-    )  # (C, 1, 1), in the order of the network's channels; None for no normalisation
+    mean: Tensor | None  # (C, 1, 1), in the order of the network's channels; None for no normalisation
     std: Tensor | None
     reversed: bool  # whether the network's channels are BGR
 
@@ -32,9 +30,7 @@ class Input(NamedTuple):
         steps = cfg.test_dataloader.dataset.get('pipeline') or []
         files = bool(steps) and str(steps[0]['type']).rpartition('.')[2] == 'LoadImageFromFile'
         # MMPretrain's own attribute has another name
-        converts = any(
-            getattr(preprocessor, name, False) for name in ('_channel_conversion', 'to_rgb')
-        )
+        converts = any(getattr(preprocessor, name, False) for name in ('_channel_conversion', 'to_rgb'))
         grey = mean is not None and len(mean) == 1
         # files are loaded as BGR; datasets that are arrays have RGB
         return cls(mean, std, reversed=not grey and files != converts)
@@ -47,18 +43,9 @@ class Input(NamedTuple):
     def notes(self) -> dict[str, str]:
         """Return it as metadata: values in the order of an RGB image."""
         values = {} if self.mean is None else dict(mean=self.mean, std=self.std)
-        ordered = {
-            key: value.flatten().flip(0) if self.reversed else value
-            for key, value in values.items()
-        }
-        listed = {
-            key: json.dumps([round(v, 6) for v in value.flatten().tolist()])
-            for key, value in ordered.items()
-        }
-        return (
-            dict(input='RGB 0..255' if self.channels == 3 else 'grey 0..255', normalised='inside')
-            | listed
-        )
+        ordered = {key: value.flatten().flip(0) if self.reversed else value for key, value in values.items()}
+        listed = {key: json.dumps([round(v, 6) for v in value.flatten().tolist()]) for key, value in ordered.items()}
+        return dict(input='RGB 0..255' if self.channels == 3 else 'grey 0..255', normalised='inside') | listed
 
     def normalise(self, image: Tensor) -> Tensor:
         """Convert (1, C, H, W), RGB in 0..255, to what the network takes."""

@@ -53,9 +53,7 @@ def _best_of_image(
         # equal scores in their order: torchvision's own is another one
         places = places[row[places].argsort(descending=True, stable=True)]
         ranks = torch.arange(len(places), 0, -1, dtype=boxes.dtype, device=boxes.device)
-        kept.append(
-            group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)]
-        )
+        kept.append(group * boxes.shape[1] + places[torchvision.ops.nms(corners[places], ranks, iou)])
     places = torch.cat(kept)
     if by_place:
         places = places[(places % boxes.shape[1] * len(boxes) + places // boxes.shape[1]).argsort()]
@@ -65,9 +63,7 @@ def _best_of_image(
 
 
 @best_boxes.register_fake
-def _(
-    boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_place: bool
-) -> tuple[Tensor, Tensor]:
+def _(boxes: Tensor, scores: Tensor, iou: float, least: float, count: int, by_place: bool) -> tuple[Tensor, Tensor]:
     shape = (scores.shape[0], count)
     return scores.new_empty(shape, dtype=torch.long), scores.new_empty(shape)
 
@@ -130,9 +126,7 @@ def _grid_sampler(input, grid, interpolation_mode: int, padding_mode: int, align
     from onnxscript import opset18 as op
 
     if (interpolation_mode, padding_mode, align_corners) != (0, 0, False):
-        raise NotImplementedError(
-            'grid_sample other than bilinear, with zeros outside and align_corners=False'
-        )
+        raise NotImplementedError('grid_sample other than bilinear, with zeros outside and align_corners=False')
     batch, channels, rows, columns = input.shape
     x, y = (op.Gather(grid, op.Constant(value_int=axis), axis=3) for axis in (0, 1))  # (B, P, Q)
     cells = op.Reshape(op.Transpose(input, perm=[0, 2, 3, 1]), [-1, channels])  # (B*H*W, C)

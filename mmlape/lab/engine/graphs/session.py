@@ -115,9 +115,7 @@ class Graph(OfOneSize):
         if foreign:
             raise self._refuse(f'has {foreign}')
         try:
-            session = onnxruntime.InferenceSession(
-                str(path), options, providers=['CPUExecutionProvider']
-            )
+            session = onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
         except Exception as error:  # onnxruntime has types of its own for each fault
             raise self._unreadable(error) from error
         self._session = session
@@ -174,11 +172,7 @@ class Graph(OfOneSize):
             found_dtype, found = self._declared[name]
             fits = len(found) == 1 + len(shape) and _are_sizes(found[1:])
             shape = (self._count, *shape)
-            if (
-                dtype != found_dtype
-                or not fits
-                or any(b not in (None, a) for a, b in zip(found, shape))
-            ):
+            if dtype != found_dtype or not fits or any(b not in (None, a) for a, b in zip(found, shape)):
                 wanted = ['any' if size is None else size for size in shape]
                 raise self._refuse(f'returns {name} as {found_dtype} {found}, not {dtype} {wanted}')
 
@@ -227,9 +221,7 @@ class Graph(OfOneSize):
             if self.task == 'segmentation':  # one class has the labels 0 and 1
                 most = max(most, 2)
             if name == 'labels' and value.size and not 0 <= value.min() <= value.max() < most:
-                raise self._refuse(
-                    f'returns labels {value.min()} to {value.max()} of {most} classes'
-                )
+                raise self._refuse(f'returns labels {value.min()} to {value.max()} of {most} classes')
         return [torch.from_numpy(value) for value in found]
 
 
@@ -237,9 +229,7 @@ def _foreign(model: Any, data: Path) -> Iterator[str]:
     """Yield what a graph of `export-onnx` does not have: it could run for ever, or read other files."""
     from onnx import AttributeProto, TensorProto
 
-    yield from (
-        f'operators of {entry.domain}' for entry in model.opset_import if entry.domain not in OWN
-    )
+    yield from (f'operators of {entry.domain}' for entry in model.opset_import if entry.domain not in OWN)
     yield from (f'a function, {function.name}' for function in model.functions)
     for node in model.graph.node:
         if any(one.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for one in node.attribute):

@@ -6,11 +6,7 @@ identity (see :func:`mmlape.lab.runs.identity.settings`).
 
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.lab.engine.hooks.compiling import CompileBackboneHook
-from mmlape.lab.engine.hooks.evaluation import (
-    PerClassHook,
-    SavePredictionsHook,
-    SecondEvaluationHook,
-)
+from mmlape.lab.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
 from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.lab.engine.hooks.progress import ProgressHook
 from mmlape.lab.engine.hooks.run import (

@@ -35,11 +35,7 @@ class CheckpointHook(_CheckpointHook):
         on_main_process(lambda: self._require_space(runner))
 
     def _require_space(self, runner) -> None:
-        free, size, count = (
-            shutil.disk_usage(self.out_dir).free,
-            checkpoint_bytes(runner),
-            self._to_come(runner),
-        )
+        free, size, count = (shutil.disk_usage(self.out_dir).free, checkpoint_bytes(runner), self._to_come(runner))
         if free < size * count:
             raise DiskSpaceError(
                 f'{self.out_dir} has {file_size(free)} left, but {count} checkpoints of '
@@ -53,13 +49,9 @@ class CheckpointHook(_CheckpointHook):
 
     def _to_come(self, runner) -> int:
         """Return how many more checkpoints there will be at a time, one that replaces another included."""
-        done, end = (
-            (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
-        )
+        done, end = (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
         steps = range(max(done + 1, self.save_begin), end + 1)
-        due = [
-            self.interval > 0 and (step - self.save_begin) % self.interval == 0 for step in steps
-        ]
+        due = [self.interval > 0 and (step - self.save_begin) % self.interval == 0 for step in steps]
         count = sum(due) + bool(self.save_last and due and not due[-1])
         if self.max_keep_ckpts > 0:
             count = min(count, self.max_keep_ckpts + 1 - len(self.keep_ckpt_ids))
@@ -129,9 +121,7 @@ def at_step(optim_wrapper: OptimWrapper) -> bool:
 
 def checkpoint_bytes(runner) -> int:
     """Return about how large a checkpoint is: weights, their average if there is one, and the optimiser's state."""
-    size = sum(
-        value.numel() * value.element_size() for value in runner.bare_model.state_dict().values()
-    )
+    size = sum(value.numel() * value.element_size() for value in runner.bare_model.state_dict().values())
     size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)
     wrapper = runner.optim_wrapper
     for part in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
@@ -160,21 +150,13 @@ class StopHook(Hook):
 
     def before_run(self, runner) -> None:
         """Find the hook that saves; a run with another one than this package's is not saved."""
-        self.saving = next(
-            (hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None
-        )
+        self.saving = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         """Let the signal wait for the end of the step."""
         runner.stop.waits = self.saving is not None
 
-    def after_train_iter(
-        self,
-        runner,
-        batch_idx: int,
-        data_batch=None,
-        outputs: dict | None = None,
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Stop if a process was sent the signal.
 
         After the last iteration of an epoch, when that has ended.

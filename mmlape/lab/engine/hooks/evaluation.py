@@ -98,24 +98,17 @@ class SecondEvaluationHook(Hook):
     def _evaluate(self, runner, loop: BaseLoop, split: str) -> dict[str, float]:
         cfg = copy.deepcopy(runner.cfg)
         guard_loading(cfg)
-        loader = runner.build_dataloader(
-            self._changed(cfg, f'{split}_dataloader'), seed=runner.seed
-        )
+        loader = runner.build_dataloader(self._changed(cfg, f'{split}_dataloader'), seed=runner.seed)
         evaluator = runner.build_evaluator(copy.deepcopy(runner.cfg[f'{split}_evaluator']))
         evaluator.dataset_meta = getattr(loader.dataset, 'metainfo', None)
-        runner.logger.info(
-            f'evaluating again: {self.name}, {len(loader)} batches x {get_world_size()}'
-        )
+        runner.logger.info(f'evaluating again: {self.name}, {len(loader)} batches x {get_world_size()}')
         runner.model.eval()
         step = getattr(runner.model, f'{split}_step')
         for batch in loader:
             with autocast(enabled=loop.fp16):
                 outputs = step(batch)
             evaluator.process(data_samples=outputs, data_batch=batch)
-        return {
-            f'{self.name}/{key}': value
-            for key, value in evaluator.evaluate(len(loader.dataset)).items()
-        }
+        return {f'{self.name}/{key}': value for key, value in evaluator.evaluate(len(loader.dataset)).items()}
 
 
 @HOOKS.register_module()
@@ -162,9 +155,7 @@ class SavePredictionsHook(Hook):
         size = len(runner.test_loop.dataloader.dataset)
         gathered = collect_results(self.rows, size, 'cpu', str(self.out_dir / '.gather'))
         if is_main_process():
-            write_rows(
-                self.out_dir / 'predictions.json', [row for rows in gathered for row in rows]
-            )
+            write_rows(self.out_dir / 'predictions.json', [row for rows in gathered for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
@@ -190,6 +181,4 @@ def _label(sample, dataset) -> dict:
     label = int(scores.argmax())
     classes = dataset.metainfo.get('classes') or []
     name = classes[label] if label < len(classes) else str(label)
-    return dict(
-        image=str(sample.img_path), label=label, score=float(scores[label]), **{'class': name}
-    )
+    return dict(image=str(sample.img_path), label=label, score=float(scores[label]), **{'class': name})

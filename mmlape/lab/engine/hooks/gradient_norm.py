@@ -34,10 +34,7 @@ def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     return {part: parts[part] for part in order if parts[part]}
 
 
-def gradient_norms(
-    parts: Mapping[str, Sequence[nn.Parameter]],
-    scale: float = 1.0,
-) -> dict[str, float]:
+def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
     """Return the L2 norm of each part's gradients, and of all as 'all'.
 
     Synchronises with the device once. A collective call if the parameters are sharded.
@@ -46,12 +43,7 @@ def gradient_norms(
         parts: As :func:`parameter_parts` returns them; parameters without a gradient count as zero.
         scale: The loss scaler's factor in the gradients.
     """
-    owners = [
-        part
-        for part, parameters in parts.items()
-        for parameter in parameters
-        if parameter.grad is not None
-    ]
+    owners = [part for part, parameters in parts.items() for parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for parameters in parts.values() for parameter in parameters]
     gradients = [gradient.detach() for gradient in gradients if gradient is not None]
     if not gradients:
@@ -93,12 +85,8 @@ class GradientNormHook(Hook):
         """Insert the measurement before the optimiser wrapper's step, the one place between backward and clip."""
         wrapper = runner.optim_wrapper
         if isinstance(wrapper, OptimWrapperDict):
-            raise ConfigError(
-                f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}'
-            )
-        self.parts = parameter_parts(
-            runner.model.module if is_model_wrapper(runner.model) else runner.model
-        )
+            raise ConfigError(f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}')
+        self.parts = parameter_parts(runner.model.module if is_model_wrapper(runner.model) else runner.model)
         self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
         step = wrapper.step
 
@@ -126,6 +114,4 @@ class GradientNormHook(Hook):
             return
         # a loss scaler skips the other steps
         if norms and all(norm < float('inf') for norm in norms.values()):
-            runner.visualizer.add_scalars(
-                {f'{TAG}{part}': norm for part, norm in norms.items()}, step=now
-            )
+            runner.visualizer.add_scalars({f'{TAG}{part}': norm for part, norm in norms.items()}, step=now)

@@ -37,22 +37,14 @@ class ProgressHook(Hook):
         if self.shows:
             runner.logger.handlers.insert(0, self.clearing)
 
-    def after_train_iter(
-        self,
-        runner,
-        batch_idx: int,
-        data_batch=None,
-        outputs: dict | None = None,
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Replace the line."""
         now, done = time.monotonic(), runner.iter + 1
         if not self.shows or now - self.shown < self.interval:
             return
         self.shown = now
         speed = (done - self.first) / max(now - self.started, 1e-9)
-        loss = (
-            f', loss {float(outputs["loss"].detach()):.4g}' if outputs and 'loss' in outputs else ''
-        )
+        loss = f', loss {float(outputs["loss"].detach()):.4g}' if outputs and 'loss' in outputs else ''
         left = clock((runner.max_iters - done) / speed)
         line = f'iteration {done} of {runner.max_iters}{loss}, {speed:.3g} a second, {left} left'
         # the cursor goes back, so that whatever is printed next covers the line

@@ -76,9 +76,7 @@ class AccumulationHook(Hook):
         if isinstance(runner.train_loop, EpochBasedTrainLoop):
             # a warning about batch norms comes once, at the start of the run
             with quiet_logger(logging.ERROR):
-                runner.optim_wrapper.initialize_count_status(
-                    runner.model, runner.iter, runner.max_iters
-                )
+                runner.optim_wrapper.initialize_count_status(runner.model, runner.iter, runner.max_iters)
 
 
 def banner(plan: RunPlan) -> tuple[str, str | None]:
@@ -122,34 +120,18 @@ class NaNGuardHook(Hook):
     changes_results = False
     priority = 'HIGHEST'
 
-    def after_train_iter(
-        self,
-        runner,
-        batch_idx: int,
-        data_batch=None,
-        outputs: dict | None = None,
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Check the summed loss, which is finite only if every part is."""
         loss = (outputs or {}).get('loss')
-        if loss is None or not any_process(
-            not math.isfinite(float(outputs['loss'].detach())), loss.device
-        ):
+        if loss is None or not any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
             return
-        gathered = all_gather_object(
-            {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
-        )
+        gathered = all_gather_object({key: float(value.detach()) for key, value in outputs.items() if 'loss' in key})
         bad = []
         for rank, losses in enumerate(gathered):
             where = f' (process {rank})' if len(gathered) > 1 else ''
-            bad += [
-                f'{key} = {value}{where}'
-                for key, value in losses.items()
-                if not math.isfinite(value)
-            ]
+            bad += [f'{key} = {value}{where}' for key, value in losses.items() if not math.isfinite(value)]
         kept = checkpoints(runner.work_dir)
-        last = (
-            f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
-        )
+        last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
         raise NotFiniteError(
             f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
             'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
@@ -184,9 +166,7 @@ class RunRecordHook(Hook):
         self._restore_stops(runner)
         is_due = runner.iter and self._evaluation_is_due(runner)
         if is_due and not recorder.has_evaluated(runner.iter):
-            runner.logger.info(
-                f'the evaluation at iteration {runner.iter} is missing: evaluating now'
-            )
+            runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
             runner.val_loop.run()
 
     @staticmethod
@@ -220,13 +200,7 @@ class RunRecordHook(Hook):
             return False  # in the middle of an epoch
         return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
 
-    def after_train_iter(
-        self,
-        runner,
-        batch_idx: int,
-        data_batch=None,
-        outputs: dict | None = None,
-    ) -> None:
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Record the progress every few seconds, and at the end."""
         now, done = time.monotonic(), runner.iter + 1
         recorder: Recorder = runner.recorder
@@ -274,9 +248,7 @@ class RunRecordHook(Hook):
         epoch = None if by_iter else runner.epoch
         recorder: Recorder = runner.recorder
         recorder.add_evaluation(
-            Evaluation(step=runner.iter, epoch=epoch, metrics=scalars, per_class=classes),
-            key,
-            greater,
+            Evaluation(step=runner.iter, epoch=epoch, metrics=scalars, per_class=classes), key, greater
         )
 
     @staticmethod
@@ -301,9 +273,7 @@ class RunRecordHook(Hook):
         record.stopped = None
         if stopped and runner.iter < runner.max_iters:
             cause = f': {stopped.cause}' if stopped.cause else ''
-            record.reason = (
-                f'stopped by {stopped.hook} at {runner.iter} of {runner.max_iters}{cause}'
-            )
+            record.reason = f'stopped by {stopped.hook} at {runner.iter} of {runner.max_iters}{cause}'
             record.stopped = Stop(hook=stopped.hook, cause=stopped.cause, iter=runner.iter)
             runner.logger.info(record.reason)
         self._record_progress(runner, runner.iter)

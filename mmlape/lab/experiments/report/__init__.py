@@ -10,12 +10,4 @@ from mmlape.lab.experiments.report.content import Report, build, check_baseline
 from mmlape.lab.experiments.report.tables import console_table
 from mmlape.lab.experiments.report.writing import report_work_dir, write_report
 
-__all__ = [
-    'ArmRuns',
-    'Report',
-    'build',
-    'check_baseline',
-    'console_table',
-    'report_work_dir',
-    'write_report',
-]
+__all__ = ['ArmRuns', 'Report', 'build', 'check_baseline', 'console_table', 'report_work_dir', 'write_report']

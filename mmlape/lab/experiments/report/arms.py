@@ -144,7 +144,5 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     paper = arm.paper or index_entry(config, first.cost.parameters if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
     planned = arm.study[1].title if arm.study else arm.name
-    result = ArmResult(
-        arm, task, tuple(metrics), summary, model, paper, '' if planned == arm.name else planned
-    )
+    result = ArmResult(arm, task, tuple(metrics), summary, model, paper, '' if planned == arm.name else planned)
     return replace(result, paper=paper and paper.at_fraction(result.fraction))

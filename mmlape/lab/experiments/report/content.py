@@ -37,10 +37,7 @@ class Comparison:
     paired: Difference
 
 
-def pairs_of(
-    results: Sequence[ArmResult],
-    baseline: str | None,
-) -> Iterator[tuple[ArmResult, ArmResult]]:
+def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tuple[ArmResult, ArmResult]]:
     """Yield every arm that has a baseline, with its baseline."""
     for result in results:
         rivals = [other for other in results if set(other.metrics) & set(result.metrics)]
@@ -71,13 +68,7 @@ def compare(pairs: Sequence[tuple[ArmResult, ArmResult]], which: str) -> list[Co
     ])  # fmt: skip
 
 
-def _comparison(
-    arm: ArmResult,
-    other: ArmResult,
-    which: str,
-    metric: str,
-    name: str | None = None,
-) -> Comparison:
+def _comparison(arm: ArmResult, other: ArmResult, which: str, metric: str, name: str | None = None) -> Comparison:
     mine, theirs = (result.values(which, metric, name) for result in (arm, other))
     difference = welch(list(mine.values()), list(theirs.values()))
     return Comparison(arm.name, other.name, which, metric, name, difference, paired(mine, theirs))
@@ -101,9 +92,7 @@ def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
     corrected = (holm([getattr(pair, test) for pair in family]) for test in ('welch', 'paired'))
-    return [
-        replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)
-    ]
+    return [replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)]
 
 
 _MAX_LENGTH = 60
@@ -161,9 +150,7 @@ class Report:
         Empty if there are none.
         """
         several = len(self.baselines) > 1
-        named = '; '.join(
-            name + f' (of {", ".join(arms)})' * several for name, arms in self.baselines.items()
-        )
+        named = '; '.join(name + f' (of {", ".join(arms)})' * several for name, arms in self.baselines.items())
         how = '' if self.baseline else ' Chosen by default; --baseline names another.'
         return f'Baseline{"s" * several}: {named}.{how}' if named else ''
 
@@ -202,11 +189,7 @@ def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
 
 
 def build(
-    arms: Sequence[ArmRuns],
-    title: str,
-    baseline: str | None = None,
-    allow_software: bool = False,
-    **more,
+    arms: Sequence[ArmRuns], title: str, baseline: str | None = None, allow_software: bool = False, **more
 ) -> Report:
     """Average arms and compare them.
 
@@ -232,16 +215,7 @@ def build(
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
-    return Report(
-        title,
-        results,
-        pairs,
-        comparisons,
-        classes,
-        list(_warnings(results, pairs)),
-        baseline,
-        **more,
-    )
+    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), baseline, **more)
 
 
 def check_baseline(baseline: str | None, names: Sequence[str]) -> None:
@@ -250,10 +224,7 @@ def check_baseline(baseline: str | None, names: Sequence[str]) -> None:
         raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
 
 
-def _warnings(
-    results: Sequence[ArmResult],
-    pairs: Sequence[tuple[ArmResult, ArmResult]],
-) -> Iterator[str]:
+def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:
     """Yield the warnings that readers need beside the numbers."""
     for result in results:
         if result.counted and not result.identity:

@@ -11,12 +11,7 @@ from mmlape.lab.experiments.averages import EVALUATIONS
 from mmlape.lab.experiments.report import tables
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Report
-from mmlape.lab.experiments.report.figures import (
-    draw_curves,
-    has_intervals,
-    plot_classes,
-    plot_differences,
-)
+from mmlape.lab.experiments.report.figures import draw_curves, has_intervals, plot_classes, plot_differences
 from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.lab.extension import Quotation, extensions
@@ -61,9 +56,7 @@ COST = (
 def tests(report: Report, which: str) -> str:
     """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
     family = report.comparisons_at(which)
-    tested, pairs = (
-        sum(getattr(pair, test).p is not None for pair in family) for test in ('welch', 'paired')
-    )
+    tested, pairs = (sum(getattr(pair, test).p is not None for pair in family) for test in ('welch', 'paired'))
     return (
         "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test "
         "those in common; choose one of them before you read the results. Holm's correction is "
@@ -80,24 +73,15 @@ def paper(report: Report) -> list[str]:
     if not quotations:
         return []
     lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
-    lines += [
-        f'{note}.'
-        for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)
-    ]
+    lines += [f'{note}.' for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)]
     datasets = {quotation.dataset for quotation in quotations}
-    lines += [
-        text for one in extensions() for name, text in one.on_figures.items() if name in datasets
-    ]
+    lines += [text for one in extensions() for name, text in one.on_figures.items() if name in datasets]
     return lines + [line for result in results for line in _not_as_published(result)]
 
 
 def sources(quotations: Iterable[Quotation]) -> list[str]:
     """Return each source once, such as 'LaPE (ICCV 2023) on COCO, mean of five seeds'."""
-    return list(
-        dict.fromkeys(
-            f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations
-        )
-    )
+    return list(dict.fromkeys(f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations))
 
 
 def _runs(runs: str) -> str:
@@ -126,14 +110,9 @@ def stacks(report: Report) -> list[str]:
     arms: dict[str, list[str]] = {}
     for result in report.results:
         if result.identity and result.identity.stack:
-            versions = ', '.join(
-                f'{name} {version}' for name, version in result.identity.stack.items()
-            )
+            versions = ', '.join(f'{name} {version}' for name, version in result.identity.stack.items())
             arms.setdefault(versions, []).append(result.name)
-    return [
-        f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions
-        for versions, names in arms.items()
-    ]
+    return [f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions for versions, names in arms.items()]
 
 
 def setting_lines(report: Report) -> list[str]:
@@ -176,8 +155,7 @@ def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
             Part('list', [*stacks(report), *setting_lines(report)]),
         ],
         'All metrics': [
-            _details(result.name, Part('table', tables.metrics_table(result)))
-            for result in report.results
+            _details(result.name, Part('table', tables.metrics_table(result))) for result in report.results
         ],
     }
     kept = {title: _not_empty(content) for title, content in parts.items()}
@@ -202,9 +180,7 @@ def _results(report: Report, folder: Path) -> Iterator[Part]:
     for caption, file in plot_fractions(report, folder).items():
         yield Part('figure', str(file), caption)
     if len(fractions := fraction_table(report)):
-        yield _details(
-            'Fractions of the training images', Part('table', fractions), Part('text', FRACTIONS)
-        )
+        yield _details('Fractions of the training images', Part('table', fractions), Part('text', FRACTIONS))
 
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
@@ -235,9 +211,7 @@ def _classes(report: Report, folder: Path) -> Iterator[Part]:
         caption = f'{title}, {label(metric)}'
         file = plot_classes(group, title, folder / f'classes-{number}.svg')
         about = (Part('table', tables.class_table(group)), Part('text', CLASSES))
-        yield _details(
-            f'{caption}: {len(group)} classes', Part('figure', str(file), caption), *about
-        )
+        yield _details(f'{caption}: {len(group)} classes', Part('figure', str(file), caption), *about)
 
 
 def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:

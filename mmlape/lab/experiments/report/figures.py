@@ -33,12 +33,8 @@ _MAX_CLASSES = 12
 def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
     """Draw the curves of the arms of each first metric; return the files by caption."""
     curves = {}
-    for number, metric in enumerate(
-        dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)
-    ):
-        chosen = [
-            (place, one) for place, one in enumerate(report.results) if one.metrics[:1] == (metric,)
-        ]
+    for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
+        chosen = [(place, one) for place, one in enumerate(report.results) if one.metrics[:1] == (metric,)]
         path = _plot_curves(chosen, metric, folder / f'curves-{number}.svg', report.baselines)
         if path:
             curves[label(metric)] = path
@@ -106,9 +102,7 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     Return None without any, and for more metrics than a figure has room for. Where too few seeds
     give no interval at all, the differences stand alone.
     """
-    chosen = [
-        compared for compared in report.comparisons_at('last') if compared.welch.mean is not None
-    ]
+    chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
     if not chosen:
         return None
     pairs = list(dict.fromkeys((compared.arm, compared.baseline) for compared in reversed(chosen)))
@@ -116,9 +110,7 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     if len(metrics) > _MAX_PANELS:
         return None
     single = len({baseline for _, baseline in pairs}) == 1
-    figure, panels = _rows(
-        [pair[0] if single else report.title_of(*pair) for pair in pairs], 0.14, len(metrics)
-    )
+    figure, panels = _rows([pair[0] if single else report.title_of(*pair) for pair in pairs], 0.14, len(metrics))
     for axes, metric in zip(panels, metrics):
         axes.set_xlabel(label(metric))
         axes.locator_params(axis='x', nbins=max(2, 8 // len(metrics)))
@@ -143,11 +135,7 @@ def plot_differences(report: Report, path: Path) -> Path | None:
 
 def has_intervals(comparisons: Iterable[Comparison]) -> bool:
     """Check whether there are seeds enough for an interval of one of the differences."""
-    return any(
-        test.low is not None
-        for compared in comparisons
-        for test in (compared.welch, compared.paired)
-    )
+    return any(test.low is not None for compared in comparisons for test in (compared.welch, compared.paired))
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
@@ -156,9 +144,7 @@ def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> P
     Of many, those at either end.
     """
     many = len(comparisons) > 2 * _MAX_CLASSES
-    chosen = (
-        [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
-    )
+    chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
     figure, (axes,) = _rows([str(compared.name) for compared in reversed(chosen)], 0.08)
     for place, compared in enumerate(reversed(chosen)):
         gain = compared.welch

@@ -51,13 +51,7 @@ def series_of(report: Report) -> list[Series]:
         identity, settings = result.identity, result.settings
         if settings and result.counted:
             rest = {key: value for key, value in settings.items() if key != 'data_fraction'}
-            key = (
-                digest(rest),
-                str(identity.checkpoint),
-                identity.total_batch,
-                identity.batch_policy,
-                identity.amp,
-            )
+            key = (digest(rest), str(identity.checkpoint), identity.total_batch, identity.batch_policy, identity.amp)
             groups.setdefault(key, []).append(result)
     return [series for group in groups.values() for series in _series(group)]
 
@@ -70,9 +64,7 @@ def _series(group: Sequence[ArmResult]) -> list[Series]:
     seeds = list(dict.fromkeys(result.fraction_seed for result in group if result.fraction < 1))
     every = []
     for seed in seeds:
-        arms = {
-            arm.fraction: arm for arm in group if arm.fraction == 1 or arm.fraction_seed == seed
-        }
+        arms = {arm.fraction: arm for arm in group if arm.fraction == 1 or arm.fraction_seed == seed}
         name = re.sub(r'\+\d+of\d+$', '', next(iter(arms.values())).name)
         name += f', data_fraction_seed={seed}' if len(seeds) > 1 else ''
         every.append(Series(name, dict(sorted(arms.items()))))
@@ -95,9 +87,7 @@ def fraction_table(report: Report) -> pd.DataFrame:
                 "paper's figure": [series.paper(share, metric) for share in shares],
             }
             rows += [
-                (series.name, label(metric), name, *cells)
-                for name, cells in lines.items()
-                if set(cells) != {DASH}
+                (series.name, label(metric), name, *cells) for name, cells in lines.items() if set(cells) != {DASH}
             ]
     return text_table(('series', 'metric', 'of the images', *map(str, shares)), rows, 3)
 
@@ -107,11 +97,7 @@ def plot_fractions(report: Report, folder: Path) -> dict[str, Path]:
     every, files = list(enumerate(series_of(report))), {}
     for number, metric in enumerate(dict.fromkeys(series.metrics[0] for _, series in every)):
         path = folder / f'fractions-{number}.svg'
-        _plot(
-            [(place, series) for place, series in every if series.metrics[0] == metric],
-            metric,
-            path,
-        )
+        _plot([(place, series) for place, series in every if series.metrics[0] == metric], metric, path)
         files[f'{label(metric)} by the fraction of the training images'] = path
     return files
 
@@ -119,30 +105,15 @@ def plot_fractions(report: Report, folder: Path) -> dict[str, Path]:
 def _plot(every: Sequence[tuple[int, Series]], metric: str, path: Path) -> None:
     figure, axes = new_axes((6.4, 4.4))
     for place, series in every:
-        entries = {
-            share: entry
-            for share in series.arms
-            if (entry := series.entry(share, metric)) and entry.n
-        }
+        entries = {share: entry for share in series.arms if (entry := series.entry(share, metric)) and entry.n}
         shares, means = list(map(float, entries)), [entry.mean for entry in entries.values()]
         seeds = ', '.join(dict.fromkeys(str(entry.n) for entry in entries.values()))
         drawn = look(place)
         axes.plot(shares, means, **drawn, label=wrapped(f'{series.name} (n={seeds})', 70))
         for share, entry in zip(shares, entries.values()):
             if entry.low is not None:
-                axes.plot(
-                    (share, share),
-                    (entry.low, entry.high),
-                    '_-',
-                    color=drawn['color'],
-                    lw=1.4,
-                    ms=8,
-                )
-        quoted = {
-            float(share): text
-            for share in series.arms
-            if (text := series.paper(share, metric)) != DASH
-        }
+                axes.plot((share, share), (entry.low, entry.high), '_-', color=drawn['color'], lw=1.4, ms=8)
+        quoted = {float(share): text for share in series.arms if (text := series.paper(share, metric)) != DASH}
         if quoted:
             figures = [float(text.split()[0]) for text in quoted.values()]
             name = wrapped(f"{series.name}, the paper's", 70)

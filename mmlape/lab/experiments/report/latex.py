@@ -21,22 +21,9 @@ from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.lab.extension import extensions
 from mmlape.tables import latex_table, text_table
 
-_SPECIAL = {
-    '\\': r'\textbackslash{}',
-    '~': r'\textasciitilde{}',
-    '^': r'\textasciicircum{}',
-    '*': '$^*$',
-}
+_SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '*': '$^*$'}
 _SPECIAL |= {character: f'\\{character}' for character in '&%$#_{}'}
-_SPECIAL |= {
-    '–': '--',
-    '−': '$-$',
-    '±': r'$\pm$',
-    '<': '$<$',
-    '>': '$>$',
-    '→': r'$\rightarrow$',
-    '×': r'$\times$',
-}
+_SPECIAL |= {'–': '--', '−': '$-$', '±': r'$\pm$', '<': '$<$', '>': '$>$', '→': r'$\rightarrow$', '×': r'$\times$'}
 _TITLES = {
     'detection': 'Object detection results',
     'segmentation': 'Semantic segmentation results',
@@ -91,21 +78,11 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     """Return one of the paper's tables: a block of rows for each model."""
     metrics = list(dict.fromkeys(name for result in results for name in result.metrics))
     metric = escape(' / '.join(map(label, metrics)))
-    quoted = [
-        quotation for result in results if result.paper for quotation in result.paper.quotations
-    ]
+    quoted = [quotation for result in results if result.paper for quotation in result.paper.quotations]
     papers = escape(f'({", ".join(dict.fromkeys(quotation.short for quotation in quoted))} paper)')
     data = escape(' and '.join(dict.fromkeys(quotation.dataset for quotation in quoted)))
     titled = any(result.title for result in results)
-    columns = [
-        'Model',
-        'Pre-trained Model',
-        'PE Method',
-        *['Arm'] * titled,
-        r'\#param.',
-        'seeds',
-        metric,
-    ]
+    columns = ['Model', 'Pre-trained Model', 'PE Method', *['Arm'] * titled, r'\#param.', 'seeds', metric]
     columns += [f'{metric} {papers}'] if quoted else []
     names = list(dict.fromkeys(result.model.name for result in results))
     ordered = sorted(results, key=lambda result: names.index(result.model.name))
@@ -124,9 +101,7 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     if quoted:
         caption += f' The last column quotes {escape("; ".join(sources(quoted)))}.'
     texts = 3 + titled
-    return latex_table(
-        text_table(columns, rows, texts), caption, 'l' * texts + 'r' * (len(columns) - texts)
-    )
+    return latex_table(text_table(columns, rows, texts), caption, 'l' * texts + 'r' * (len(columns) - texts))
 
 
 def _measured(title: str, results: Sequence[ArmResult]) -> str:
@@ -146,8 +121,7 @@ def _measured(title: str, results: Sequence[ArmResult]) -> str:
                 row.append(escape(quotation.figures.get(metric, DASH)))
         rows.append(row)
     caption = (
-        f'\\textbf{{{escape(title)}}}: mean $\\pm$ sample standard deviation over the seeds, measured '
-        'after training.'
+        f'\\textbf{{{escape(title)}}}: mean $\\pm$ sample standard deviation over the seeds, measured after training.'
     )
     if quoted:
         caption += f' Quoted: {escape("; ".join(sources(quoted)))}.'
@@ -159,16 +133,10 @@ def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, titled: bool
     entries = [result.summary.last.metrics.get(metric) for metric in metrics]
     shown = ' / '.join(escape(mean_std(entry)) for entry in entries)
     model, count = result.model, result.parameters
-    size = (
-        '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
-    )
+    size = '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
     seeds = max((entry.n for entry in entries if entry), default=0)
     method = model.method + (f', {result.fraction} of the images' if result.fraction < 1 else '')
-    cells = [
-        escape(model.pretrained),
-        escape(method),
-        *[escape(result.title or result.name)] * titled,
-    ]
+    cells = [escape(model.pretrained), escape(method), *[escape(result.title or result.name)] * titled]
     cells += [size, str(seeds), shown]
     if quoted:
         figures = [figure for metric in metrics if (figure := paper_figure(result, metric)) != DASH]
@@ -179,9 +147,7 @@ def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, titled: bool
 def _comparisons(report: Report, which: str) -> str:
     rows = []
     for compared in report.comparisons_at(which):
-        pair = escape(report.title_of(compared.arm, compared.baseline)).replace(
-            r'\_', r'\_\allowbreak{}'
-        )
+        pair = escape(report.title_of(compared.arm, compared.baseline)).replace(r'\_', r'\_\allowbreak{}')
         cells = [pair, escape(label(compared.metric))]
         for difference in (compared.welch, compared.paired):
             limits = '--'

@@ -34,9 +34,7 @@ def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
     entry, printed = index_entry(Path(arm.base).name), {key: name for name, key in KEYS.items()}
     quotations = entry.quotations if entry else ()
     quoted = (one for one in quotations if one.paper == study.paper)
-    return {
-        printed[key]: figure for quotation in quoted for key, figure in quotation.figures.items()
-    }
+    return {printed[key]: figure for quotation in quoted for key, figure in quotation.figures.items()}
 
 
 def _arm_entry(config: str, parameters: int | None) -> PaperFigures | None:
@@ -48,9 +46,7 @@ def _arm_entry(config: str, parameters: int | None) -> PaperFigures | None:
     if arm is None or not arm.overrides:
         return index_entry(arm.base, parameters) if arm else None
     base = index_entry(arm.base)
-    kept = base and not any(
-        key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides
-    )
+    kept = base and not any(key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides)
     quotations: tuple[Quotation, ...] = ()
     if arm.figure is not None:
         figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
@@ -59,7 +55,5 @@ def _arm_entry(config: str, parameters: int | None) -> PaperFigures | None:
         figures |= {KEYS[name]: text for name, text in arm.also.items() if name in KEYS}
         quotations = (Quotation(paper, study.runs, study.dataset, figures),)
     return PaperFigures(
-        length=base.length if kept else None,
-        batch=base.batch if kept else None,
-        quotations=quotations,
+        length=base.length if kept else None, batch=base.batch if kept else None, quotations=quotations
     )

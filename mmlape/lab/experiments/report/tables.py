@@ -12,33 +12,16 @@ from rich.table import Table as ConsoleTable
 from mmlape import tables
 from mmlape.console import clock
 from mmlape.lab.evaluation.names import label
-from mmlape.lab.experiments.averages import (
-    DASH,
-    EVALUATIONS,
-    interval,
-    mean_std_n,
-    number,
-    probability,
-)
+from mmlape.lab.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
-from mmlape.lab.experiments.statistics import (
-    INTERVAL,
-    MOST,
-    NO_SPREAD,
-    Spread,
-    of_differences,
-    pooled,
-    seeds_needed,
-)
+from mmlape.lab.experiments.statistics import INTERVAL, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
 from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.tables import text_table
 
 DIFFERENCES = (0.5, 1.0, 2.0)
 """Points that the table of seeds asks about."""
-_AVERAGES = tuple(
-    f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL)
-)
+_AVERAGES = tuple(f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL))
 _TESTS = (
     'difference',
     f"Welch's {INTERVAL}",
@@ -64,31 +47,13 @@ def results_table(report: Report) -> pd.DataFrame:
         model = f'{result.model.name}, {result.model.method}' if result.model.named else DASH
         name = result.name + ', baseline' * (result.name in report.baselines)
         for metric in result.metrics or (DASH,):
-            head = (
-                name,
-                result.title or DASH,
-                model,
-                label(metric),
-                seeds,
-                number(result.untrained(metric)),
-            )
+            head = (name, result.title or DASH, model, label(metric), seeds, number(result.untrained(metric)))
             rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
-    columns = (
-        'arm',
-        'title',
-        'model',
-        'metric',
-        'seeds',
-        'untrained',
-        *_AVERAGES,
-        "paper's figure",
-    )
+    columns = ('arm', 'title', 'model', 'metric', 'seeds', 'untrained', *_AVERAGES, "paper's figure")
     table = _of_evaluations(text_table(columns, rows, 5), report.has_best)
     empty = [name for name in ('untrained', "paper's figure") if (table[name] == DASH).all()]
     table = table.drop(columns=empty)
-    empty = [
-        name for name in ('title', 'model') if set(table.index.get_level_values(name)) <= {DASH}
-    ]
+    empty = [name for name in ('title', 'model') if set(table.index.get_level_values(name)) <= {DASH}]
     return table.droplevel(empty)
 
 
@@ -115,9 +80,7 @@ def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
 
 def metrics_table(result: ArmResult) -> pd.DataFrame:
     """Build the table of every metric of an arm."""
-    names = dict.fromkeys(
-        name for which in EVALUATIONS for name in result.summary.at(which).metrics
-    )
+    names = dict.fromkeys(name for which in EVALUATIONS for name in result.summary.at(which).metrics)
     rows = [(label(name), *_averages(result, name)) for name in names]
     return _of_evaluations(text_table(('metric', *_AVERAGES), rows), bool(result.summary.best.n))
 
@@ -133,18 +96,13 @@ def comparison_table(report: Report, which: str) -> pd.DataFrame:
 
 def class_table(classes: Sequence[Comparison]) -> pd.DataFrame:
     """Build the table of the classes of a pair of arms and a metric."""
-    return text_table(
-        ('class', *_TESTS), [(str(compared.name), *_tested(compared)) for compared in classes]
-    )
+    return text_table(('class', *_TESTS), [(str(compared.name), *_tested(compared)) for compared in classes])
 
 
 def _tested(compared: Comparison) -> tuple[str, ...]:
     """Return the cells of a comparison: Welch's test, then the paired one."""
     cells = []
-    for seeds, difference in (
-        ('', compared.welch),
-        (f' ({compared.paired.n[0]})', compared.paired),
-    ):
+    for seeds, difference in (('', compared.welch), (f' ({compared.paired.n[0]})', compared.paired)):
         cells += [number(difference.mean, '+.2f') + seeds, interval(difference, '+.2f')]
         cells += [probability(difference.p), probability(difference.holm)]
     return tuple(cells)
@@ -152,23 +110,15 @@ def _tested(compared: Comparison) -> tuple[str, ...]:
 
 def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
     """Return title, metric and classes of each comparison of classes."""
-    groups = groupby(
-        report.classes, lambda compared: (compared.arm, compared.baseline, compared.metric)
-    )
-    return [
-        (report.title_of(arm, baseline), metric, list(group))
-        for (arm, baseline, metric), group in groups
-    ]
+    groups = groupby(report.classes, lambda compared: (compared.arm, compared.baseline, compared.metric))
+    return [(report.title_of(arm, baseline), metric, list(group)) for (arm, baseline, metric), group in groups]
 
 
 def seeds_table(report: Report) -> pd.DataFrame:
     """Build the table of the seeds that differences need in either test, from the spread of the compared arms."""
     rows = []
     for compared in report.comparisons_at('last'):
-        arms = [
-            report.result(name).values('last', compared.metric)
-            for name in (compared.arm, compared.baseline)
-        ]
+        arms = [report.result(name).values('last', compared.metric) for name in (compared.arm, compared.baseline)]
         head = (report.title_of(compared.arm, compared.baseline), label(compared.metric))
         spreads = (
             ('unpaired', compared.welch, pooled([list(values.values()) for values in arms])),
@@ -186,10 +136,7 @@ def _needed(spread: Spread, paired: bool) -> Iterator[str]:
     low, high = spread.interval()
     yield f'{number(spread.std)} ({number(low)} to {number(high)})'
     for difference in DIFFERENCES:
-        seeds = [
-            seeds_needed(difference, std, paired=paired) or f'> {MOST}'
-            for std in (spread.std, low, high)
-        ]
+        seeds = [seeds_needed(difference, std, paired=paired) or f'> {MOST}' for std in (spread.std, low, high)]
         yield '{} ({} to {})'.format(*seeds)
 
 
@@ -199,11 +146,7 @@ def cost_table(report: Report) -> pd.DataFrame:
     for result in report.results:
         if not result.arm.runs:
             continue
-        count, paper, seconds = (
-            result.parameters,
-            result.paper,
-            result.mean_cost(lambda cost: cost.train_seconds),
-        )
+        count, paper, seconds = (result.parameters, result.paper, result.mean_cost(lambda cost: cost.train_seconds))
         flops = DASH
         if paper and paper.flops:
             flops = f'{paper.flops / 1e9:.2f} ({" x ".join(map(str, paper.size))})'
@@ -217,18 +160,9 @@ def cost_table(report: Report) -> pd.DataFrame:
             number(result.gpu_hours),
         ))  # fmt: skip
     runs = [run for result in report.results for run in result.counted]
-    measured = ' or '.join(
-        dict.fromkeys(run.cost.memory_kind for run in runs if run.cost.memory_kind)
-    )
+    measured = ' or '.join(dict.fromkeys(run.cost.memory_kind for run in runs if run.cost.memory_kind))
     memory = f'peak memory (MiB{", " + measured if measured else ""})'
-    columns = (
-        'arm',
-        'parameters (M)',
-        'GFLOPs (one image)',
-        memory,
-        's / iteration',
-        'a run (h:mm:ss)',
-    )
+    columns = ('arm', 'parameters (M)', 'GFLOPs (one image)', memory, 's / iteration', 'a run (h:mm:ss)')
     return text_table((*columns, 'GPU hours, all runs'), rows)
 
 

@@ -72,12 +72,8 @@ def report_work_dir(
     """
     arms = [ArmRuns(name, runs) for name, runs in read_arms(work_dir, names).items()]
     if not any(run.counts for arm in arms for run in arm.runs):
-        states = '; '.join(
-            f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs
-        )
-        raise DataError(
-            f'no run in {work_dir} has finished, so there is nothing to report: {states}'
-        )
+        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs)
+        raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
     folder = Path(work_dir)
     out = Path(out) if out else folder / 'report'
     report = build(
@@ -98,20 +94,12 @@ def _study_title(arms: Sequence[ArmRuns]) -> str | None:
 
 def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
     """Choose the metrics to compare, as far as each arm has them."""
-    of_arms = {
-        arm.name: {name for run in arm.runs if run.counts for name in run.last.metrics}
-        for arm in arms
-    }
+    of_arms = {arm.name: {name for run in arm.runs if run.counts for name in run.last.metrics} for arm in arms}
     every = sorted(set().union(*of_arms.values()))
     unknown = [name for name in metrics if name not in every]
     if unknown:
-        raise ConfigError(
-            f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}'
-        )
-    return [
-        replace(arm, metrics=tuple(name for name in metrics if name in of_arms[arm.name]))
-        for arm in arms
-    ]
+        raise ConfigError(f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}')
+    return [replace(arm, metrics=tuple(name for name in metrics if name in of_arms[arm.name])) for arm in arms]
 
 
 def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
@@ -126,14 +114,11 @@ def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
     copies, report = {}, out.parent.resolve()
     within = folder.resolve().is_relative_to(report)
     for file in sorted(folder.rglob('*')):
-        if file.suffix.lower() not in IMAGE_SUFFIXES or (
-            not within and file.resolve().is_relative_to(report)
-        ):
+        if file.suffix.lower() not in IMAGE_SUFFIXES or (not within and file.resolve().is_relative_to(report)):
             continue
         if not file.resolve().is_relative_to(folder.resolve()):
             raise DataError(
-                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, '
-                'or remove it'
+                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, or remove it'
             )
         place = file.relative_to(folder)
         copy = out / place
