@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.models.grid import Grid
+from mmlape.models.grid import Grid, contiguous
 from mmlape.models.position.rotary import AxialRotary, rotation, turn
 
 PAIRS = 'half'
@@ -165,7 +165,7 @@ class PlainMaskDecoder(nn.Module):
         """Return the sum of the levels, (B, P + N, D)."""
         parts = []
         for tokens, norm, lateral, scale in zip(levels, self.level_norms, self.laterals, self.scales, strict=True):
-            normed = norm(tokens.mT[..., None])[..., 0].mT
+            normed = norm(contiguous(tokens.mT[..., None]))[..., 0].mT
             parts.append((normed + lateral(normed)) * scale)
         return torch.stack(parts).sum(0)
 
