@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 3
 
-.PHONY: setup lock weights demo check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom wrong-lines mutants bench \
+.PHONY: setup lock weights demo rehearse check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom wrong-lines mutants bench \
 	gpu-check gpu-speed gpu-run gpu-values gpu-bundle lint docs docs-quick docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
@@ -34,6 +34,10 @@ weights: $(STAMP)
 
 demo: $(STAMP)
 	@$(VENV)/bin/python -m mmlape demo $(ARGS)
+
+# What four GPUs will do, in four processes on the CPU: train, kill, resume, test, average.
+rehearse: $(STAMP)
+	@$(VENV)/bin/python tools/rehearse.py $(ARGS)
 
 # Types are checked beside the tests, which begin on one core: errors stand above the first dots, and count at the end.
 test: $(STAMP)

@@ -1,4 +1,4 @@
-"""LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, in PyTorch, for timm and for OpenMMLab.
+"""ViT backbones with LaPE and Dual PatchNorm, and a ViT-Adapter that carries both, for OpenMMLab, timm and PyTorch.
 
 Importing the package imports neither torch nor a model: what it offers is imported on first use,
 and OpenMMLab's registries import models, datasets and hooks when a config names them.

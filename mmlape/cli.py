@@ -11,7 +11,7 @@ import select
 import sys
 from collections.abc import Sequence
 
-from mmlape import __version__
+import mmlape
 from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
 from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
 from mmlape.mim import resolve_path
@@ -109,7 +109,7 @@ def _command(argv: Sequence[str]) -> int:
         print(usage())
         return 0 if argv else 2
     if argv[0] in ('-V', '--version', 'version'):
-        print(f'mmlape {__version__}')
+        print(f'mmlape {mmlape.__version__}')
         return 0
     name = argv[0]
     if name not in COMMANDS:
@@ -258,7 +258,7 @@ def _unknown_import(error: Exception) -> str:
 def usage() -> str:
     """Return the help: the sub-commands by group, each with its one line."""
     width = max(map(len, COMMANDS))
-    lines = ['usage: mmlape COMMAND [OPTIONS]', '', 'LaPE and Dual PatchNorm backbones for OpenMMLab.']
+    lines = ['usage: mmlape COMMAND [OPTIONS]', '', mmlape.__doc__.partition('\n')[0]]
     for group in GROUPS:
         lines += ['', f'{group}:']
         lines += [

@@ -3,7 +3,8 @@
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$tools/python.sh"
 
-# submit TOOL FILES PARTITION JOB_NAME [ARGUMENTS]: the first FILES arguments are files, a number after them is GPUS
+# submit TOOL FILES PARTITION JOB_NAME [ARGUMENTS]: the first FILES arguments are files; a number after them is GPUS, and
+# another word the work dir, as in MMDetection
 submit() {
     local tool=$1 partition=$3 job=$4 files=("${@:5:$2}")
     shift $((4 + $2))
@@ -12,6 +13,7 @@ submit() {
         tasks=$1
         shift
     fi
+    [[ -z ${1:-} || $1 == -* ]] || set -- --work-dir "$@"
     # without GPUs all tasks share a machine
     local gpus=${GPUS_PER_NODE:-4} per_node
     per_node=$((gpus > 0 && gpus < tasks ? gpus : tasks))

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='write a page with confusion matrix, classes, and the twenty worst images; default: metrics.html beside '
         'the metrics',
     )
+    add('--show-dir', metavar='DIR', help='draw predictions beside the ground truth, every image, with the toolbox')
     add(
         '--tta',
         nargs='*',
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
             out=args.out,
             save_pred=args.save_pred,
             page=args.page,
+            show_dir=args.show_dir,
             launcher=args.launcher,
             name=f'{name}.json' if args.tta is None else f'{name}-tta.json',
             tta=args.tta,

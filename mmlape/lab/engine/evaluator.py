@@ -47,6 +47,7 @@ def test(
     out: str | Path | None = None,
     save_pred: str | Path | bool | None = None,
     page: str | Path | bool | None = None,
+    show_dir: str | Path | None = None,
     launcher: str = 'none',
     show: bool = True,
     name: str = 'metrics.json',
@@ -65,6 +66,7 @@ def test(
             checkpoint's.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
         page: A file for the page of the test; True for ``.html`` beside the metrics.
+        show_dir: A folder for the images with predictions beside the ground truth, as the toolbox draws them.
         launcher: See :func:`mmlape.lab.engine.trainer.train`.
         show: Whether to print the table.
         name: The name of the file by default.
@@ -106,6 +108,8 @@ def test(
     if sheet:
         about = f'{Path(checkpoint).name} of {Path(cfg.filename or work_dir).stem}'
         cfg.custom_hooks.append(dict(type='mmlape.EvaluationPageHook', out=str(sheet), title=f'Test: {about}'))
+    if show_dir:
+        _draw(cfg, Path(show_dir).absolute())
     set_model_wrapper(cfg, distribution(cfg))
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
@@ -135,6 +139,17 @@ def test(
     return result
 
 
+def _draw(cfg: Config, folder: Path) -> None:
+    """Let the hook of the toolbox draw every image, as ``--show-dir`` of its own test.py does."""
+    hook = {
+        'mmdet': dict(type='mmdet.DetVisualizationHook', draw=True, interval=1, test_out_dir=str(folder)),
+        'mmseg': dict(type='mmseg.SegVisualizationHook', draw=True, interval=1),
+        'mmpretrain': dict(type='mmpretrain.VisualizationHook', enable=True, interval=1, out_dir=str(folder)),
+    }
+    cfg.custom_hooks.append(hook[cfg.default_scope])
+    cfg.visualizer.save_dir = str(folder)  # where MMSegmentation's hook draws to
+
+
 def _graph(cfg: Config, checkpoint: str | Path) -> Graph | None:
     """Open a checkpoint that is an ONNX graph; return None for others."""
     if Path(checkpoint).suffix != SUFFIX:
@@ -155,8 +170,10 @@ def _check_inputs(
 
     An existing ``out`` must be of ``checkpoint``, if given.
     """
-    if out.is_dir():
-        raise TrainingError(f'cannot write the metrics to {out}, which is a directory: give a file with --out')
+    if out.is_dir() or out.suffix == '.pkl':  # what MMSegmentation's and MMDetection's test.py take
+        raise TrainingError(
+            f'--out {out}: it is the JSON file for the metrics here; --save-pred DIR saves what is predicted'
+        )
     other = (read_json(out) or {}).get('checkpoint') if checkpoint else None
     if other and Path(other).resolve() != Path(checkpoint).resolve():
         named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
