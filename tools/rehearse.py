@@ -23,8 +23,8 @@ MASK_RCNN = 'configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-c
 SEGMENTER = 'configs/segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py'
 UPERNET = 'configs/upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py'
 DATA = {MASK_RCNN: 'coco', SEGMENTER: 'ade', UPERNET: 'ade'}
-BATCH = {PRETRAINING: 8, MASK_RCNN: 1, SEGMENTER: 4, UPERNET: 1}
-"""Images of each process, so that four have the total batch of the recipe."""
+BATCH = {PRETRAINING: 8, MASK_RCNN: 1, SEGMENTER: 4, UPERNET: 2}
+"""Images of each process. UperNet's batch norms need two on the CPU, which is twice the recipe's total batch."""
 KILLED = UPERNET
 
 
@@ -51,14 +51,33 @@ class Rehearsal:
     def work_dir(self, config: str) -> Path:
         return self.folder / Path(config).stem
 
-    def train_command(self, config: str) -> list[str]:
-        options = [f'train_dataloader.batch_size={BATCH[config]}', f'data_root={self.folder}/data/{DATA[config]}/']
-        options += [f'train_cfg.max_iters={self.iterations}', f'train_cfg.val_interval={self.iterations}']
-        options += ['param_scheduler.0.end=1', 'param_scheduler.1.begin=1']  # a warm-up that fits
-        options += [f'default_hooks.checkpoint.interval={self.iterations // 2}']
-        options += [f'model.backbone.init_cfg.checkpoint={self.work_dir(PRETRAINING)}/epoch_1.pth']
-        work_dir = ['--work-dir', str(self.work_dir(config))]
-        return ['tools/dist_train.sh', config, str(PROCESSES), *work_dir, '--cfg-options', *options]
+    def options(self, config: str) -> list[str]:
+        """Return the changes of a config: data, weights, a short schedule with a warm-up that fits."""
+        return [
+            '--cfg-options',
+            f'train_dataloader.batch_size={BATCH[config]}',
+            f'data_root={self.folder}/data/{DATA[config]}/',
+            f'train_cfg.max_iters={self.iterations}',
+            f'train_cfg.val_interval={self.iterations}',
+            'param_scheduler.0.end=1',
+            'param_scheduler.1.begin=1',
+            f'default_hooks.checkpoint.interval={self.iterations // 2}',
+            f'model.backbone.init_cfg.checkpoint={self.work_dir(PRETRAINING)}/epoch_1.pth',
+        ]
+
+    def train_command(self, config: str, *flags: str) -> list:
+        scale = ['--auto-scale-lr'] if config == UPERNET else []
+        work_dir = self.work_dir(config)
+        return [
+            'tools/dist_train.sh',
+            config,
+            PROCESSES,
+            '--work-dir',
+            work_dir,
+            *scale,
+            *flags,
+            *self.options(config),
+        ]
 
     def prepare(self) -> None:
         """Write the mini data, with 18 scenes for validation, of which the last process gets none with labels."""
@@ -71,28 +90,23 @@ class Rehearsal:
         file.write_text(json.dumps(content))
 
     def pretrain(self) -> None:
+        """Pretrain for one epoch."""
         options = [f'train_dataloader.batch_size={BATCH[PRETRAINING]}', f'data_root={self.folder}/data/digits/']
         options += ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1', 'param_scheduler.0.end=1']
-        self.run(
-            'tools/dist_train.sh',
-            PRETRAINING,
-            PROCESSES,
-            '--work-dir',
-            self.work_dir(PRETRAINING),
-            '--cfg-options',
-            *options,
-        )
+        work_dir = ['--work-dir', self.work_dir(PRETRAINING)]
+        self.run('tools/dist_train.sh', PRETRAINING, PROCESSES, *work_dir, '--cfg-options', *options)
 
     def kill_and_resume(self, config: str) -> None:
         """Kill every process of a run after its first checkpoint, and continue it."""
-        command = self.train_command(config)
-        process, checkpoint = self.start(*command), self.work_dir(config) / 'last_checkpoint'
+        process, checkpoint = self.start(*self.train_command(config)), self.work_dir(config) / 'last_checkpoint'
         while process.poll() is None and not checkpoint.is_file():
             time.sleep(0.2)
+        if process.poll() is not None:
+            sys.exit(f'the run ended before it was killed; the end of {self.log} says why')
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         print('       killed by SIGKILL, and resumed:', flush=True)
-        self.run(*command[:3], '--resume', *command[3:])
+        self.run(*self.train_command(config, '--resume'))
 
     def test(self, config: str) -> None:
         """Evaluate the last checkpoint by four processes."""
@@ -102,12 +116,10 @@ class Rehearsal:
 
     def average(self, config: str) -> None:
         """Train three seeds of four processes each, and print mean, deviation and interval."""
-        options = self.train_command(config)[6:]
-        self.run(
-            sys.executable, '-m', 'mmlape', 'multi-seed', config, '--seeds', 1, 2, 3, '--processes', PROCESSES,
-            '--work-dir', self.folder / 'seeds', '--cfg-options', *options,
-        )  # fmt: skip
-        self.run(sys.executable, '-m', 'mmlape', 'report', self.folder / 'seeds')
+        mmlape, folder = (sys.executable, '-m', 'mmlape'), self.folder / 'seeds'
+        seeds = ['--seeds', 1, 2, 3, '--processes', PROCESSES, '--work-dir', folder]
+        self.run(*mmlape, 'multi-seed', config, *seeds, *self.options(config))
+        subprocess.run([*mmlape, 'report', folder], cwd=ROOT, check=True)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ arm."""
 
 import argparse
 
-from mmlape.lab.engine.options import seed
+from mmlape.lab.engine.options import positive, seed
 from mmlape.lab.experiments.options import add_running, make_launcher
 
 SEEDS = (121, 122, 123, 124, 125)
@@ -28,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='runs go to DIR/<arm>/seed_<s>; default: work_dirs, of a study work_dirs/<its name>',
     )
+    add(
+        '--until',
+        type=float,
+        metavar='D',
+        help='start seeds, the same in each arm, until every arm is better or worse than the first one, or certainly '
+        'less than D points apart; status 0: one is better, 1: none is, 2: undecided at the last seed',
+    )
     add('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='changes of every arm')
     more = add_running(parser)
     more.add_argument(
@@ -42,6 +49,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--fractions', nargs='+', metavar='F', help='each arm on these fractions of its training images: 1/16 0.5 1'
     )
     more.add_argument(
+        '--max-seeds', type=positive, default=20, metavar='N', help='of an arm, with --until; default: %(default)s'
+    )
+    more.add_argument(
+        '--alpha',
+        type=float,
+        default=0.05,
+        metavar='P',
+        help='probability of a wrong decision, with --until; default: %(default)s',
+    )
+    more.add_argument(
         '--aggregate-only', action='store_true', help='only average; without --seeds, all runs in the folders'
     )
 
@@ -50,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, average and report; return 1 if a run is not finished."""
     import signal
     import sys
+    from pathlib import Path
 
     from mmlape.errors import ConfigError
     from mmlape.lab.experiments.multi_seed import average_arms, run_study, show_arms
@@ -61,7 +79,18 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError('nothing to train: name a STUDY or CONFIG, or --arm NAME CONFIG')
     arms = choose(arms, args.arms) if args.arms else arms
     arms = on_fractions(arms, args.fractions) if args.fractions else arms
-    work_dir, seeds = args.work_dir or work_dir, args.seeds or seeds or SEEDS
+    work_dir, until = args.work_dir or work_dir, None
+    if args.until is None:
+        seeds = args.seeds or seeds or SEEDS
+    else:
+        from mmlape.lab.experiments.until import FIRST, UntilStudy
+
+        if args.no_wait:
+            raise ConfigError('--until: what is started next follows from what has finished, so leave --no-wait out')
+        seeds = (args.seeds or range(FIRST, FIRST + args.max_seeds))[: args.max_seeds]
+        software, names = '--allow-different-software' in args.extra, tuple(arm.name for arm in arms)
+        until = UntilStudy(Path(work_dir), names, tuple(seeds), args.until, args.alpha, software)
+        until.fix(write=not args.dry_run)
     if args.aggregate_only:
         return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)
     launcher = make_launcher(args)
@@ -69,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         show_arms(arms, work_dir, seeds, args.extra, args.processes)
     study = Study(arms, seeds, work_dir, args.processes, args.extra)
     try:
-        return run_study(study, launcher, args.dry_run, not args.no_wait)
+        return run_study(study, launcher, args.dry_run, not args.no_wait, until)
     except KeyboardInterrupt:
         print('interrupted; the same command continues from here', file=sys.stderr)
         return 130

@@ -24,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     """Show the table once, or until Ctrl-C."""
     from mmlape.console import console
     from mmlape.lab.experiments.status import as_json, rows, table, watch
+    from mmlape.lab.experiments.until import read_until
 
     if args.json:
         print(as_json(rows(args.work_dir)))
@@ -34,4 +35,6 @@ def run(args: argparse.Namespace) -> int:
             return 0
     else:
         console().print(table(rows(args.work_dir)))
+        for verdict in until.verdicts() if (until := read_until(args.work_dir)) else ():
+            print(verdict)
     return 0

@@ -26,7 +26,8 @@ from mmlape.lab.experiments.planning import (
 )
 from mmlape.lab.experiments.report.paper import paper_figures
 from mmlape.lab.experiments.scheduler import Scheduler
-from mmlape.lab.runs.run import read_seeds, seed_folder
+from mmlape.lab.experiments.until import UntilStudy, Verdict, as_json, exit_status
+from mmlape.lab.runs.run import read_seeds, seed_folder, write_order
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import mim_root
 from mmlape.quiet import say
@@ -36,11 +37,14 @@ OVERHEAD = 600
 """MiB of a GPU that a process of PyTorch takes beside its tensors."""
 
 
-def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True) -> int:
+def run_study(
+    study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True, until: UntilStudy | None = None
+) -> int:
     """Train what is not finished in a study, and average every arm; without ``wait`` only start it.
 
     Returns:
-        1 if a run is refused in a dry run, or does not count in the averages; else 0.
+        1 if a run is refused in a dry run, or does not count in the averages; else 0. With ``until``, which starts
+        seeds only while their comparison is undecided, that of `until.exit_status`.
     """
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
@@ -57,11 +61,41 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     study.check_checkpoints([arm for arm in study.arms if arm in to_train])
     print(launcher.describe(), flush=True)
     require_startable(plan)
+    if until:
+        return _run_until(until, plan, launcher)
     study.write_plan()
     Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
     if not wait:
         return 0
     return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
+
+
+def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher) -> int:
+    """Start seeds while an arm is undecided, print each look, and return the exit status of the decisions."""
+    write_order(until.work_dir, until.arms)
+    told, undecided = set[str](), set[str]()
+
+    def look(*_: PlannedRun) -> list[Verdict]:
+        verdicts = until.verdicts()
+        for verdict in verdicts:
+            if verdict.looks and str(verdict) not in told:
+                told.add(str(verdict))
+                print(verdict, flush=True)
+        undecided.clear()
+        undecided.update(verdict.arm for verdict in verdicts if not verdict.decision)
+        return verdicts
+
+    def is_wanted(planned: PlannedRun) -> bool:
+        return bool(undecided) if planned.arm.name == until.arms[0] else planned.arm.name in undecided
+
+    look()
+    log = functools.partial(print, flush=True)
+    Scheduler(plan, launcher, log, on_finished=look, is_wanted=is_wanted).run()
+    verdicts = look()
+    for verdict in verdicts:
+        print(f'verdict: {verdict}')
+    print(as_json(verdicts))
+    return exit_status(verdicts)
 
 
 def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:

@@ -31,6 +31,8 @@ class Scheduler:
     # called with each finished run, including those that were finished before
     on_finished: Callable[[PlannedRun], None] = lambda planned: None
     estimate: bool = True  # whether the lines say how much time is left
+    # whether a run that waits is still to be started; asked again before each start
+    is_wanted: Callable[[PlannedRun], bool] = lambda planned: True
     jobs: list[Job] = field(init=False, default_factory=list)
     finished: list[PlannedRun] = field(init=False, default_factory=list)
     failed: list[PlannedRun] = field(init=False, default_factory=list)
@@ -89,6 +91,7 @@ class Scheduler:
                 self.log(f'{planned.label}: {job.place}; {planned.log}')
 
     def _start(self) -> None:
+        self.waiting = [planned for planned in self.waiting if self.is_wanted(planned)]
         while self.waiting:
             slot = self.launcher.reserve(len(self.jobs))
             if slot is None:
