@@ -8,6 +8,7 @@ import pandas as pd
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.report.arms import ArmRuns, average
+from mmlape.lab.experiments.sequential import SequentialPlan, expected_seeds
 from mmlape.lab.experiments.statistics import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.lab.runs.run import read_arms
 from mmlape.tables import text_table
@@ -67,11 +68,17 @@ def sample_size_table(
 ) -> pd.DataFrame:
     """Build the table of seeds: a row per difference in points, a column per standard deviation.
 
-    The columns are the spread's estimate, and the ends of its interval if it has one.
+    The columns are the spread's estimate, and the ends of its interval if it has one; unpaired, also the mean number
+    of seeds of `multi-seed --until` the difference, and in how many studies of a hundred it finds it.
     """
     stds = (spread.std, *(spread.interval() or ()))
     rows = []
     for difference in differences:
         needed = [seeds_needed(difference, std, power, paired) for std in stds]
-        rows.append((f'{difference:g}', *(seeds or f'> {MOST}' for seeds in needed)))
-    return text_table(('difference', *(f'std {std:.2f}' for std in stds)), rows)
+        row = [f'{difference:g}', *(seeds or f'> {MOST}' for seeds in needed)]
+        if not paired:
+            seeds, share = expected_seeds(SequentialPlan(abs(difference)), difference, spread.std)
+            row.append(f'{seeds:.1f} ({share:.0%})')
+        rows.append(row)
+    until = [] if paired else [f'--until, at most {SequentialPlan.most}: mean (found)']
+    return text_table(('difference', *(f'std {std:.2f}' for std in stds), *until), rows)
