@@ -16,20 +16,8 @@ from mmlape.lab.experiments.report.paper import paper_figures
 from mmlape.lab.studies.study_file import read_study
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAD = """# Configs
-
-One folder for each method, with what it is, how it is trained and a table of its configs. The name of a config says
-the rest: `METHOD_MODEL[-adapter][-lape][-dpn]_GPUSxbIMAGES-SCHEDULE_DATA`. Parameters and FLOPs are exact; FLOPs are
-for one image of the config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers';
-mIoU ms is of images at several scales and flipped, which these configs do not test. We have trained none of these but
-the small models of Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations are
-[studies](../studies).
-
-| folder | what | task | configs | data |
-| --- | --- | --- | --- | --- |
-"""
 TABLE = re.compile(r'(<!-- made from metafile\.yml by docs/catalogue\.py -->\n).*?(<!-- end -->\n)', re.DOTALL)
-"""The table in a folder's README."""
+"""The table in configs/README.md and in a folder's."""
 
 
 def what(config: Path) -> str:
@@ -63,12 +51,21 @@ def read(metafile: Path, section: str) -> list[dict]:
 
 def section(metafile: Path) -> str:
     """Return the table and notes of a folder."""
-    lines = ['| config | model | parameters | GFLOPs | the papers |', '| --- | --- | --- | --- | --- |']
+    lines = ['| config | parameters | GFLOPs | the papers |', '| --- | --- | --- | --- |']
     models = read(metafile, 'Models')
     for model in models:
         path, facts = ROOT / model['Config'], model['Metadata']
         size = f'{int(facts["Parameters"]) / 1e6:.3f}M | {int(facts["FLOPs"]) / 1e9:.1f}'
-        lines.append(f'| [{model["Name"]}]({path.name}) | {what(path)} | {size} | {figures(model)} |')
+        lines.append(f'| [{model["Name"]}]({path.name}) | {size} | {figures(model)} |')
+    shares = [
+        (model['Name'], *model['Paper Fractions']['Figures'].values())
+        for model in models
+        if 'Paper Fractions' in model
+    ]
+    if shares:
+        of = next(model['Paper Fractions']['Figures'] for model in models if 'Paper Fractions' in model)
+        lines += ['', f'| on a fraction of the images | {" | ".join(of)} |', f'| --- |{" --- |" * len(of)}']
+        lines += [f'| {" | ".join(row)} |' for row in shares]
     notes = dict.fromkeys(one['Note'] for model in models for one in model.get('Paper Results', []) if 'Note' in one)
     return '\n'.join([*lines, *(f'\n\\* {note}' for note in notes)]) + '\n'
 
@@ -82,13 +79,20 @@ def summary(metafile: Path) -> str:
     return f'| [{name}]({name}/README.md) | {title} | {", ".join(tasks)} | {len(models)} | {", ".join(data)} |\n'
 
 
+def folders() -> str:
+    """Return the table of folders."""
+    head = '| folder | what | task | configs | data |\n| --- | --- | --- | --- | --- |\n'
+    return head + ''.join(map(summary, metafiles()))
+
+
 def pages() -> dict[Path, str]:
     """Return the text of configs/README.md and of each folder's README, with its table."""
-    texts = {ROOT / 'configs' / 'README.md': HEAD + ''.join(map(summary, metafiles()))}
-    for metafile in metafiles():
-        readme, made = metafile.parent / 'README.md', section(metafile)
-        texts[readme] = TABLE.sub(lambda match, made=made: match[1] + made + match[2], readme.read_text())
-    return texts
+    tables = {ROOT / 'configs' / 'README.md': folders()}
+    tables |= {metafile.parent / 'README.md': section(metafile) for metafile in metafiles()}
+    return {
+        page: TABLE.sub(lambda match, made=made: match[1] + made + match[2], page.read_text())
+        for page, made in tables.items()
+    }
 
 
 def table() -> str:
