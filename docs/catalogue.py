@@ -28,10 +28,10 @@ def what(config: Path) -> str:
     )
 
 
-def figures(model: dict) -> str:
+def figures(results: list[dict]) -> str:
     """Return '45.6 box AP, 40.7 mask AP (LaPE)' for each paper."""
     quoted = []
-    for result in model.get('Paper Results', []):
+    for result in results:
         values = ', '.join(f'{value} {metric}' for metric, value in result['Metrics'].items())
         after = f' after {result["Epoch"]} epochs' if 'Epoch' in result else ''
         star = r'\*' if 'Note' in result else ''
@@ -56,7 +56,8 @@ def section(metafile: Path) -> str:
     for model in models:
         path, facts = ROOT / model['Config'], model['Metadata']
         size = f'{int(facts["Parameters"]) / 1e6:.3f}M | {int(facts["FLOPs"]) / 1e9:.1f}'
-        lines.append(f'| [{model["Name"]}]({path.name}) | {size} | {figures(model)} |')
+        quoted = [result for result in model.get('Paper Results', []) if 'Epoch' not in result]
+        lines.append(f'| [{model["Name"]}]({path.name}) | {size} | {figures(quoted)} |')
     shares = [
         (model['Name'], *model['Paper Fractions']['Figures'].values())
         for model in models
@@ -75,13 +76,12 @@ def summary(metafile: Path) -> str:
     name, models = metafile.parent.name, read(metafile, 'Models')
     title = (metafile.parent / 'README.md').read_text().partition('\n')[0].removeprefix('# ')
     tasks = dict.fromkeys(one['Metadata']['Task'] for one in read(metafile, 'Collections'))
-    data = sorted({model['Name'].rpartition('_')[2] for model in models})
-    return f'| [{name}]({name}/README.md) | {title} | {", ".join(tasks)} | {len(models)} | {", ".join(data)} |\n'
+    return f'| [{name}]({name}/README.md) | {title} | {", ".join(tasks)} | {len(models)} |\n'
 
 
 def folders() -> str:
     """Return the table of folders."""
-    head = '| folder | what | task | configs | data |\n| --- | --- | --- | --- | --- |\n'
+    head = '| folder | what | task | configs |\n| --- | --- | --- | --- |\n'
     return head + ''.join(map(summary, metafiles()))
 
 
@@ -115,7 +115,7 @@ def table() -> str:
             size = f'{int(model["Metadata"]["Parameters"]) / 1e6:.1f}M'
             joining = 'lape' if 'lape' in re.split('[-_]', name) else 'default'
             facts = (tasks[model['In Collection']], model['In Collection'], joining, name.rpartition('_')[2], size)
-            cells = [what(ROOT / path), *facts, figures(model).replace('\\', '')]
+            cells = [what(ROOT / path), *facts, figures(model.get('Paper Results', [])).replace('\\', '')]
             rows.append((str(path), name, [*map(escape, cells), '<br>'.join(arms_of.get(name, []))]))
     for study in studies:
         file = f'{study.name}.yml'
@@ -141,16 +141,18 @@ def table() -> str:
 
 
 def papers() -> str:
-    """Return the tables of papers that are studies, with what each needs, as HTML; the links set the filter."""
+    """Return the table of all studies, with paper and table and what each needs, as HTML; the links set the filter."""
     lines = ['```{raw} html', '<div class="table-wrapper"><table class="docutils"><thead><tr>']
-    lines += [*(f'<th>{title}</th>' for title in ('paper and table', 'study', 'arms', 'data', 'processes a run'))]
+    lines += [
+        *(f'<th>{title}</th>' for title in ('study', 'what', 'whose figures', 'arms', 'data', 'processes a run'))
+    ]
     lines.append('</tr></thead><tbody>')
     for study in (read_study(file) for file in sorted((ROOT / 'studies').glob('*.yml'))):
-        if study.paper:
-            link = f'<a href="../../studies/{study.name}.yml"><code>{study.name}.yml</code></a>'
-            arms = _filter(f'{study.name}.yml:', str(len(study.arms)))
-            cells = (escape(study.source), link, arms, study.data, ' or '.join(map(str, study.processes)))
-            lines.append('<tr>' + ''.join(f'<td>{cell}</td>' for cell in cells) + '</tr>')
+        link = f'<a href="../../studies/{study.name}.yml"><code>{study.name}.yml</code></a>'
+        arms = _filter(f'{study.name}.yml:', str(len(study.arms)))
+        source = escape(study.source) if study.paper else 'ours'
+        cells = (link, escape(study.title), source, arms, study.data, ' or '.join(map(str, study.processes)))
+        lines.append('<tr>' + ''.join(f'<td>{cell}</td>' for cell in cells) + '</tr>')
     return '\n'.join([*lines, '</tbody></table></div>', '```'])
 
 
