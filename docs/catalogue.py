@@ -51,7 +51,7 @@ def read(metafile: Path, section: str) -> list[dict]:
 
 def section(metafile: Path) -> str:
     """Return the table and notes of a folder."""
-    lines = ['| config | parameters | GFLOPs | the papers |', '| --- | --- | --- | --- |']
+    lines = ['| config | parameters | GFLOPs | the papers, not run by us |', '| --- | --- | --- | --- |']
     models = read(metafile, 'Models')
     for model in models:
         path, facts = ROOT / model['Config'], model['Metadata']
