@@ -58,15 +58,11 @@ def section(metafile: Path) -> str:
         size = f'{int(facts["Parameters"]) / 1e6:.3f}M | {int(facts["FLOPs"]) / 1e9:.1f}'
         quoted = [result for result in model.get('Paper Results', []) if 'Epoch' not in result]
         lines.append(f'| [{model["Name"]}]({path.name}) | {size} | {figures(quoted)} |')
-    shares = [
-        (model['Name'], *model['Paper Fractions']['Figures'].values())
-        for model in models
-        if 'Paper Fractions' in model
-    ]
-    if shares:
-        of = next(model['Paper Fractions']['Figures'] for model in models if 'Paper Fractions' in model)
-        lines += ['', f'| on a fraction of the images | {" | ".join(of)} |', f'| --- |{" --- |" * len(of)}']
-        lines += [f'| {" | ".join(row)} |' for row in shares]
+    fractions = {model['Name']: model['Paper Fractions']['Figures'] for model in models if 'Paper Fractions' in model}
+    if fractions:
+        shares = next(iter(fractions.values()))
+        lines += ['', f'| on a fraction of the images | {" | ".join(shares)} |', f'| --- |{" --- |" * len(shares)}']
+        lines += [f'| {name} | {" | ".join(of_shares.values())} |' for name, of_shares in fractions.items()]
     notes = dict.fromkeys(one['Note'] for model in models for one in model.get('Paper Results', []) if 'Note' in one)
     return '\n'.join([*lines, *(f'\n\\* {note}' for note in notes)]) + '\n'
 
