@@ -16,20 +16,8 @@ from mmlape.lab.experiments.report.paper import paper_figures
 from mmlape.lab.studies.study_file import read_study
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAD = """# Configs
-
-One folder for each method, with what it is, how it is trained and a table of its configs. The name of a config says
-the rest: `METHOD_MODEL[-adapter][-lape][-dpn]_GPUSxbIMAGES-SCHEDULE_DATA`. Parameters and FLOPs are exact; FLOPs are
-for one image of the config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers';
-mIoU ms is of images at several scales and flipped, which these configs do not test. We have trained none of these but
-the small models of Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations are
-[studies](../studies).
-
-| folder | what | task | configs | data |
-| --- | --- | --- | --- | --- |
-"""
 TABLE = re.compile(r'(<!-- made from metafile\.yml by docs/catalogue\.py -->\n).*?(<!-- end -->\n)', re.DOTALL)
-"""The table in a folder's README."""
+"""The table in configs/README.md and in a folder's."""
 
 
 def what(config: Path) -> str:
@@ -40,10 +28,10 @@ def what(config: Path) -> str:
     )
 
 
-def figures(model: dict) -> str:
+def figures(results: list[dict]) -> str:
     """Return '45.6 box AP, 40.7 mask AP (LaPE)' for each paper."""
     quoted = []
-    for result in model.get('Paper Results', []):
+    for result in results:
         values = ', '.join(f'{value} {metric}' for metric, value in result['Metrics'].items())
         after = f' after {result["Epoch"]} epochs' if 'Epoch' in result else ''
         star = r'\*' if 'Note' in result else ''
@@ -63,12 +51,18 @@ def read(metafile: Path, section: str) -> list[dict]:
 
 def section(metafile: Path) -> str:
     """Return the table and notes of a folder."""
-    lines = ['| config | model | parameters | GFLOPs | the papers |', '| --- | --- | --- | --- | --- |']
+    lines = ['| config | parameters | GFLOPs | the papers, not run by us |', '| --- | --- | --- | --- |']
     models = read(metafile, 'Models')
     for model in models:
         path, facts = ROOT / model['Config'], model['Metadata']
         size = f'{int(facts["Parameters"]) / 1e6:.3f}M | {int(facts["FLOPs"]) / 1e9:.1f}'
-        lines.append(f'| [{model["Name"]}]({path.name}) | {what(path)} | {size} | {figures(model)} |')
+        quoted = [result for result in model.get('Paper Results', []) if 'Epoch' not in result]
+        lines.append(f'| [{model["Name"]}]({path.name}) | {size} | {figures(quoted)} |')
+    fractions = {model['Name']: model['Paper Fractions']['Figures'] for model in models if 'Paper Fractions' in model}
+    if fractions:
+        shares = next(iter(fractions.values()))
+        lines += ['', f'| on a fraction of the images | {" | ".join(shares)} |', f'| --- |{" --- |" * len(shares)}']
+        lines += [f'| {name} | {" | ".join(of_shares.values())} |' for name, of_shares in fractions.items()]
     notes = dict.fromkeys(one['Note'] for model in models for one in model.get('Paper Results', []) if 'Note' in one)
     return '\n'.join([*lines, *(f'\n\\* {note}' for note in notes)]) + '\n'
 
@@ -78,17 +72,23 @@ def summary(metafile: Path) -> str:
     name, models = metafile.parent.name, read(metafile, 'Models')
     title = (metafile.parent / 'README.md').read_text().partition('\n')[0].removeprefix('# ')
     tasks = dict.fromkeys(one['Metadata']['Task'] for one in read(metafile, 'Collections'))
-    data = sorted({model['Name'].rpartition('_')[2] for model in models})
-    return f'| [{name}]({name}/README.md) | {title} | {", ".join(tasks)} | {len(models)} | {", ".join(data)} |\n'
+    return f'| [{name}]({name}/README.md) | {title} | {", ".join(tasks)} | {len(models)} |\n'
+
+
+def folders() -> str:
+    """Return the table of folders."""
+    head = '| folder | what | task | configs |\n| --- | --- | --- | --- |\n'
+    return head + ''.join(map(summary, metafiles()))
 
 
 def pages() -> dict[Path, str]:
     """Return the text of configs/README.md and of each folder's README, with its table."""
-    texts = {ROOT / 'configs' / 'README.md': HEAD + ''.join(map(summary, metafiles()))}
-    for metafile in metafiles():
-        readme, made = metafile.parent / 'README.md', section(metafile)
-        texts[readme] = TABLE.sub(lambda match, made=made: match[1] + made + match[2], readme.read_text())
-    return texts
+    tables = {ROOT / 'configs' / 'README.md': folders()}
+    tables |= {metafile.parent / 'README.md': section(metafile) for metafile in metafiles()}
+    return {
+        page: TABLE.sub(lambda match, made=made: match[1] + made + match[2], page.read_text())
+        for page, made in tables.items()
+    }
 
 
 def table() -> str:
@@ -111,7 +111,7 @@ def table() -> str:
             size = f'{int(model["Metadata"]["Parameters"]) / 1e6:.1f}M'
             joining = 'lape' if 'lape' in re.split('[-_]', name) else 'default'
             facts = (tasks[model['In Collection']], model['In Collection'], joining, name.rpartition('_')[2], size)
-            cells = [what(ROOT / path), *facts, figures(model).replace('\\', '')]
+            cells = [what(ROOT / path), *facts, figures(model.get('Paper Results', [])).replace('\\', '')]
             rows.append((str(path), name, [*map(escape, cells), '<br>'.join(arms_of.get(name, []))]))
     for study in studies:
         file = f'{study.name}.yml'
@@ -137,16 +137,18 @@ def table() -> str:
 
 
 def papers() -> str:
-    """Return the tables of papers that are studies, with what each needs, as HTML; the links set the filter."""
+    """Return the table of all studies, with paper and table and what each needs, as HTML; the links set the filter."""
     lines = ['```{raw} html', '<div class="table-wrapper"><table class="docutils"><thead><tr>']
-    lines += [*(f'<th>{title}</th>' for title in ('paper and table', 'study', 'arms', 'data', 'processes a run'))]
+    lines += [
+        *(f'<th>{title}</th>' for title in ('study', 'what', 'whose figures', 'arms', 'data', 'processes a run'))
+    ]
     lines.append('</tr></thead><tbody>')
     for study in (read_study(file) for file in sorted((ROOT / 'studies').glob('*.yml'))):
-        if study.paper:
-            link = f'<a href="../../studies/{study.name}.yml"><code>{study.name}.yml</code></a>'
-            arms = _filter(f'{study.name}.yml:', str(len(study.arms)))
-            cells = (escape(study.source), link, arms, study.data, ' or '.join(map(str, study.processes)))
-            lines.append('<tr>' + ''.join(f'<td>{cell}</td>' for cell in cells) + '</tr>')
+        link = f'<a href="../../studies/{study.name}.yml"><code>{study.name}.yml</code></a>'
+        arms = _filter(f'{study.name}.yml:', str(len(study.arms)))
+        source = escape(study.source) if study.paper else 'ours'
+        cells = (link, escape(study.title), source, arms, study.data, ' or '.join(map(str, study.processes)))
+        lines.append('<tr>' + ''.join(f'<td>{cell}</td>' for cell in cells) + '</tr>')
     return '\n'.join([*lines, '</tbody></table></div>', '```'])
 
 

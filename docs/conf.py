@@ -17,7 +17,15 @@ author = copyright = 'The mmlape authors'
 version = release = __version__
 
 root_doc = 'docs/index'
-include_patterns = ['docs/**', 'configs/**/*.md', 'studies/*.md', 'C*.md', 'GOVERNANCE.md', 'SECURITY.md']
+include_patterns = [
+    'docs/**',
+    'configs/*.md',
+    'configs/**/*.md',
+    'studies/*.md',
+    'C*.md',
+    'GOVERNANCE.md',
+    'SECURITY.md',
+]
 exclude_patterns = [
     'configs/README.md',
     'build',

@@ -137,22 +137,18 @@ def success_table(folder: Path) -> str:
     return markdown_table(text_table(head, cells))
 
 
-def means(folder: Path) -> str:
-    """Return mean and range over the seeds of every reading that is evaluated: mIoU by scale, and the share at 2."""
+def means(folder: Path, names: Sequence[str] = tuple(READINGS), read: Reader = read) -> str:
+    """Return the mean mIoU of every reading that is evaluated, by scale, and what is kept at 2, with its range."""
     rows = []
-    for name in READINGS:
+    for name in names:
         try:
             values = read(folder, name)
         except Unfinished:
             continue
-        columns = (*(values[scale] for scale in SCALES), kept(values, 2.0))
-        rows.append((name, *map(in_range, columns)))
+        share = kept(values, 2.0)
+        shown = f'{np.mean(share):.1f} ({min(share):.1f} to {max(share):.1f})' if share else '-'
+        rows.append((name, *(f'{np.mean(values[scale]):.1f}' for scale in SCALES), shown))
     return markdown_table(text_table(('reading', '1', '1.5', '2', 'kept at 2, %'), rows))
-
-
-def in_range(values: Sequence[float]) -> str:
-    """Return the mean of values and, in brackets, the lowest and the highest."""
-    return f'{np.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})' if values else '-'
 
 
 QUESTIONS = {

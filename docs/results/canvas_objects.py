@@ -59,16 +59,6 @@ def keeps_enough(folder: Path, names: Sequence[str]) -> str:
     return markdown_table(text_table(head, rows))
 
 
-def means(folder: Path) -> str:
-    """Return mean and range over the seeds of every reading: mIoU by scale, and the share at 2."""
-    rows = []
-    for name in READINGS:
-        values = read(folder, name)
-        columns = (*(values[scale] for scale in canvas.SCALES), canvas.kept(values, 2.0))
-        rows.append((name, *map(canvas.in_range, columns)))
-    return markdown_table(text_table(('reading', '1', '1.5', '2', 'kept at 2, %'), rows))
-
-
 def answers(folder: Path) -> dict[str, str]:
     """Return the table of each question."""
     return {
@@ -88,7 +78,7 @@ def answers(folder: Path) -> dict[str, str]:
             folder, ('lape', 'mpvg', 'pape', 'irpe', 'cpe', 'none'), 'default', 2.0, read
         ),
         '4. The default': canvas.share_table(folder, ('default, tiled', 'default-rescale'), 'default', read),
-        'Means over the seeds': means(folder),
+        'Means over the seeds': canvas.means(folder, READINGS, read),
     }
 
 

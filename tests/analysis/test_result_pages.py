@@ -1,0 +1,198 @@
+"""Tables of result pages are what their scripts print from their archives; scripts are of the registered arms."""
+
+import json
+import re
+
+import canvas
+import canvas_exploration
+import canvas_objects
+import depth
+import numpy as np
+import pytest
+import real_features
+import replication
+import sizes
+import tiny
+from scipy import stats
+
+from mmlape.cli import main
+from mmlape.lab.datasets.mini import scenes
+from mmlape.lab.experiments.statistics import estimate
+from mmlape.lab.runs.run import read_arms
+from mmlape.lab.studies.study_file import read_study
+
+RESULTS = tiny.ROOT / 'docs' / 'results'
+PAGES = {
+    'canvas': (canvas, 'canvas', '.', 0),
+    'canvas-objects': (canvas_objects, 'canvas-objects', '.', 0),
+    'depth': (depth, 'fashion-mnist-depth', 'fashion-mnist-depth', 2),
+    'fashion-mnist-replication': (replication, 'fashion-mnist-replication', 'fashion-mnist-replication', 3),
+    'real-features': (real_features, 'real-features', 'work_dirs/real-features', 1),
+    'sizes': (sizes, 'sizes', 'mini-sizes-sweep', 2),
+}
+"""By page: its script, the archive, the folder in it that the script reads, the number of tables of another source."""
+ARMS = {
+    'mini-canvas': {name: canvas.SEEDS for name, one in canvas.READINGS.items() if one.sweep == canvas.SWEEP},
+    'mini-canvas-objects': dict.fromkeys(canvas_objects.ARMS, canvas_objects.SEEDS),
+    'mini-sizes': dict.fromkeys(sizes.ARMS, sizes.SEEDS),
+    'fashion-mnist-depth': depth.SEEDS,
+}
+"""The arms and seeds of a registered study by its script."""
+
+
+@pytest.fixture(scope='module')
+def unpacked(tmp_path_factory):
+    """Return the folder of an archive's files, unpacked once."""
+    folders = {}
+
+    def unpack(name):
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            tiny.unpack_records(name, folders[name])
+        return folders[name]
+
+    return unpack
+
+
+def page(name):
+    return (RESULTS / f'{name}.md').read_text()
+
+
+def row(text, arm):
+    """Return the cells of an arm's row of top-1."""
+    (line,) = (line for line in text.splitlines() if line.startswith(f'| {arm} |') and '±' in line)
+    return line
+
+
+def tables(text):
+    return re.findall(r'(?:^\|.*\n)+', text, re.M)
+
+
+@pytest.mark.parametrize('name', PAGES)
+def test_tables_are_what_the_script_prints_from_the_archive(unpacked, capsys, name):
+    script, archive, folder, others = PAGES[name]
+    script.main([str(unpacked(archive) / folder)])
+    printed = tables(capsys.readouterr().out + '\n')
+    shown = tables(page(name))
+    assert len(shown) > others and len([table for table in shown if table not in printed]) == others
+
+
+@pytest.mark.parametrize('name', ARMS)
+def test_a_script_is_of_the_registered_arms_and_seeds(name):
+    study = read_study(f'mmlape::studies/{name}.yml')
+    assert {arm.name for arm in study.arms} == set(ARMS[name])
+    assert {seed for seeds in ARMS[name].values() for seed in seeds} == set(study.seeds)
+
+
+@pytest.mark.parametrize('name', ['fashion-mnist-depth', 'fashion-mnist-replication'])
+def test_top1_is_the_mean_of_the_records(unpacked, name):
+    text = page(name.removeprefix('fashion-mnist-') if 'depth' in name else name)
+    for arm, runs in read_arms(unpacked(name) / name).items():
+        one = estimate([run.last.metrics[replication.METRIC] for run in runs if run.counts])
+        shown = f'| {one.mean:.2f} ± {one.std:.2f} ({one.n}) | {one.low:.2f} to {one.high:.2f} |'
+        assert row(text, arm).endswith(shown), arm
+
+
+def test_differences_told_in_sentences_are_those_of_the_records(unpacked):
+    runs = depth.Depth(str(unpacked('fashion-mnist-depth') / 'fashion-mnist-depth'))
+    pairs = [(one.arm, one.baseline) for one in depth.HYPOTHESES] + list(depth.PAIRS['3. The mean of the tokens'])
+    differences = [runs.difference(*pair) for pair in pairs]
+    for one in differences:
+        assert re.search(rf'\+{one.mean:.2f} \({one.low:.2f} to \+?{one.high:.2f}\)', page('depth'))
+    told = '{0.mean:+.2f} points of top-1 (95 % interval {0.low:+.2f} to {0.high:+.2f}'.format(differences[0])
+    for file in (tiny.ROOT / 'README.md', tiny.ROOT / 'docs/index.md'):
+        assert told in ' '.join(file.read_text().split()), file
+
+
+def test_two_studies_of_six_layers_differ_in_the_rate_alone(unpacked):
+    later, earlier = (unpacked(name) / name for name in ('fashion-mnist-depth', 'fashion-mnist-replication'))
+    for arm, first, rates in (('default', 'deep', [4e-3, 4e-3]), ('lape', 'deep-lape', [2e-3, 4e-3])):
+        files = later / arm / 'seed_301', earlier / first / 'seed_201'
+        settings = [json.loads((folder / 'settings.json').read_text()) for folder in files]
+        assert [one['optim_wrapper']['optimizer'].pop('lr') for one in settings] == rates
+        assert settings[0] == settings[1]
+
+
+def test_the_rates_of_six_layers_are_those_of_their_records(unpacked):
+    arms = read_arms(unpacked('fashion-mnist-depth-rates') / 'fashion-mnist-depth-rates')
+    lines = page('fashion-mnist-replication').splitlines()
+    for arm in read_study('mmlape::studies/fashion-mnist-depth.yml').arms:
+        runs = {rate: arms.get(f'{rate}-{arm.name}') for rate in ('1e-3', '2e-3', '4e-3', 'tenth', '8e-3')}
+        top1 = {rate: run[0].last.metrics[replication.METRIC] for rate, run in runs.items() if run}
+        cells = [f'{top1[rate]:.2f}' if rate in top1 else '' for rate in runs]
+        assert f'| {arm.name} | {" | ".join(cells)} |' in lines
+        rate = max(top1, key=top1.get)  # the lower one of two that are equal
+        assert arm.overrides['optim_wrapper.optimizer.lr'] == float('2e-3' if rate == 'tenth' else rate)
+        assert ('optim_wrapper.paramwise_cfg.custom_keys' in arm.overrides) == (rate == 'tenth')
+
+
+def test_canvases_in_windows_and_the_page_of_purposes_have_the_numbers_of_the_sweep(unpacked):
+    folder = unpacked('sizes')
+    windows = json.loads((folder / 'mini-sizes-sweep' / 'windows.json').read_text())
+    text = page('sizes').partition('## Not registered')[2]
+    for arm in {name.split('/')[0] for name in windows}:
+        of_seeds = [windows[f'{arm}/seed_{seed}'] for seed in sizes.SEEDS]
+        means = [f'{np.mean([of_seed[scale]["mIoU"] for of_seed in of_seeds]):.1f}' for scale in of_seeds[0]]
+        assert re.search(rf'^\| {arm} \|.*\| {" | ".join((means + ["not run"])[:2])} \|$', text, re.M), arm
+
+    values = sizes.read_sweep(folder / 'mini-sizes-sweep')
+    lines = (tiny.ROOT / 'docs/understand/which-encoding.md').read_text().splitlines()
+    for arm in sizes.ARMS:
+        means = ' | '.join(f'{np.mean(values[scale][arm]):.1f}' for scale in (1.0, 1.5, 2.0, 4.0))
+        assert any(line.endswith(f'| {means} |') for line in lines), arm
+    for arm, runs in read_arms(folder / 'mini-sizes').items():
+        own = {run.seed: run.last.metrics['mIoU'] for run in runs if run.counts}
+        assert [own[seed] for seed in sizes.SEEDS] == pytest.approx(values[1.0][arm], abs=0.005), arm
+
+
+def test_runs_that_enter_an_average_are_repeats_of_each_other(unpacked, tmp_path):
+    """`mmlape report` refuses others."""
+    work_dir = unpacked('real-features') / 'work_dirs' / 'real-features'
+    assert main(['report', str(work_dir), '--out', str(tmp_path / 'report')]) == 0
+
+
+def test_no_rate_and_no_strength_but_one_does_better(unpacked):
+    folder = unpacked('canvas-objects')
+    rows = [line.strip('| ').split(' | ') for line in canvas_exploration.rates(folder).splitlines()[2:]]
+    best = {arm: rates.index(max(rates, key=float)) for arm, *rates in rows}
+    assert {arm for arm, place in best.items() if place != 1} == {'lape-affine'} and len(best) == 15
+    arms = json.loads((folder / 'mini-canvas-rates-sweep' / 'report.json').read_text())['arms']
+    twice = {name: arm['last']['metrics']['mIoU at 2']['mean'] for name, arm in arms.items()}
+    assert max(twice[name] for name in twice if re.match('lape-(rescale|windows)', name)) < twice['none-r2'] < 44
+
+
+def test_explored_scenes_have_scans_for_training_alone():
+    rng = np.random.default_rng(0)
+    train, val = (scenes.Scans(split, rng) for split in scenes.SPLITS)
+    explored = [canvas_exploration.TrainingScans(split, rng) for split in scenes.SPLITS]
+    for label, registered in enumerate(val.of_class):
+        parts = [set(one.of_class[label]) for one in explored]
+        assert parts[0] | parts[1] == set(train.of_class[label]) and not parts[0] & parts[1]
+        assert parts[1] and not parts[1] & set(registered)
+
+
+def test_success_needs_both_bounds():
+    """By scipy's two-sided test and by hand."""
+    rng = np.random.default_rng(0)
+    cure, plain = ({scale: list(rng.uniform(40, 90, 3)) for scale in (1.0, 2.0)} for _ in range(2))
+    share = 100 * np.array(cure[2.0]) / cure[1.0]
+    both = canvas.success(cure, plain)
+    assert both.keeps == pytest.approx(stats.t.sf((share.mean() - 80) / (share.std(ddof=1) / 3**0.5), 2))
+    moved = stats.ttest_ind(cure[1.0], np.array(plain[1.0]) - 2, equal_var=False)
+    assert both.loses == pytest.approx(moved.pvalue / 2 if moved.statistic > 0 else 1 - moved.pvalue / 2)
+    assert both.p == max(both) and canvas.success({**cure, 1.0: plain[1.0]}, plain).loses == 0
+
+
+def test_a_question_waits_for_all_of_its_runs(tmp_path, capsys):
+    runs = tiny.unpack_records('fashion-mnist-replication', tmp_path)
+    file = runs / 'lape-vit-lite' / 'seed_220' / 'run.json'
+    file.write_text(json.dumps(dict(json.loads(file.read_text()), iter=10)))
+    replication.main([str(runs)])
+    assert 'Not answered: 19 of 20 runs of lape-vit-lite are finished.' in capsys.readouterr().out
+    tiny.unpack_records('canvas', tmp_path)
+    file = tmp_path / canvas.SWEEP / 'report.json'
+    report = json.loads(file.read_text())
+    report['arms']['pape']['last']['metrics']['mIoU at 2']['values']['502'] = None
+    file.write_text(json.dumps(report))
+    canvas.main([str(tmp_path)])
+    assert capsys.readouterr().out.count('Not answered: pape: seed 502') == 1
