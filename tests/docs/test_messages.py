@@ -15,14 +15,14 @@ SOURCES = {
     'mmlape': (ROOT / 'mmlape',),
     'MMEngine': ('mmengine/registry', 'mmengine/config', 'mmengine/runner'),
     'PyTorch': (
-        'torch/serialization.py', 'torch/nn/functional.py', 'torch/nn/modules/module.py',
-        'torch/nn/modules/batchnorm.py', 'torch/distributed/distributed_c10d.py',
+        'torch/serialization.py', 'torch/nn/modules/module.py', 'torch/nn/modules/batchnorm.py',
+        'torch/distributed/distributed_c10d.py',
     ),
     'timm': ('timm/layers/patch_embed.py',),
     'huggingface_hub': ('huggingface_hub/utils/_http.py',),
 }  # fmt: skip
 """Where the texts of each program are; those of Python itself, compiled ones and old releases cannot be read."""
-FOREIGN = ('compiled', 'Python', 'NumPy', 'Pillow', 'MMDetection 3.3', 'MMSegmentation', 'mmcv', 'when torchvision')
+FOREIGN = ('compiled', 'Python', 'NumPy', 'MMDetection 3.3', 'MMSegmentation', 'mmcv')
 FEWEST = 11  # characters of a text that are no values
 SHARE = 0.15  # of a message, which one or two texts of a program are; the rest are values
 
