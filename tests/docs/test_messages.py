@@ -1,4 +1,4 @@
-"""The messages of 'When something goes wrong' are what this package and the libraries print."""
+"""The messages of 'When something goes wrong' are what the libraries print."""
 
 import ast
 import functools
@@ -12,7 +12,6 @@ from doc_blocks import ROOT
 PAGE = ROOT / 'docs' / 'how-to' / 'errors.md'
 BLOCK = re.compile(r'^```\{code-block\} text\n:class: message\n:caption: (?P<who>.+)\n(?P<text>(?s:.*?))^```$', re.M)
 SOURCES = {
-    'mmlape': (ROOT / 'mmlape',),
     'MMEngine': ('mmengine/registry', 'mmengine/config', 'mmengine/runner'),
     'PyTorch': (
         'torch/serialization.py', 'torch/nn/modules/module.py', 'torch/nn/modules/batchnorm.py',
@@ -40,10 +39,9 @@ def template(node: ast.expr) -> str:
 def templates(who: str) -> list[re.Pattern]:
     """Return the texts in the sources of a program; compiled here, as `re` keeps 512 of these thousands."""
     found = []
-    for source in SOURCES[who]:
-        if isinstance(source, str):
-            package, _, inner = source.partition('/')
-            source = Path(importlib.util.find_spec(package).origin).parent / inner
+    for name in SOURCES[who]:
+        package, _, inner = name.partition('/')
+        source = Path(importlib.util.find_spec(package).origin).parent / inner
         for file in [source] if source.is_file() else source.rglob('*.py'):
             nodes = ast.walk(ast.parse(file.read_text(encoding='utf-8')))
             found += [template(node) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr)]
