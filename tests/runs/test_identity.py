@@ -22,8 +22,6 @@ from mmlape.lab.engine.keys import runner_keys
 from mmlape.lab.engine.optim import build_model, set_amp
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.identity import (
-    COUNTED,
-    IGNORED,
     checkpoint_keys,
     collect,
     differences,
@@ -170,13 +168,6 @@ def test_no_key_of_a_configuration_is_forgotten():
     named = {key.split('.')[0] for key in (*COUNTS, *COUNTS_NOT)}
     assert named == set(_everything())
     assert runner_keys() <= named, runner_keys() - named
-
-
-def test_the_page_for_users_lists_every_key_that_counts_or_does_not():
-    page = (tiny.ROOT / 'docs' / 'how-to' / 'experiments.md').read_text()
-    counts, ignored = page.partition('Settings are these keys')[2].partition('Inside these keys')[::2]
-    assert [key for key in COUNTED if f'`{key}`' not in counts] == []
-    assert [key for key in IGNORED if f'`{key}`' not in ignored] == []
 
 
 def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
