@@ -17,26 +17,10 @@ from tiny import ROOT
 from torch import nn
 
 from benchmarks import bundle, gpu_check
-from benchmarks.checks import (
-    FAIL,
-    NOT_RUN,
-    PASS,
-    SECTIONS,
-    Check,
-    Found,
-    Options,
-    compiling,
-    line_of,
-    recipes,
-    run,
-    speed,
-    training,
-    values,
-)
+from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Check, Found, Options, line_of, speed, values
 from benchmarks.comparison import Settings
 from benchmarks.measure import Side, judged
 from benchmarks.suites import adapter as adapter_suite
-from mmlape.lab.engine.config import load_config
 from mmlape.models.adapter import deform_attn
 
 QUICK = Options('cpu', quick=True)
@@ -149,43 +133,6 @@ def test_a_wrong_deformable_attention_fails(backend, monkeypatch):
     assert fails(values, f'deformable attention: {backend}')
 
 
-@pytest.mark.parametrize(
-    ('losses', 'expected', 'why'),
-    [
-        ([3.0, 2.0, 1.0, 1.0, 1.0], [3.2], 'off'),
-        ([3.0, 2.9, 3.0, 2.9, 3.0], [3.0], 'does not fall'),
-        ([3.0, 2.0, float('nan'), 1.0, 1.0], [3.0], 'not finite'),
-        ([3.0, 2.0, 1.0, float('inf'), 1.0], [3.0], 'not finite'),
-    ],
-)
-def test_losses_are_judged(losses, expected, why):
-    assert training.judged([3.0, 2.0, 1.0, 1.0, 1.0], [3.0], 0.01).ok
-    found = training.judged(losses, expected, 0.01)
-    assert not found.ok and why in found.figure
-
-
-class Broken(nn.Module):
-    """A model that a compiler splits, and that it computes wrongly."""
-
-    def __init__(self, model: nn.Module, wrong: bool):
-        super().__init__()
-        self._orig_mod, self.wrong = model, wrong
-
-    def forward(self, x):
-        return [1.01 * out for out in self._orig_mod(x)] if self.wrong else self._orig_mod(x)
-
-
-@pytest.mark.parametrize('wrong', [True, False])
-def test_a_compiled_model_that_is_wrong_or_split_fails(wrong, monkeypatch):
-    def compiled(model, backend):
-        if not wrong:
-            torch._dynamo.utils.counters['graph_break']['a print'] += 1
-        return Broken(model, wrong)
-
-    monkeypatch.setattr(compiling, 'compiled', compiled)
-    assert fails(compiling, 'ViT with LaPE')
-
-
 def judged_cost(seconds: float, memory: float, **failed: str) -> Found:
     kernels = dict(kernels=10, kernel_seconds=1.0), dict(kernels=12, kernel_seconds=1.25)
     sides = {'default': Side([1.0] * 9, 100.0, kernels[0]), 'LaPE': Side([seconds] * 9, memory, kernels[1])}
@@ -214,23 +161,6 @@ def test_layers_are_compiled_in_place():
     for one, other in zip(compiled.eval()(image), plain.eval()(image), strict=True):
         torch.testing.assert_close(one, other)
     torch.compiler.reset()
-
-
-def test_hours_of_a_recipe_are_of_its_complete_schedule():
-    """3x is 36 epochs of 117,266 images, of which eight make an iteration."""
-    coco = load_config('mmlape::' + recipes.RECIPES['Mask R-CNN'].format(arch='tiny'))
-    ade = load_config('mmlape::' + recipes.RECIPES['Segmenter'].format(arch='tiny'))
-    found = [recipes._schedule(cfg, recipes.RECIPES[name]) for cfg, name in ((coco, 'Mask R-CNN'), (ade, 'Segmenter'))]
-    assert found == [36 * 14659, 160000]
-
-
-@pytest.mark.parametrize(('mine', 'status'), [(30.0, PASS), (10.0, FAIL)])
-def test_a_run_that_learns_less_than_on_the_cpu_fails(mine, status, monkeypatch, tmp_path):
-    monkeypatch.setattr(run, 'command', lambda *args: '')
-    monkeypatch.setattr(run, '_words', lambda *args: ('--help',))
-    monkeypatch.setattr(run, '_metrics', lambda folder: dict(mIoU=mine if folder.name == 'gpu' else 40.0))
-    options = Options('cpu', quick=True, scratch=str(tmp_path))
-    assert line_of(run.checks(options)[0])['status'] == status
 
 
 def raising(error: Exception) -> Check:
@@ -289,14 +219,6 @@ def test_a_crash_and_a_hang_cost_one_line_each(section):
     assert section.left == [] and section.not_reached() == []
 
 
-def test_what_the_time_does_not_reach_is_not_run(section):
-    """The hang is stopped with the time, and counts as not run."""
-    ended = {line['name'] for line in section.run(1.5, 1.5)}
-    left = {(line['name'], line['status']) for line in section.not_reached()}
-    assert ('hang', NOT_RUN) in left and {name for name, _ in left} == set(lines_of_a_section()) - ended
-    assert list(section.run(0, 0)) == []
-
-
 def check(out, *words: str) -> tuple[int, dict]:
     """Run the section `values`; returns the exit status and the results."""
     status = gpu_check.main(['--device', 'cpu', '--quick', '--only', 'values', '--out', str(out), *words])
@@ -332,21 +254,6 @@ def test_a_resume_of_another_run_is_refused(section, tmp_path, capsys, monkeypat
         status, after = check(tmp_path, '--resume')
         assert (status, after) == (2, results)
         assert f'was made with another {named}: give another --out' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ('words', 'message'),
-    [
-        (['--site', 'nowhere'], '--site nowhere: there is no such folder'),
-        (['--public', 'nowhere'], '--public nowhere: there is no such folder'),
-        (['--minutes', '0'], 'give a time above 0'),
-        (['--out', 'setup.py'], 'setup.py is a file'),
-    ],
-)
-def test_wrong_options_are_refused_before_anything_runs(words, message, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert gpu_check.main(['--device', 'cpu', *words]) == 2
-    assert message in capsys.readouterr().err
 
 
 @pytest.fixture(scope='module')

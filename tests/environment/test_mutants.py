@@ -48,12 +48,6 @@ def test_the_tests_of_a_mutant_are_those_that_run_its_statement():
     assert Tests({near: dict(ran, seconds=1000.0), far: ran}).of(mutant) == [near], 'there is a limit, but one runs'
 
 
-def test_a_function_s_default_counts_for_its_body():
-    tree = mutants.ast.parse('def f(a=1):\n    b = a\n    if b:\n        return (\n            1\n        )\n')
-    assert mutants._statement(tree, 1) == [2, 3, 4, 5, 6]
-    assert (mutants._statement(tree, 3), mutants._statement(tree, 5)) == ([3], [4, 5, 6])
-
-
 def test_a_seed_draws_the_same_mutants(tmp_path, monkeypatch):
     pytest.importorskip('mutmut', reason='`make mutants` installs it')
     monkeypatch.setattr(mutants, 'STATE', tmp_path)

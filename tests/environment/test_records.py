@@ -84,11 +84,6 @@ def test_another_file_is_one_line(tmp_path, name, content, message):
     assert '\n' not in str(caught.value)
 
 
-def test_tests_need_a_title_and_a_command(tmp_path, capsys):
-    assert main(['submit', str(write(tmp_path / 'a.xml', JUNIT))]) == 1
-    assert 'give --title and --command' in capsys.readouterr().err
-
-
 def test_a_record_has_the_fields_of_the_schema(tmp_path):
     record = records.of_file(write(tmp_path / 'results.json', MEASURED))
     for change, message in (
@@ -118,18 +113,3 @@ def test_the_catalogue_has_what_recipes_cost_on_each_card(tables, monkeypatch):
     _, _, coco, upernet, segmenter = tables.recipes([])  # one row each, though measured twice
     assert '| default | GPU | 2 | 0.500 s | 2,048 MiB | 527,724 | 73.3 h on 4 cards |' in coco
     assert '| 160,000 | 22.2 h on 4 cards |' in upernet and 'segmenter_deit-tiny_4xb2' in segmenter
-
-
-def test_tables_have_the_latest_of_each_stack_and_no_markup_of_others(tables):
-    first = dict(
-        schema=1, kind='tests', title='a|<b>', command='x | `y`', date='2026-11-23', commit='0123456789+',
-        machine=MACHINE, versions={'python': '3.10.13', 'mmcv-lite': '2.1.0', 'torch': '2.6.0'},
-        counts=dict(passed=1, failed=0), figures=[], file='first.json',
-    )  # fmt: skip
-    second = dict(first, date='2026-11-24', counts=dict(passed=2, failed=1), file='second.json')
-    lines = tables.stacks([second, first])
-    assert len(lines) == 3 and '2 passed, 1 failed' in lines[2] and '| 2.1.0 |' in lines[2]
-    assert r'a\|\<b>' in lines[2] and r'`x \| y`' in lines[2]
-    lines = tables.records([second, first])
-    assert len(lines) == 4 and '| 012345678+ |' in lines[2] and '[2026-11-24](records/second.json)' in lines[2]
-    assert len({line.replace(r'\|', '').count('|') for line in lines}) == 1
