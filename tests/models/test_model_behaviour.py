@@ -112,15 +112,6 @@ def test_dropout_acts_in_training_only(kwargs):
         torch.testing.assert_close(after, before)
 
 
-def test_dropout_of_the_adapters_vit():
-    model, image = randomise(adapter(drop_rate=RATE, **WINDOWS)), torch.randn(4, 3, 64, 96)
-    inputs, outputs = trace(model.train(), image)
-    for layer in range(4):
-        assert is_dropped_out(outputs[f'blocks.{layer}.attn.proj'], outputs[f'blocks.{layer}.attn'], RATE)
-        assert is_dropped_out(outputs[f'blocks.{layer}.mlp.fc2'], outputs[f'blocks.{layer}.mlp'], RATE)
-    assert is_dropped_out(inputs['pos_drop'], inputs['interactions.0.injector.query_norm'], RATE)
-
-
 @pytest.mark.parametrize(
     'build',
     [
@@ -150,15 +141,6 @@ def test_attention_dropout_acts_on_the_weights_in_training_only(build):
         torch.testing.assert_close(sums[0].mean(), sums[2].mean(), atol=0.05, rtol=0)
         heads = sums[0].unflatten(-1, (3, -1))
         torch.testing.assert_close(heads, heads[..., :1].expand_as(heads))
-
-
-def test_attention_dropout_is_off_in_evaluation():
-    torch.manual_seed(1)
-    with_dropout = randomise(vit(attn_drop_rate=0.9, drop_rate=0.9, drop_path_rate=0.9))
-    plain = vit().eval()
-    plain.load_state_dict(with_dropout.state_dict())
-    image = torch.randn(2, 3, 32, 32)
-    torch.testing.assert_close(with_dropout(image)[0], plain(image)[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize('build', [vit, adapter])
@@ -195,24 +177,9 @@ def test_the_residual_stream_is_float32_under_autocast(joining):
 # drop paths
 
 
-def rates(modules) -> list[float]:
-    return [getattr(module.drop_path, 'drop_prob', 0.0) for module in modules]
-
-
 def extractors(model: ViTAdapter) -> dict[str, nn.Module]:
     pattern = re.compile(r'interactions\.\d+\.(extractor|extra_extractors\.\d+)')
     return {name: module for name, module in model.named_modules() if pattern.fullmatch(name)}
-
-
-@pytest.mark.parametrize('build', [vit, adapter, lambda **kwargs: vit(DistilledVisionTransformer, **kwargs)])
-def test_drop_path_rates_grow_linearly_to_the_maximum(build):
-    assert rates(build(drop_path_rate=0.3).blocks) == pytest.approx([0, 0.1, 0.2, 0.3])
-    assert rates(build().blocks) == [0] * 4
-
-
-def test_one_layer_has_drop_path_rate_zero():
-    model = VisionTransformer(dict(DEEP_ARCH, num_layers=1), 32, 8, drop_path_rate=0.3)
-    assert rates(model.blocks) == [0]
 
 
 def kept(branch: Tensor, out: Tensor, rate: float) -> Tensor:
@@ -277,14 +244,6 @@ def test_eps_of_the_vits_norms(norm_cfg, eps):
     assert {
         model.eps for model in vit(patch_norm='rms', norm_cfg=norm_cfg).patch_embed.children() if hasattr(model, 'eps')
     } == {eps}
-
-
-@pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])
-def test_eps_of_the_relative_bias_norm_is_pytorchs(norm_cfg, eps):
-    found = eps_of(vit(pe_type='rpe', pe_joining='lape', norm_cfg=norm_cfg), nn.LayerNorm)
-    bias_norms = layer_names('attn.pe_norm')
-    assert found == {**dict.fromkeys(found, eps), **dict.fromkeys(bias_norms, 1e-5)}
-    assert set(found) == {'norm', *layer_names('norm1', 'norm2'), *bias_norms}
 
 
 @pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])

@@ -70,19 +70,6 @@ def test_models_of_timm_are_built_by_timms_names():
         mmlape.get_model('timm/vit_smal_patch16_224')
 
 
-@pytest.mark.parametrize(
-    'name, message',
-    [
-        ('deit-tiny-lap', 'the closest names: deit-tiny-lape'),
-        ('swim-tiny', 'the closest names: swin-tiny'),
-        ('q', 'mmlape list-models prints the names'),
-    ],
-)
-def test_an_unknown_name_has_the_closest_ones(name, message):
-    with pytest.raises(ConfigError, match=f"no model '{name}'; {message}"):
-        mmlape.get_model(name)
-
-
 def test_a_checkpoint_is_loaded_and_must_fit(tmp_path):
     path = tmp_path / 'lape.pth'
     trained = mmlape.get_model('deit-tiny-lape', **SMALL)
@@ -94,21 +81,6 @@ def test_a_checkpoint_is_loaded_and_must_fit(tmp_path):
         mmlape.get_model('deit-tiny', pretrained=path, **SMALL)
     with pytest.raises(ConfigError, match='pretrained and init_cfg each name weights'):
         mmlape.get_model('deit-tiny', pretrained=path, init_cfg=dict(type='Pretrained', checkpoint='x'), **SMALL)
-
-
-@pytest.mark.parametrize(
-    'name, arguments, message',
-    [
-        ('deit-tiny', dict(pretrained=True), 'no weights belong to this name; give pretrained the path or address'),
-        ('deit-tiny', dict(num_classes=10), r'num_classes is of a head, .* mmlape\.add_lape\(timm\.create_model'),
-        ('timm/vit_tiny_patch16_224', dict(num_classes=10), 'num_classes is of a head'),
-        ('deit-tiny', dict(drop_path=0.1), 'VisionTransformer has no drop_path; it has .*drop_path_rate'),
-        ('deit-tiny-adapter', dict(pe_joinin='lape'), 'ViTAdapter has no pe_joinin; it has pe_joining'),
-    ],
-)
-def test_what_users_of_timm_try_is_answered(name, arguments, message):
-    with pytest.raises(ConfigError, match=f'get_model\\({name!r}\\): {message}'):
-        mmlape.get_model(name, **arguments)
 
 
 def test_weights_that_timm_knows(monkeypatch):

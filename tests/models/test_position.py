@@ -249,33 +249,3 @@ def test_what_values_get_is_of_the_dropped_weights(pe_type):
     torch.manual_seed(0)
     tables = sum(name.startswith('rpe_v.') for name, _ in attn.named_parameters())
     torch.testing.assert_close(attn(x, (4, 10)), (1 + tables) * plain)
-
-
-def test_dropout_of_explicit_weights_is_inactive_in_evaluation_only():
-    attn = MultiheadAttention(12, 2, attn_drop_rate=0.5, encodings=[Content(True)])
-    x = torch.randn(1, 8, 12)
-    assert not torch.equal(attn(x, (2, 4)), attn(x, (2, 4)))
-    attn.eval()
-    assert torch.equal(attn(x, (2, 4)), attn(x, (2, 4)))
-
-
-@pytest.mark.parametrize(
-    ('pe_type', 'message'),
-    [
-        (['learnable', 'sincos2d'], r'has 2 absolute kinds \(learnable, sincos2d\): leave one'),
-        (dict(type='rpe', size=3), "pe_type='rpe': RelativePositionBias.* takes no arguments"),
-        (['learnable', 'none'], "unknown pe_type='none'"),
-        (3.5, 'unknown pe_type'),
-    ],
-)
-def test_a_pe_type_that_cannot_be_meant_is_refused(pe_type, message):
-    with pytest.raises(ConfigError, match=message):
-        resolve_position(pe_type, 'default', 'layernorm')
-
-
-@pytest.mark.parametrize('kind', ['rpe', 'irpe', 'cpe'])
-def test_a_kind_that_would_replace_its_own_parameters_is_refused(kind, tiny_arch):
-    with pytest.raises(ConfigError, match=f"pe_type has '{kind}' twice with the same parameters"):
-        VisionTransformer(arch=tiny_arch, img_size=32, patch_size=8, pe_type=[kind, kind])
-    sides = [dict(type='irpe', on=side) for side in 'kq']
-    VisionTransformer(arch=tiny_arch, img_size=32, patch_size=8, pe_type=sides)

@@ -85,19 +85,6 @@ def test_attention_is_the_equation():
         torch.testing.assert_close(attn(x, GRID), reference(name, attn, x, prefix), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize('name', NAMES)
-def test_gradients_sizes_prefix_and_state(name):
-    options = dict(pe_type=['learnable', name], pe_joining='lape', out_type='raw')
-    model = VisionTransformer(ARCH, (12, 20), 4, **options)
-    for path, parameter in model.named_parameters():
-        if 'rpe_' in path:
-            nn.init.normal_(parameter)
-    model(torch.randn(2, 3, 12, 20))[0].square().sum().backward()
-    assert [path for path, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
-    assert model(torch.randn(1, 3, 21, 34))[0].shape == (1, 1 + 6 * 9, 24)
-    VisionTransformer(ARCH, (12, 20), 4, **options).load_state_dict(model.state_dict())
-
-
 @torch.no_grad()
 def test_sasa_on_another_grid_is_that_of_resized_tables():
     small = VisionTransformer(ARCH, (12, 20), 4, pe_type='sasa')
