@@ -6,7 +6,6 @@ import pytest
 import torch
 from golden_models import load
 
-from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionSlot, resolve_position
@@ -122,9 +121,3 @@ def test_a_query_in_padding_that_sees_only_padding_is_finite():
     padding = torch.arange(9) >= 6  # the last row, below which nothing is
     logits = (q @ q.mT + encodings[0].logits(attn, q, q, (3, 3))).masked_fill(padding, -torch.inf)
     assert logits.softmax(-1).isfinite().all()
-
-
-def test_a_backbone_that_does_not_say_its_depth_is_refused():
-    encodings = resolve_position('lookhere', 'default', 'layernorm').build_inside()
-    with pytest.raises(ConfigError, match='layer 1 was attached as one of 1: give AttentionSlot the number of layers'):
-        MultiheadAttention(8, 2, encodings=encodings, slot=AttentionSlot(1, (3, 3)))

@@ -20,15 +20,6 @@ def cut(image, p):
     return torch.stack(patches, 1)
 
 
-def test_without_norms_it_is_a_convolution():
-    embed = PatchEmbed(3, 16, 4)
-    image = torch.randn(2, 3, 12, 8)
-    tokens, hw = embed(image)
-    assert hw == (3, 2)
-    linear = F.linear(cut(image, 4), embed.proj.weight.flatten(1), embed.proj.bias)
-    torch.testing.assert_close(tokens, linear, atol=1e-5, rtol=1e-5)
-
-
 def test_dual_patch_norm_is_the_papers_equation():
     embed = randomise(PatchEmbed(3, 16, 4, 'dual')).double()
     image = torch.randn(2, 3, 12, 8, dtype=torch.float64)
@@ -73,14 +64,6 @@ def test_a_norm_over_pixels_forgets_brightness_and_contrast_of_a_patch(patch_nor
     torch.testing.assert_close(embed(3 * image + 5)[0], embed(image)[0], atol=1e-4, rtol=1e-4)
     plain = PatchEmbed(3, 16, 4, 'post')
     assert not torch.allclose(plain(3 * image + 5)[0], plain(image)[0], atol=0.1)
-
-
-def test_rms_norm_forgets_scale_but_not_shift():
-    embed = PatchEmbed(3, 16, 4, 'rms')
-    image = torch.randn(1, 3, 8, 8)
-    norm = embed.norm0(cut(image, 4))
-    torch.testing.assert_close(norm.square().mean(-1), torch.ones(1, 4), atol=1e-4, rtol=0)
-    assert not torch.allclose(embed(image + 5)[0], embed(image)[0], atol=0.1)
 
 
 def test_learnable_only_starts_as_the_plain_stem():

@@ -3,13 +3,11 @@
 from functools import partial
 from itertools import product
 
-import pytest
 import torch
 import torch.nn.functional as F
 from each import each
 from torch import nn
 
-from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.position.absolute import sincos_1d
 
@@ -96,11 +94,3 @@ def test_sasa_on_another_grid_is_that_of_resized_tables():
     image = torch.randn(1, 3, 20, 28)
     torch.testing.assert_close(small.eval()(image), large.eval()(image))
     assert large.blocks[0].attn.rpe_rows.shape == (9, 4)
-
-
-def test_widths_that_do_not_fit_are_refused():
-    odd = dict(ARCH, embed_dims=9, num_heads=3)
-    with pytest.raises(ConfigError, match='sasa.*halves the channels'):
-        VisionTransformer(odd, 12, 4, pe_type='sasa')
-    with pytest.raises(ConfigError, match='transformer-xl.*multiple of 4, not 9'):
-        VisionTransformer(odd, 12, 4, pe_type='transformer-xl')

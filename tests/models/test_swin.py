@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from each import each
-from model_helpers import SWIN_ARCH, SWIN_ARMS, SWIN_BOTH, kept_weights, randomise, swin
+from model_helpers import SWIN_ARCH, SWIN_BOTH, kept_weights, randomise, swin
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.checkpoint import load_backbone
@@ -17,7 +17,7 @@ from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import resolve_position
 from mmlape.models.swin.checkpoint import LAYOUTS
-from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, apart_in, assemble, merge_cells, partition
+from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, apart_in, merge_cells
 
 
 def test_windows_of_each_stage(tmp_path):
@@ -151,21 +151,6 @@ def test_images_of_a_batch_do_not_meet_in_shifted_windows(pe_type):
     torch.testing.assert_close(attn(x, (8, 9)), alone, atol=1e-12, rtol=0)
 
 
-def test_tables_are_made_for_the_windows_of_the_image_size():
-    sides = {pad: swin(img_size=16, pad_small_map=pad).layers for pad in (False, True)}
-    grids = {pad: [stage.blocks[0].attn.encodings[0].slot.grid for stage in layers] for pad, layers in sides.items()}
-    assert grids == {False: [(4, 4), (2, 2)], True: [(4, 4), (4, 4)]}
-    inside = {pad: swin(pad_small_map=pad).layer_grids((3, 9), inside=True) for pad in grids}
-    assert inside == {False: [(3, 3)] * 2 + [(2, 2)] * 2, True: [(4, 4)] * 4}
-
-
-def test_partition_and_assemble_are_inverse():
-    x = torch.randn(2, 8, 12, 3)
-    windows = partition(x, 4)
-    assert windows.shape == (12, 16, 3)
-    assert torch.equal(windows[1], x[0, :4, 4:8].flatten(0, 1)) and torch.equal(assemble(windows, (8, 12), 4), x)
-
-
 def test_masks_are_cached_and_never_made_of_recorded_tensors():
     apart_in.cache_clear()
     device = torch.device('cpu')
@@ -221,17 +206,6 @@ def test_merging_a_pe_has_a_norm_of_its_own_and_shares_the_reduction():
     own = F.layer_norm(cells, (24,), merging.pe_norm.weight, merging.pe_norm.bias, 1e-5)
     torch.testing.assert_close(merging.merge_position(pe, (5, 7)), own @ merging.reduction.weight.T)
     assert not torch.allclose(merging.merge_position(pe, (5, 7)), merging(pe, (5, 7)))
-
-
-def test_every_parameter_has_a_depth_and_a_part():
-    """Blocks count through the stages; a merging has the rate of the layer before it, as in SimMIM's fine-tuning."""
-    model = swin(**SWIN_ARMS['lape'], pe_hierarchy='stage')
-    depth = model.get_layer_depth
-    assert depth('backbone.patch_embed.norm.weight', 'backbone.') == depth('absolute_pos_embed1') == (0, 6)
-    assert depth('layers.0.blocks.1.pe_norm.weight') == depth('layers.0.downsample.reduction.weight') == (2, 6)
-    assert depth('layers.1.blocks.0.attn.qkv.bias') == (3, 6) and depth('norm1.weight') == (5, 6)
-    assert model.part_of('absolute_pos_embed1') == 'position' and model.part_of('layers.1.blocks.1.x') == 'blocks.3'
-    assert len(model.shard_units()) == model.num_layers == 4
 
 
 def test_dropouts():

@@ -17,13 +17,6 @@ LINEAR = {T2TViT: 'project', CeiT: 'proj'}
 # sizes and outputs
 
 
-def test_only_a_class_token_of_ceit_needs_class_attention():
-    names = {kind: set(new_token_vit(CeiT, out_type=kind).state_dict()) for kind in ('cls_token', 'raw', 'featmap')}
-    assert names['raw'] == names['featmap']
-    added = {name.partition('.')[0] for name in names['cls_token'] - names['raw']}
-    assert added == {'lca', 'pos_layer_embed'}
-
-
 # position encodings
 
 

@@ -56,11 +56,6 @@ def build(name, sizes=None, **kwargs):
     return TimmViT(name, model_args={**TINY, **heads, **(sizes or {})}, **kwargs)
 
 
-def test_the_registry_has_families():
-    assert len(FAMILIES) > 60
-    assert {'vit_base_patch16_siglip_224', 'eva02_tiny_patch14_224', 'vit_base_patch16_dinov3'} & set(FAMILIES)
-
-
 @pytest.mark.parametrize('name', FAMILIES)
 def test_a_family_has_timms_features(name):
     """In float64, at a size of complete patches, with every layer's prefix tokens."""

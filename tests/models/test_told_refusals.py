@@ -46,7 +46,7 @@ NAMES = dict(
     T2T=partial(T2TViT, T2T_ARCH, 48), Ceit=partial(CeiT, CEIT_ARCH, 48), CompactTransformer=CompactTransformer,
     tiny_detr=tiny_detr, ExtraAttention=ExtraAttention, get_model=get_model, add_lape=add_lape, build=build,
     torch=torch, add_dual_patchnorm=add_dual_patchnorm, PlainViT=PlainViT,
-    ParallelScalingBlock=ParallelScalingBlock, Eva=Eva, SHAPE=SHAPE, ROPE=ROPE,
+    ParallelScalingBlock=ParallelScalingBlock, Eva=Eva, SHAPE=SHAPE, ROPE=ROPE, ARCH=ARCH,
 )  # fmt: skip
 
 
