@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 3
 
-.PHONY: setup lock weights demo rehearse check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom wrong-lines mutants bench \
+.PHONY: setup lock weights demo rehearse check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom mutants bench \
 	gpu-check gpu-speed gpu-run gpu-values gpu-bundle lint docs docs-quick docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
@@ -80,11 +80,7 @@ test-processors: $(STAMP)
 test-slurm: $(STAMP)
 	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
 
-# Fifty at random of the wrong lines that a test must notice. ARGS='--random 50 --seed 7' repeats those of a seed.
-wrong-lines: $(STAMP)
-	@$(VENV)/bin/python tests/wrong_formulas.py $(or $(ARGS),--random 50)
-
-# A hundred of mutmut's mutants at random against the fast tests; a call that was killed continues by its seed.
+# 120 of mutmut's mutants at random, of each folder in turn, against the fast tests; a call that was killed continues by its seed.
 # ARGS='--seed 7 --record' writes the record that the documentation shows.
 mutants: $(STAMP) $(VENV)/.mutmut
 	@$(VENV)/bin/python tests/mutants.py $(ARGS)

@@ -3,15 +3,12 @@
 The mean of an output has the same gradient everywhere and hides wrong gradients; a random projection does not.
 """
 
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
-
-Rules = tuple[tuple[str, str], ...] | Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 def leading(out: object) -> list[Tensor]:
@@ -22,12 +19,6 @@ def leading(out: object) -> list[Tensor]:
 def flat(out: object) -> Tensor:
     """Return an output as (B, values)."""
     return torch.cat([tensor.flatten(1) for tensor in leading(out)], dim=1)
-
-
-def patch_tokens(out: Tensor | tuple) -> Tensor:
-    """Return the patch tokens (B, N, D) of a ViT's output."""
-    out = leading(out)[0]  # a map (B, D, rows, columns), or tokens (B, 1 + N, D)
-    return out.flatten(2).transpose(1, 2) if out.ndim == 4 else out[:, 1:]
 
 
 def projection(out: Tensor) -> Tensor:
@@ -43,18 +34,6 @@ def _direction(shape: torch.Size, device: torch.device) -> Tensor:
 def forget_directions() -> None:
     """Free the random numbers that `projection` keeps."""
     _direction.cache_clear()
-
-
-def renamed(tensors: dict[str, Tensor], rules: Rules) -> dict[str, Tensor]:
-    """Rename parameters by patterns and their replacements, in turn; or by a function, which may also reorder them."""
-    if callable(rules):
-        return rules(tensors)
-    found = {}
-    for name, value in tensors.items():
-        for pattern, replacement in rules:
-            name = re.sub(pattern, replacement, name)
-        found[name] = value
-    return found
 
 
 def outputs_and_gradients(

@@ -8,133 +8,137 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from benchmarks.agreement import Rules, agreement, flat, leading, outputs_and_gradients, projection, renamed
+from benchmarks.agreement import agreement, leading, outputs_and_gradients, projection
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
-
-
-@dataclass
-class Side:
-    """One side of a comparison.
-
-    Attributes:
-        name: Its name in the table.
-        build: Prepares it and returns the function that does the work once; raises where the side is not available.
-    """
-
-    name: str
-    build: Callable[[], Callable[[], object]]
-
-
-@dataclass
-class Comparison:
-    """Sides that do the same work; ratios are against the first one.
-
-    Attributes:
-        case: What is compared, in a few words; together with suite, work, shape and dtype it is unique.
-        work: 'forward', 'training step', ...
-        shape: Shape of the input, as text.
-        dtype: 'fp32', 'bf16', 'fp16', or '-' where there is none.
-        sides: The sides, the reference first.
-        items: Images (or other items) that one piece of work handles; 0 where throughput has no meaning.
-        timed: Whether torch's device is what is timed; False for subprocesses and data loading on the CPU.
-        counted: Whether FLOPs and bytes are counted.
-        memory: Whether the memory suite measures it as well.
-        reports: Whether the work returns its own seconds.
-        note: What a reader must know, such as how far apart outputs and gradients are.
-    """
-
-    suite: str
-    case: str
-    work: str
-    shape: str
-    dtype: str
-    sides: list[Side]
-    items: int = 0
-    timed: bool = True
-    counted: bool = True
-    memory: bool = False
-    reports: bool = False
-    note: str | Callable[[], str] = ''
-
-    @property
-    def key(self) -> str:
-        """Return what identifies the comparison in a result file."""
-        return ' | '.join((self.suite, self.case, self.work, self.shape, self.dtype))
+BACKWARD, STEP = 'forward + backward', 'training step'
 
 
 @dataclass
 class Settings:
-    """What the command line asks for.
+    """What is measured, on what and for how long.
 
     Attributes:
-        sizes: Sides of the square images.
+        size: Side of the square images.
         batch: Images in a piece of work; None takes what fits the device.
         repeats: Rounds at most.
         budget: Seconds per comparison at most, after nine rounds.
-        checkouts: Folders of public code, by name ('vit-adapter', 'lape', 'dinov3', 't2t', 'ceit', 'irpe').
+        public: A checkout of the public ViT-Adapter code.
     """
 
     device: str = 'cpu'
-    dtypes: tuple[str, ...] = ('fp32',)
-    sizes: tuple[int, ...] = (224, 512)
+    dtype: str = 'fp32'
+    size: int = 224
     arch: str = 'deit-tiny'
     batch: int | None = None
     repeats: int = 20
     budget: float = 3.0
     quick: bool = False
-    data: str | None = None
-    checkouts: dict[str, str] = field(default_factory=dict)
+    public: str | None = None
 
-    def images(self, size: int) -> int:
-        """Return how many images of a size make one piece of work."""
+    @property
+    def images(self) -> int:
+        """How many images make one piece of work."""
         if self.batch:
             return self.batch
         pixels, most = (512**2, 16) if self.device == 'cpu' else (64 * 512**2, 256)
-        return max(1, min(most, pixels // size**2))
+        return max(1, min(most, pixels // self.size**2))
 
-    def inputs(self, size: int) -> Tensor:
+    def inputs(self) -> Tensor:
         """Return random images (B, 3, size, size), the same in every call."""
-        generator = torch.Generator().manual_seed(0)
-        return torch.randn((self.images(size), 3, size, size), generator=generator).to(self.device)
+        shape = (self.images, 3, self.size, self.size)
+        return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(self.device)
 
-    def shape(self, size: int) -> str:
-        """Return the shape of the images, as text."""
-        return f'{self.images(size)} x 3 x {size} x {size}'
+    def title(self, model: str) -> str:
+        """Return a model's name with arch, shape of the images and dtype."""
+        return f'{model}, {self.arch}, {self.images} x 3 x {self.size} x {self.size}, {self.dtype}'
 
-    def autocast(self, dtype: str) -> AbstractContextManager:
+    def autocast(self) -> AbstractContextManager:
         """Return mixed precision as the training tools use it; nothing in fp32."""
-        return nullcontext() if dtype == 'fp32' else torch.autocast(self.device, DTYPES[dtype])
+        return nullcontext() if self.dtype == 'fp32' else torch.autocast(self.device, DTYPES[self.dtype])
 
 
-def forward_work(model: nn.Module, images: Tensor, settings: Settings, dtype: str) -> Callable[[], object]:
+@dataclass
+class Comparison:
+    """Sides that do the same piece of work; ratios are over the first one.
+
+    Attributes:
+        name: What is compared, and in which work; unique among the comparisons of a suite.
+        sides: What prepares each side and returns the function that does the work once; raises where it cannot run.
+        goals: The ratios in time and in memory that a side should not pass.
+        memory: Whether the suite `memory` measures it as well.
+        note: Says how far apart outputs and gradients of the sides are.
+    """
+
+    name: str
+    sides: dict[str, Callable[[], Callable[[], object]]]
+    goals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    memory: bool = False
+    note: Callable[[], str] | None = None
+
+
+def of_models(
+    settings: Settings,
+    title: str,
+    models: dict[str, Callable[[], nn.Module]],
+    works: tuple[str, ...],
+    goals: dict[str, tuple[float, float]] | None = None,
+    memory: bool = False,
+    note: Callable[[], str] | None = None,
+) -> list[Comparison]:
+    """Return a comparison of models, which functions build, for each piece of work.
+
+    Args:
+        settings: The images and the dtype.
+        title: What is compared.
+        models: What builds each side's model.
+        works: Names in `WORKS`.
+        goals: As of a comparison.
+        memory: Whether the suite `memory` measures what has gradients as well.
+        note: As of a comparison.
+    """
+    return [
+        Comparison(
+            f'{title}, {work}', {name: doing(settings, work, build) for name, build in models.items()}, goals or {},
+            memory and work != 'forward', note,
+        )
+        for work in works
+    ]  # fmt: skip
+
+
+def doing(settings: Settings, work: str, build: Callable[[], nn.Module]) -> Callable[[], Callable[[], object]]:
+    """Return what prepares a piece of work of the model that a function builds."""
+    return lambda: WORKS[work](build(), settings.inputs(), settings)
+
+
+def forward_work(model: nn.Module, images: Tensor, settings: Settings) -> Callable[[], object]:
     """Inference: a forward pass in evaluation mode, without gradients."""
     model.eval()
 
     def work() -> object:
-        with torch.inference_mode(), settings.autocast(dtype):
+        with torch.inference_mode(), settings.autocast():
             return model(images)
 
     return work
 
 
-def backward_work(model: nn.Module, images: Tensor, settings: Settings, dtype: str) -> Callable[[], object]:
+def backward_work(model: nn.Module, images: Tensor, settings: Settings) -> Callable[[], object]:
     """Forward and backward of a random projection of all outputs, in training mode."""
     model.train()
 
     def work() -> None:
         model.zero_grad(set_to_none=True)
-        with settings.autocast(dtype):
+        with settings.autocast():
             loss = sum(map(projection, leading(model(images))))
         loss.backward()
 
     return work
 
 
-def step_work(model: nn.Module, images: Tensor, settings: Settings, dtype: str) -> Callable[[], object]:
-    """Forward, backward and an AdamW step."""
-    run = backward_work(model, images, settings, dtype)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6)
+def step_work(model: nn.Module, images: Tensor, settings: Settings, **options) -> Callable[[], object]:
+    """Forward, backward and a step of AdamW, with its options."""
+    run = backward_work(model, images, settings)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, **options)
 
     def work() -> None:
         run()
@@ -143,67 +147,25 @@ def step_work(model: nn.Module, images: Tensor, settings: Settings, dtype: str) 
     return work
 
 
-WORKS = {'forward': forward_work, 'forward + backward': backward_work, 'training step': step_work}
+WORKS = {'forward': forward_work, BACKWARD: backward_work, STEP: step_work}
 
 
-@dataclass
-class Models:
-    """Models that stand side by side on the same images: the skeleton of a suite's comparisons.
+def same_function(
+    settings: Settings, models: dict[str, Callable[[], nn.Module]], settle: Callable[[nn.Module], str]
+) -> str:
+    """Return how far apart the outputs and the gradients of two models are.
 
-    Attributes:
-        case: As of a comparison.
-        sides: What builds the model for images of a size, by name; the reference first.
-        works: Names in `WORKS`.
-        equal: Whether the models are the same function, so that outputs and gradients are compared.
-        rules: How the parameters of the other sides are renamed to those of the reference.
-        arrange: Brings the outputs into one layout.
-        prepare: Changes the images of a side, by its name.
-        settle: Changes a model before outputs and gradients are compared, and returns what to say about it.
+    Args:
+        settings: The images.
+        models: What builds each model; the reference first.
+        settle: Changes a model before, and returns what to say about it.
     """
-
-    case: str
-    sides: dict[str, Callable[[int], nn.Module]]
-    works: tuple[str, ...] = ('forward', 'forward + backward')
-    equal: bool = False
-    rules: Rules = ()
-    arrange: Callable[[object], Tensor] = flat
-    prepare: Callable[[str, Tensor], Tensor] = lambda name, images: images
-    settle: Callable[[nn.Module], str] = lambda model: ''
-    counted: bool = True
-    memory: bool = False
-
-    def comparisons(self, suite: str, settings: Settings, sizes: tuple[int, ...] = ()) -> list[Comparison]:
-        """Return a comparison per size, dtype and work; memory is measured where gradients are."""
-        return [
-            Comparison(
-                suite, self.case, work, settings.shape(size), dtype,
-                [Side(name, self._side(name, size, dtype, work, settings)) for name in self.sides],
-                items=settings.images(size), counted=self.counted, memory=self.memory and work != 'forward',
-                note=self._note(size, settings) if self.equal else '',
-            )
-            for size in sizes or settings.sizes
-            for dtype in settings.dtypes
-            for work in self.works
-        ]  # fmt: skip
-
-    def _side(self, name: str, size: int, dtype: str, work: str, settings: Settings) -> Callable:
-        def build() -> Callable[[], object]:
-            images = self.prepare(name, settings.inputs(size))
-            return WORKS[work](self.sides[name](size), images, settings, dtype)
-
-        return build
-
-    def _note(self, size: int, settings: Settings) -> Callable[[], str]:
-        def note() -> str:
-            found, said = [], ''
-            for name, build in self.sides.items():
-                model = build(size)
-                said = self.settle(model)
-                images = self.prepare(name, settings.inputs(size))
-                found.append(outputs_and_gradients(model, images, self.arrange))
-            return '; '.join(agreement((out, renamed(grads, self.rules)), found[0]) for out, grads in found[1:]) + said
-
-        return note
+    results, change = [], ''
+    for build in models.values():
+        model = build()
+        change = settle(model)
+        results.append(outputs_and_gradients(model, settings.inputs()))
+    return agreement(results[1], results[0]) + change
 
 
 def free(device: str) -> None:

@@ -1,7 +1,7 @@
 """What only a GPU shows, in three scripts of four minutes each: `python -m benchmarks.gpu_check [options]`.
 
     make gpu-speed      speed, cost: how fast the models can be, and which kernels take how long
-    make gpu-run        run, recipes, loading: what a user does, and what the recipes cost
+    make gpu-run        run, recipes: what a user does, and what the recipes cost
     make gpu-values     values, training, compiling: whether all of it is right
 
 Each line of the result is PASS, FAIL or NOT RUN with its figure. Each runs in a fork of its own, with a limit of its
@@ -19,24 +19,20 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Check, Options, checks, line_of, not_installed, reason
 from benchmarks.checks.stand_ins import lend_stand_ins
+from benchmarks.results import add, now, summary, write
 from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.files import read_json, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = {
-    'speed': ('speed', 'cost'),
-    'run': ('run', 'recipes', 'loading'),
-    'values': ('values', 'training', 'compiling'),
-}
+SCRIPTS = {'speed': ('speed', 'cost'), 'run': ('run', 'recipes'), 'values': ('values', 'training', 'compiling')}
 """The sections of each script."""
-SHARES = dict(speed=0.6, cost=0.4, run=0.5, recipes=0.4, loading=0.1, values=0.5, training=0.3, compiling=0.2)
+SHARES = dict(speed=0.6, cost=0.4, run=0.5, recipes=0.5, values=0.5, training=0.3, compiling=0.2)
 """Of the time, by section."""
 AT_ONCE = dict(values=8, training=4, compiling=2, run=6)
 """How many lines of a section share the card; the time of the others is what is measured."""
@@ -231,7 +227,7 @@ def run(args: argparse.Namespace, command: str) -> dict:
         options = Options(args.device, args.quick, scratch=scratch, **folders)
         prepare(options)
         results = {
-            'schema': 1, 'command': command, 'started': _now(), 'finished': None, 'minutes': args.minutes,
+            'schema': 1, 'command': command, 'started': now(), 'finished': None, 'minutes': args.minutes,
             'quick': args.quick, **describe(args.device, out, scratch), 'lines': [],
         }  # fmt: skip
         if args.resume:
@@ -249,12 +245,12 @@ def run(args: argparse.Namespace, command: str) -> dict:
             for section in sections:
                 left = total - (time.monotonic() - began)
                 for line in section.run(left if last else min(left, total * SHARES[section.name] / share), left):
-                    _add(results, line, out)
+                    add(results, line, out)
         for section in sections:
             for line in section.not_reached():
-                _add(results, line, out)
-    results['finished'] = _now()
-    _write(results, out)
+                add(results, line, out)
+    results['finished'] = now()
+    write(results, out)
     return results
 
 
@@ -288,63 +284,6 @@ def _earlier(path: Path, results: dict) -> list[dict]:
     if other:
         raise ConfigError(f'--resume: {path} was made with another {" and ".join(other)}: give another --out')
     return before['lines']
-
-
-def _add(results: dict, line: dict, out: Path) -> None:
-    results['lines'].append(line)
-    print(
-        f'{line["status"]:8}{line["seconds"]:6.1f} s  {line["section"]}: {line["name"]}: {line["figure"]}', flush=True
-    )
-    _write(results, out)
-
-
-def _write(results: dict, out: Path) -> None:
-    write_json(out / 'results.json', results)
-    (out / 'results.md').write_text(markdown(results), encoding='utf-8')
-
-
-def summary(results: dict) -> str:
-    """Return how many lines have which status."""
-    counts = Counter(line['status'] for line in results['lines'])
-    return ', '.join(f'{counts[status]} {status}' for status in (PASS, FAIL, NOT_RUN))
-
-
-def markdown(results: dict) -> str:
-    """Return the page of the results: the machine, then a table for each section, what has failed first."""
-    machine = results['machine']
-    versions = ', '.join(f'{name} {number}' for name, number in results['versions'].items())
-    gpu = ', '.join(filter(None, (machine['gpu'] or 'no GPU', machine['gpu_details'])))
-    host = f'{machine["processor"]}, {machine["cores"]} cores, {machine["memory_gib"]} GiB'
-    ended = f'ended {results["finished"]}' if results['finished'] else 'not finished'
-    lines = [
-        f'# {machine["gpu"] or "no GPU"}: {summary(results)}',
-        '',
-        f'- machine: {gpu}; {host}; {machine["system"]}; load at the start {machine["load"]}',
-        f'- versions: {versions}',
-        f'- command: `{results["command"]}`',
-        f'- started {results["started"]}, {ended}',
-    ]
-    for section, about in SECTIONS.items():
-        found = [line for line in results['lines'] if line['section'] == section]
-        if found:
-            lines += [
-                '',
-                f'## {section}: {about}',
-                '',
-                '| check | result | figure | s |',
-                '| --- | --- | --- | ---: |',
-            ]
-            found.sort(key=lambda line: line['status'] != FAIL)
-            lines += [f'| {_row(line)} | {line["seconds"]:.1f} |' for line in found]
-    return '\n'.join(lines) + '\n'
-
-
-def _row(line: dict) -> str:
-    return ' | '.join(line[key].replace('|', '\\|') for key in ('name', 'status', 'figure'))
-
-
-def _now() -> str:
-    return time.strftime('%Y-%m-%dT%H:%M:%S')
 
 
 def main(argv: list[str]) -> int:

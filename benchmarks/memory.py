@@ -1,4 +1,4 @@
-"""Peak memory of one side of a comparison, in a process of its own: `python -m benchmarks.memory KEY SIDE SETTINGS`.
+"""Peak memory of a side in a process of its own: `python -m benchmarks.memory SUITE NAME SIDE SETTINGS`.
 
 On a GPU it is what torch has allocated at most, weights included. On the CPU it is how far the process grew while it
 built the side and did its work twice, after a first time that imported and cached what it needs.
@@ -14,27 +14,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.comparison import Comparison, Settings
+from benchmarks.comparison import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def peak_memory(comparison: Comparison, side: str, settings: Settings) -> float:
+def peak_memory(suite: str, name: str, side: str, settings: Settings) -> float:
     """Return a side's peak memory in MiB, measured by a child process.
 
     Raises:
         RuntimeError: The child failed; the message is its last line.
     """
-    command = [
-        sys.executable,
-        '-m',
-        'benchmarks.memory',
-        comparison.key,
-        side,
-        json.dumps(dataclasses.asdict(settings)),
-    ]
+    words = [suite, name, side, json.dumps(dataclasses.asdict(settings))]
     # large blocks go back to the system when they are freed, so that the peak is that of what is in use
     environment = dict(os.environ, PYTHONPATH=str(ROOT), MALLOC_MMAP_THRESHOLD_=str(2**18))
+    command = [sys.executable, '-m', 'benchmarks.memory', *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
     if done.returncode:
         raise RuntimeError(f'ended with {done.returncode}: {" ".join(done.stderr.strip().splitlines()[-1:])}')
@@ -63,19 +57,18 @@ def _status(field: str) -> int:
 def main() -> None:
     from benchmarks.suites import comparisons
 
-    key, name, settings = sys.argv[1], sys.argv[2], Settings(**json.loads(sys.argv[3]))
-    comparison = next(found for found in comparisons('memory', settings) if found.key == key)
-    side = next(found for found in comparison.sides if found.name == name)
+    suite, name, side, settings = *sys.argv[1:4], Settings(**json.loads(sys.argv[4]))
+    build = next(one for one in comparisons(suite, settings) if one.name == name).sides[side]
     if settings.device == 'cuda':
         import torch
 
-        work = side.build()
+        work = build()
         work()
         torch.cuda.reset_peak_memory_stats()
         work()
         print(torch.cuda.max_memory_allocated() / 2**20)
     else:
-        print(_growth(side.build))
+        print(_growth(build))
 
 
 if __name__ == '__main__':

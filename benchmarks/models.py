@@ -18,6 +18,11 @@ def arch_of(settings: Settings) -> dict:
     return dict({**ARCHS, 'mini': MINI, 'deit-large': LARGE}[settings.arch])
 
 
+def heads_of(settings: Settings) -> int:
+    """Return the heads of the adapter's deformable attention."""
+    return 3 if settings.arch == 'mini' else 6
+
+
 def prepared(model: nn.Module, settings: Settings) -> nn.Module:
     """Move a model to the device, with plain BatchNorm: SyncBN needs a process group."""
     return plain_batch_norm(model).to(settings.device)
@@ -34,39 +39,13 @@ def plain_batch_norm(model: nn.Module) -> nn.Module:
     return model
 
 
-def vit(settings: Settings, size: int, **changes) -> nn.Module:
-    """Build our plain ViT for images of a size."""
+def vit(settings: Settings, **changes) -> nn.Module:
+    """Build our plain ViT."""
     from mmlape.models import VisionTransformer
 
     torch.manual_seed(0)
-    arguments = dict(arch=arch_of(settings), img_size=size, out_type='featmap') | changes
+    arguments = dict(arch=arch_of(settings), img_size=settings.size, out_type='featmap') | changes
     return prepared(VisionTransformer(**arguments), settings)
-
-
-def compact(settings: Settings, arch: str, size: int, **changes) -> nn.Module:
-    """Build our Compact Transformer of an arch for images of a size, without dropout."""
-    from mmlape.projects import CompactTransformer
-
-    torch.manual_seed(0)
-    arguments = dict(arch=arch, img_size=size, attn_drop_rate=0.0, drop_path_rate=0.0) | changes
-    return prepared(CompactTransformer(**arguments), settings)
-
-
-def swin_arch(settings: Settings) -> dict:
-    """Return the arch of the Swin that goes by the size of the measured ViT."""
-    from mmlape.models.swin.model import ARCHS
-
-    if settings.arch == 'mini':
-        return dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))
-    return dict(ARCHS[settings.arch.removeprefix('deit-')])
-
-
-def swin(settings: Settings, size: int, **changes) -> nn.Module:
-    """Build our Swin for images of a size."""
-    from mmlape.models import SwinTransformer
-
-    torch.manual_seed(0)
-    return prepared(SwinTransformer(swin_arch(settings), size, **changes), settings)
 
 
 def adapter(settings: Settings, **changes) -> nn.Module:
@@ -75,37 +54,22 @@ def adapter(settings: Settings, **changes) -> nn.Module:
 
     torch.manual_seed(0)
     arch = arch_of(settings)
-    arguments = dict(arch=arch, img_size=224, init_values=0.1, deform_num_heads=6)
+    arguments = dict(arch=arch, img_size=224, init_values=0.1, deform_num_heads=heads_of(settings))
     arguments |= windows(arch['num_layers']) | changes
     return prepared(ViTAdapter(**arguments), settings)
 
 
-def beit_adapter(settings: Settings, size: int) -> nn.Module:
-    """Build our ViT-Adapter over BEiT, with a class token, for images of a size."""
-    from mmlape.models import ViTAdapter
+def timm_vit(settings: Settings, weights: dict[str, torch.Tensor]) -> nn.Module:
+    """Build timm's ViT with the weights of ours; it returns all tokens."""
+    from timm.models.vision_transformer import VisionTransformer
 
-    torch.manual_seed(0)
-    arguments = dict(with_cls_token=True, pe_type='beit', qkv_bias='qv', layer_scale_init_value=0.1)
-    arguments |= dict(init_values=0.1, deform_num_heads=6, vit_feature_source='interaction')
-    return prepared(ViTAdapter(arch_of(settings), size, **arguments), settings)
-
-
-def t2t_vit(settings: Settings, size: int, **changes) -> nn.Module:
-    """Build our T2T-ViT-7 for images of a size, without the performers' dropout."""
-    from mmlape.projects import T2TViT
-
-    torch.manual_seed(0)
-    arch = dict(MINI, token_dims=8) if settings.arch == 'mini' else 't2t-vit-7'
-    return prepared(without_dropout(T2TViT(arch, size, **changes)), settings)
-
-
-def ceit(settings: Settings, size: int, **changes) -> nn.Module:
-    """Build our CeiT-Ti for images of a size."""
-    from mmlape.projects import CeiT
-
-    torch.manual_seed(0)
-    arch = dict(MINI, stem_channels=8) if settings.arch == 'mini' else 'tiny'
-    return prepared(CeiT(arch, size, **changes), settings)
+    arch = arch_of(settings)
+    model = VisionTransformer(
+        img_size=settings.size, embed_dim=arch['embed_dims'], depth=arch['num_layers'], num_heads=arch['num_heads'],
+        mlp_ratio=arch['feedforward_channels'] / arch['embed_dims'], num_classes=0, global_pool='',
+    )  # fmt: skip
+    model.load_state_dict(weights)
+    return prepared(model, settings)
 
 
 def without_dropout(model: nn.Module) -> nn.Module:
@@ -136,7 +100,7 @@ def windows(num_layers: int) -> dict:
     return dict(window_attn=[(layer + 1) % quarter != 0 for layer in range(num_layers)], window_size=14)
 
 
-def complete_model(config: str, joining: str, settings: Settings, size: int) -> tuple[nn.Module, dict, object]:
+def complete_model(config: str, joining: str, settings: Settings) -> tuple[nn.Module, dict, object]:
     """Build the model of a config with random weights, synthetic data for it, and its optimiser wrapper.
 
     Args:
@@ -155,19 +119,14 @@ def complete_model(config: str, joining: str, settings: Settings, size: int) -> 
     cfg = load_config(f'mmlape::{config}')
     cfg.model.backbone.update(init_cfg=None, pe_joining=joining)
     if 'size' in cfg.model.data_preprocessor:
-        cfg.model.data_preprocessor.size = (size, size)
+        cfg.model.data_preprocessor.size = (settings.size, settings.size)
     model = prepared(build_model(cfg), settings)
     with quiet_logger():
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-    count = images_of(settings)
+    count, size = settings.images, settings.size
     if cfg.default_scope == 'mmdet':
         return model, _detection_data(count, size, cfg.model.roi_head.bbox_head.num_classes), wrapper
     return model, _segmentation_data(count, size, cfg.model.decode_head.num_classes), wrapper
-
-
-def images_of(settings: Settings) -> int:
-    """Return the images per step of a complete model: two, as in the recipes; UperNet's BatchNorm needs as many."""
-    return settings.batch or 2
 
 
 def _images(count: int, size: int) -> list[torch.Tensor]:

@@ -30,8 +30,7 @@ def interleave(
 
     Args:
         works: One piece of work a side.
-        device: 'cuda' times with events between synchronisations, 'reported' takes the seconds that the work returns,
-            anything else uses the clock.
+        device: 'cuda' times with events between synchronisations, anything else uses the clock.
         repeats: Rounds at most.
         budget: Seconds after which no further round starts, once there were nine.
         warm_up: Rounds before, whose times are discarded.
@@ -40,7 +39,7 @@ def interleave(
     Returns:
         Seconds of each round, for each side.
     """
-    clock = {'cuda': _cuda_seconds, 'reported': lambda work: work()}.get(device, _seconds)
+    clock = _cuda_seconds if device == 'cuda' else _seconds
     for _ in range(warm_up):
         for work in works:
             clock(work)
@@ -105,24 +104,21 @@ def spread(samples: Sequence[float]) -> dict[str, float | int]:
     return {'n': len(samples), 'median': float(median), 'iqr': [float(low), float(high)], 'mad': mad}
 
 
-def ratio(samples: Sequence[float], reference: Sequence[float], paired: bool) -> dict[str, float]:
+def ratio(samples: Sequence[float], reference: Sequence[float]) -> dict[str, float | None]:
     """Return the ratio of the medians, with a percentile bootstrap interval.
 
     Args:
         samples: Seconds of the side in question.
-        reference: Seconds of the side that it is compared with.
-        paired: Whether sample i of one belongs to sample i of the other, as in interleaved rounds.
+        reference: Those of the side that it is compared with, of the same rounds.
 
     Returns:
         `value`, `confidence`, `low` and `high`; the last two are None below nine rounds.
     """
     a, b = np.asarray(samples), np.asarray(reference)
     value = float(np.median(a) / np.median(b))
-    if min(len(a), len(b)) < FEWEST:
+    if len(a) < FEWEST:
         return {'value': value, 'low': None, 'high': None, 'confidence': CONFIDENCE}
-    random = np.random.default_rng(0)
-    of_a = random.integers(len(a), size=(RESAMPLES, len(a)))
-    of_b = of_a if paired else random.integers(len(b), size=(RESAMPLES, len(b)))
-    ratios = np.median(a[of_a], axis=1) / np.median(b[of_b], axis=1)
+    drawn = np.random.default_rng(0).integers(len(a), size=(RESAMPLES, len(a)))
+    ratios = np.median(a[drawn], axis=1) / np.median(b[drawn], axis=1)
     low, high = np.quantile(ratios, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     return {'value': value, 'low': float(low), 'high': float(high), 'confidence': CONFIDENCE}

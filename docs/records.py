@@ -22,8 +22,6 @@ PAGES = {
     'costs': RESULTS / 'gpu.md',
     'recipes': ROOT / 'docs' / 'reference' / 'catalogue.md',
 }
-PIPELINES = {'mmdet': 'COCO pipeline', 'mmseg': 'ADE20K pipeline'}
-"""The line of the section `loading` by a recipe's scope."""
 ARCHS = {'deit-tiny': 'Ti', 'deit-small': 'S', 'deit-base': 'B'}
 COST = re.compile(r'ViT-Adapter, (deit-\w+), (\d+) x 3 x (\d+) x \d+, (\w+): .*, (.*)')
 """A line of the section `cost`: arch, images, their size, dtype and work."""
@@ -97,24 +95,20 @@ def costs(found: list[dict]) -> list[str]:
 
 def recipes(found: list[dict]) -> list[str]:
     """Return the table of what recipes cost on a card, from the last check of each card that has measured them."""
-    table = heading(
-        'recipe', 'PE', 'card', 'images a step', 'iteration', 'memory', 'pipeline', 'iterations', 'complete schedule'
-    )
+    table = heading('recipe', 'PE', 'card', 'images a step', 'iteration', 'memory', 'iterations', 'complete schedule')
     last: dict[tuple[str, str], list[str]] = {}
     for one in gpu_checks().values():
         card = one['machine']['gpu']
-        loading = {line['name']: line['values'] for line in one['lines'] if line['section'] == 'loading'}
         for line in one['lines']:
             if line['section'] == 'recipes' and 'hours' in line['values'] and 'config' in line['values']:
-                last[card, line['name']] = row(recipe(card, line['values'], loading))
+                last[card, line['name']] = row(recipe(card, line['values']))
     if not last:
         return ['Not run on a GPU yet: `make gpu-run` measures it.']
     return [*table, *last.values()]
 
 
-def recipe(card: str, cost: dict, loading: dict[str, dict]) -> list[str]:
-    """Return the cells of a recipe: of its pipeline the most images a second of any number of workers."""
-    rates = loading.get(PIPELINES[cost['scope']], {}).get('rates')
+def recipe(card: str, cost: dict) -> list[str]:
+    """Return the cells of a recipe."""
     return [
         f'[{Path(cost["config"]).stem}](../../configs/{cost["config"]})',
         cost['arm'],
@@ -122,7 +116,6 @@ def recipe(card: str, cost: dict, loading: dict[str, dict]) -> list[str]:
         str(cost['batch']),
         f'{cost["seconds"]:.3f} s',
         f'{cost["memory_mib"]:,.0f} MiB' if cost['memory_mib'] else '',
-        f'{max(rates.values()):.0f} images/s' if rates else '',
         f'{cost["iterations"]:,}',
         f'{cost["hours"]:.1f} h on {cost["cards"]} cards',
     ]

@@ -5,10 +5,11 @@
 Changed are the files of the commits since COMMIT (by default since this branch left main), those that are not
 committed, and those that git does not know. A changed test runs. A changed helper of the tests, module or script runs
 the tests that import it, and a module or config also those of the folder and of the words of its name. Tests that
-`tests/slow.txt` lists are left out. The tests closest to the change run first, for at most `LIMIT` seconds.
+`tests/slow.txt` lists are left out. The tests closest to the change run first, until they have used `LIMIT` seconds
+of processors and `SHARE` of them have run, however slow the machine is.
 
 Of the lines of the package that have changed, mutmut's mutants (`tests/mutants.py`) then run against those of these
-tests that run the line, until `ALL` seconds are over. A mutant that survives is printed, and is no failure.
+tests that run the line, for `MUTANTS` seconds. A mutant that survives is printed, and is no failure.
 """
 
 import ast
@@ -18,15 +19,16 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT, ALL = 70, 110
+LIMIT, SHARE, MUTANTS = 140, 0.25, 40
 BY_FOLDER = {
     'configs': 'configs', 'studies': 'experiments', 'benchmarks': 'environment', 'bootstrap': 'environment',
     'tools': 'environment', 'docs': 'docs',
@@ -120,11 +122,20 @@ def _imported(path: Path, root: Path) -> frozenset[str]:
     return frozenset(found.union(*(_imported(helper, root) for helper in helpers if helper.is_file())))
 
 
+def processor_seconds() -> float:
+    """Return the processor time of this process and of all that it has started."""
+    used = sum(os.times()[:4])
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            used += sum(child.cpu_times()[:4])
+    return used
+
+
 class Deadline:
-    """A pytest plugin that stops the run in time, and counts what has not run."""
+    """A pytest plugin that stops the run when enough has run, and counts what has not."""
 
     def __init__(self, seconds: float) -> None:
-        self.end, self.collected, self.done, self.failed = time.monotonic() + seconds, 0, set(), False
+        self.end, self.collected, self.done, self.failed = processor_seconds() + seconds, 0, set(), False
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node, ids):
@@ -137,12 +148,11 @@ class Deadline:
     def pytest_runtest_logreport(self, report):
         self.done.add(report.nodeid)
         self.failed |= report.failed
-        if time.monotonic() > self.end:
-            self.manager.shouldstop = f'{LIMIT} s are over'
+        if len(self.done) >= SHARE * self.collected and processor_seconds() > self.end:
+            self.manager.shouldstop = f'{LIMIT} s of processors are used'
 
 
 def main(commit: str = '') -> int:
-    begin = time.monotonic()
     changed = changed_files(commit)
     tests = select(changed)
     print(f'{len(changed)} changed files, {len(tests)} files of tests')
@@ -159,14 +169,16 @@ def main(commit: str = '') -> int:
         status = pytest.main([*workers, *recorded, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
         left = deadline.collected - len(deadline.done)
         ran = len(deadline.done)
-        print(f'fast tests that ran: {ran}; left out, as {LIMIT} s were over: {left}; `make test` runs all')
+        print(
+            f'fast tests that ran: {ran}; left out, as {LIMIT} s of processors were used: {left}; `make test` runs all'
+        )
         if lines and not deadline.failed:
-            _mutate(lines, temp, begin + ALL)
+            _mutate(lines, temp)
     only_stopped = left > 0 and status == pytest.ExitCode.INTERRUPTED and not deadline.failed
     return 0 if only_stopped or status == pytest.ExitCode.NO_TESTS_COLLECTED else int(status)
 
 
-def _mutate(lines: dict[str, set[int]], temp: str, end: float) -> None:
+def _mutate(lines: dict[str, set[int]], temp: str) -> None:
     """Run mutants of changed lines against the tests that have run them, in a process without the package."""
     count = sum(map(len, lines.values()))
     if find_spec('mutmut') is None:
@@ -174,9 +186,8 @@ def _mutate(lines: dict[str, set[int]], temp: str, end: float) -> None:
         return
     change = Path(temp, 'change.json')
     change.write_text(json.dumps({file: sorted(found) for file, found in lines.items()}))
-    minutes = max(0.0, end - time.monotonic()) / 60
     script = str(ROOT / 'tests' / 'mutants.py')
-    words = ('--change', str(change), '--minutes', str(minutes))
+    words = ('--change', str(change), '--minutes', str(MUTANTS / 60))
     subprocess.run([sys.executable, script, *words], cwd=ROOT, check=False)
 
 

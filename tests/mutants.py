@@ -1,11 +1,12 @@
 """Change one operator, number, name or argument of the package at random, and see whether a test fails.
 
-    python tests/mutants.py --seed 1 [--count 100] [--minutes 60] [--record]
+    python tests/mutants.py --seed 1 [--count 120] [--minutes 60] [--record]
 
-mutmut makes the changes in the functions of the package; a seed draws from all of them. Not drawn is what changes only
-sentences: texts with a blank, help of options, and what is raised. Each mutant runs against the fast tests that run
-its statement, those of its own folder first, until one fails. What a test runs is recorded once, and again after a
-change of what it runs. The results are kept in build/mutants: a call that was killed continues.
+mutmut makes the changes in the functions of the package; a seed draws from all of them, from each folder in turn. Not
+drawn is what changes only sentences: texts with a blank, help of options, and what is raised. Each mutant runs against
+the fast tests that run its statement, those of its own folder first, until one fails. What a test runs is recorded
+once, and again after a change of what it runs. The results are kept in build/mutants, where a call that was killed
+continues.
 """
 
 import argparse
@@ -24,19 +25,17 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import date
 from functools import cache
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 import check
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
-FOLDERS = (
-    'analysis', 'checkpoint', 'datasets', 'engine', 'evaluation', 'experiments', 'export', 'models', 'runs', 'studies',
-)  # fmt: skip
-"""Of tests."""
-OF_COMMANDS = ('told_commands', 'caches', 'cli', 'command_contract', 'hostile_files', 'shell_tools')
-"""The tests of `tests/environment` that run the package rather than its installation."""
+LEFT_OUT = ('docs', 'slurm', 'environment')
+"""Folders of tests that run what is installed or written, not the package."""
+OF_COMMANDS = ('told_commands', 'caches', 'cli', 'command_contract', 'doctor', 'hostile_files', 'shell_tools')
+"""The tests of `tests/environment` that do run it."""
 STATE = ROOT / 'build' / 'mutants'
 RECORD = ROOT / 'docs' / 'results' / 'mutants.json'
 TEXTS = {'help', 'description', 'epilog', 'metavar'}
@@ -138,16 +137,31 @@ def population() -> list[tuple[str, int]]:
     return [(file, number) for file, count in json.loads(kept.read_text()).items() for number in range(count)]
 
 
+def folder_of(file: str) -> str:
+    """Return 'models' of mmlape/models/..., 'lab/engine' of mmlape/lab/engine/..., 'modules' of those beside them."""
+    parts = file.split('/')[1:-1]
+    return '/'.join(parts[: 2 if parts[:1] == ['lab'] else 1]) or 'modules'
+
+
 def draw(seed: int, count: int) -> list[Mutant]:
-    """Return the first mutants of a seed; they are kept for a call that continues."""
+    """Return the first mutants of a seed, of each folder in turn; they are kept for a call that continues."""
     kept = STATE / f'drawn-{seed}-{_tree()}.json'
     drawn = [Mutant(*one) for one in json.loads(kept.read_text())] if kept.is_file() else []
     if len(drawn) < count:
         order = list(population())
         random.Random(seed).shuffle(order)
-        drawn = list(islice(filter(None, (mutant(*one) for one in order)), count))
+        drawn = list(islice(filter(None, (mutant(*one) for one in in_turn(order))), count))
         kept.write_text(json.dumps(drawn))
     return drawn[:count]
+
+
+def in_turn(changes: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield the first change of each folder, then the second of each, as far as they go."""
+    by_folder = {}
+    for change in changes:
+        by_folder.setdefault(folder_of(change[0]), []).append(change)
+    for row in zip_longest(*(by_folder[name] for name in sorted(by_folder))):
+        yield from filter(None, row)
 
 
 def of_lines(changed: dict[str, set[int]]) -> list[Mutant]:
@@ -195,9 +209,9 @@ class Recording:
 
     def tests(self) -> Tests:
         """Record what is missing, and return all."""
-        names = [f'tests/environment/test_{name}.py' for name in OF_COMMANDS]
-        for folder in FOLDERS:
-            names += sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob(f'tests/{folder}/test_*.py'))
+        paths = [ROOT / f'tests/environment/test_{name}.py' for name in OF_COMMANDS]
+        paths += [path for path in sorted(ROOT.glob('tests/*/test_*.py')) if path.parent.name not in LEFT_OUT]
+        names = [path.relative_to(ROOT).as_posix() for path in paths]
         missing = [name for name in names if not self._known(name)]
         begin, waiting, folders, started = time.monotonic(), list(missing), {}, {}
         for done in range(1, len(missing) + 1):
@@ -342,36 +356,36 @@ def confirm(results: Results, temp: str) -> None:
         names.remove(name)
 
 
-def interval(killed: int, drawn: int) -> tuple[float, float]:
-    """Return Wilson's interval of 95 % for a share."""
-    z, share = 1.959964, killed / drawn
-    middle = (share + z**2 / (2 * drawn)) / (1 + z**2 / drawn)
-    half = z / (1 + z**2 / drawn) * (share * (1 - share) / drawn + z**2 / (4 * drawn**2)) ** 0.5
-    return middle - half, middle + half
+def share(folders: dict[str, tuple[int, int, int]]) -> tuple[float, float, float]:
+    """Return the share that died, with an interval of 95 %, of all changes: folders weigh as many as they have.
+
+    Args:
+        folders: How many died, were drawn, and can be drawn, by folder.
+    """
+    everything = sum(changes for *_, changes in folders.values())
+    middle = variance = 0.0
+    for killed, drawn, changes in folders.values():
+        middle += changes / everything * killed / drawn
+        near = (killed + 1) / (drawn + 2)  # so that a folder of which all died is not certain
+        variance += (changes / everything) ** 2 * near * (1 - near) / drawn
+    half = 1.96 * variance**0.5
+    return middle, max(middle - half, 0.0), min(middle + half, 1.0)
 
 
 def summary(done: list[dict], seed: int) -> dict:
     """Return what the docs show of a run: a mutant without a result counts as alive."""
-    killed = [one for one in done if one['result'] == 'killed']
-    low, high = interval(len(killed), len(done))
-    folders = Counter(map(_folder, done))
+    drawn = Counter(folder_of(one['file']) for one in done)
+    killed = Counter(folder_of(one['file']) for one in done if one['result'] == 'killed')
+    changes = Counter(folder_of(file) for file, _ in population())
+    folders = {name: (killed[name], count, changes[name]) for name, count in sorted(drawn.items())}
+    middle, low, high = share(folders)
     commit = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=ROOT, capture_output=True, text=True).stdout[:12]
     return dict(
         date=str(date.today()), seed=seed, commit=commit, population=len(population()), drawn=len(done),
-        killed=len(killed), low=round(low, 3), high=round(high, 3),
-        not_reached=sum(one['result'] == 'not reached' for one in done),
-        folders={
-            name: [sum(_folder(one) == name for one in killed), count]
-            for name, count in sorted(folders.items())
-        },
+        killed=killed.total(), share=round(middle, 3), low=round(low, 3), high=round(high, 3),
+        not_reached=sum(one['result'] == 'not reached' for one in done), folders=folders,
         alive=[one['change'] for one in done if one['result'] != 'killed'],
     )  # fmt: skip
-
-
-def _folder(done: dict) -> str:
-    """Return 'models' of mmlape/models/..., 'lab/engine' of mmlape/lab/engine/..., and the name of a module alone."""
-    parts = done['file'].removesuffix('.py').split('/')[1:]
-    return '/'.join(parts[: 2 if parts[0] == 'lab' else 1])
 
 
 def check_change(file: Path, end: float) -> int:
@@ -394,7 +408,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add('--seed', type=int, default=random.SystemRandom().randrange(10**6), help='default: any')
-    add('--count', type=int, default=100, help='mutants to draw (default: 100)')
+    add('--count', type=int, default=120, help='mutants to draw (default: 120)')
     add('--minutes', type=float, default=float('inf'), help='start no more after them (default: no end)')
     add('--record', action='store_true', help=f'write {RECORD.relative_to(ROOT)}, which the docs show')
     add('--change', metavar='FILE', help=argparse.SUPPRESS)  # of `tests/check.py`
@@ -414,7 +428,10 @@ def main() -> int:
     found = summary(
         [one for one in map(results.done.get, ((one.file, one.number) for one in drawn)) if one], args.seed
     )
-    print(f'{found["killed"]} of {found["drawn"]} killed ({found["low"]:.0%} to {found["high"]:.0%})')
+    print(f'{found["killed"]} of {found["drawn"]} killed, {found["share"]:.0%} of all changes by the folders\' sizes '
+          f'({found["low"]:.0%} to {found["high"]:.0%})')  # fmt: skip
+    for name, (killed, drawn, _) in found['folders'].items():
+        print(f'  {name}: {killed} of {drawn}')
     if args.record:
         RECORD.write_text(json.dumps(found, indent=2) + '\n')
     return 0

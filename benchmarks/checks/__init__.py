@@ -16,7 +16,6 @@ SECTIONS = {
     'training': 'twenty training steps',
     'compiling': 'torch.compile',
     'cost': 'time and memory',
-    'loading': 'data loading',
 }
 PASS, FAIL, NOT_RUN = 'PASS', 'FAIL', 'NOT RUN'
 

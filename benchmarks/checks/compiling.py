@@ -1,6 +1,7 @@
 """torch.compile of a ViT, a ViT with LaPE and an adapter with LaPE: graph breaks, values, time beside eager."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -20,25 +21,25 @@ TOLERANCE = 1e-4, 1e-3
 def checks(options: Options) -> list[Check]:
     """Return a check per model; on the CPU graphs are captured, but run by PyTorch, since compiling takes minutes."""
     size = 64 if options.quick else 224
-    settings = Settings(options.device, arch='mini' if options.quick else 'deit-tiny', batch=2 if options.quick else 8)
-    heads = dict(deform_num_heads=3)
+    arch, batch = ('mini', 2) if options.quick else ('deit-tiny', 8)
+    settings = Settings(options.device, 'bf16', size, arch, batch)
     models = {
-        'ViT with LaPE': lambda: vit(settings, size, pe_joining='lape'),
-        'ViT-Adapter with LaPE': lambda: adapter(settings, pe_joining='lape', **heads),
-        'ViT': lambda: vit(settings, size),
+        'ViT with LaPE': partial(vit, settings, pe_joining='lape'),
+        'ViT-Adapter with LaPE': partial(adapter, settings, pe_joining='lape'),
+        'ViT': partial(vit, settings),
     }
     models = dict(list(models.items())[:1]) if options.quick else models
-    return [Check(name, partial(_compiled, options, build, settings, size)) for name, build in models.items()]
+    return [Check(name, partial(_compiled, build, settings)) for name, build in models.items()]
 
 
-def _compiled(options: Options, build, settings: Settings, size: int) -> Found:
+def _compiled(build: Callable[[], nn.Module], settings: Settings) -> Found:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    images = settings.inputs(size)
+    images = settings.inputs()
     model, plain = build(), build()
     for one in (model, plain):
         random_offsets(one)
     torch._dynamo.utils.counters.clear()
-    backend = 'inductor' if options.device == 'cuda' else 'aot_eager'
+    backend = 'inductor' if settings.device == 'cuda' else 'aot_eager'
     run = compiled(model, backend)
     started = time.perf_counter()
     found = outputs_and_gradients(run, images)
@@ -49,7 +50,7 @@ def _compiled(options: Options, build, settings: Settings, size: int) -> Found:
     times = [
         spread(samples)['median']
         for samples in interleave(
-            [backward_work(one, images, settings, 'bf16') for one in (plain, run)], options.device, 9, 3.0
+            [backward_work(one, images, settings) for one in (plain, run)], settings.device, 9, 3.0
         )
     ]
     ok = breaks == 0 and outputs <= TOLERANCE[0] and gradients <= TOLERANCE[1]

@@ -1,7 +1,7 @@
 """What a recipe costs: seconds an iteration and memory at its own batch and size, and hours of its schedule.
 
 The images are random, the recipe's optimiser and bf16 are real. Hours are those of the complete schedule on as many
-such cards as the recipe is for, without validation; the data pipeline is measured by the section `loading`. One line
+such cards as the recipe is for, without validation. One line
 holds what `mmlape train --smoke` says of a recipe against its row. `docs/records.py` makes the table of the catalogue.
 """
 
@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.checks import Check, Found, Options
-from benchmarks.checks.cost import allocated
-from benchmarks.checks.loading import write_ade
 from benchmarks.checks.run import mini_data
 from benchmarks.comparison import Settings, free
+from benchmarks.measure import allocated
 from benchmarks.models import complete_model
 
 RECIPES = {
@@ -69,8 +68,8 @@ def _cost(options: Options, config: str, arm: str) -> Found:
 def _iterations(options: Options, cfg, config: str, arm: str) -> tuple[list[float], float | None]:
     """Return the seconds of iterations of a recipe on random images, and the most memory in MiB on a card."""
     size = cfg.model.data_preprocessor.get('size')
-    settings = Settings(options.device, ('bf16',), batch=cfg.train_dataloader.batch_size)
-    step = _step(options, config, arm, settings, size[0] if size else COCO_SIDE)
+    side = size[0] if size else COCO_SIDE
+    step = _step(config, arm, Settings(options.device, 'bf16', side, batch=cfg.train_dataloader.batch_size))
     for _ in range(1 if options.quick else WARM_UP):
         step()
     allocated(options.device)
@@ -86,10 +85,10 @@ def _iterations(options: Options, cfg, config: str, arm: str) -> tuple[list[floa
     return times, memory
 
 
-def _step(options: Options, config: str, arm: str, settings: Settings, size: int) -> Callable[[], object]:
+def _step(config: str, arm: str, settings: Settings) -> Callable[[], object]:
     from mmlape.lab.engine.optim import BFloat16OptimWrapper
 
-    model, batch, wrapper = complete_model(config, arm, settings, size)
+    model, batch, wrapper = complete_model(config, arm, settings)
     model.train()
     optimiser = BFloat16OptimWrapper(optimizer=wrapper.optimizer, clip_grad=wrapper.clip_grad_kwargs)
     return lambda: model.train_step(batch, optimiser)
@@ -99,10 +98,7 @@ def _smoke(options: Options, config: str) -> Found:
     from mmlape.lab.engine.config import load_config
     from mmlape.lab.engine.smoke import smoke
 
-    if options.quick:
-        root = mini_data(options) / 'ade'
-    else:
-        write_ade(root := Path(options.scratch) / 'smoke', 32)
+    root = mini_data(options) / 'ade'
     cfg = load_config(f'mmlape::{config}', [f'data_root={root}/', 'model.backbone.init_cfg=None'])
     times, _ = _iterations(options, cfg, config, 'default')
     row = sorted(times)[len(times) // 2]

@@ -1,27 +1,23 @@
-"""How fast ViT-Adapter can be: eager, compiled layers, CUDA graphs, both; libraries' kernels; where time goes.
+"""How fast ViT-Adapter can be: eager, compiled layers, CUDA graphs, both; where time goes.
 
 Sides of a line are timed in turns in one process. 'layers' compiles each layer of the ViT, each injector and each
 extractor in place; 'graphs' captures the complete work as one CUDA graph; heads and losses are no part of either.
-'deformops' softmax' gives the logits of the samples to the kernel, which norms them itself. 'cuDNN' is its attention.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import partial
-from unittest import mock
 
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch import nn
 
-from benchmarks.checks import Check, Found, NotRunError, Options
-from benchmarks.checks.cost import BACKWARD, STEP, compare
-from benchmarks.comparison import WORKS, Settings
+from benchmarks.checks import Check, Found, Options
+from benchmarks.checks.cost import settings_of
+from benchmarks.comparison import BACKWARD, STEP, WORKS, Comparison, Settings, doing, step_work
+from benchmarks.measure import measure
 from benchmarks.models import adapter
 from benchmarks.public import public_adapter
 from mmlape.lab.engine.compiling import allow_variants
-from mmlape.models.adapter import deform_attn
 
 CASES = (('deit-small', 4, 1024), ('deit-small', 2, 512), ('deit-tiny', 8, 1024), ('deit-tiny', 2, 512))
 """Size of the model, images, side; two of 512 are the batch of the recipes."""
@@ -45,30 +41,26 @@ KINDS = {
 
 
 def checks(options: Options) -> list[Check]:
-    """Return the comparisons, the goals first, then LaPE in each mode, the libraries' kernels and the tables."""
+    """Return the comparisons, the goals first, then LaPE in each mode and the tables."""
     cases = (('mini', 2, 64),) if options.quick else CASES
     modes = ('eager', 'layers') if options.device == 'cpu' else tuple(MODES)
     dtype = 'fp32' if options.device == 'cpu' else 'bf16'  # CPUs emulate bf16
-    compared, lape, kernels, tables = [], [], [], []
+    compared, lape, tables = [], [], []
     for arch, batch, size in cases:
-        settings = Settings(
-            options.device, (dtype,), (size,), arch, batch,
-            checkouts={'vit-adapter': options.public} if options.public else {},
-        )  # fmt: skip
-        head = f'ViT-Adapter, {arch}, {settings.shape(size)}, {dtype}'
+        settings = settings_of(options, dtype, arch, batch, size)
+        head = settings.title('ViT-Adapter')
         for work in (BACKWARD,) if options.quick else (BACKWARD, 'forward', STEP):
-            compared.append(Check(f'{head}: modes, {work}', partial(_modes, options, settings, modes, work)))
+            compared.append(_check(_modes(settings, modes, work), settings))
         for mode in modes:
-            lape.append(Check(f'{head}: LaPE over default, {mode}, {STEP}', partial(_lape, options, settings, mode)))
-        if options.device == 'cuda':
-            kernels.append(Check(f'{head}: kernels of libraries, {BACKWARD}', partial(_libraries, options, settings)))
-        tables.append(Check(f'{head}: longest kernels, {BACKWARD}', partial(_kernels, options, settings)))
-    return [*compared[:1], *tables[:1], *lape[:4], *kernels[:1], *compared[1:], *lape[4:], *kernels[1:], *tables[1:]]
+            sides = {'default': partial(_work, settings, mode, STEP)}
+            sides['LaPE'] = partial(_work, settings, mode, STEP, pe_joining='lape')
+            lape.append(_check(Comparison(f'{head}: LaPE over default, {mode}, {STEP}', sides, LAPE), settings))
+        tables.append(Check(f'{head}: longest kernels, {BACKWARD}', partial(_kernels, settings)))
+    return [*compared[:1], *tables[:1], *lape[:4], *compared[1:], *lape[4:], *tables[1:]]
 
 
-def _model(settings: Settings, **changes) -> nn.Module:
-    heads = dict(deform_num_heads=3) if settings.arch == 'mini' else {}
-    return adapter(settings, **heads, **changes)
+def _check(comparison: Comparison, settings: Settings) -> Check:
+    return Check(comparison.name, partial(measure, comparison, settings))
 
 
 def compile_layers(model: nn.Module, backend: str) -> nn.Module:
@@ -106,107 +98,26 @@ MODES = {
 """What is done to the model, and to the work, by mode."""
 
 
-def _work(options: Options, settings: Settings, mode: str, work: str, **changes) -> Callable[[], object]:
+def _work(settings: Settings, mode: str, work: str, **changes) -> Callable[[], object]:
     """Return a piece of work in a mode."""
     of_model, of_work = MODES[mode]
-    (size,), (dtype,) = settings.sizes, settings.dtypes
-    model = _model(settings, **changes)
+    model = adapter(settings, **changes)
     if of_model is compile_layers:
-        compile_layers(model, 'inductor' if options.device == 'cuda' else 'aot_eager')
-    done = WORKS[work](model, settings.inputs(size), settings, dtype)
+        compile_layers(model, 'inductor' if settings.device == 'cuda' else 'aot_eager')
+    images = settings.inputs()
     if of_work is captured and work == STEP:  # an optimiser whose step a graph can hold
-        done = _graphed_step(model, settings, size)
-    return of_work(done)
+        return captured(step_work(model, images, settings, capturable=True))
+    return of_work(WORKS[work](model, images, settings))
 
 
-def _graphed_step(model: nn.Module, settings: Settings, size: int) -> Callable[[], object]:
-    run = WORKS[BACKWARD](model, settings.inputs(size), settings, settings.dtypes[0])
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-6, capturable=True)
-
-    def work() -> None:
-        run()
-        optimiser.step()
-
-    return work
-
-
-def _modes(options: Options, settings: Settings, modes: tuple[str, ...], work: str) -> Found:
-    (size,) = settings.sizes
-    sides = {mode: partial(_work, options, settings, mode, work) for mode in modes}
-    goals = {}
-    if settings.checkouts:
-
-        def public() -> Callable[[], object]:
-            model = public_adapter(settings, _model(settings).state_dict())
-            return WORKS[work](model, settings.inputs(size), settings, settings.dtypes[0])
-
-        sides = {'public code': public, **sides}
-        goals = GOALS[size] if work == BACKWARD else {}
-    return compare(options, settings, sides, work, goals)
-
-
-def _lape(options: Options, settings: Settings, mode: str) -> Found:
-    sides = {
-        'default': partial(_work, options, settings, mode, STEP),
-        'LaPE': partial(_work, options, settings, mode, STEP, pe_joining='lape'),
-    }
-    return compare(options, settings, sides, STEP, LAPE)
-
-
-@contextmanager
-def softmax_in_deformops() -> Iterator[None]:
-    """Give deformops the logits of the samples, which it norms itself."""
-    msda, why = deform_attn._load_backend('deformops')
-    if msda is None:
-        raise NotRunError(why)
-
-    def logits(value: Tensor, samples: tuple[int, int, int]) -> Tensor:
-        return value.unflatten(-1, samples)
-
-    with (
-        mock.patch.object(deform_attn, 'sample_weights', logits),
-        mock.patch.object(deform_attn, '_load_backend', lambda name: (partial(msda, method='softmax'), '')),
-    ):
-        yield
-
-
-@contextmanager
-def cudnn_attention() -> Iterator[None]:
-    """Let cuDNN compute what attention it can."""
-    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    with sdpa_kernel(order, set_priority=True):
-        yield
-
-
-LIBRARIES: dict[str, tuple] = {
-    'as it is': (),
-    "deformops' softmax": (softmax_in_deformops,),
-    'cuDNN': (cudnn_attention,),
-    'both': (softmax_in_deformops, cudnn_attention),
-}
-
-
-def _libraries(options: Options, settings: Settings) -> Found:
-    """Compare kernels of the libraries; a compiled graph of both is what they are worth together."""
-
-    def side(contexts: tuple, mode: str) -> Callable[[], object]:
-        def inside(work: Callable) -> Callable[[], object]:
-            def run() -> object:
-                with ExitStack() as stack:
-                    for context in contexts:
-                        stack.enter_context(context())
-                    return work()
-
-            return run
-
-        with ExitStack() as stack:  # a graph is captured in here
-            for context in contexts:
-                stack.enter_context(context())
-            return inside(_work(options, settings, mode, BACKWARD))
-
-    sides = {name: partial(side, contexts, 'eager') for name, contexts in LIBRARIES.items()}
-    sides['both, layers and graphs'] = partial(side, LIBRARIES['both'], 'layers and graphs')
-    return compare(options, settings, sides, BACKWARD, {})
+def _modes(settings: Settings, modes: tuple[str, ...], work: str) -> Comparison:
+    """Compare the modes, over the public code where it is given."""
+    name = f'{settings.title("ViT-Adapter")}: modes, {work}'
+    sides = {mode: partial(_work, settings, mode, work) for mode in modes}
+    if not settings.public:
+        return Comparison(name, sides)
+    public = doing(settings, work, lambda: public_adapter(settings, adapter(settings).state_dict()))
+    return Comparison(name, {'public code': public, **sides}, GOALS[settings.size] if work == BACKWARD else {})
 
 
 def kind_of(kernel: str) -> str:
@@ -215,18 +126,17 @@ def kind_of(kernel: str) -> str:
     return next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), 'other')
 
 
-def _kernels(options: Options, settings: Settings) -> Found:
+def _kernels(settings: Settings) -> Found:
     """Profile eager work: the sum by kind of kernel, and the longest with the module that launched them."""
-    (size,) = settings.sizes
-    model = _model(settings, pe_joining='lape')
+    model = adapter(settings, pe_joining='lape')
     names = {module: name for name, module in model.named_modules()}
     for module in names:
         module.register_forward_pre_hook(_enter(names[module]))
         module.register_forward_hook(_leave, always_call=True)
-    work = WORKS[BACKWARD](model, settings.inputs(size), settings, settings.dtypes[0])
+    work = WORKS[BACKWARD](model, settings.inputs(), settings)
     for _ in range(2):
         work()
-    on_gpu = options.device == 'cuda'
+    on_gpu = settings.device == 'cuda'
     activities = [torch.profiler.ProfilerActivity.CPU]
     activities += [torch.profiler.ProfilerActivity.CUDA] if on_gpu else []
     with torch.profiler.profile(activities=activities) as profile:

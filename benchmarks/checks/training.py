@@ -107,9 +107,9 @@ class Trainer:
 
 
 def _trainer(options: Options, device: str, dtype: str, **changes) -> Trainer:
-    settings = Settings('cpu', arch='mini' if options.quick else 'deit-tiny', batch=2 if options.quick else 4)
-    images = settings.inputs(64 if options.quick else 224)
-    return Trainer(adapter(settings, deform_num_heads=3, **changes), images, device, dtype)
+    size, arch, batch = (64, 'mini', 2) if options.quick else (224, 'deit-tiny', 4)
+    settings = Settings('cpu', size=size, arch=arch, batch=batch)
+    return Trainer(adapter(settings, deform_num_heads=3, **changes), settings.inputs(), device, dtype)
 
 
 def _adapter(options: Options, changes: dict, dtype: str) -> Found:
@@ -191,7 +191,7 @@ def _recipe_steps(config: str, size: int, device: str, dtype: str, count: int) -
 
     from mmlape.lab.engine.optim import BFloat16OptimWrapper
 
-    model, batch, wrapper = complete_model(config, 'lape', Settings(device, arch='mini', batch=2), size)
+    model, batch, wrapper = complete_model(config, 'lape', Settings(device, size=size, arch='mini', batch=2))
     without_dropout(model).train()
     for sample in batch['data_samples']:
         if 'gt_sem_seg' in sample:  # random labels of pixels cannot be learnt

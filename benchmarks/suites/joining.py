@@ -1,8 +1,9 @@
 """What LaPE, PVG, MPVG, Dual PatchNorm and placements of the norms cost beside the plain ViT."""
 
 from collections.abc import Callable
+from functools import partial
 
-from benchmarks.comparison import Comparison, Models, Settings, Side, step_work
+from benchmarks.comparison import STEP, Comparison, Settings, doing, of_models
 from benchmarks.models import vit
 from mmlape.models.base.balance import measure_balance
 
@@ -23,25 +24,16 @@ CASES = {
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """Return one per case, size, dtype and work."""
-    found = []
+    """Return a comparison of each case and work, and of a measurement of `--log-pe-balance` with a training step."""
+    title, lape = settings.title('ViT'), partial(vit, settings, **LAPE)
+    comparing = []
     for case, changes in CASES.items():
-        sides = {name: lambda size, some=some: vit(settings, size, **some) for name, some in changes.items()}
-        models = Models(f'{settings.arch}: {case}', sides, ('training step', 'forward'), memory='LaPE' in changes)
-        found += models.comparisons('joining', settings)
-    return found + [_balance(settings, size, dtype) for size in settings.sizes for dtype in settings.dtypes]
-
-
-def _balance(settings: Settings, size: int, dtype: str) -> Comparison:
-    """Compare what `train --log-pe-balance` does every 50 iterations with one training step."""
-
-    def step() -> Callable[[], object]:
-        return step_work(vit(settings, size, **LAPE), settings.inputs(size), settings, dtype)
+        models = {name: partial(vit, settings, **change) for name, change in changes.items()}
+        comparing += of_models(settings, f'{title}: {case}', models, (STEP, 'forward'), memory='LaPE' in changes)
 
     def measurement() -> Callable[[], object]:
-        model, images = vit(settings, size, **LAPE), settings.inputs(size)[:4]
+        model, images = lape(), settings.inputs()[:4]
         return lambda: measure_balance(model, images)
 
-    sides = [Side('training step', step), Side('PE balance of 4 images', measurement)]
-    case = f'{settings.arch}: PE balance'
-    return Comparison('joining', case, 'one of each', settings.shape(size), dtype, sides, counted=False)
+    sides = {STEP: doing(settings, STEP, lape), 'PE balance of 4 images': measurement}
+    return [*comparing, Comparison(f'{title}: PE balance, one of each', sides)]

@@ -264,13 +264,19 @@ def mutants() -> str:
     found = _record('mutants')
     if not found:
         return 'No run is recorded yet.'
-    killed, drawn, low, high = (found[key] for key in ('killed', 'drawn', 'low', 'high'))
-    rate = f'**{killed} of {drawn} mutants died, {killed / drawn:.0%}** (95 % interval: {low:.0%} to {high:.0%})'
+    killed, drawn, share, low, high = (found[key] for key in ('killed', 'drawn', 'share', 'low', 'high'))
+    rate = f'**{killed} of {drawn} mutants died, {share:.0%}** of all by their folders (95 %: {low:.0%} to {high:.0%})'
     source = f'{found["date"]}, commit `{found["commit"]}`, seed {found["seed"]}, drawn from {found["population"]:,}'
-    folders = ', '.join(f'{name} {killed} of {drawn}' for name, (killed, drawn) in found['folders'].items())
+    rows = '\n'.join(
+        f'| {name} | {died} | {of} | {died / of:.0%} |' for name, (died, of, *_) in found['folders'].items()
+    )
     alive = '\n'.join(f'- `{line.replace("`", "")}`' for line in found['alive'])
     return f"""{rate}: {source}. No test had been written for what this seed draws. No fast test runs the line of
-{found['not_reached']} of them. By folder: {folders}.
+{found['not_reached']} of them.
+
+| folder | died | drawn | share |
+| --- | ---: | ---: | ---: |
+{rows}
 
 Those that are alive:
 

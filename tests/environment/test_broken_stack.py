@@ -56,12 +56,6 @@ def test_a_package_that_does_not_import_is_one_line_that_names_the_doctor(line, 
         main(['doctor'])
 
 
-def test_an_error_of_our_own_code_keeps_its_traceback(monkeypatch):
-    monkeypatch.setattr(import_module('mmlape.commands.doctor'), 'run', lambda args: [][0])
-    with pytest.raises(IndexError):
-        main(['doctor'])
-
-
 @pytest.mark.release
 def test_ctrl_c_while_modules_are_imported_is_one_line(tmp_path):
     """In forks of one interpreter, which has imported torch."""

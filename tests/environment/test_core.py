@@ -23,7 +23,7 @@ import mmlape
 from benchmarks.bundle import _closure
 from mmlape import models, projects
 from mmlape.checkpoint.converting import convert
-from mmlape.lab.environment.packages import EXPERIMENTS, OF_OPENMMLAB
+from mmlape.lab.environment.packages import OF_OPENMMLAB
 from mmlape.models.base.backbone import BaseBackbone
 
 ARCH, SIDE = core_script.ARCH, core_script.SIDE
@@ -229,30 +229,6 @@ def test_commands_say_which_extra_they_lack(plain: Path, tmp_path: Path):
     assert done.returncode == 0 and 'deit-tiny-adapter-lape' in done.stdout, done.stderr
     for line, extra in zip(done.stderr.splitlines(), ('experiments', 'stack'), strict=True):
         assert re.search(rf"needs .* is not installed: .*pip install 'mmlape\[{extra}\]'", line), line
-
-
-def test_what_needs_openmmlab_says_so(plain: Path, tmp_path: Path):
-    code = """
-import mmlape
-from mmlape import models, projects
-from mmlape.errors import ConfigError
-for options in (dict(norm_cfg=dict(type='IN')), dict(init_cfg=dict(type='Xavier', layer='Linear'))):
-    try:
-        mmlape.get_model('deit-tiny', **options).init_weights()
-    except ConfigError as error:
-        print(error)
-"""
-    done = inside(plain, '-c', code, cwd=tmp_path)
-    norm, init = done.stdout.splitlines()
-    assert "norm_cfg: type='IN' is none of LN, " in norm and 'install MMCV' in norm
-    assert 'names an initialiser of MMEngine' in init and 'install mmengine' in init
-
-
-def test_the_extra_is_what_commands_are_asked_about():
-    lines = run(sys.executable, '-c', 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]'
-                '["optional-dependencies"]["experiments"])', cwd=ROOT).stdout  # fmt: skip
-    modules = {'pillow': 'PIL', 'pyyaml': 'yaml', 'scikit-learn': 'sklearn'}
-    assert {modules.get(name, name) for name in re.findall(r"'([\w-]+)'", lines)} == set(EXPERIMENTS)
 
 
 @pytest.mark.release

@@ -9,9 +9,8 @@ import forking_python
 import pytest
 import tiny
 
-from mmlape.lab.environment.lock import everything_line, install_line, locked
+from mmlape.lab.environment.lock import everything_line, install_line
 from mmlape.lab.environment.packages import PACKAGES
-from mmlape.lab.environment.stack import StackProblem, merged
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,13 +30,6 @@ def python(*args: str, path: Path | None = None, flags: tuple[str, ...] = ()) ->
     places = [str(place) for place in (path, ROOT) if place]
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join(places)}
     return subprocess.run([sys.executable, *flags, *args], capture_output=True, text=True, env=env)
-
-
-@pytest.fixture
-def without_ops(tmp_path: Path) -> Path:
-    """A folder that hides mmcv's ops, compiled or lent."""
-    (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name='mmcv._ext'))
-    return tmp_path
 
 
 def forked_doctor(hide: str, *modules: str, cwd: Path, status: int = 1) -> str:
@@ -93,23 +85,6 @@ def test_broken_extension(tmp_path: Path):
     assert f'{install_line("mmcv").removeprefix(sys.executable)}\n' in printed
 
 
-def test_missing_mmdet(tmp_path: Path):
-    printed = forked_doctor(HIDE.format(name='mmdet'), 'mmdet', cwd=tmp_path)
-    assert 'mmdet is not installed' in printed
-    assert f'{install_line("mmdet").removeprefix(sys.executable)}\n' in printed
-    assert 'Traceback' not in printed
-
-
-@pytest.mark.parametrize('module', ['torch', pytest.param('mmcv', marks=pytest.mark.release)])
-def test_missing_package(tmp_path: Path, module: str):
-    (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name=module))
-    done = python('-m', 'mmlape', 'doctor', path=tmp_path)
-    assert done.returncode == 1
-    assert f'{module} is not installed' in done.stdout
-    assert f'    {install_line(module)}\n' in done.stdout
-    assert 'Traceback' not in done.stdout + done.stderr
-
-
 def test_nothing_installed_at_all():
     """Not even rich: the table is plain, torch and the core's libraries are missing, and OpenMMLab is offered."""
     done = python('-m', 'mmlape', 'doctor', flags=('-S',))
@@ -138,15 +113,6 @@ def test_old_version_is_refused(tmp_path: Path, module: str, version: str, oldes
     assert f'{module} {version} is too old: mmlape needs {oldest} or newer' in done.stdout
 
 
-@pytest.mark.parametrize(('version', 'warned'), [('2.6.0', True), ('2.9.1+cpu', True), ('2.10.0', False)])
-def test_a_torch_that_reads_checkpoints_less_safely(tmp_path: Path, version: str, warned: bool):
-    fake_distribution(tmp_path, 'torch', 'torch', version)
-    (tmp_path / 'torch' / '__init__.py').write_text('raise ImportError')
-    done = python('-m', 'mmlape', 'doctor', path=tmp_path, flags=('-S',))
-    assert 'is too old' not in done.stdout
-    assert ('warning: with torch before 2.10.0 a malicious checkpoint can corrupt memory' in done.stdout) is warned
-
-
 @pytest.mark.parametrize('package', ['mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain'])
 @pytest.mark.parametrize('which', [0, 1], ids=['fork', 'original'])
 def test_fork_and_original_are_both_recognised(tmp_path: Path, package: str, which: int):
@@ -167,50 +133,9 @@ def test_a_stack_of_the_original_packages_is_offered_no_fork(tmp_path: Path):
     assert 'onedl' not in done.stdout and 'everything at once' not in done.stdout
 
 
-def test_require_stack_passes_here(tmp_path: Path):
-    code = 'from mmlape.lab.environment.stack import require_stack; require_stack()'
-    tiny.run(sys.executable, '-c', code, cwd=tmp_path)
-
-
-@pytest.mark.release
-def test_require_stack_without_ops(without_ops: Path):
-    code = 'from mmlape.lab.environment.stack import require_stack\nrequire_stack()\n'
-    done = python('-c', code, path=without_ops)
-    assert done.returncode == 1
-    assert 'StackError' in done.stderr
-    assert 'mmlape install-ops' in done.stderr
-
-
-def test_a_command_without_torch_gets_the_line():
-    """No traceback about an import, but the line that installs what is missing."""
-    done = python(
-        '-m', 'mmlape', 'print-params', 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py', flags=('-S',)
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith('mmlape: error: the stack cannot be used')
-    assert install_line('torch') in done.stderr
-    assert 'Traceback' not in done.stderr
-
-
-def test_lines_quote_the_lock():
-    torch, vision = (next(iter(locked()[name])) for name in ('torch', 'torchvision'))
-    assert install_line('torch').endswith(f'pip install torch=={torch} torchvision=={vision}')
-    assert (
-        f'--no-deps --no-cache-dir --force-reinstall onedl-mmcv=={next(iter(locked()["onedl-mmcv"]))}'
-        in install_line('mmcv')
-    )
-    assert '--no-deps onedl-mmdetection==' in install_line('mmdet') and 'imaug==' in install_line('mmdet')
-    assert '--no-deps' not in install_line('timm')
-
-
 def test_fork_and_original_at_once_are_a_problem(tmp_path: Path):
     fake_distribution(tmp_path, 'mmcv', 'mmcv', '2.2.0')
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     printed = tiny.run(sys.executable, '-m', 'mmlape', 'doctor', cwd=tmp_path, status=1, PYTHONPATH=paths)
     assert 'onedl-mmcv and mmcv are both installed, and write into one folder' in printed
     assert 'pip uninstall -y onedl-mmcv mmcv && ' in printed
-
-
-def test_problems_with_one_line_are_joined():
-    joined = merged([StackProblem('a', 'x'), StackProblem('b', 'y'), StackProblem('c', 'x')])
-    assert joined == [StackProblem('a; c', 'x'), StackProblem('b', 'y')]

@@ -6,60 +6,52 @@ import pytest
 from import_graph import across, by_string, circles, foreign, problems, read, upward
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """A package of our folders' names: a circle through a lazy import, and an import from `runs` up to `engine`."""
-    files = {
-        '__init__.py': '',
-        'errors.py': 'import os\n',
-        'lab/__init__.py': '',
-        'lab/runs/__init__.py': '',
-        'lab/runs/record.py': 'from mmlape import errors\nfrom ..engine.trainer import train\n',
-        'lab/engine/__init__.py': 'from mmlape.lab.engine.trainer import train\n',
-        'lab/engine/trainer.py': 'import mmlape.errors\n\n\ndef train():\n    from . import hooks\n',
-        'lab/engine/hooks.py': 'from mmlape.lab.engine.batch import size\n',
-        'lab/engine/batch.py': 'def size():\n    import mmlape.lab.engine.trainer\n',
-    }
+def package(folder: Path, files: dict[str, str]) -> Path:
+    """A package with these modules."""
     for name, text in files.items():
-        path = tmp_path / 'mmlape' / name
+        path = folder / 'mmlape' / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return tmp_path / 'mmlape'
+    return folder / 'mmlape'
 
 
-def test_every_form_of_import_is_read(package: Path):
-    graph = read(package)
+FILES = {
+    '__init__.py': '',
+    'errors.py': 'import os\n',
+    'lab/__init__.py': '',
+    'lab/runs/__init__.py': '',
+    'lab/runs/record.py': 'from mmlape import errors\nfrom ..engine.trainer import train\n',
+    'lab/engine/__init__.py': 'from mmlape.lab.engine.trainer import train\n',
+    'lab/engine/trainer.py': 'import mmlape.errors\n\n\ndef train():\n    from . import hooks\n',
+    'lab/engine/hooks.py': 'from mmlape.lab.engine.batch import size\n',
+    'lab/engine/batch.py': 'def size():\n    import mmlape.lab.engine.trainer\n',
+}
+"""With a circle through a lazy import, and an import from `runs` up to `engine`."""
+
+
+def test_circles_and_upward_imports_are_found_in_every_form(tmp_path):
+    root = package(tmp_path, FILES)
+    graph = read(root)
     assert graph['mmlape.lab.runs.record'] == {'mmlape.errors', 'mmlape.lab.engine.trainer'}
-    assert graph['mmlape.lab.engine'] == {'mmlape.lab.engine.trainer'}
     assert graph['mmlape.lab.engine.trainer'] == {'mmlape.errors', 'mmlape.lab.engine.hooks'}
-
-
-def test_circle_and_upward_import_are_found(package: Path):
-    graph = read(package)
     assert circles(graph) == [['mmlape.lab.engine.batch', 'mmlape.lab.engine.hooks', 'mmlape.lab.engine.trainer']]
     assert upward(graph) == [('mmlape.lab.runs.record', 'mmlape.lab.engine.trainer')]
-    (package / 'lab' / 'engine' / 'batch.py').write_text('')
-    (package / 'lab' / 'runs' / 'record.py').write_text('')
-    assert problems(package) == []
+    package(tmp_path, {'lab/engine/batch.py': '', 'lab/runs/record.py': ''})
+    assert problems(root) == []
+    package(tmp_path, {'utils.py': 'import mmlape.errors\n'})
+    with pytest.raises(ValueError, match=r'mmlape\.utils: utils has no place'):
+        problems(root)
 
 
-def test_a_module_of_the_papers_that_the_laboratory_names_in_a_string_is_found(package: Path):
-    for folder in ('models', 'extension'):
-        (package / folder).mkdir()
-        (package / folder / '__init__.py').write_text('')
-    (package / 'lab' / 'runs' / 'record.py').write_text(
+def test_a_module_of_the_papers_that_the_laboratory_names_in_a_string_is_found(tmp_path):
+    text = (
         '"""Of mmlape.models."""\n\nPLACES = "mmlape.models.vit", "mmlape.lab.engine", "mmlape.extension:EXTENSION"\n'
     )
-    (package / 'extension' / '__init__.py').write_text("COUNTED = ('mmlape.models',)\n")
+    more = {'models/__init__.py': '', 'extension/__init__.py': '', 'lab/runs/record.py': text}
+    root = package(tmp_path, FILES | more)
     found = [('mmlape.lab.runs.record', 'mmlape.extension'), ('mmlape.lab.runs.record', 'mmlape.models')]
-    assert by_string(package) == found
-    assert 'upwards, by a string: mmlape.lab.runs.record -> mmlape.models' in problems(package)
-
-
-def test_a_folder_without_a_place_is_an_error(package: Path):
-    (package / 'utils.py').write_text('import mmlape.errors\n')
-    with pytest.raises(ValueError, match=r'mmlape\.utils: utils has no place'):
-        problems(package)
+    assert by_string(root) == found
+    assert 'upwards, by a string: mmlape.lab.runs.record -> mmlape.models' in problems(root)
 
 
 def test_the_folders_inside_models_have_an_order_too(tmp_path):
@@ -70,11 +62,9 @@ def test_the_folders_inside_models_have_an_order_too(tmp_path):
         'vit/model.py': 'import mmlape.models.grid\n',
         'grid.py': '',
     }
-    for name, text in files.items():
-        path = tmp_path / 'mmlape' / 'models' / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    graph = read(tmp_path / 'mmlape')
+    files = {f'models/{name}': text for name, text in files.items()}
+    root = package(tmp_path, files)
+    graph = read(root)
     assert circles(graph) == []
     assert [tuple(name.removeprefix('mmlape.models.') for name in pair) for pair in upward(graph)] == [
         ('layers.norm', 'vit.model'),
@@ -96,11 +86,8 @@ def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
         'models/weight_init.py': 'from mmengine.model import BaseInit\n',
         'models/grid.py': 'from mmlape.models.weight_init import CUT\n',
     }
-    for name, text in files.items():
-        path = tmp_path / 'mmlape' / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    found = foreign(tmp_path / 'mmlape')
+    root = package(tmp_path, files)
+    found = foreign(root)
     assert [tuple(name.removeprefix('mmlape.') for name in pair) for pair in found] == [
         ('checkpoint.loading', 'mmengine'),
         ('log', 'rich'),
@@ -122,11 +109,8 @@ def test_a_project_imports_no_other_and_is_imported_by_none_below(tmp_path):
         'projects/vtab/command.py': 'from mmlape.cli import main\n',
         'cli.py': 'from mmlape.projects.vtab import command\n',
     }
-    for name, text in files.items():
-        path = tmp_path / 'mmlape' / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    graph = read(tmp_path / 'mmlape')
+    root = package(tmp_path, files)
+    graph = read(root)
     assert across(graph) == [('mmlape.projects.lit.model', 'mmlape.projects.vtab.sets')]
     assert upward(graph) == [
         ('mmlape.models.vit.model', 'mmlape.projects.lit.text'),

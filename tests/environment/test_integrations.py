@@ -19,14 +19,14 @@ LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
 RECIPES = ('lightning',)
 """Libraries that need no module: a file in `examples/` shows how they are used."""
 
-OTHERS = ('heads', 'layouts', 'detectors')
-"""A suite of the benchmarks, files of transformers, and its detectors."""
+OTHERS = ('layouts', 'detectors')
+"""Files of transformers, and its detectors."""
 
 
 @pytest.mark.release
 @pytest.mark.parametrize(
     'names',
-    [tuple(LIBRARIES), (*RECIPES, 'heads'), ('layouts',), ('detectors',)],
+    [tuple(LIBRARIES), RECIPES, ('layouts',), ('detectors',)],
     ids=['modules', 'recipes', 'layouts', 'detectors'],
 )
 def test_each_library_in_one_environment(beside_transformers: Path, tmp_path: Path, names: tuple[str, ...]):

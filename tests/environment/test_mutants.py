@@ -7,16 +7,23 @@ import sys
 import mutants
 import pytest
 import tiny
-from mutants import Mutant, Results, Tests, interval
+from mutants import Mutant, Tests
 from scipy.stats import binomtest
 
 FILE = 'mmlape/lab/runs/locks.py'
 
 
-def test_the_interval_is_wilsons():
-    for killed, drawn in ((0, 7), (3, 4), (75, 100), (100, 100)):
-        expected = binomtest(killed, drawn).proportion_ci(method='wilson')
-        assert interval(killed, drawn) == pytest.approx((expected.low, expected.high), abs=1e-6)
+def test_folders_are_drawn_in_turn_and_weigh_by_their_size():
+    changes = [('mmlape/models/a.py', number) for number in range(5)] + [('mmlape/lab/runs/b.py', 0)]
+    changes += [('mmlape/files.py', 0)]
+    drawn = list(mutants.in_turn(changes))
+    assert [mutants.folder_of(file) for file, _ in drawn[:4]] == ['lab/runs', 'models', 'modules', 'models']
+    assert sorted(drawn) == sorted(changes)
+    middle, low, high = mutants.share({'a': (5, 10, 900), 'b': (10, 10, 100)})
+    assert middle == pytest.approx(0.55) and low < 0.35 and 0.75 < high <= 1
+    alone = mutants.share({'a': (75, 100, 1)})
+    expected = binomtest(75, 100).proportion_ci(method='wilson')
+    assert alone[1:] == pytest.approx((expected.low, expected.high), abs=0.02)
 
 
 def test_a_sentence_is_no_mutant():
@@ -39,20 +46,6 @@ def test_the_tests_of_a_mutant_are_those_that_run_its_statement():
     found = {far: ran, near: ran, 'tests/runs/test_x.py::test_c': other}
     assert Tests(found).of(mutant) == [near, far]
     assert Tests({near: dict(ran, seconds=1000.0), far: ran}).of(mutant) == [near], 'there is a limit, but one runs'
-
-
-def test_a_function_s_default_counts_for_its_body():
-    tree = mutants.ast.parse('def f(a=1):\n    b = a\n    if b:\n        return (\n            1\n        )\n')
-    assert mutants._statement(tree, 1) == [2, 3, 4, 5, 6]
-    assert (mutants._statement(tree, 3), mutants._statement(tree, 5)) == ([3], [4, 5, 6])
-
-
-def test_results_are_resumed(tmp_path):
-    mutant = Mutant(FILE, 7, 'changed\n')
-    results = Results(tmp_path / 'a.jsonl')
-    results.add(mutant, 'killed', 'tests/x.py::test: no', 3)
-    again = Results(tmp_path / 'a.jsonl')
-    assert again.done == results.done and again.killed() == 1 and 'killed' in again.line(mutant)
 
 
 def test_a_seed_draws_the_same_mutants(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Projects: each name that one offers is there, and all can be left out."""
 
-import ast
 import os
 import shutil
 import subprocess
@@ -11,7 +10,6 @@ from each import each
 from import_graph import ROOT
 
 from mmlape import projects
-from mmlape.cli import main
 from mmlape.registry import DATASETS, HOOKS, METRICS, MODELS, TRANSFORMS
 
 FOLDERS = sorted(path.parent for path in (ROOT / 'mmlape' / 'projects').glob('*/__init__.py'))
@@ -37,13 +35,6 @@ def test_a_registry_knows_each_name():
         assert [kind for kind in found if kind is not None] == [getattr(projects, name)]
 
 
-def test_a_folder_offers_something_and_imports_nothing_before_it_is_used():
-    for folder in each(FOLDERS):
-        body = ast.parse((folder / '__init__.py').read_text()).body
-        assert ast.get_docstring(ast.Module(body, []))
-        assert {type(node) for node in body[1:]} == {ast.Assign}
-
-
 @pytest.mark.release
 def test_the_package_works_without_projects(tmp_path):
     shutil.copytree(ROOT / 'mmlape', tmp_path / 'mmlape', ignore=shutil.ignore_patterns('.mim', '__pycache__'))
@@ -52,9 +43,3 @@ def test_the_package_works_without_projects(tmp_path):
     env = dict(os.environ, PYTHONPATH=str(tmp_path))
     done = subprocess.run([sys.executable, '-c', WITHOUT], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.stdout.endswith('done\n'), done.stderr
-
-
-def test_a_projects_command_has_its_help(capsys):
-    for name, (_, text) in projects.COMMANDS.items():
-        assert main(['--help']) == 0
-        assert f'{name:<15}  {text}' in capsys.readouterr().out

@@ -49,15 +49,6 @@ def test_only_what_nobody_can_act_on_is_left_out_and_only_inside_a_command(capsy
     assert not [text for text in known if text not in debug]
 
 
-@pytest.mark.release
-def test_training_and_testing_print_no_noise(tmp_path):
-    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
-    printed = tiny.run(tiny.ROOT / 'tools' / 'train.py', config, '--work-dir', 'out', cwd=tmp_path, **tiny.REAL)
-    assert 'Saving checkpoint' in printed
-    for noise in ('OneDL', 'Warning', 'WARNING', 'will be deprecated'):
-        assert noise not in printed
-
-
 @pytest.mark.parametrize('debug', ['0', pytest.param('1', marks=pytest.mark.release)])
 def test_the_launcher_adds_one_line_to_a_workers_error(tmp_path, debug):
     script = tmp_path / 'fails.py'

@@ -48,17 +48,6 @@ def test_the_checkouts_environment_is_taken_where_none_is_active(checkout):
     assert own in call(checkout, 'slurm_train.sh', 'partition', 'job', 'a.py').stdout
 
 
-@pytest.mark.parametrize('name', ['VIRTUAL_ENV', 'CONDA_PREFIX', 'PYTHON'])
-def test_an_environment_that_is_active_wins(checkout, name):
-    python(checkout / '.venv' / 'bin' / 'python')
-    python(checkout.parent / 'active' / 'python', name='active')
-    folder = checkout.parent / 'active'
-    env = {'PYTHON': str(folder / 'python')} if name == 'PYTHON' else {name: 'active', 'PATH': f'{folder}:/bin'}
-    command = ['bash', 'tools/dist_test.sh', 'a.py', 'a.pth', '1']
-    done = subprocess.run(command, cwd=checkout, env={'PATH': '/usr/bin:/bin', **env}, capture_output=True, text=True)
-    assert 'active -m mmlape.lab.engine.distributed.launch' in done.stdout
-
-
 def test_a_python_without_torch_is_one_line(checkout):
     done = call(checkout, 'dist_train.sh', 'a.py', '2')
     assert done.returncode == 1 and done.stdout == ''

@@ -7,16 +7,7 @@ import synthetic
 from synthetic import settings, write_run
 
 from mmlape.errors import DataError
-from mmlape.lab.experiments.averages import (
-    SUMMARY,
-    Average,
-    Evaluations,
-    Summary,
-    probability,
-    summarise,
-    summary_table,
-    write_summary,
-)
+from mmlape.lab.experiments.averages import SUMMARY, Average, probability, summarise, summary_table, write_summary
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import read_arms, read_run, read_seeds, write_planned
 from mmlape.tables import console_table
@@ -35,15 +26,6 @@ def arm(tmp_path):
 def test_a_p_value_is_told_to_three_decimals_or_as_below_the_last_one():
     told = [probability(p) for p in (0.0499, 0.0051, 0.001, 0.00099, 0.0, None)]
     assert told == ['0.050', '0.005', '0.001', '< 0.001', '< 0.001', '–']
-
-
-def test_runs_without_a_best_evaluation_are_none_of_its_average(tmp_path):
-    write_run(tmp_path, 1, 40.0)
-    file = write_run(tmp_path, 2, 42.0) / 'run.json'
-    file.write_text(json.dumps(dict(json.loads(file.read_text()), best=None)))
-    summary = summarise(read_seeds(tmp_path))
-    assert (summary.last.n, summary.best.n) == (2, 1)
-    assert (summary.last.metrics['mIoU'].mean, summary.best.metrics['mIoU'].mean) == (41.0, 40.0)
 
 
 def test_classes_are_averaged_and_undefined_values_do_not_count(tmp_path):
@@ -195,12 +177,3 @@ def test_the_table_of_a_summary(tmp_path):
         ('best n', 'right', '3', '0'),
         ('best 95 %', 'right', '1.59 to 498.41', '–'),
     ]
-
-
-def test_a_summary_in_points_scales_ap_only_and_keeps_the_rest():
-    entry = Average(mean=0.5, std=None, n=1, note='n < 3', values={1: 0.5})
-    ap = Average(mean=50.0, std=None, n=1, note='n < 3', values={1: 50.0})
-    part = Evaluations(1, {1: 9}, {'coco/bbox_mAP': entry, 'mIoU': entry}, {'coco/bbox_mAP': {'cat': entry}})
-    expected = Evaluations(1, {1: 9}, {'coco/bbox_mAP': ap, 'mIoU': entry}, {'coco/bbox_mAP': {'cat': ap}})
-    scaled = Summary([1], {2: 'missing'}, 'mIoU', part, part).in_points()
-    assert scaled == Summary([1], {2: 'missing'}, 'mIoU', expected, expected)

@@ -10,11 +10,11 @@ from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
-from mmlape.lab.experiments.planning import Arm, PlannedRun, Study, on_fractions, require_startable
+from mmlape.lab.experiments.planning import Arm, Study, on_fractions, require_startable
 from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.record import lock_run
-from mmlape.lab.runs.run import Run, start_lock
+from mmlape.lab.runs.run import start_lock
 
 
 @pytest.fixture(scope='module')
@@ -168,25 +168,6 @@ def test_a_work_dir_that_cannot_be_written_to_is_refused(config, tmp_path):
     (planned,) = Study([Arm.of(config)], (4,), tmp_path / 'file').plan()
     with pytest.raises(TrainingError, match='cannot write into'):
         planned.acquire()
-
-
-@pytest.mark.parametrize(('gpus', 'launcher'), [(1, 'train.py'), (2, 'dist_train.sh')])
-def test_the_trainings_command_has_all_options(config, tmp_path, gpus, launcher):
-    options = ('train_cfg.max_iters=2', 'train_cfg.val_interval=1')
-    extra = ['--amp', 'bf16', '--allow-batch-mismatch']
-    (planned,) = Study([Arm('tiny', str(config), options)], (4,), tmp_path, gpus, extra).plan()
-    command = LocalLauncher(gpus, devices=[]).command(planned)
-    assert command[1].endswith(launcher)
-    assert command[command.index(str(config)) :] == [
-        str(config),
-        *([str(gpus)] if gpus > 1 else []),
-        *['--work-dir', str(tmp_path / 'tiny' / 'seed_4'), '--arm', 'tiny', '--seed', '4', *extra],
-        *['--cfg-options', *options],
-    ]
-    both = Study([Arm.of(config)], (4, 5), tmp_path, gpus, extra).plan()
-    assert [one.train_args[one.train_args.index('--seed') + 1] for one in both] == ['4', '5']
-    again = PlannedRun(planned.arm, planned.train_args, Run(planned.folder, 4, 'failed'), 'resume')
-    assert '--resume' in LocalLauncher(gpus, devices=[]).command(again)
 
 
 def test_a_record_of_another_seed_is_never_read_as_this_one(config, tmp_path):

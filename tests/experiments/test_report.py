@@ -17,12 +17,10 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError, DataError
-from mmlape.figures import look
 from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.data import report_data
-from mmlape.lab.experiments.report.figures import draw_curves
 from mmlape.lab.experiments.report.latex import escape, write_latex
 from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
@@ -86,11 +84,6 @@ def test_the_titles_of_a_study_and_its_arms_are_in_every_format(tmp_path):
     assert report_work_dir(tmp_path / 'work', title='Mine')[0].title == 'Mine'
 
 
-def _values(work_dir, arm, metric='mIoU', which='last'):
-    files = sorted((work_dir / arm).glob('seed_*/run.json'))
-    return [json.loads(file.read_text())[which]['metrics'][metric] for file in files]
-
-
 def test_every_run_is_told_with_its_seed_machine_and_cost(tmp_path):
     for arm, joining, seeds in (('plain', 'default', (1, 3, 5)), ('new', 'lape', (4, 2, 1, 3))):
         for seed in seeds:
@@ -152,15 +145,6 @@ def test_whom_an_arm_is_compared_with(tmp_path):
     arms = _arms(tmp_path)
     with pytest.raises(ConfigError, match='two arms of one name'):
         build([arms[0], arms[0]], 'x')
-
-
-def test_arms_are_compared_by_the_metrics_that_both_have(tmp_path):
-    both, boxes = {'coco/bbox_mAP': 0.4, 'coco/segm_mAP': 0.3}, {'coco/bbox_mAP': 0.45}
-    write_run(tmp_path / 'plain', 1, both, key='coco/bbox_mAP', chosen=settings('default'))
-    write_run(tmp_path / 'boxes', 1, boxes, key='coco/bbox_mAP', chosen=settings('lape'))
-    write_run(tmp_path / 'other', 1, 40.0, chosen=settings('lape'))  # of another task, so without a baseline
-    found = build(_arms(tmp_path), 'x').comparisons_at('last')
-    assert [(one.arm, one.baseline, one.metric) for one in found] == [('boxes', 'plain', 'coco/bbox_mAP')]
 
 
 def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_apart(report, tmp_path):
@@ -235,37 +219,6 @@ def test_ten_arms_are_told_apart_in_the_order_of_the_command(ten, tmp_path, monk
             assert box.height < figure.bbox.height / 3 and box.x0 >= 0 and box.x1 <= figure.bbox.width
 
 
-@pytest.mark.parametrize(('seeds', 'known'), [((121,), False), ((121, 122, 123), True)])
-def test_a_legend_names_intervals_only_where_there_are_some(tmp_path, monkeypatch, seeds, known):
-    drawn = []
-    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure) or path)
-    write_study(tmp_path, seeds)
-    differences = document.sections(build(_arms(tmp_path), 'x'), tmp_path)['Differences']
-    text = ' '.join(text.get_text() for text in drawn[0].legends[0].texts)
-    assert ("Welch's" in text and 'paired' in text) == known and ('without an interval' in text) != known
-    assert ('with their intervals' in differences[0].caption) == known
-
-
-@pytest.mark.release
-def test_the_page_of_ten_arms_fits_three_screens(ten, tmp_path):
-    """In a real browser; at the width of a telephone nothing but tables and figures is wider than the page."""
-    sync_api = pytest.importorskip('playwright.sync_api')
-    if not shutil.which('chromium'):
-        pytest.skip('no chromium on this machine')
-    page_file = write_report(ten, tmp_path)[0]
-    with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=shutil.which('chromium'), args=['--no-sandbox'])
-        for width, height, screens in ((1440, 900, 3), (390, 844, 4)):
-            page = browser.new_page(viewport=dict(width=width, height=height))
-            page.goto(page_file.as_uri())
-            whole = page.evaluate('document.documentElement.scrollHeight')
-            assert height < whole < screens * height
-            assert page.evaluate('document.documentElement.scrollWidth') == width
-            page.evaluate('document.querySelectorAll("details").forEach(one => one.open = true)')
-            assert page.evaluate('document.documentElement.scrollHeight') > 2 * whole
-        browser.close()
-
-
 def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     write_run(tmp_path / 'plain', 1, 40.0, chosen=settings('default'))
     other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allow-batch-mismatch')
@@ -285,31 +238,6 @@ def test_a_seed_without_a_value_is_pointed_out(tmp_path):
     made = build(_arms(tmp_path), 'x')
     assert made.warnings == ['a: mIoU is undefined in the last evaluation of seed 2.']
     assert rows_of(results_table(made))[0][4] == '41.00 ± 1.41 (2)'
-
-
-def test_an_arm_has_one_look_in_all_figures(tmp_path, monkeypatch):
-    """That of its place in the report, also where a figure leaves out the arms before it."""
-    first = dict(a='bbox', b='segm', c='bbox', d='segm', e='segm')
-    for arm, kind in first.items():
-        work_dir = write_run(tmp_path / arm, 1, {f'coco/{name}_mAP': 0.4 for name in ('bbox', 'segm')})
-        write_log(work_dir, [{'loss': 1.0, 'iter': 1, 'step': 1}, {f'coco/{kind}_mAP': 0.4, 'step': 1}])
-    arms = [ArmRuns(arm.name, arm.runs, 'detection', (f'coco/{first[arm.name]}_mAP',)) for arm in _arms(tmp_path)]
-    drawn = []
-    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure) or path)
-    draw_curves(build(arms, 'x'), tmp_path)
-    assert len(drawn) == 2
-    seen = {}
-    for figure in drawn:
-        legend = {line.get_label()[0]: line for line in figure.legends[0].legend_handles}
-        for axes in figure.axes:
-            assert [line.get_color() for line in axes.lines] == [line.get_color() for line in legend.values()]
-        seen |= {name: (line.get_color(), line.get_marker(), line.get_ls()) for name, line in legend.items()}
-    assert seen == {name: _look(place) for place, name in enumerate(first)}
-
-
-def _look(place):
-    chosen = look(place)
-    return chosen['color'], chosen['marker'], chosen['ls']
 
 
 class _Page(HTMLParser):
@@ -357,15 +285,6 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_names(folder):
     assert 'viewport' in source
 
 
-def test_markdowns_tables_and_links_hold(folder):
-    text = (folder / 'report.md').read_text()
-    links = re.findall(r'^!\[.*\]\((.+?)\)$', text, re.M)
-    assert len(set(links)) == 5 and all((folder / link).stat().st_size > 1000 for link in links)
-    for block in re.findall(r'(?:^\|.*\|\n)+', text, re.M):
-        assert len({len(re.findall(r'(?<!\\)\|', line)) for line in block.splitlines()}) == 1
-    assert 'a\\|b' in text and '# A \\<title\\> & \\$more\\$' in text
-
-
 def test_names_are_escaped_for_latex():
     assert escape('a_b & 50% #1 {x} ~ ^ \\ é ð ¼ 漢') == (
         'a\\_b \\& 50\\% \\#1 \\{x\\} \\textasciitilde{} \\textasciicircum{} \\textbackslash{} é ? ? ?'
@@ -395,18 +314,6 @@ def test_latex_compiles(folder):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors='replace')
     assert done.returncode == 0, done.stdout[-3000:]
     assert 'Overfull' not in done.stdout
-
-
-def test_the_papers_figures_are_printed_as_the_paper_prints_them():
-    assert index_entry('configs/upernet/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py').results == {
-        'mIoU': '40.660; 40.55 (MPVG)'
-    }
-    coco = index_entry('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
-    assert coco.results == {'coco/bbox_mAP': '48.7', 'coco/segm_mAP': '43.0'}
-    assert (coco.length, coco.batch, coco.parameters) == (('Epochs', 36), 8, 47811584)
-    assert index_entry('deit-tiny-lape_4xb256-300e_in1k').results == {'accuracy/top1': '73.11; 72.94 (MPVG)'}
-    assert index_entry('deit-small_4xb256-300e_in1k').results == {'accuracy/top1': '80.00; 80.1 (DPN); 79.81 (MPVG)'}
-    assert index_entry('something else') is None
 
 
 def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
@@ -492,11 +399,6 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
         assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
 
 
-def _model_of(backbone):
-    settings = {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}
-    return paper_model('x', Identity(settings=settings))
-
-
 def test_other_backbones_have_the_papers_names():
     for options, words in each(
         [
@@ -531,13 +433,6 @@ def test_other_backbones_have_the_papers_names():
         )
         assert (model.name, model.method) == words
         assert model.plain == (model.method == 'Default')
-
-
-@pytest.mark.parametrize('kind', ['mmlape.MyConvNet', 'MyConvNet', 'my_models.MyConvNet'])
-def test_an_unknown_backbone_is_called_by_its_class(kind):
-    backbone = dict(type=kind, arch='tiny', pe_joining='lape')
-    model = _model_of(backbone)
-    assert (model.name, model.method) == ('MyConvNet-Ti', 'LaPE')
 
 
 def test_a_backbone_that_inherits_has_a_name_of_its_own(monkeypatch):
@@ -772,49 +667,8 @@ def test_images_of_an_earlier_report_are_left_out(tmp_path):
     assert _copy_images(out, out) == {'run': [out / 'run' / 'curves.png'], 'Images': [out / 'own.png']}
 
 
-def test_a_chosen_metric_is_compared_alone(tmp_path):
-    for arm, metrics in (('a', {'mIoU': 30.0}), ('b', {'mIoU': 31.0}), ('c', {'coco/bbox_mAP': 0.3})):
-        for seed in (1, 2, 3):
-            write_run(tmp_path / arm, seed, {name: value + seed / 100 for name, value in metrics.items()})
-    report, _ = report_work_dir(tmp_path, tmp_path / 'out', metrics=['mIoU'])
-    assert {one.metric for one in report.comparisons} == {'mIoU'} and report.result('c').metrics == ()
-
-
-@pytest.mark.parametrize(
-    ('options', 'words'),
-    [
-        (('--arms', 'x'), 'no arm x in'),
-        (('--metric', 'mIou'), '--metric mIou: no run has it; there are: aAcc, coco/bbox_mAP'),
-        (('--baseline', 'x'), '--baseline x: no such arm'),
-        (('--images', '.'), '--images .: no png'),
-        (('--out', '/proc/nothing'), 'cannot write the report into /proc/nothing'),
-    ],
-)
-def test_the_command_says_what_it_cannot_do(work_dir, tmp_path, options, words, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(['report', str(work_dir), *options]) == 1
-    assert words in capsys.readouterr().err
-
-
 def test_nothing_to_report_is_an_error_that_lists_the_runs(tmp_path, capsys):
     write_run(tmp_path / 'a', 1, 1.0, state='failed', reason='no memory')
     assert main(['report', str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert 'a, seed 1: failed' in said and 'no memory' in said
-
-
-@pytest.mark.parametrize(
-    ('options', 'words'),
-    [
-        ((), 'give one of them'),
-        (('WORK_DIR',), 'choose one of coco/bbox_mAP, mIoU'),
-        (('WORK_DIR', '--metric', 'x'), '--metric x: no finished run has it; there are: aAcc'),
-        (('WORK_DIR', '--metric', 'mIoU', '--arms', LAPE, '--paired'), 'needs two arms, not 1'),
-        (('--std', '0'), 'standard deviation of 0.0'),
-        (('--std', '1', '--pilot-seeds', '1'), '--pilot-seeds 1'),
-    ],
-)
-def test_sample_size_says_what_it_cannot_do(work_dir, options, words, capsys):
-    options = [str(work_dir) if option == 'WORK_DIR' else option for option in options]
-    assert main(['sample-size', *options, '--difference', '0.8']) == 1
-    assert words in capsys.readouterr().err

@@ -1,18 +1,13 @@
 """The report of arms on fractions of the training images: DPN's Table 5, table and figure, the paper's beside."""
 
-import json
 from fractions import Fraction
 
 import pytest
-import yaml
 from scipy import stats
 from synthetic import identity, settings, write_run
-from tiny import ROOT
 
-from mmlape.cli import main
-from mmlape.lab.experiments.report import ArmRuns, build, write_report
-from mmlape.lab.experiments.report import fractions as module
-from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractions, series_of
+from mmlape.lab.experiments.report import ArmRuns, build
+from mmlape.lab.experiments.report.fractions import fraction_table, series_of
 from mmlape.lab.experiments.report.tables import results_table
 from mmlape.lab.runs.run import read_arms
 from mmlape.tables import header_of, rows_of
@@ -75,15 +70,6 @@ def test_table_has_means_intervals_and_the_papers_figures(work_dir):
             assert between == f'{low:.2f} to {high:.2f}'
 
 
-def test_the_papers_table_is_in_the_metafile_and_the_readme():
-    entries = yaml.load((ROOT / 'configs/linear/metafile.yml').read_text(), yaml.BaseLoader)['Models']
-    quoted = {entry['Name']: entry['Paper Fractions']['Figures'] for entry in entries if 'Paper Fractions' in entry}
-    readme = (ROOT / 'configs/linear/README.md').read_text()
-    for stem, figures in PAPER.items():
-        assert tuple(quoted[name_of(stem)].values()) == figures and tuple(quoted[name_of(stem)]) == SHARES
-        assert f'| {" | ".join(figures)} |' in readme
-
-
 def test_arms_are_compared_on_the_same_images(work_dir):
     report = report_of(work_dir)
     assert {(one.arm, one.baseline) for one in report.comparisons} == {
@@ -98,34 +84,6 @@ def test_the_figure_of_all_data_is_not_that_of_a_fraction(work_dir):
     for stem, figures in PAPER.items():
         assert [rows[name_of(stem, share)][-1] for share in SHARES[:-1]] == [f'{text} (DPN)' for text in figures[:-1]]
         assert rows[name_of(stem)][-1] == f'{figures[-1].split()[0]} (DPN)'
-
-
-def test_figure_has_our_means_intervals_and_the_papers(work_dir, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(module, 'save_figure', lambda figure, path: drawn.append(figure))
-    assert list(plot_fractions(report_of(work_dir), tmp_path)) == ['mIoU by the fraction of the training images']
-    (axes,) = drawn[0].axes
-    lines = {line.get_label(): line for line in axes.lines}
-    for stem in PAPER:
-        ours, paper = lines[f'{name_of(stem)} (n=3)'], lines[f"{name_of(stem)}, the paper's"]
-        assert list(ours.get_xdata()) == list(paper.get_xdata()) == [float(Fraction(share)) for share in SHARES]
-        means = [sum(value(stem, share, number) for number in range(3)) / 3 for share in SHARES]
-        assert list(ours.get_ydata()) == pytest.approx(means)
-        assert list(paper.get_ydata()) == [float(text.split()[0]) for text in PAPER[stem]]
-    assert sum(len(set(line.get_ydata())) == 2 and len(set(line.get_xdata())) == 1 for line in axes.lines) == 10
-    assert [label.get_text() for label in axes.get_xticklabels()] == list(SHARES)
-
-
-def test_every_format_has_them(work_dir, tmp_path):
-    write_report(report_of(work_dir), tmp_path)
-    for page in ('index.html', 'report.md'):
-        text = (tmp_path / page).read_text()
-        assert 'Fractions of the training images' in text and '27.3 ± 0.09' in text
-        assert 'the same for all seeds and arms unless' in text
-    assert (tmp_path / 'tables.tex').read_text().count('Default + DPN, 1/16 of the images &') == 1
-    assert 'fractions-0.svg' in (tmp_path / 'report.md').read_text()
-    arms = json.loads((tmp_path / 'report.json').read_text())['arms']
-    assert arms[name_of('dual', '1/16')]['data_fraction'] == 1 / 16 and arms[name_of('dual')]['data_fraction'] == 1
 
 
 def test_a_series_is_of_the_last_evaluations(tmp_path):
@@ -178,10 +136,3 @@ def test_arms_that_differ_in_more_than_the_fraction_are_no_series(tmp_path, othe
         changed = dict(identity(number, chosen), **other)
         write_run(tmp_path / name_of('none', '1/4'), number, 40.0 + number, chosen=chosen, identity=changed)
     assert series_of(report_of(tmp_path)) == []
-
-
-def test_without_fractions_there_is_nothing_of_it(tmp_path, capsys):
-    write_arm(tmp_path, 'none', '1')
-    assert main(['report', str(tmp_path)]) == 0
-    assert 'Fractions' not in (tmp_path / 'report' / 'report.md').read_text()
-    assert not list((tmp_path / 'report').glob('fractions*'))

@@ -193,13 +193,6 @@ def test_a_run_that_somebody_trains_by_hand_is_waited_for(tmp_path, monkeypatch)
     assert run(plan, launcher)[0] == ['finished'] and launcher.started == [] and launcher.held == []
 
 
-def test_finished_runs_are_skipped_and_refused_ones_stop_everything(tmp_path):
-    write_run(tmp_path / 'arm', 1, 41.0)
-    launcher = Instant()
-    _, lines = run([planned(tmp_path, 1, 'skip'), planned(tmp_path, 2)], launcher)
-    assert lines[0] == 'arm, seed 1: finished before, skipped' and launcher.started == [('arm', 2, 'start')]
-
-
 def test_a_failed_run_has_not_finished(tmp_path):
     """Neither counted, averaged nor a measure of how long a run takes."""
     plan, seen, lines = [planned(tmp_path, seed) for seed in (1, 2, 3)], [], []
@@ -230,13 +223,6 @@ def test_the_time_left(tmp_path, monkeypatch, etas, waiting, durations, left):
     found = Scheduler([], Instant())
     found.jobs, found.waiting, found.durations = jobs, [None] * waiting, durations
     assert found._time_left() == (f', about {left} left' if left else '')
-
-
-def test_only_runs_from_their_start_tell_how_long_one_takes(tmp_path):
-    for action, count in (('start', 1), ('resume', 0)):
-        found = Scheduler([planned(tmp_path / action, 1, action)], Instant(), lambda line: None, poll_interval=0)
-        found.run()
-        assert len(found.durations) == count
 
 
 def test_fewer_gpus_than_a_run_needs_are_none(tmp_path):

@@ -1,6 +1,5 @@
 """The Slurm launcher against stand-ins for Slurm's programs; `make test-slurm` tries it on a real controller."""
 
-import argparse
 import json
 import os
 
@@ -9,7 +8,6 @@ import pytest
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.lab.experiments.launchers import Slot
-from mmlape.lab.experiments.options import add_running, make_launcher
 from mmlape.lab.experiments.planning import Arm, PlannedRun
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.slurm import SlurmLauncher, job_name
@@ -158,16 +156,3 @@ def test_a_run_goes_through_two_jobs_to_its_end(slurm, tmp_path):
     (run,) = Scheduler([planned], Watched(interval=0), said.append, poll_interval=0).run()
     assert run.finished and (slurm / 'count').read_text().strip() == '2'
     assert any('ended as TIMEOUT, continues in a new one' in line for line in said)
-
-
-def test_runs_of_slurm_jobs_share_no_gpu():
-    parser = argparse.ArgumentParser()
-    add_running(parser)
-    with pytest.raises(ConfigError, match='--per-gpu 2: Slurm gives each job its own GPUs'):
-        make_launcher(parser.parse_args(['--slurm', '--per-gpu', '2']))
-
-
-def test_no_slurm_here(tmp_path, monkeypatch):
-    monkeypatch.setenv('PATH', str(tmp_path))
-    with pytest.raises(ConfigError, match='no sbatch or squeue here'):
-        SlurmLauncher()

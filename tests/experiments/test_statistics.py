@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from properties import examples
 from scipy import stats
 
-from mmlape.errors import ConfigError
 from mmlape.lab.experiments.statistics import (
     NO_SPREAD,
     TOO_FEW,
@@ -167,26 +166,6 @@ def test_seeds_at_the_ends():
     assert seeds_needed(1e6, 0.6) == 3 and seeds_needed(1e-9, 0.6) is None
     assert Spread(1.0).interval() is None and pooled([[1.0], []]) is None
     assert holm([]) == []
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'words'),
-    [
-        ((0, 0.6), 'difference of 0'),
-        ((float('nan'), 0.6), 'difference of nan'),
-        ((0.4, 0.0), 'standard deviation of 0'),
-        ((0.4, 0.6, 1.0), 'power of 1.0'),
-        ((0.4, 0.6, 0.01), 'power of 0.01'),
-    ],
-)
-def test_what_cannot_be_asked_is_said(arguments, words):
-    with pytest.raises(ConfigError, match=words):
-        seeds_needed(*arguments)
-
-
-def test_a_difference_without_interval_still_says_of_how_many_runs():
-    assert paired({1: 1.0, 2: 3.0}, {2: 1.0, 3: 5.0}) == Difference(2.0, (1, 1), note=TOO_FEW)
-    assert paired({1: 1.0}, {2: 2.0}) == Difference(None, (0, 0), note=TOO_FEW)
 
 
 def test_rounding_errors_of_large_values_are_no_spread():

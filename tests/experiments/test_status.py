@@ -8,7 +8,6 @@ import time
 import pytest
 import tiny
 
-from mmlape.errors import DataError
 from mmlape.files import write_json
 from mmlape.lab.experiments.status import rows
 from mmlape.lab.runs.locks import take_lock
@@ -122,9 +121,3 @@ def test_arms_keep_the_order_of_the_command(tmp_path):
         assert ''.join(row.arm for row in rows(tmp_path)) == shown
     (tmp_path / 'arms.json').write_text('["d", ')
     assert ''.join(row.arm for row in rows(tmp_path)) == 'abcd', 'a file that cannot be read'
-
-
-def test_a_folder_without_runs_is_an_error(tmp_path):
-    with pytest.raises(DataError, match='no runs in'):
-        rows(tmp_path)
-    assert 'mmlape: error: no runs in' in tiny.run(*STATUS, tmp_path, cwd=tmp_path, status=1)

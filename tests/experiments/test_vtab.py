@@ -123,35 +123,6 @@ def test_loss_sums_over_classes_and_averages_over_images_and_the_head_starts_at_
     assert float(loss) == pytest.approx(crosses.sum(axis=1).mean(), rel=1e-5)
 
 
-def test_the_figures_are_those_of_the_model(data, checkpoint):
-    """Table 3's four models; a model that options change has none."""
-    names = ('b32', 'b32-dpn', 'b16', 'b16-dpn')
-    figures = {
-        base: {arm.title.partition(',')[0]: arm.figure for arm in STUDY.arms if arm.base_name == base}
-        for base in names
-    }
-    assert [figures[base]['Caltech101'] for base in names] == ['87.1', '87.7', '86.1', '86.6']
-    assert figures['b16-dpn']['SmallNORB'] == '36.2' and all(len(rows) == 16 for rows in figures.values())
-    models = []
-    for base in names:
-        arm = next(arm for arm in STUDY.arms if arm.base_name == base)
-        backbone = load_config(STUDY.reference(arm)).model.backbone
-        models.append((arm.base_title, backbone.patch_size, backbone.get('patch_norm', 'none')))
-    assert models == [
-        ('B/32', 32, 'none'),
-        ('B/32 + DPN', 32, 'dual'),
-        ('B/16', 16, 'none'),
-        ('B/16 + DPN', 16, 'dual'),
-    ]
-    common = ([ROOT / 'studies' / 'vtab.yml'], checkpoint, data.parent / 'sets')
-    for name in ('dtd', 'svhn'):
-        (data.parent / 'sets' / name).mkdir(parents=True, exist_ok=True)
-    sets = read_sets(*common, base='b16', names=['dtd', 'svhn'])
-    assert [(one.name, one.figure) for one in sets.sets] == [('dtd', 60.1), ('svhn', 76.7)] and sets.model == 'B/16'
-    sets = read_sets(*common, ['model.backbone.pe_joining=lape'], names=['dtd'])
-    assert sets.model is None and sets.sets[0].figure is None
-
-
 # ---------------------------------------------------------------- the choice and the means
 
 
@@ -350,22 +321,6 @@ def test_bad_input_is_one_line_before_training(data, checkpoint, tmp_path, capsy
     assert "has no base 'b8'; there are: b32, b32-dpn, b16, b16-dpn" in line
 
 
-def test_a_checkpoint_of_another_architecture_is_one_line(data, checkpoint, tmp_path, capsys):
-    common = (MINI['textures'], checkpoint, '--data', data, '--work-dir', tmp_path / 'work', '--cfg-options')
-    line = refused(capsys, *common, 'model.backbone.patch_norm=dual')
-    assert line.startswith(f'mmlape: error: checkpoint {checkpoint} does not fit the model: missing: backbone.')
-    assert '\n' not in line and '--cfg-options' in line
-    line = refused(capsys, *common, 'model.backbone.patch_size=8')
-    assert 'wrong shape: backbone.' in line and '\n' not in line and not (tmp_path / 'work').exists()
-    backbone = tmp_path / 'backbone.pth'
-    weights = torch.load(checkpoint)['state_dict']
-    torch.save({name[9:]: value for name, value in weights.items() if name.startswith('backbone.')}, backbone)
-    arguments = (MINI['textures'], backbone, '--data', data, '--work-dir', tmp_path / 'work')
-    assert main(['vtab', *map(str, arguments), '--dry-run']) == 0
-    assert capsys.readouterr().out.count(' start ') == 9
-    assert 'does not fit' in refused(capsys, *arguments, '--cfg-options', 'model.backbone.patch_norm=dual')
-
-
 def test_all_but_the_head_is_loaded(checkpoint):
     torch.manual_seed(1)  # another head than the checkpoint's
     cfg = load_config(MINI['digits'])  # as many classes as the checkpoint has
@@ -405,13 +360,6 @@ def test_missing_sets_are_skipped_if_asked_for(data, checkpoint, tmp_path):
     cfgs = [load_config(arm.config, list(arm.cfg_options)) for arm in arms]
     assert [cfg.train_dataloader.dataset.ann_file for cfg in cfgs] == ['train800.txt', 'train800val200.txt']
     assert all(cfg.optim_wrapper.optimizer.lr == 1e-3 for cfg in cfgs)
-
-
-def test_check_data_takes_a_set(data, capsys):
-    options = ('--cfg-options', f'data_root={data / "counts"}')
-    assert main(['check-data', str(MINI['counts']), *options]) == 0
-    printed = capsys.readouterr().out
-    assert '40' in printed and '20' in printed
 
 
 # ---------------------------------------------------------------- the tool

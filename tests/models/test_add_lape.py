@@ -8,22 +8,18 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from golden_models import cases, load, state_dict
 from model_helpers import ARCH, randomise
 from timm.layers import RmsNorm, resample_abs_pos_embed
-from timm.models.deit import VisionTransformerDistilled
-from timm.models.eva import Eva
-from timm.models.vision_transformer import ParallelScalingBlock, ParallelThingsBlock, ResPostBlock, VisionTransformer
+from timm.models.vision_transformer import ResPostBlock
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from timm.utils import ModelEmaV3
-from timm_helpers import DEPTH, DIMS, FORMS, ROPE, SHAPE, build, shape_of
+from timm_helpers import DEPTH, DIMS, FORMS, build
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 
 import mmlape
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer
 from mmlape.models import VisionTransformer as OurViT
-from mmlape.models.position import JOININGS
 
 JOINED = ('lape', 'lape-shared', 'shared', 'unshared')
 
@@ -123,31 +119,6 @@ def test_patch_dropout_keeps_the_rows_of_the_kept_patches(form):
     assert model.eval().forward_features(images).shape[1] == 16 + model.num_prefix_tokens
 
 
-GOLDEN = [name for name in cases('lape') if 'learnable' in name and name.endswith(JOINED)]
-
-
-@pytest.mark.parametrize('name', GOLDEN)
-def test_timms_model_is_the_published_lape(name):
-    case, data = cases('lape')[name], load('lape')
-    own = case['kwargs']
-    cls = VisionTransformerDistilled if name.startswith('distilled') else VisionTransformer
-    arch = own['arch']
-    model = cls(
-        img_size=own['img_size'], patch_size=own['patch_size'], embed_dim=arch['embed_dims'],
-        depth=arch['num_layers'], num_heads=arch['num_heads'], mlp_ratio=2, num_classes=0,
-    )  # fmt: skip
-    mmlape.add_lape(model, own['pe_joining'])
-    model.double().eval().load_state_dict(state_dict('lape', case))
-    x = torch.from_numpy(data['inputs/square']).double()
-    (path,) = (path for path in data if path.startswith(f'{name}/square/float64/'))
-    torch.testing.assert_close(model.forward_features(x), torch.from_numpy(data[path]), atol=1e-9, rtol=0)
-
-
-def test_every_joining_has_golden_data():
-    assert {name.removeprefix('learnable-') for name in GOLDEN} >= set(JOINED)
-    assert any(name.startswith('distilled') for name in GOLDEN)
-
-
 @pytest.mark.parametrize('joining', JOINED)
 @pytest.mark.parametrize(
     ('form', 'options'),
@@ -169,22 +140,6 @@ def test_our_vit_is_the_same(form, options, joining):
     ours.load_state_dict(tensors)
     images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     torch.testing.assert_close(model.forward_features(images), ours(images)[0], atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ('name', 'default', 'lape'),
-    [
-        ('deit_tiny_patch16_224', 5717416, 5722024),
-        ('deit_small_patch16_224', 22050664, 22059880),
-        ('deit_base_patch16_224', 86567656, 86586088),
-        ('deit_tiny_distilled_patch16_224', 5910800, 5915408),
-    ],
-)
-def test_parameters_are_as_many_as_the_papers(name, default, lape):
-    """Of LaPE's Table 5 and its code."""
-    model = small(name)
-    assert sum(parameter.numel() for parameter in model.parameters()) == default
-    assert sum(parameter.numel() for parameter in mmlape.add_lape(model).parameters()) == lape
 
 
 @pytest.mark.parametrize('joining', JOINED)
@@ -211,17 +166,6 @@ def test_the_start(joining):
             torch.testing.assert_close(block.pe_norm(pe), expected, atol=1e-4, rtol=1e-3)
             pe = block.pe_norm(pe)
     assert set(before) - set(after) <= {'pos_embed'}
-
-
-def test_norms_without_scale_leave_a_model_without_pe():
-    """The residual stream holds no PE at all."""
-    model, plain = changed('no_embed_class')
-    for block in model.blocks:
-        torch.nn.init.zeros_(block.pe_norm.weight)
-        torch.nn.init.zeros_(block.pe_norm.bias)
-    plain.pos_embed.data.zero_()
-    images = torch.randn(1, 3, 32, 32, dtype=torch.float64)
-    assert torch.equal(model(images), plain(images))
 
 
 def test_the_norms_are_new_ones():
@@ -383,91 +327,7 @@ def test_another_size_later(form, joining):
     assert torch.equal(model(images), other(images))
 
 
-def test_pruned_layers_take_their_tables_with_them():
-    model, _ = changed('class token', 'unshared')
-    model.prune_intermediate_layers([0])
-    assert [name for name in model.state_dict() if 'pos_embed' in name] == ['pos_embed0']
-    assert {name for name in model.no_weight_decay() if 'pos_embed' in name} == {'pos_embed', 'pos_embed0'}
-    assert model.forward_features(torch.randn(1, 3, 32, 32, dtype=torch.float64)).isfinite().all()
-
-
-def test_mixed_precision():
-    model = mmlape.add_lape(build('registers'))
-    images = torch.randn(2, 3, 32, 32)
-    with torch.autocast('cpu', torch.bfloat16):
-        out = model(images)
-    out.float().sum().backward()
-    torch.testing.assert_close(out.float(), model(images), atol=0.2, rtol=0.1)
-    assert all(parameter.grad is not None for name, parameter in model.named_parameters())
-
-
-def things(**options):
-    return VisionTransformer(**SHAPE, **options)
-
-
 def compiled():
     model = build()
     model.compile(backend='eager')
     return model
-
-
-def without_table():
-    model = build()
-    model.pos_embed = None
-    return model
-
-
-def small(name):
-    with torch.device('meta'):
-        return timm.create_model(name)
-
-
-BAD = {
-    'twice': (lambda: mmlape.add_lape(build(), 'shared'), 'changed before, to joining='),
-    'no table': (lambda: things(pos_embed='none'), 'VisionTransformer has no position embedding .* None$'),
-    'removed': (without_table, 'has no position embedding'),
-    'rotary only': (lambda: Eva(**{**SHAPE, **ROPE}, use_abs_pos_emb=False), 'Eva has no .* its PE is rotary only'),
-    'Swin': (lambda: small('swin_tiny_patch4_window7_224'), 'not SwinTransformer; mmlape.SwinTransformer has both'),
-    'BEiT': (lambda: small('beit_base_patch16_224'), 'VisionTransformer and Eva, not Beit'),
-    'compiled': (lambda: torch.compile(build(), backend='eager'), r'compiled; call add_lape before torch\.compile'),
-    'compiled in place': (compiled, r'compiled; call add_lape before torch\.compile'),
-    'scaling': (lambda: things(block_fn=ParallelScalingBlock), 'layer 0 is a ParallelScalingBlock'),
-    'things': (lambda: things(block_fn=ParallelThingsBlock), 'layer 0 is a ParallelThingsBlock'),
-    'tokens + PE normed': (lambda: mmlape.add_dual_patchnorm(build(), 'post-posemb'), "'post-posemb' norms tokens"),
-}
-
-
-@pytest.mark.parametrize('case', BAD)
-def test_a_model_that_cannot_be_changed_stays_as_it_was(case):
-    make, message = BAD[case]
-    model = make()
-    before = shape_of(model)
-    with pytest.raises(ConfigError, match=message) as raised:
-        mmlape.add_lape(model)
-    assert '\n' not in str(raised.value) and shape_of(model) == before
-
-
-@pytest.mark.parametrize('joining', ['default', 'LaPE', 'of ours'])
-def test_an_unknown_joining(joining, monkeypatch):
-    """Those at the input, and those that give queries and values different tokens, are none of a layer of timm."""
-
-    class Own(mmlape.models.position.Joining):
-        at_input = False
-
-        def join(self, x, pe, norm, pe_norm):
-            return x, norm(x), pe
-
-    monkeypatch.setitem(JOININGS.module_dict, 'of ours', Own)
-    model = build()
-    before = shape_of(model)
-    with pytest.raises(ConfigError, match=f'joining={joining!r} is none of these: shared, unshared, lape, '):
-        mmlape.add_lape(model, joining)
-    assert shape_of(model) == before
-
-
-def test_a_layer_by_itself_is_an_error():
-    model = mmlape.add_lape(build())
-    tokens = torch.randn(1, 17, DIMS)
-    with pytest.raises(ConfigError, match='layer 1 joins the position embedding, which the model passes on'):
-        model.blocks[1](tokens)
-    assert model.forward_head(model.forward_features(torch.randn(1, 3, 32, 32))).shape == (1, 5)

@@ -9,7 +9,6 @@ from timm.models.twins import PosConv
 from torch import nn
 
 from mmlape.checkpoint.converting import inspect
-from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position.conditional import ConditionalPosition
 from mmlape.projects import CeiT
@@ -115,25 +114,3 @@ def test_a_file_tells_it_and_loads(pe, tmp_path):
     loaded = vit(told, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'vit.pth')))
     loaded.init_weights()
     assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))
-
-
-def test_belongs_to_its_layer():
-    """For layer-wise learning rates and freezing."""
-    model = vit(frozen_stages=1)
-    assert model.get_layer_depth('blocks.0.cpe.weight') == (1, 5)
-    assert not model.blocks[0].cpe.weight.requires_grad
-
-
-@pytest.mark.parametrize(
-    ('pe', 'joining', 'words'),
-    [
-        ('cpe', 'lape', "pe_joining='lape' cannot join pe_type='cpe'; choose pe_joining from: default"),
-        (dict(type='cpe', after=3), 'default', "pe_type='cpe': after=3 is no layer; choose from 0 to 2"),
-        (dict(type='cpe', after=()), 'default', 'names no layer'),
-        (dict(type='cpe', kernel_size=4), 'default', 'kernel_size=4 must be odd, such as 3'),
-    ],
-)
-def test_wrong_options_are_refused(pe, joining, words):
-    with pytest.raises(ConfigError) as error:
-        vit(pe, pe_joining=joining)
-    assert words in str(error.value)

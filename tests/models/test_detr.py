@@ -17,7 +17,7 @@ from torchvision.models._meta import _COCO_CATEGORIES
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect, write_tensors
 from mmlape.checkpoint.metadata import metadata_of
-from mmlape.errors import CheckpointError, ConfigError
+from mmlape.errors import CheckpointError
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
 from mmlape.pe_figures.backbones import open_model
 from mmlape.projects.detr.model import EncoderAttention
@@ -336,21 +336,3 @@ def test_the_map_into_the_transformer_starts_with_torchs_values():
     bound, conv = 512**-0.5, model.neck.convs[0].conv
     assert float(conv.weight.std()) == pytest.approx(bound / 3**0.5, rel=0.02) and conv.weight.abs().max() <= bound
     assert 0.1 * bound < conv.bias.abs().mean() and conv.bias.abs().max() <= bound
-
-
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        (dict(pe_type='learnable'), "must be 'sine', not 'learnable'"),
-        (dict(pe_type='sine', pe_joining='shared'), "pe_joining='shared'; choose one of: default, lape"),
-        (dict(pe_type='sines'), "unknown pe_type='sines'; choose one of: .*sine"),
-        (dict(pe_type=['sine', 'cpe']), 'cpe, which acts between layers'),
-        (dict(pe_type='none', pe_joining='lape'), 'choose pe_joining from: default'),
-        (dict(pe_type=['sine', dict(type='irpe', mode='bias', on='v')]), 'no form on values'),
-        (dict(pe_type=['sine', 'rope'], dims=12), 'rope'),
-    ],
-)
-def test_what_is_refused(options, message):
-    with pytest.raises(ConfigError, match=message) as error:
-        tiny_detr(**options)
-    assert '\n' not in str(error.value)

@@ -53,22 +53,6 @@ def test_the_papers_form_agrees_with_timm():
     assert (exact(image)[0] - features).abs().max() > 1e-5
 
 
-@pytest.mark.parametrize('options', [dict(), dict(pe_joining='shared'), dict(pe_joining='unshared', num_registers=2)])
-def test_no_row_is_a_row_of_zeros(options):
-    """Where the PE is not normed by itself; also on another grid."""
-    without = vit(with_prefix_pe=False, **options).double()
-    rows = vit(**options).double()
-    tensors = without.state_dict()
-    prefix = 1 + options.get('num_registers', 0)
-    for name in without.pe_names:
-        assert tensors[name].shape == (1, 16, 24)
-        tensors[name] = torch.nn.functional.pad(tensors[name], (0, 0, prefix, 0))
-    rows.load_state_dict(tensors)
-    for size in ((32, 32), (24, 48)):
-        image = torch.randn(1, 3, *size, dtype=torch.float64)
-        torch.testing.assert_close(without(image)[0], rows(image)[0])
-
-
 @pytest.mark.parametrize('options', [dict(), dict(pe_joining='lape-shared', num_registers=2)])
 def test_a_token_without_a_row_gets_nothing_in_any_layer(options):
     """Class token and registers see no PE; the biases of the norms are no PE either."""

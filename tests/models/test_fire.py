@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from mmlape.errors import ConfigError
-from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import VisionTransformer
 
 GRID = (3, 5)
 NAMES = [f'fire_{name}' for name in ('scale', 'length', 'hidden_weight', 'hidden_bias', 'out_weight', 'out_bias')]
@@ -83,32 +82,3 @@ def test_prefix_tokens_have_no_bias_and_what_is_drawn_is_the_mean():
     assert not found[:, :3].any() and not found[:, :, :3].any()
     assert torch.equal(found[:, 3:, 3:], bias)
     torch.testing.assert_close(attn.encodings[0].drawn(attn, (2, 3)), bias.sum(0) / 2)
-
-
-@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
-def test_half_precision(dtype):
-    model = vit(num_registers=1, with_cp=True)
-    images = torch.randn(2, 3, 44, 28)
-    expected = model(images)[0]
-    with torch.autocast('cpu', dtype):
-        found = model(images)[0]
-    torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.05)
-    found.float().sum().backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-    assert model.to(dtype)(images.to(dtype))[0].isfinite().all()
-
-
-def test_windows_and_the_adapter_and_files():
-    arch = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=24)
-    options = dict(conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2)
-    adapter = ViTAdapter(arch, 64, pe_type=['learnable', 'fire'], pe_joining='lape', **options)
-    sum(level.sum() for level in adapter(torch.randn(2, 3, 64, 48))).backward()
-    assert [layer.attn.fire_length.tolist() for layer in adapter.blocks[:2]] == [[1, 1], [3, 3]]
-    swin = SwinTransformer(dict(embed_dims=12, depths=(2, 2), num_heads=(3, 6)), 32, window_size=4, pe_type='fire')
-    assert swin(torch.randn(1, 3, 40, 32))[0].isfinite().all()
-
-
-@pytest.mark.parametrize('hidden', [0, 2.5])
-def test_a_wrong_width_is_refused(hidden):
-    with pytest.raises(ConfigError, match=f'fire: hidden={hidden} must be a positive whole number'):
-        vit(pe_type=dict(type='fire', hidden=hidden))

@@ -12,7 +12,7 @@ from model_helpers import operations, vit
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
-from mmlape.models.position import PE_NORMS, AbsolutePosition, joinings, kinds, resolve_position
+from mmlape.models.position import PE_NORMS, AbsolutePosition, joinings, kinds
 
 ABSOLUTE_PE = [kind.name for kind in kinds(AbsolutePosition)]
 PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
@@ -60,34 +60,10 @@ def test_joining_is_the_papers_equation(tiny_arch, joining):
     torch.testing.assert_close(model.double()(image)[0], expected, atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize(('pe_type', 'joining'), VALID)
-def test_every_valid_pair_trains(tiny_arch, pe_type, joining):
-    model = VisionTransformer(tiny_arch, 32, 8, pe_type=pe_type, pe_joining=joining, out_type='raw').train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    images, target = torch.randn(2, 3, 32, 32), torch.randn(2, 17, 48)
-    losses = []
-    for _ in range(4):
-        loss = F.mse_loss(model(images)[0], target)
-        optimizer.zero_grad()
-        loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-
-
 @pytest.mark.parametrize(('pe_type', 'joining'), sorted({*product(PE_TYPES, JOININGS)} - {*VALID}))
 def test_an_invalid_pair_is_refused_with_the_valid_choices(tiny_arch, pe_type, joining):
     with pytest.raises(ConfigError, match=f"pe_joining='{joining}' cannot join pe_type='{pe_type}'.*default"):
         VisionTransformer(tiny_arch, 32, 8, pe_type=pe_type, pe_joining=joining)
-
-
-@pytest.mark.parametrize('key', ['pe_type', 'pe_joining', 'pe_norm', 'patch_norm', 'out_type', 'arch'])
-def test_an_unknown_name_is_refused_with_the_choices(tiny_arch, key):
-    kwargs = dict(arch=tiny_arch, pe_joining='lape')
-    kwargs[key] = 'nonsense'
-    with pytest.raises(ConfigError, match=f"unknown {key}='nonsense'; choose one of: "):
-        VisionTransformer(img_size=32, patch_size=8, **kwargs)
 
 
 @pytest.mark.parametrize('joining', ['lape', 'lape-shared'])
@@ -119,11 +95,6 @@ def test_pe_norm_is_its_formula(tiny_arch):
         numbers = sum(sizes[word] for word in sizes if word in formula) + 48 * ('bias' in formula)
         assert sum(p.numel() for p in norm.parameters()) == numbers
         assert model(torch.randn(1, 3, 32, 32))[0].isfinite().all()
-
-
-def test_a_pe_norm_without_effect_is_refused():
-    with pytest.raises(ConfigError, match=r"pe_norm='scalar' would have no effect.*pe_joining='default'"):
-        resolve_position('learnable', 'default', 'scalar')
 
 
 def test_lape_starts_as_layer_norms_of_one_pe(tiny_arch):

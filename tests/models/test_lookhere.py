@@ -6,8 +6,7 @@ import pytest
 import torch
 from golden_models import load
 
-from mmlape.errors import ConfigError
-from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionSlot, resolve_position
 
@@ -115,30 +114,6 @@ def test_nothing_outside_the_view_counts():
     torch.testing.assert_close(model(image[..., :12, :])[0], before[..., :3, :], atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
-def test_half_precision(dtype):
-    model = vit(6, num_registers=1)
-    images = torch.randn(2, 3, 44, 28)
-    expected = model(images)[0]
-    with torch.autocast('cpu', dtype):
-        found = model(images)[0]
-    torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.05)
-    assert all(out.isfinite().all() for out in model.to(dtype)(images.to(dtype)))
-
-
-def test_windows_and_the_adapter():
-    arch = dict(embed_dims=24, num_layers=4, num_heads=6, feedforward_channels=24)
-    options = dict(conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2)
-    out = ViTAdapter(arch, 64, pe_type=['learnable', 'lookhere'], pe_joining='lape', **options)(
-        torch.randn(2, 3, 64, 48)
-    )
-    assert all(level.isfinite().all() for level in out)
-    swin = SwinTransformer(dict(embed_dims=12, depths=(2, 2), num_heads=(3, 6)), 32, window_size=4, pe_type='lookhere')
-    assert swin(torch.randn(1, 3, 40, 32))[0].isfinite().all()
-    factors = [block.attn.encodings[0].heads.slopes[0] * 2 for stage in swin.layers for block in stage.blocks]
-    assert factors == pytest.approx([1.5, 1.5 - 1 / 3, 1.5 - 2 / 3, 0.5])
-
-
 def test_a_query_in_padding_that_sees_only_padding_is_finite():
     encodings = resolve_position('lookhere', 'default', 'layernorm').build_inside()
     attn = MultiheadAttention(8, 2, encodings=encodings, slot=AttentionSlot(0, (3, 3)))
@@ -146,24 +121,3 @@ def test_a_query_in_padding_that_sees_only_padding_is_finite():
     padding = torch.arange(9) >= 6  # the last row, below which nothing is
     logits = (q @ q.mT + encodings[0].logits(attn, q, q, (3, 3))).masked_fill(padding, -torch.inf)
     assert logits.softmax(-1).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ('options', 'words'),
-    [
-        (dict(view='thirds'), "lookhere: unknown view='thirds'; choose one of: halves, corners, triangles, eighths"),
-        (dict(view=[]), 'lookhere: view is empty; choose from: halves'),
-        (dict(slope=0), 'lookhere: slope=0 must be positive'),
-        (dict(layer_slopes=(1, -1)), r'lookhere: layer_slopes=\(1, -1\) must be two numbers from 0'),
-        (dict(directed=4), 'lookhere: directed=4 must be between 0 and the number of heads, 3'),
-    ],
-)
-def test_wrong_options_are_refused(options, words):
-    with pytest.raises(ConfigError, match=words):
-        vit(3, pe_type=dict(type='lookhere', **options))
-
-
-def test_a_backbone_that_does_not_say_its_depth_is_refused():
-    encodings = resolve_position('lookhere', 'default', 'layernorm').build_inside()
-    with pytest.raises(ConfigError, match='layer 1 was attached as one of 1: give AttentionSlot the number of layers'):
-        MultiheadAttention(8, 2, encodings=encodings, slot=AttentionSlot(1, (3, 3)))

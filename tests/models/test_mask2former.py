@@ -227,15 +227,3 @@ def test_complete_images_are_predicted_at_their_padded_size(segmentor, monkeypat
         x = segmentor.extract_feat(F.pad(image, (0, 6, 0, 14))[None])
         expected = by_hand(segmentor.decode_head, x, (64, 96), 'scores')
     torch.testing.assert_close(found, expected[0, :, :50, :90], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        (dict(upsampled='logits'), "upsampled='logits'; choose one of: masks, scores"),
-        (dict(num_classes=7), r'has 4 weights; num_classes=7 needs 8, .*\[1.0\] \* 7 \+ \[0.1\]'),
-    ],
-)
-def test_what_the_head_does_not_take(options, message):
-    with pytest.raises(ConfigError, match=message):
-        head(**options)

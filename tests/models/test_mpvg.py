@@ -12,8 +12,8 @@ from model_helpers import ARCH, CEIT_ARCH, SWIN_ARCH, T2T_ARCH, meta_device, ran
 import mmlape
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
-from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.errors import CheckpointError
+from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position import joinings
 from mmlape.models.swin.layers import merge_cells
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
@@ -234,53 +234,6 @@ def test_parameters_are_as_many_as_the_papers(name):
             assert abs(millions - figure) < most, (options, millions, figure)
 
 
-@pytest.mark.parametrize('joining', JOININGS)
-@pytest.mark.parametrize(
-    ('build', 'message'),
-    [
-        (lambda **kw: VisionTransformer(ARCH, 32, 8, **kw), 'cls_token: set with_cls_token=False, num_registers=0'),
-        (lambda **kw: VisionTransformer(ARCH, 32, 8, num_registers=2, **POOLED, **kw), 'has reg_token: set '),
-        (
-            lambda **kw: DistilledVisionTransformer(ARCH, 32, 8, **kw),
-            'cls_token, dist_token: set with_cls_token=False',
-        ),
-        (lambda **kw: T2TViT(T2T_ARCH, 48, **kw), "set with_cls_token=False and out_type='avg_featmap'"),
-        (lambda **kw: CeiT(CEIT_ARCH, 48, **kw), "set with_cls_token=False and out_type='layer_pool'"),
-        (
-            lambda **kw: CompactTransformer(dict(COMPACT_ARCH, pooling='cls_token'), 32, **kw),
-            "class_emb: take an arch with pooling='sequence_pool'",
-        ),
-        (lambda **kw: ViTAdapter(ARCH, 32, with_cls_token=True, deform_num_heads=3, **kw), 'set with_cls_token=False'),
-    ],
-)
-def test_a_class_token_is_refused_with_the_fix(build, message, joining):
-    with pytest.raises(ConfigError, match=f"pe_joining='{joining}' is for pooled patch tokens, .*{message}") as error:
-        build(pe_joining=joining)
-    assert '\n' not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        (dict(), 'pooled patch tokens, and this model has 1 before them: build it with class_token=False'),
-        (dict(class_token=False, global_pool='avg'), 'behind the pooling here: build the model with fc_norm=False'),
-    ],
-)
-def test_timms_models_that_do_not_fit_are_refused_and_left_alone(options, message):
-    model = timm.models.VisionTransformer(img_size=32, patch_size=8, embed_dim=24, depth=2, num_heads=3, **options)
-    names = list(model.state_dict())
-    with pytest.raises(ConfigError, match=message):
-        mmlape.add_lape(model, 'mpvg')
-    assert list(model.state_dict()) == names and type(model) is timm.models.VisionTransformer
-
-
-@pytest.mark.parametrize('cls', [T2TViT, CeiT])
-def test_no_class_token_no_output_of_it(cls):
-    arch = T2T_ARCH if cls is T2TViT else CEIT_ARCH
-    with pytest.raises(ConfigError, match="out_type='cls_token' needs with_cls_token=True"):
-        cls(arch, 48, with_cls_token=False)
-
-
 def test_what_attention_sees_of_the_pe():
     """Of tokens that are only the PE: its norm among the tokens, and w_l beside it from the second layer on."""
     model = randomise(MODELS['ViT'](pe_joining='mpvg'))
@@ -340,18 +293,3 @@ def test_a_file_tells_its_joining_and_refuses_another(tmp_path, family):
             for key, value in model.state_dict().items():
                 if key in stored:
                     assert torch.equal(value, stored[key]), (name, other, key)
-
-
-def test_the_last_norm_of_the_pe_has_the_rate_of_the_last_norm():
-    for build in MODELS.values():
-        model = build(pe_joining='mpvg')
-        last = 'norm1.weight' if isinstance(model, SwinTransformer) else 'norm.weight'
-        assert model.get_layer_depth('pe_norm.weight') == model.get_layer_depth(last)
-        assert model.part_of('pe_norm.bias') == model.part_of(last)
-
-
-def test_frozen_stages_freeze_it_with_the_norm_beside_it():
-    model = SwinTransformer(**SWIN, pe_joining='mpvg', frozen_stages=2)
-    assert not any(p.requires_grad for p in model.parameters())
-    model = VisionTransformer(ARCH, 32, 8, pe_joining='mpvg', final_norm='every', frozen_stages=2, **POOLED)
-    assert not any(p.requires_grad for p in model.parameters())

@@ -7,7 +7,6 @@ from mmdet.registry import MODELS
 from model_helpers import randomise
 from torch import nn
 
-from mmlape.errors import ConfigError
 from mmlape.projects import ChannelMapperWithPooling, ExtraAttention
 
 
@@ -72,8 +71,3 @@ def test_layer_scale_and_parts_that_can_be_left_out():
     plain.load_state_dict(neck.state_dict(), strict=False)
     torch.testing.assert_close(neck((x,))[0], plain((x,))[0])
     assert not torch.allclose(neck((x,))[0], x)
-
-
-def test_heads_must_divide_the_channels():
-    with pytest.raises(ConfigError, match='num_head=3 does not divide the 8 channels'):
-        ExtraAttention([4, 8], 3)

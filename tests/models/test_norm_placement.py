@@ -18,7 +18,7 @@ from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
-from mmlape.errors import CheckpointError, ConfigError
+from mmlape.errors import CheckpointError
 from mmlape.export.backbone import export_backbone
 from mmlape.lab.export.writing import Form
 from mmlape.models import VisionTransformer, ViTAdapter
@@ -264,18 +264,3 @@ def test_positions_pass_the_norms_of_the_sums():
     block = model.blocks[0]
     torch.testing.assert_close(first, pe.detach())
     torch.testing.assert_close(second, block.sum_norm2(block.sum_norm1(pe)).detach())
-
-
-@pytest.mark.parametrize(
-    'placement',
-    ['sandwich', dict(attn='before'), dict(attn='post', on='head'), dict(type='sub-ln', on='sum'), 3],
-    ids=str,
-)
-def test_a_placement_that_does_not_exist_is_one_line_with_the_valid_names(placement):
-    with pytest.raises(ConfigError) as error:
-        VisionTransformer(ARCH, 32, 8, norm_placement=placement)
-    assert str(error.value) == (
-        f'norm_placement={placement!r} does not exist; choose one of: pre, post, both, normformer, sub-ln, '
-        'dict(attn=A, ffn=F, on=O) with A and F one of pre, post, both and O one of sum, branch, '
-        "dict(type='normformer', head_scale=True, residual_scale=True)"
-    )

@@ -1,6 +1,5 @@
 """A user's backbone makes two calls, and its base does what follows; an adapter of its own reads its files."""
 
-import pickle
 from copy import deepcopy
 
 import pytest
@@ -91,19 +90,6 @@ def test_complete_adds_position_encodings_and_freezes():
     assert not torch.allclose(model(image)[0], plain(image)[0]), 'the convolution between layers acts'
     record = model.checkpoint_adapter.record(model)
     assert record['pe_type'] == ['learnable', 'cpe', 'rpe'] and record['grid'] == [4, 4]
-
-
-def test_what_complete_did_is_copied():
-    """Copies and pickles keep what it has done: nothing is added, drawn or frozen a second time."""
-    model = Own(['learnable', 'cpe'], frozen_stages=0)
-    for copy in (deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert list(copy.state_dict()) == list(model.state_dict())
-        assert all(torch.equal(a, b) for a, b in zip(copy.state_dict().values(), model.state_dict().values()))
-        assert copy.state_dict()._metadata['']['grid'] == (4, 4)
-        larger = dict(model.state_dict())
-        larger['pos_embed'] = torch.zeros(1, 64, 16)
-        copy.load_state_dict(larger)  # resized by the copy's own hook
-        assert not copy.pos_embed.any() and model.pos_embed.any()
 
 
 def test_a_constructor_that_forgets_a_call_is_told_so(tmp_path):

@@ -174,21 +174,6 @@ def test_a_score_is_a_class_and_a_mask():
         assert bool(scores.max() > 0.1) == (expected > 0)
 
 
-def test_wrong_input_is_one_line():
-    for changes, message in (
-        (dict(in_channels=[32, 16]), 'in_channels=.32, 16.: give equal ones'),
-        (
-            dict(num_classes=6, loss_cls=dict(type='mmdet.CrossEntropyLoss', class_weight=[1.0] * 6)),
-            'class_weight has 6 weights; num_classes=6 needs 7',
-        ),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match=message):
-            MODELS.build(head_cfg() | changes)
-    model = segmentor(patch_size=8).eval()
-    with pytest.raises(ConfigError, match='29 tokens are not num_prefix=5 and the patches of 8 pixels'):
-        model.decode_head(model.backbone(torch.randn(1, 3, 56, 84)), samples((56, 84)))
-
-
 class Whole(torch.nn.Module):
     """What a graph takes and gives."""
 

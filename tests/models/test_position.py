@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from model_helpers import kept_weights
 
-from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, resolve_position
@@ -34,16 +33,6 @@ def test_sincos_2d_first_half_is_the_column_second_half_the_row():
         for column in range(5):
             cell = table[2 + row * 5 + column]
             torch.testing.assert_close(cell, torch.cat((by_column[column], by_row[row])))
-
-
-def test_sincos_2d_refuses_odd_widths():
-    with pytest.raises(ConfigError, match='multiple of 4'):
-        sincos_2d((2, 2), 18)
-
-
-def test_resize_to_the_same_grid_is_the_identity():
-    pe = torch.randn(1, 1 + 12, 8)
-    assert resize_absolute(pe, (3, 4), (3, 4), num_prefix=1) is pe
 
 
 def test_resize_keeps_prefix_rows_and_interpolates_the_rest():
@@ -86,11 +75,6 @@ def test_windows_with_a_tiled_pe_equal_their_crops(joining):
         part = crops(image[..., top : top + 32, left : left + 32])[0]
         cells = whole[..., top // 8 : top // 8 + 4, left // 8 : left // 8 + 4]
         torch.testing.assert_close(cells, part, atol=1e-5, rtol=1e-4)
-
-
-def test_resize_refuses_a_table_of_another_grid():
-    with pytest.raises(ValueError, match='15 rows is not 1 prefix rows and a 3x4 grid'):
-        resize_absolute(torch.randn(1, 15, 8), (3, 4), (3, 4), num_prefix=1)
 
 
 def resized(values, src, dst):
@@ -249,33 +233,3 @@ def test_what_values_get_is_of_the_dropped_weights(pe_type):
     torch.manual_seed(0)
     tables = sum(name.startswith('rpe_v.') for name, _ in attn.named_parameters())
     torch.testing.assert_close(attn(x, (4, 10)), (1 + tables) * plain)
-
-
-def test_dropout_of_explicit_weights_is_inactive_in_evaluation_only():
-    attn = MultiheadAttention(12, 2, attn_drop_rate=0.5, encodings=[Content(True)])
-    x = torch.randn(1, 8, 12)
-    assert not torch.equal(attn(x, (2, 4)), attn(x, (2, 4)))
-    attn.eval()
-    assert torch.equal(attn(x, (2, 4)), attn(x, (2, 4)))
-
-
-@pytest.mark.parametrize(
-    ('pe_type', 'message'),
-    [
-        (['learnable', 'sincos2d'], r'has 2 absolute kinds \(learnable, sincos2d\): leave one'),
-        (dict(type='rpe', size=3), "pe_type='rpe': RelativePositionBias.* takes no arguments"),
-        (['learnable', 'none'], "unknown pe_type='none'"),
-        (3.5, 'unknown pe_type'),
-    ],
-)
-def test_a_pe_type_that_cannot_be_meant_is_refused(pe_type, message):
-    with pytest.raises(ConfigError, match=message):
-        resolve_position(pe_type, 'default', 'layernorm')
-
-
-@pytest.mark.parametrize('kind', ['rpe', 'irpe', 'cpe'])
-def test_a_kind_that_would_replace_its_own_parameters_is_refused(kind, tiny_arch):
-    with pytest.raises(ConfigError, match=f"pe_type has '{kind}' twice with the same parameters"):
-        VisionTransformer(arch=tiny_arch, img_size=32, patch_size=8, pe_type=[kind, kind])
-    sides = [dict(type='irpe', on=side) for side in 'kq']
-    VisionTransformer(arch=tiny_arch, img_size=32, patch_size=8, pe_type=sides)

@@ -3,13 +3,11 @@
 from functools import partial
 from itertools import product
 
-import pytest
 import torch
 import torch.nn.functional as F
 from each import each
 from torch import nn
 
-from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.position.absolute import sincos_1d
 
@@ -85,19 +83,6 @@ def test_attention_is_the_equation():
         torch.testing.assert_close(attn(x, GRID), reference(name, attn, x, prefix), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize('name', NAMES)
-def test_gradients_sizes_prefix_and_state(name):
-    options = dict(pe_type=['learnable', name], pe_joining='lape', out_type='raw')
-    model = VisionTransformer(ARCH, (12, 20), 4, **options)
-    for path, parameter in model.named_parameters():
-        if 'rpe_' in path:
-            nn.init.normal_(parameter)
-    model(torch.randn(2, 3, 12, 20))[0].square().sum().backward()
-    assert [path for path, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
-    assert model(torch.randn(1, 3, 21, 34))[0].shape == (1, 1 + 6 * 9, 24)
-    VisionTransformer(ARCH, (12, 20), 4, **options).load_state_dict(model.state_dict())
-
-
 @torch.no_grad()
 def test_sasa_on_another_grid_is_that_of_resized_tables():
     small = VisionTransformer(ARCH, (12, 20), 4, pe_type='sasa')
@@ -109,11 +94,3 @@ def test_sasa_on_another_grid_is_that_of_resized_tables():
     image = torch.randn(1, 3, 20, 28)
     torch.testing.assert_close(small.eval()(image), large.eval()(image))
     assert large.blocks[0].attn.rpe_rows.shape == (9, 4)
-
-
-def test_widths_that_do_not_fit_are_refused():
-    odd = dict(ARCH, embed_dims=9, num_heads=3)
-    with pytest.raises(ConfigError, match='sasa.*halves the channels'):
-        VisionTransformer(odd, 12, 4, pe_type='sasa')
-    with pytest.raises(ConfigError, match='transformer-xl.*multiple of 4, not 9'):
-        VisionTransformer(odd, 12, 4, pe_type='transformer-xl')

@@ -1,15 +1,13 @@
 """Rotary encodings and 2-D ALiBi: timm's tables and attention, offsets only, sizes, wrong options."""
 
 import math
-import re
 
 import pytest
 import torch
 from timm.layers import RotaryEmbeddingCat, RotaryEmbeddingDinoV3, RotaryEmbeddingMixed, apply_rot_embed_cat
 from torch import nn
 
-from mmlape.errors import ConfigError
-from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models import VisionTransformer
 from mmlape.models.position import AttentionSlot
 from mmlape.models.position.rotary import AxialRotary, MixedRotary, rotation, turn
 
@@ -159,15 +157,6 @@ def test_alibi_is_written_out(slope):
                 assert bias[head, i + 1, j + 1].item() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize('pe', [['learnable', 'rope'], ['learnable', 'rope-mixed'], ['sincos2d', 'alibi2d']], ids=str)
-def test_beside_lape_any_size_and_prefix(pe):
-    model = VisionTransformer(ARCH, 32, 4, num_registers=2, pe_type=pe, pe_joining='lape')
-    model(torch.randn(2, 3, 21, 34))[0].sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
-    state = model.state_dict()
-    VisionTransformer(ARCH, 32, 4, num_registers=2, pe_type=pe, pe_joining='lape').load_state_dict(state)
-
-
 @pytest.mark.parametrize('kind', [AxialRotary(), MixedRotary()], ids=['axial', 'mixed'])
 def test_prefix_tokens_are_not_turned(kind):
     attn = attached(kind, (2, 3), prefix=2)
@@ -175,40 +164,6 @@ def test_prefix_tokens_are_not_turned(kind):
     turned, _ = kind.rotate(attn, q, q, (2, 3))
     torch.testing.assert_close(turned[:, :, :3], q[:, :, :3], atol=0, rtol=0)  # patch (0, 0) has no angle either
     assert (turned[:, :, 3:] != q[:, :, 3:]).any(-1).all()
-
-
-def test_windows():
-    options = dict(conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2)
-    arch = dict(ARCH, num_layers=4)
-    for pe in (['learnable', 'rope'], ['learnable', 'rope-mixed'], ['learnable', 'alibi2d']):
-        assert ViTAdapter(arch, 64, pe_type=pe, **options)(torch.randn(2, 3, 64, 64))[0].shape == (2, 48, 16, 16)
-    for scaled in (dict(coordinates='normalised'), dict(reference=(16, 16))):
-        rotary = dict(type='rope', **scaled)
-        with pytest.raises(ConfigError, match=f'window_attn needs .*without {re.escape(repr(rotary))}$'):
-            ViTAdapter(arch, 64, pe_type=['learnable', rotary], **options)
-
-
-@pytest.mark.parametrize(
-    ('pe', 'words'),
-    [
-        (dict(type='rope', coordinates='pixels'), "unknown coordinates='pixels'; choose one of: index, normalised"),
-        (dict(type='rope', pairs='odd'), "unknown pairs='odd'; choose one of: interleaved, half"),
-        (dict(type='rope', coordinates='normalised', reference=(16, 16)), 'reference scales indices'),
-        (dict(type='rope', rescale=2), "shift, jitter, rescale need coordinates='normalised'"),
-        (dict(DINOV3, jitter=0.5), r'rope: jitter=0.5 must be 1 \(none\) or more'),
-        (dict(DINOV3, rescale=math.inf), r'rope: rescale=inf must be 1 \(none\) or more'),
-        (dict(DINOV3, shift=-0.1), r'rope: shift=-0.1 must be 0 \(none\) or more'),
-        (dict(type='alibi2d', slope=0), 'slope=0 must be positive'),
-    ],
-)
-def test_wrong_options_are_refused(pe, words):
-    with pytest.raises(ConfigError, match=words):
-        VisionTransformer(ARCH, 32, 4, pe_type=pe)
-
-
-def test_heads_that_cannot_be_halved_are_refused():
-    with pytest.raises(ConfigError, match='embed_dims / num_heads = 6 must be a multiple of 4'):
-        VisionTransformer(dict(ARCH, num_heads=8), 32, 4, pe_type='rope')
 
 
 @pytest.mark.parametrize('pairs', ['interleaved', 'half'])
@@ -220,15 +175,6 @@ def test_recorded_rotations_are_the_same(pairs, monkeypatch):
     recorded = rotation(angles, pairs, x.dtype)
     assert not recorded.is_complex()
     torch.testing.assert_close(turn(x, recorded, pairs), direct, atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-def test_half_precision_turns_in_float32():
-    x, angles = torch.randn(1, 2, 5, 16), torch.randn(1, 5, 8)
-    by = rotation(angles, 'interleaved', torch.float32)
-    half = turn(x.bfloat16(), by, 'interleaved')
-    assert half.dtype == torch.bfloat16
-    assert torch.equal(half, turn(x.bfloat16().float(), by, 'interleaved').bfloat16())
 
 
 @torch.no_grad()

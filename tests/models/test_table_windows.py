@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from mmlape import add_lape
 from mmlape.checkpoint.metadata import mismatch
 from mmlape.common_random import common_numbers, seed_common
-from mmlape.errors import ConfigError
 from mmlape.kinds import JOININGS, POSITION_ENCODINGS
 from mmlape.lab.engine.hooks.run import ReseedHook
 from mmlape.models import SwinTransformer, TimmViT, VisionTransformer, ViTAdapter
@@ -232,24 +231,6 @@ def test_timms_models_read_it_in_every_joining():
     assert backbone.vit.pos_embed.grad.any()
 
 
-@pytest.mark.parametrize(
-    ('options', 'words'),
-    [
-        (dict(pe_type='sincos2d'), "timm's table is trained, so it is 'learnable'"),
-        (dict(pe_type=dict(type='learnable', table_scale=2.0)), 'take rescale instead of table_scale'),
-        (dict(joining='default'), "joining='default' is none of these"),
-    ],
-)
-def test_what_timms_models_cannot_read(options, words):
-    with pytest.raises(ConfigError, match=words):
-        add_lape(small_timm(), **options)
-
-
-def test_a_dropout_of_tokens_and_position_is_refused():
-    with pytest.raises(ConfigError, match='build the model with pos_drop_rate=0'):
-        add_lape(small_timm(pos_drop_rate=0.1), 'default', dict(type='learnable', rescale=2.0))
-
-
 OTHER_VALUES = dict(std=0.1, rescale=2.0, shift=0.25, draw='image', anew=True, jitter=2.0)
 WITH = dict(rope=dict(coordinates='normalised'))
 BESIDE = {('learnable', 'shift'): dict(rescale=2.0), ('learnable', 'draw'): dict(rescale=2.0)}
@@ -285,25 +266,3 @@ def test_sinusoids_anew_are_those_of_a_model_for_that_grid():
     table = Sincos2d().table((2, 3), 8, 1)
     resized = Sincos2d().resize(table, (2, 3), (4, 6), 1, 'bicubic')
     assert not torch.allclose(resized, Sincos2d(anew=True).resize(table, (2, 3), (4, 6), 1, 'bicubic'))
-
-
-@pytest.mark.parametrize(
-    ('options', 'words'),
-    [
-        (dict(rescale=0.5), r'rescale=0.5 must be 1 \(none\) or more'),
-        (dict(table_scale=float('nan')), r'table_scale=nan must be 1 \(none\) or more'),
-        (dict(rescale=2.0, shift=1.5), 'shift=1.5 must be between 0'),
-        (dict(shift=0.5), 'set rescale'),
-        (dict(rescale=2.0, table_scale=2.0), 'leave one out'),
-        (dict(draw='image'), 'set one, such as rescale=2.0'),
-        (dict(rescale=2.0, draw='token'), "unknown draw='token'; choose one of: batch, image"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options, words):
-    with pytest.raises(ConfigError, match=words):
-        vit(**options)
-
-
-def test_a_part_cannot_be_read_from_tiles():
-    with pytest.raises(ConfigError, match="learnable: unknown interpolate_mode='tile'; choose one of: bilinear"):
-        VisionTransformer(ARCH, 32, 8, pe_type=dict(type='learnable', rescale=2.0), interpolate_mode='tile')

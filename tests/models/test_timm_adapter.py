@@ -10,7 +10,7 @@ from model_helpers import meta_device, randomise
 from timm_helpers import known
 from torch import nn
 
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import DataError
 from mmlape.lab.engine.hooks.gradient_norm import parameter_parts
 from mmlape.models import TimmViTAdapter, ViTAdapter
 from mmlape.models.adapter.layers import Extractor
@@ -210,33 +210,3 @@ def test_a_frozen_vit_has_no_groups_and_a_trained_one_no_decay_on_vectors():
                 assert group['lr'] == 0.5 ** (4 - int(key.split('.')[3]))
             if key.startswith('backbone.vit.norm.'):
                 assert group['lr'] == 0.5
-
-
-BAD = {
-    'an unknown mode': (dict(mode='read'), "unknown mode='read'; choose one of: inject, read-only"),
-    'frozen': (dict(mode='inject', vit=dict(frozen=True)), "frozen=True needs mode='read-only'"),
-    'patch14': (dict(patch14='crop'), "unknown patch14='crop'; choose one of: resize-image, resample-kernel"),
-    'patch': (dict(name='vit_base_patch32_224'), r'patches of 32 pixels: the adapter takes 14 or 16; vit=dict'),
-    'layer': (dict(layers=(0, 4)), r'layers=\[0, 4\]: the ViT has the layers 0 to 3, not \[4\]'),
-    'order': (dict(layers=(2, 1)), 'must be different layers in order'),
-    'outputs': (dict(vit=dict(out_indices=0)), 'vit takes no out_indices; layers says'),
-    'source': (dict(layers=(0, 3)), "vit_feature_source='interaction' needs four interactions, not 2"),
-    'weights': (
-        dict(vit=dict(init_cfg=dict(checkpoint='a.pth')), init_cfg=dict(checkpoint='b.pth')),
-        'init_cfg and the one of vit each name weights: give one of them',
-    ),
-    'model': (dict(name='swin_tiny_patch4_window7_224'), 'no plain ViT but a SwinTransformer'),
-}
-
-
-@pytest.mark.parametrize('case', BAD)
-def test_bad_input_is_one_line(case):
-    options, message = BAD[case]
-    with pytest.raises(ConfigError, match=message) as raised:
-        build(**options)
-    assert '\n' not in str(raised.value)
-
-
-def test_a_vit_without_a_name():
-    with pytest.raises(ConfigError, match='vit names no model'):
-        TimmViTAdapter(vit=dict())

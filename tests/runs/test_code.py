@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import tiny
 from each import each
-from wrong_formulas import BY_FILE
 
 from mmlape.cli import main
 from mmlape.errors import TrainingError
@@ -45,14 +44,24 @@ def test_comments_docstrings_and_formatting_do_not_count():
         assert fingerprint(without_docstrings(source).encode()) == known
 
 
-@pytest.mark.parametrize('most', [1, pytest.param(None, marks=pytest.mark.release)], ids=['of each file', 'every'])
-def test_every_wrong_formula_counts(most):
-    for file, changes in each([one for one in BY_FILE.items() if 'models' in one[0]]):
-        source = (tiny.ROOT / file).read_text()
+def test_every_name_and_operator_counts():
+    """Of each module of the models, one name, one operator and one comparison, each replaced in its tree."""
+    for file in each(sorted((PACKAGE / 'models').rglob('*.py'))):
+        source = file.read_text()
         known = fingerprint(source.encode())
-        for name, right, wrong, *_ in changes[:most]:
-            changed = source.replace(right, wrong)
-            assert changed != source and fingerprint(changed.encode()) != known, name
+        for kind, change in (
+            (ast.Name, lambda node: setattr(node, 'id', f'{node.id}_')),
+            (ast.BinOp, lambda node: setattr(node, 'op', ast.MatMult())),
+            (
+                ast.Compare,
+                lambda node: node.ops.__setitem__(0, ast.Is() if isinstance(node.ops[0], ast.Eq) else ast.Eq()),
+            ),
+        ):
+            tree = ast.parse(without_docstrings(source))
+            nodes = [node for node in ast.walk(tree) if isinstance(node, kind)]
+            if nodes:
+                change(nodes[-1])
+                assert fingerprint(ast.unparse(tree).encode()) != known, kind
 
 
 def test_only_what_both_have_imported_is_compared():
