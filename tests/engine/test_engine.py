@@ -1,6 +1,5 @@
 """Configurations and overrides, the run's record, seeding by position, atomic checkpoints, the banner."""
 
-import copy
 import json
 import os
 import pickle
