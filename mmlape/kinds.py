@@ -113,11 +113,10 @@ JOININGS = Registry('joining', 'mmlape.models.position')
 BACKBONES = PublicRegistry('model', 'mmlape.models', 'mmlape.projects')
 """Backbones, and what needs OpenMMLab beside them."""
 
-# what a foreign config may name of them, and what it may not
+# what a foreign config may name of them
 gate.MODELS['mmlape'] = BACKBONES.get
 gate.KINDS.update(pe_type=POSITION_ENCODINGS.get, pe_joining=JOININGS.get)
 gate.WORDS.update(
     norm_placement=('both', 'normformer', 'post', 'pre', 'sub-ln'), pe_type=('none',), tokenizer=('conv', 'patch')
 )
-gate.OUTSIDE.append('mmlape.projects.lit.pretrained')
 gate.NAMED += ('attn', 'ffn', 'pooling', 'timm_model', 'vit_feature_source')
