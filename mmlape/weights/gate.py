@@ -10,6 +10,7 @@ import functools
 import inspect
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -80,17 +81,18 @@ TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
 """Keys whose lists hold any text."""
 NAMED = ['mode', 'model_name']
 """Keys of words that are published without a constructor that lists them."""
-NAMES = 'custom_keys'
-"""The key of a dict whose keys are beginnings of the names of parameters."""
+NAMES = 'paramwise_cfg'
+"""The key of a dict whose keys and texts may be beginnings of the names of parameters."""
 SIDES = ('crop_size', 'img_size', 'scale', 'size')
 """Keys of numbers of pixels."""
 MAX_DEPTH, MAX_VALUES, MAX_TEXT = 40, 200_000, 1000
-MAX_SIDE, MAX_INTEGER, MAX_NUMBER = 2**14, 2**18, 1e9
+MAX_SIDE, MAX_INTEGER, MAX_NUMBER = 2**14, 2**20, 1e9
 FREE_PARTS, FREE_VALUES = 50_000, 2**28
 """Layers and tensors, and values in them, that a model may have beyond its file, such as a teacher."""
 
 _TYPE = re.compile(r'((\w+\.)?[A-Za-z_]|torchvision/)[\w-]*')
 _WORD = re.compile(r'[A-Za-z_][\w+-]*')
+_NAMES = re.compile(r'[\w.-]+')
 _NAME_OF_TIMM = re.compile(r'\w+(\.\w+)?')  # without the colon of 'hf-hub:' and 'local-dir:'
 _SPELT = {'arch': re.compile(r'\w[\w/+-]*'), 'model_name': _NAME_OF_TIMM, 'timm_model': _NAME_OF_TIMM}
 """Words of another spelling, by their key."""
@@ -189,7 +191,7 @@ class _Gate:
             raise _RefusedError((*place, '_scope_'), f'is {_brief(scope_here)}, which has no models here')
         out = {}
         for key, value in node.items():
-            is_word = isinstance(key, str) and (_WORD.fullmatch(key) or place[-1:] == (NAMES,))
+            is_word = isinstance(key, str) and (_WORD.fullmatch(key) or NAMES in place)
             if not is_word or key in SPECIAL:
                 raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
             inside = paths and not key.endswith('pipeline')
@@ -260,7 +262,9 @@ def may_build(found: Any, datasets: Collection[str] = ()) -> bool:
 def _imported_by(module: str) -> set[str]:
     """Return the packages that a module imports anywhere, other than Python's own."""
     names = set()
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
+    with warnings.catch_warnings(action='ignore'):  # of its syntax
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -339,6 +343,8 @@ def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
     pattern = _SPELT.get(place[-1], _WORD)
     if (paths and TEXTS.isdisjoint(place)) or place[-1] == 'vocab_file':
         pattern = _PATH
+    if NAMES in place:
+        pattern = _NAMES
     if value and not pattern.fullmatch(value):
         raise _RefusedError(place, f'is {_brief(value)}, which could name a file or an address')
 

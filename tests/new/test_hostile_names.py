@@ -123,7 +123,9 @@ def test_a_new_line_in_a_name_is_data_or_refused(form, capsys):
 def test_a_run_of_such_classes_trains_tests_and_predicts(capsys):
     class_folders(Path('data'), NAMES[:2])
     assert main(['new', 'data', '--model', 'mini', '--iters', '20', '--out', 'config.py']) == 0
-    fast = [f'{split}_dataloader.{key}' for split in ('train', 'val') for key in ('num_workers=0', 'persistent_workers=0')]
+    fast = [
+        f'{split}_dataloader.{key}' for split in ('train', 'val') for key in ('num_workers=0', 'persistent_workers=0')
+    ]
     options = ['--shorten', '0.1', '--allow-batch-mismatch', '--cfg-options', 'train_dataloader.batch_size=2', *fast]
     assert main(['train', 'config.py', '--seed', '1', '--work-dir', 'run', *options]) == 0
     assert main(['test', 'run']) == 0
