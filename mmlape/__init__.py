@@ -1,13 +1,12 @@
 """LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, in PyTorch, for timm and for OpenMMLab.
 
-Importing the package imports neither torch nor a model: what it offers is imported on first use,
-and OpenMMLab's registries import models, datasets and hooks when a config names them.
+Importing the package imports neither torch nor a model, and nothing of OpenMMLab: what it offers is imported on first
+use, and OpenMMLab's registries import models, datasets and hooks when a config names them.
 """
 
 from importlib import import_module
 
 from mmlape.mim import config_path
-from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
 _LAZY = {
@@ -26,8 +25,6 @@ _LAZY = {
     'resize_pos_embed': 'models.pos_embed',
 }
 __all__ = ['__version__', 'config_path', *_LAZY]
-
-lend_ops()
 
 
 def __getattr__(name: str):
