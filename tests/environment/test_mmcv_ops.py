@@ -192,9 +192,8 @@ NMS = (
 def test_who_needs_ops_has_them_and_importing_mmlape_touches_no_mmcv(plain, other):
     """In whatever order. Without the registry there are none: the next test begins and ends so."""
     touched = '{name.partition(".")[0] for name in sys.modules} & {"mmcv", "mmengine"}'
-    found = plain(
-        f'import mmlape, {other}, sys; print({touched})\nimport mmlape.registry\n{NMS}import mmcv._ext as e; print(e.__file__)'
-    )
+    first = f'import mmlape, {other}, sys; print({touched})\n'
+    found = plain(f'{first}import mmlape.registry\n{NMS}import mmcv._ext as e; print(e.__file__)')
     first, *_, last = found.strip().splitlines()
     assert first == 'set()', found
     assert 'tensor([1, 2])' in found and last.endswith('mmcv_ext.py'), found
