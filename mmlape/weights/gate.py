@@ -12,7 +12,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -75,8 +74,6 @@ LEFT_OUT = (
     'load_from', 'outfile_prefix', 'output_dir', 'pretrained', 'teacher_checkpoint', 'train_cfg',
 )  # fmt: skip
 """Keys of initial weights, files to write, downloads and stores other than the disk, and those of training only."""
-SPECIAL = ('_base_', '_delete_', 'custom_imports')
-"""Keys to which MMEngine gives a meaning."""
 TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
 """Keys whose lists hold any text."""
 NAMED = ['mode', 'model_name']
@@ -192,7 +189,7 @@ class _Gate:
         out = {}
         for key, value in node.items():
             is_word = isinstance(key, str) and (_WORD.fullmatch(key) or NAMES in place)
-            if not is_word or key in SPECIAL:
+            if not is_word:
                 raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
             inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT
@@ -278,11 +275,7 @@ def _above(place: tuple[str, ...]) -> str:
 
 
 def find_type(name: str, registries: Collection[str], default_scope: str) -> Any:
-    """Return what MMEngine builds by a name; None if no registry that it asks holds it.
-
-    MMEngine would import whatever a name with dots, or of no entry, says. It asks the registries
-    of the name's scope, or of the default one, and those above them.
-    """
+    """Return what MMEngine builds by a name, of its scope or of the default one; None if no registry holds it."""
     scope, _, plain = name.rpartition('.')
     scope_of_name = scope or default_scope
     if scope_of_name in MODELS and (found := MODELS[scope_of_name](plain)):
@@ -293,25 +286,9 @@ def find_type(name: str, registries: Collection[str], default_scope: str) -> Any
         from mmengine import registry as root
     except ImportError:
         return None
-    with contextlib.suppress(ImportError):
-        import_module(f'{scope_of_name}.registry')
-    for key in registries:
-        parent = getattr(root, key)
-        registry = parent if scope_of_name == 'mmengine' else parent.children.get(scope_of_name)
-        while registry is not None:
-            if found := _entry(registry, plain):
-                return found
-            registry = registry.parent
-    return None
-
-
-def _entry(registry: Any, name: str) -> Any:
-    registry.import_from_location()
-    for location in registry._locations:  # of ours, which import a name on its first use
-        module = import_module(location)
-        if location.startswith('mmlape.') and name in getattr(module, '__all__', ()):
-            getattr(module, name)
-    return registry.module_dict.get(name)
+    with closed():
+        found = [getattr(root, key).get(f'{scope_of_name}.{plain}') for key in registries]
+    return next(filter(None, found), None)
 
 
 def _has_text(value: Any) -> bool:
