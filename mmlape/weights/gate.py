@@ -259,7 +259,8 @@ def may_build(found: Any, datasets: Collection[str] = ()) -> bool:
 def _imported_by(module: str) -> set[str]:
     """Return the packages that a module imports anywhere, other than Python's own."""
     names = set()
-    with warnings.catch_warnings(action='ignore'):  # of its syntax
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # of its syntax
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
