@@ -1,13 +1,11 @@
 """ViT backbones with LaPE and Dual PatchNorm, and a ViT-Adapter that carries both, for OpenMMLab, timm and PyTorch.
 
-Importing the package imports neither torch nor a model: what it offers is imported on first use,
-and OpenMMLab's registries import models, datasets and hooks when a config names them.
+Importing the package imports neither torch nor a model, and nothing of OpenMMLab: what it offers is imported on first
+use, and OpenMMLab's registries import models, datasets and hooks when a config names them.
 """
 
-from importlib import import_module
-
+from mmlape.lazy import attributes
 from mmlape.mim import config_path
-from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
 _LAZY = {
@@ -26,15 +24,4 @@ _LAZY = {
     'resize_pos_embed': 'models.pos_embed',
 }
 __all__ = ['__version__', 'config_path', *_LAZY]
-
-lend_ops()
-
-
-def __getattr__(name: str):
-    if name not in _LAZY:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(f'mmlape.{_LAZY[name]}'), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = attributes(__name__, _LAZY)

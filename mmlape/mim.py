@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from mmlape.errors import ConfigError
+from mmlape.mmcv_ops import lend_ops
 
 PREFIX = 'mmlape::'
 _PACKAGE = Path(__file__).resolve().parent
@@ -76,8 +77,8 @@ def did_you_mean(file: Path) -> str:
 def adapt_mmengine() -> None:
     """Let MMEngine find configs by `mmlape::` and `mmseg::`, and build plain values only from YAML.
 
-    And let MMPretrain import beside transformers 5. `mmlape.registry` does this, and what reads a
-    config before.
+    And let MMPretrain import beside transformers 5, and mmcv without its compiled ops. `mmlape.registry` does this,
+    and what reads a config before.
     """
     from mmengine.config import utils
     from mmengine.fileio.handlers import yaml_handler
@@ -92,6 +93,7 @@ def adapt_mmengine() -> None:
             break
     yaml_handler.Loader = _plain_yaml()  # for configs, annotations and metafiles
     _leave_out_multimodal()
+    lend_ops()
 
 
 def _plain_yaml() -> type:

@@ -1,7 +1,7 @@
 """The ops of an mmcv that was installed without a compiler: `mmcv._ext` on torchvision's kernels.
 
-Importing mmlape lends them to this process. MM's own tools import mmdet before mmlape: `mmlape
-install-ops` is for them. A compiled extension goes before both.
+What loads OpenMMLab for mmlape, as `mmlape.registry` does, lends them to its process. MM's own tools import mmdet
+before that: `mmlape install-ops` is for them. A compiled extension goes before both.
 """
 
 import importlib.util
@@ -17,7 +17,10 @@ COMPILED, INSTALLED, LENT, MISSING = 'compiled', 'installed', 'lent', 'missing'
 
 
 def lend_ops() -> None:
-    """Let this process import `mmcv._ext` where mmcv has none; the module is executed on its first use."""
+    """Let this process import `mmcv._ext` where mmcv has none; the module is executed on its first use.
+
+    It imports torch, which must not be half imported: inspecting all modules, as torch does while it is, is a use.
+    """
     if NAME in sys.modules or ops_in_use() != LENT:
         return
     # https://docs.python.org/3/library/importlib.html#implementing-lazy-imports

@@ -20,36 +20,13 @@ from mmlape.lab.registry import (  # noqa: F401  (and these)
     TRANSFORMS,
     VISBACKENDS,
     WEIGHT_INITIALIZERS,
-    ScopedRegistry,
     child,
 )
 
-
-class ModelRegistry(ScopedRegistry):
-    """A registry whose classes are those of ``BACKBONES``, in one dict: what is added to either is in both."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._module_dict = BACKBONES.module_dict
-
-    def get(self, key: str):
-        """Return the class of that name, once the module that defines it has been imported."""
-        BACKBONES.get(key.removeprefix(f'{SCOPE}.'))
-        return super().get(key)
-
-    def _register_module(self, module, module_name=None, force: bool = False) -> None:
-        """Register a class for both."""
-        BACKBONES.register_module(module_name, force, module)
-
-    def import_all(self) -> None:
-        """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
-        BACKBONES.import_all()
-
-
-MODELS = child('MODELS', 'mmlape.models', cls=ModelRegistry)
+MODELS = child('MODELS', 'mmlape.models', shared=BACKBONES)
 
 # the package defines nothing for the other roots, but MMEngine looks types of scope `mmlape` up
 # there as well; without a location it would warn that the package is not installed
 for _name, _root in list(vars(root).items()):
     if isinstance(_root, root.Registry) and SCOPE not in _root.children:
-        child(_name, __name__, cls=ScopedRegistry)
+        child(_name, __name__)

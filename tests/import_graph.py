@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # modules and folders from bottom to top; those of one line may import each other as long as there is no circle
 LAYERS = (
     ('errors',),
-    ('files', 'log'),
+    ('files', 'lazy', 'log'),
     ('bf16', 'common_random', 'console', 'determinism', 'figures', 'quiet', 'tables'),
     ('page',),
     ('mmcv_ext',),
@@ -75,7 +75,7 @@ class Packages(NamedTuple):
 
 # the core works without OpenMMLab; folders and modules, of which the longest name counts, None for what is above it
 CORE: dict[str, Packages | None] = {
-    **dict.fromkeys(('__init__', 'errors', 'kinds', 'log', 'mmcv_ops'), Packages()),
+    **dict.fromkeys(('__init__', 'errors', 'kinds', 'lazy', 'log', 'mmcv_ops'), Packages()),
     'files': Packages((), ('yaml',)),
     'mim': Packages((), ('yaml', 'mmengine')),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),

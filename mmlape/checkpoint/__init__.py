@@ -3,7 +3,7 @@
 What this offers is imported on first use, so that the provenance of a file is known without torch.
 """
 
-from importlib import import_module
+from mmlape.lazy import attributes
 
 _LAZY = {
     'LoadReport': 'weights.load_report',
@@ -15,13 +15,4 @@ _LAZY = {
     'trust_checkpoints': 'weights.reading',
 }
 __all__ = list(_LAZY)
-
-
-def __getattr__(name: str):
-    if name not in _LAZY:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(f'mmlape.{_LAZY[name]}'), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = attributes(__name__, _LAZY, 'mmlape')

@@ -25,23 +25,23 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.datasets.checks import full_check, print_report, write_report
     from mmlape.lab.engine.config import config_name
     from mmlape.lab.engine.optim import quiet_logger
-    from mmlape.lab.engine.trained import open_config
+    from mmlape.lab.engine.trained import opened_config
     from mmlape.quiet import say
 
-    cfg = open_config(args.config, args.cfg_options, also=('train_dataloader', 'val_dataloader'))
-    with quiet_logger():
-        report = full_check(cfg, args.splits, args.sample, args.workers)
-    print_report(report)
-    if args.quiet:  # which shows nothing of it
-        for group in report.issues:
-            say(f'mmlape: {group.severity}: {group.split} data: {group}', file=sys.stderr)
-    if args.json:
-        write_report(report, config_name(cfg), args.json)
-        print(f'wrote {args.json}')
-    if args.browse and not report.interrupted:
-        from mmlape.lab.analysis.dataset_page import write_page
+    with opened_config(args.config, args.cfg_options, also=('train_dataloader', 'val_dataloader')) as cfg:
+        with quiet_logger():
+            report = full_check(cfg, args.splits, args.sample, args.workers)
+        print_report(report)
+        if args.quiet:  # which shows nothing of it
+            for group in report.issues:
+                say(f'mmlape: {group.severity}: {group.split} data: {group}', file=sys.stderr)
+        if args.json:
+            write_report(report, config_name(cfg), args.json)
+            print(f'wrote {args.json}')
+        if args.browse and not report.interrupted:
+            from mmlape.lab.analysis.dataset_page import write_page
 
-        print(f'wrote {write_page(cfg, args.browse, args.splits[0], args.num, report)}')
-    if report.interrupted:
-        return 130
-    return 1 if report.issues.errors else 0
+            print(f'wrote {write_page(cfg, args.browse, args.splits[0], args.num, report)}')
+        if report.interrupted:
+            return 130
+        return 1 if report.issues.errors else 0

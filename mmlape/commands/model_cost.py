@@ -22,16 +22,15 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.analysis.cost import input_shape, model_cost
     from mmlape.lab.engine.config import config_name
     from mmlape.lab.engine.optim import build_model, quiet_logger
-    from mmlape.lab.engine.trained import open_config
+    from mmlape.lab.engine.trained import opened_config
     from mmlape.tables import console_table, text_table
 
     shape = height_width(args.size, '--size')
     results = []
     for path in args.configs:
-        cfg = open_config(path, args.cfg_options)
-        size = shape or input_shape(cfg)
-        with quiet_logger(logging.ERROR), warnings.catch_warnings():
+        with opened_config(path, args.cfg_options) as cfg, quiet_logger(logging.ERROR), warnings.catch_warnings():
             warnings.simplefilter('ignore')  # they are about training
+            size = shape or input_shape(cfg)
             parts = [vars(part) for part in model_cost(build_model(cfg), size)]
         total = {key: sum(part[key] for part in parts) for key in ('params', 'flops')}
         results.append(dict(config=config_name(cfg), shape=list(size), **total, parts=parts))

@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.optim import quiet_logger
     from mmlape.lab.engine.schedule import shorten
     from mmlape.lab.engine.trained import complete_config
+    from mmlape.weights.plain_config import write_plain
 
     if args.sources and args.shorten != 1:
         raise ConfigError('--from shows values as their files have them: give no --shorten')
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         show_schedule(cfg, args.schedule)
         return 0
     if not args.diff:
-        print(cfg.pretty_text)
+        print(write_plain(cfg.to_dict()), end='')
         return 0
     for key, ours, theirs in differing_values(cfg, complete_config(args.diff)):
         say(f'{key}: {ours} -> {theirs}')

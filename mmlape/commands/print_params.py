@@ -17,10 +17,10 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.console import console
     from mmlape.lab.engine.config import config_name
     from mmlape.lab.engine.optim import parameter_groups
-    from mmlape.lab.engine.trained import open_config
+    from mmlape.lab.engine.trained import opened_config
 
-    cfg = open_config(args.config, args.cfg_options, also=('optim_wrapper',))
-    groups = parameter_groups(cfg)
+    with opened_config(args.config, args.cfg_options, also=('optim_wrapper',)) as cfg:
+        groups = parameter_groups(cfg)
     total = sum(group.count for group in groups)
     columns = 'lr', 'decided by', 'weight decay', 'decided by', 'parameters', 'tensors', 'names'
     table = Table(*columns, title=f'{config_name(cfg)}: {total:,}')

@@ -12,6 +12,7 @@ under its path.
 
 import contextlib
 from importlib import import_module
+from typing import Any
 
 from mmengine import registry as root
 
@@ -22,14 +23,35 @@ adapt_mmengine()
 SCOPE = 'mmlape'
 
 
-class ScopedRegistry(root.Registry):
-    """A registry in which a name without a scope means what it means in the config's default scope."""
+class LazyRegistry(root.Registry):
+    """A registry whose locations give their names one by one, each importing only the module that defines it.
 
-    def get(self, key: str):
+    A name without a scope means what it means in the config's default scope.
+
+    Args:
+        *args: As MMEngine's.
+        shared: A registry of the same classes that needs no MMEngine: what is added to either is in both.
+        **kwargs: As MMEngine's.
+    """
+
+    def __init__(self, *args, shared: Any = None, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.shared = shared
+        if shared is not None:
+            self._module_dict = shared.module_dict
+
+    def get(self, key: str) -> type | None:
         """Return the class of that name: of the default scope that `mmlape` has replaced, else of this registry."""
         outer = None if '.' in key else self._replaced()
         found = None if outer is None else outer.get(key)
-        return found or super().get(key)
+        if found is not None:
+            return found
+        name = key.removeprefix(f'{SCOPE}.')
+        if self.shared is not None:
+            self.shared.get(name)
+        for location in self._locations:
+            getattr(import_module(location), name, None)
+        return super().get(key)
 
     def _replaced(self) -> root.Registry | None:
         """Return the registry of the scope in use before `mmlape`.
@@ -43,18 +65,16 @@ class ScopedRegistry(root.Registry):
         import_module(f'{others[-1]}.registry')
         return self._get_root_registry()._search_child(others[-1])
 
-
-class LazyRegistry(ScopedRegistry):
-    """A registry whose locations give their names one by one, each importing only the module that defines it."""
-
-    def get(self, key: str):
-        """Return the class of that name, once the module that defines it has been imported."""
-        for location in self._locations:
-            getattr(import_module(location), key.removeprefix(f'{SCOPE}.'), None)
-        return super().get(key)
+    def _register_module(self, module: type, module_name: Any = None, force: bool = False) -> None:
+        if self.shared is None:
+            super()._register_module(module, module_name, force)
+        else:
+            self.shared.register_module(module_name, force, module)
 
     def import_all(self) -> None:
         """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
+        if self.shared is not None:
+            self.shared.import_all()
         for location in self._locations:
             module = import_module(location)
             for name in getattr(module, '__all__', ()):  # else the import has defined them
@@ -62,11 +82,11 @@ class LazyRegistry(ScopedRegistry):
                     getattr(module, name)
 
 
-def child(name: str, *locations: str, cls: type[root.Registry] = LazyRegistry) -> root.Registry:
+def child(name: str, *locations: str, shared: Any = None) -> root.Registry:
     """Make the child of one of MMEngine's registries, with modules of this package and those of extensions."""
     parent = getattr(root, name)
     offered = [place for one in extensions() for place in one.registries.get(name, ())]
-    return cls(parent.name, parent=parent, scope=SCOPE, locations=[*locations, *offered])
+    return LazyRegistry(parent.name, parent=parent, scope=SCOPE, locations=[*locations, *offered], shared=shared)
 
 
 MODEL_WRAPPERS = child(

@@ -1,6 +1,6 @@
 """Backbones, each imported on first use; those of single papers' rows are in `mmlape.projects`."""
 
-from importlib import import_module
+from mmlape.lazy import attributes
 
 BACKBONES = {
     'VisionTransformer': 'vit.model',
@@ -17,13 +17,4 @@ MODELS: dict[str, str] = {}
 `mmlape.projects`."""
 
 __all__ = list(BACKBONES)
-
-
-def __getattr__(name: str):
-    if name not in BACKBONES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(f'{__name__}.{BACKBONES[name]}'), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = attributes(__name__, BACKBONES)

@@ -5,7 +5,7 @@ from typing import Any
 
 from mmlape.new.found import TASKS, Found, Variable
 from mmlape.new.recipe import METRICS, Model, Recipe, choose_regions
-from mmlape.weights.plain_config import write_plain
+from mmlape.weights.plain_config import docstring, write_plain
 
 BASES = {
     'segmentation': ('models/upernet_vit-adapter', 'datasets/segmentation'),
@@ -40,9 +40,9 @@ def config_text(
     """
     counts = found.images()
     head = (
-        f'"""{TASKS[found.task].capitalize()} in {found.form}: {len(found.classes)} classes, '
+        f'{TASKS[found.task].capitalize()} in {found.form}: {len(found.classes)} classes, '
         f'{sum(counts.values())} images; {model.note}.\n\n'
-        f'Written by `{command}`; it is yours to change. Train it: mmlape train {name}\n"""\n'
+        f'Written by `{command}`; it is yours to change. Train it: mmlape train {name}\n'
     )
     of_model, of_data = BASES[found.task]
     if found.task == 'segmentation' and not model.has_adapter:
@@ -60,7 +60,7 @@ def config_text(
     for comment, values in parts.items():
         text = write_plain(values)
         blocks.append(f'# {comment}\n{text}' if comment else text)
-    return head + '\n' + '\n'.join(blocks)
+    return docstring(head) + '\n' + '\n'.join(blocks)
 
 
 def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:

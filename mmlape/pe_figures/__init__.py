@@ -1,11 +1,6 @@
 """Figures of position encodings, and a hook that configs name, which is imported on first use."""
 
+from mmlape.lazy import attributes
+
 __all__ = ['PEBalanceHook']
-
-
-def __getattr__(name: str):
-    if name != 'PEBalanceHook':
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from mmlape.pe_figures.balance_hook import PEBalanceHook
-
-    return PEBalanceHook
+__getattr__, __dir__ = attributes(__name__, {'PEBalanceHook': 'balance_hook'})

@@ -14,15 +14,17 @@ Each is imported on first use.
 from importlib import import_module
 from pkgutil import iter_modules
 
-_FOLDERS = [import_module(f'{__name__}.{found.name}') for found in iter_modules(__path__)]
+from mmlape.lazy import attributes
+
+_FOLDERS = {found.name: import_module(f'{__name__}.{found.name}') for found in iter_modules(__path__)}
 
 
 def _offered(table: str) -> dict[str, str]:
-    """Return the names in a table of all folders, with the complete name of the module of each."""
+    """Return the names in a table of all folders, with the module of each below this package."""
     return {
-        name: f'{folder.__name__}.{module}'
-        for folder in _FOLDERS
-        for name, module in getattr(folder, table, {}).items()
+        name: f'{folder}.{module}'
+        for folder, offers in _FOLDERS.items()
+        for name, module in getattr(offers, table, {}).items()
     }
 
 
@@ -31,19 +33,10 @@ MODELS = _offered('MODELS')
 REGISTERED = _offered('REGISTERED')
 COMMANDS = {
     name: (f'{folder.__name__}.command', text)
-    for folder in _FOLDERS
+    for folder in _FOLDERS.values()
     for name, text in getattr(folder, 'COMMANDS', {}).items()
 }
 _MODULES = BACKBONES | MODELS | REGISTERED
 
 __all__ = list(_MODULES)
-
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = attributes(__name__, _MODULES)

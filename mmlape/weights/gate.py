@@ -4,11 +4,15 @@ Nothing is built from such values before `admit` has returned them: a type is a 
 holds, all else are numbers and words. So none of them is imported, called, evaluated or opened.
 """
 
+import ast
 import contextlib
+import functools
 import inspect
 import re
+import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,46 +31,37 @@ MODELS: dict[str, Callable[[str], Any]] = {}
 a package fills it whose types these are."""
 KINDS: dict[str, Callable[[str], Any]] = {}
 """What returns the class of a name that is in no registry of MMEngine, by the key of the dict."""
-OUTSIDE = [
-    'mmdet.datasets.crowdhuman',
-    'mmdet.datasets.openimages',
-    'mmdet.datasets.transforms.text_transformers',
-    'mmdet.evaluation.metrics.base_video_metric',
-    'mmdet.evaluation.metrics.coco_caption_metric',
-    'mmdet.evaluation.metrics.coco_occluded_metric',
-    'mmdet.evaluation.metrics.dump_',
-    'mmdet.evaluation.metrics.mot_challenge_metric',
-    'mmdet.evaluation.metrics.reid_metric',
-    'mmdet.evaluation.metrics.youtube_vis_metric',
-    'mmdet.models.dense_heads.atss_vlfusion_head',
-    'mmdet.models.detectors.d2_wrapper',
-    'mmdet.models.detectors.glip',
-    'mmdet.models.detectors.grounding_dino',
-    'mmdet.models.detectors.kd_one_stage',
-    'mmdet.models.detectors.lad',
-    'mmdet.models.language_models',
-    'mmdet.models.task_modules.tracking',
-    'mmengine.evaluator.metric.DumpResults',
-    'mmpretrain.evaluation.metrics.caption',
-    'mmpretrain.evaluation.metrics.nocaps',
-    'mmpretrain.evaluation.metrics.shape_bias_label',
-    'mmpretrain.evaluation.metrics.vqa',
-    'mmpretrain.models.classifiers.hugging_face',
-    'mmpretrain.models.heads.vqa_head',
-    'mmpretrain.models.multimodal',
-    'mmpretrain.models.retrievers',
-    'mmpretrain.models.selfsup',
-    'mmpretrain.models.utils.huggingface',
-    'mmpretrain.models.utils.tokenizer',
-    'mmpretrain.models.utils.vector_quantizer',
-    'mmseg.datasets.onedl',
-    'mmseg.datasets.transforms.loading.LoadBiomedical',
-    'mmseg.datasets.transforms.loading.LoadDepthAnnotation',
-    'mmseg.datasets.transforms.loading_onedl',
-    'mmseg.models.backbones.vpd',
-    'mmseg.models.text_encoder',
-]
-"""Beginnings of the full names of classes that open, unpickle, write or download what a word or a default names."""
+TOOLBOXES = ('mmcv', 'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'torch', 'torchvision')
+"""Packages of whose types those of some kinds may be built; any other package was imported by the user."""
+PLACES = tuple(
+    f'{place}.'
+    for place in (
+        # layers, models and their parts
+        *('cnn.bricks', 'model', 'nn', 'ops', 'structures.sampler', 'utils.dl_utils'),
+        *('models.assigners', 'models.backbones', 'models.classifiers', 'models.data_preprocessor'),
+        *('models.data_preprocessors', 'models.decode_heads', 'models.dense_heads', 'models.detectors'),
+        *('models.heads', 'models.layers', 'models.losses', 'models.necks', 'models.roi_heads', 'models.seg_heads'),
+        *('models.segmentors', 'models.test_time_augs', 'models.tta', 'models.utils'),
+        *('models.task_modules.assigners', 'models.task_modules.coders', 'models.task_modules.prior_generators'),
+        'models.task_modules.samplers',
+        # data and their evaluation
+        *('dataset', 'datasets.dataset_wrappers', 'datasets.samplers', 'datasets.transforms', 'transforms'),
+        *('evaluation.metrics.coco_metric', 'evaluation.metrics.coco_panoptic_metric'),
+        *('evaluation.metrics.iou_metric', 'evaluation.metrics.multi_label', 'evaluation.metrics.single_label'),
+        *('evaluator.evaluator', 'runner.loops'),
+        # optimisers
+        *('engine.optimizers', 'optim'),
+    )
+)
+"""Where in a toolbox the types are that may be built: beginnings of names of modules, without the toolbox's."""
+LIBRARIES = {
+    'PIL', 'albumentations', 'cv2', 'faster_coco_eval', 'imagecorruptions', 'instaboostfast', 'matplotlib', 'mmlape',
+    'numpy', 'osgeo', 'panopticapi', 'parrots', 'prettytable', 'pycocotools', 'scipy', 'skimage', 'sklearn',
+    'terminaltables', 'timm', 'torch_npu', 'typing_extensions', *TOOLBOXES,
+}  # fmt: skip
+"""Packages that the module of such a type may import: not those that find models by a name or a config of theirs."""
+LOADERS = ('LoadAnnotations', 'LoadImageFromFile')
+"""Transforms of MMCV from which those derive that may load files."""
 WORDS: dict[str, tuple[str, ...]] = {
     'adapt_cfg': ('dilation', 'offset'),
     'dqs_cfg': ('nms',),
@@ -79,28 +74,27 @@ LEFT_OUT = (
     'load_from', 'outfile_prefix', 'output_dir', 'pretrained', 'teacher_checkpoint', 'train_cfg',
 )  # fmt: skip
 """Keys of initial weights, files to write, downloads and stores other than the disk, and those of training only."""
-SPECIAL = ('_base_', '_delete_', 'custom_imports')
-"""Keys to which MMEngine gives a meaning."""
 TEXTS = {'classes', 'metainfo', 'palette', 'templates'}
 """Keys whose lists hold any text."""
 NAMED = ['mode', 'model_name']
 """Keys of words that are published without a constructor that lists them."""
-NAMES = 'custom_keys'
-"""The key of a dict whose keys are beginnings of the names of parameters."""
+NAMES = 'paramwise_cfg'
+"""The key of a dict whose keys and texts may be beginnings of the names of parameters."""
 SIDES = ('crop_size', 'img_size', 'scale', 'size')
 """Keys of numbers of pixels."""
 MAX_DEPTH, MAX_VALUES, MAX_TEXT = 40, 200_000, 1000
-MAX_SIDE, MAX_INTEGER, MAX_NUMBER = 2**14, 2**18, 1e9
+MAX_SIDE, MAX_INTEGER, MAX_NUMBER = 2**14, 2**20, 1e9
 FREE_PARTS, FREE_VALUES = 50_000, 2**28
 """Layers and tensors, and values in them, that a model may have beyond its file, such as a teacher."""
 
 _TYPE = re.compile(r'((\w+\.)?[A-Za-z_]|torchvision/)[\w-]*')
 _WORD = re.compile(r'[A-Za-z_][\w+-]*')
+_NAMES = re.compile(r'[\w.-]+')
 _NAME_OF_TIMM = re.compile(r'\w+(\.\w+)?')  # without the colon of 'hf-hub:' and 'local-dir:'
 _SPELT = {'arch': re.compile(r'\w[\w/+-]*'), 'model_name': _NAME_OF_TIMM, 'timm_model': _NAME_OF_TIMM}
 """Words of another spelling, by their key."""
-_PATH = re.compile(r'(?i)(?!.*\.(np[yz]?|pickle|pkl|pt|pth|py|ya?ml)$)[^:\x00-\x1f\x7f-\x9f]*')
-"""A path on this machine, of a file that no reader unpickles or runs."""
+_PATH = re.compile(r'[^:\x00-\x1f\x7f-\x9f]*')
+"""A path on this machine."""
 
 
 def admit(
@@ -109,7 +103,7 @@ def admit(
     registries: Collection[str] = ('MODELS',),
     scope: str = 'mmengine',
     known: Collection[str] = (),
-    paths: bool = False,
+    datasets: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Return the values of a config or of a description as they may be built: None at the keys of ``LEFT_OUT``.
 
@@ -121,7 +115,8 @@ def admit(
         registries: Names of MMEngine's registries that hold the types, beside those of this package.
         scope: Of the types without a scope.
         known: More types.
-        paths: Whether texts may be paths of data, as those of datasets and metrics.
+        datasets: Names of classes from which datasets may derive, where texts may be paths of data, as
+            those of datasets and metrics; None elsewhere.
 
     Raises:
         CheckpointError: For a type that no registry holds, a value that is more than a number or a
@@ -130,7 +125,8 @@ def admit(
     if reading.is_trusted():
         return dict(values)
     try:
-        return _Gate(registries, known, scope).mapping(values, (), scope, paths)
+        gate = _Gate(registries, known, scope, datasets=datasets or ())
+        return gate.mapping(values, (), scope, datasets is not None)
     except _RefusedError as refused:
         raise CheckpointError(
             f'{where}: refused, {refused}; give a config of your own with the weights, or, if you '
@@ -167,10 +163,15 @@ class _Gate:
     """Checks the values of one config; ``place`` are the keys above a value."""
 
     def __init__(
-        self, registries: Collection[str], known: Collection[str], default_scope: str, strict: bool = False
+        self,
+        registries: Collection[str],
+        known: Collection[str],
+        default_scope: str,
+        strict: bool = False,
+        datasets: Collection[str] = (),
     ) -> None:
         self.registries, self.known, self.strict = registries, known, strict
-        self.default_scope = default_scope
+        self.default_scope, self.datasets = default_scope, datasets
         self.count = 0
 
     def find(self, name: str, scope: str) -> Any:
@@ -187,8 +188,8 @@ class _Gate:
             raise _RefusedError((*place, '_scope_'), f'is {_brief(scope_here)}, which has no models here')
         out = {}
         for key, value in node.items():
-            is_word = isinstance(key, str) and (_WORD.fullmatch(key) or place[-1:] == (NAMES,))
-            if not is_word or key in SPECIAL:
+            is_word = isinstance(key, str) and (_WORD.fullmatch(key) or NAMES in place)
+            if not is_word:
                 raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
             inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT
@@ -212,7 +213,7 @@ class _Gate:
         self.count += 1
         if self.count > MAX_VALUES or len(place) > MAX_DEPTH:
             raise _RefusedError(place[:5], 'has more values, or deeper ones, than any model')
-        if place[-1] == 'type':
+        if place[-1] in ('type', 'constructor'):
             self.check_type(value, place, scope)
         elif isinstance(value, Mapping):
             return self.mapping(value, place, scope, paths)
@@ -237,8 +238,36 @@ class _Gate:
         found = self.find(name, scope)
         if found is None:
             raise _RefusedError(place, f'is {_brief(name)}, which no registry holds (is its module imported?)')
-        if f'{found.__module__}.{getattr(found, "__name__", "")}'.startswith(tuple(OUTSIDE)):
-            raise _RefusedError(place, f'is {_brief(name)}, which opens what its values name')
+        if not may_build(found, self.datasets):
+            raise _RefusedError(place, f'is {_brief(name)}, of no kind that is built of the config of others')
+
+
+def may_build(found: Any, datasets: Collection[str] = ()) -> bool:
+    """Check whether what a registry holds is of a kind that may be built of values that nobody has read."""
+    module = getattr(found, 'func', found).__module__  # torchvision's transforms are registered as partial functions
+    package, _, place = module.partition('.')
+    bases = {base.__name__ for base in found.__mro__} if isinstance(found, type) else set()
+    if package not in (*TOOLBOXES, 'mmlape'):
+        return True
+    if package in TOOLBOXES and not f'{place}.'.startswith(PLACES) and bases.isdisjoint(datasets):
+        return False
+    is_loader = getattr(found, '__name__', '').startswith('Load') and '.transforms.' in module
+    return not (is_loader and bases.isdisjoint(LOADERS)) and _imported_by(module) <= LIBRARIES
+
+
+@functools.cache
+def _imported_by(module: str) -> set[str]:
+    """Return the packages that a module imports anywhere, other than Python's own."""
+    names = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # of its syntax
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(str(node.module))
+    return {name.partition('.')[0] for name in names} - sys.stdlib_module_names
 
 
 def _above(place: tuple[str, ...]) -> str:
@@ -247,11 +276,7 @@ def _above(place: tuple[str, ...]) -> str:
 
 
 def find_type(name: str, registries: Collection[str], default_scope: str) -> Any:
-    """Return what MMEngine builds by a name; None if no registry that it asks holds it.
-
-    MMEngine would import whatever a name with dots, or of no entry, says. It asks the registries
-    of the name's scope, or of the default one, and those above them.
-    """
+    """Return what MMEngine builds by a name, of its scope or of the default one; None if no registry holds it."""
     scope, _, plain = name.rpartition('.')
     scope_of_name = scope or default_scope
     if scope_of_name in MODELS and (found := MODELS[scope_of_name](plain)):
@@ -262,25 +287,9 @@ def find_type(name: str, registries: Collection[str], default_scope: str) -> Any
         from mmengine import registry as root
     except ImportError:
         return None
-    with contextlib.suppress(ImportError):
-        import_module(f'{scope_of_name}.registry')
-    for key in registries:
-        parent = getattr(root, key)
-        registry = parent if scope_of_name == 'mmengine' else parent.children.get(scope_of_name)
-        while registry is not None:
-            if found := _entry(registry, plain):
-                return found
-            registry = registry.parent
-    return None
-
-
-def _entry(registry: Any, name: str) -> Any:
-    registry.import_from_location()
-    for location in registry._locations:  # of ours, which import a name on its first use
-        module = import_module(location)
-        if location.startswith('mmlape.') and name in getattr(module, '__all__', ()):
-            getattr(module, name)
-    return registry.module_dict.get(name)
+    with closed():
+        found = [getattr(root, key).get(f'{scope_of_name}.{plain}') for key in registries]
+    return next(filter(None, found), None)
 
 
 def _has_text(value: Any) -> bool:
@@ -312,6 +321,8 @@ def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
     pattern = _SPELT.get(place[-1], _WORD)
     if (paths and TEXTS.isdisjoint(place)) or place[-1] == 'vocab_file':
         pattern = _PATH
+    if NAMES in place:
+        pattern = _NAMES
     if value and not pattern.fullmatch(value):
         raise _RefusedError(place, f'is {_brief(value)}, which could name a file or an address')
 
@@ -329,8 +340,32 @@ def _brief(value: object) -> str:
 
 
 @contextlib.contextmanager
+def closed() -> Iterator[None]:
+    """Have MMEngine unpickle nothing, and import nothing by its name, while values that nobody has read are built.
+
+    Its `load` takes what stands behind the last dot of any text for the format of a file, and its
+    registries import what they do not hold. After ``trust_checkpoints`` they may.
+    """
+    if reading.is_trusted() or not find_spec('mmengine'):
+        yield
+        return
+    from mmengine.fileio.handlers import file_handlers
+    from mmengine.registry import registry
+
+    handlers, find = dict(file_handlers), registry.get_object_from_string
+    for name in ('pickle', 'pkl'):
+        file_handlers.pop(name, None)
+    registry.get_object_from_string = lambda name: None
+    try:
+        yield
+    finally:
+        file_handlers.update(handlers)
+        registry.get_object_from_string = find
+
+
+@contextlib.contextmanager
 def limited(where: object, tensors: Mapping[str, Any]) -> Iterator[None]:
-    """Refuse, before its memory is taken, a model that is far larger than its file.
+    """Refuse, before its memory is taken, a model that is far larger than its file; see also `closed`.
 
     Args:
         where: What messages begin with.
@@ -354,6 +389,7 @@ def limited(where: object, tensors: Mapping[str, Any]) -> Iterator[None]:
             )
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(closed())
         for register in (
             registration.register_module_parameter_registration_hook,
             registration.register_module_buffer_registration_hook,

@@ -1,19 +1,25 @@
 """Configs of plain values: read without running them, and written.
 
-A plain config is assignments of numbers, texts, True, False, None, lists, tuples and dicts, as
-MMEngine dumps it.
+A plain config is assignments of numbers, texts, True, False, None, lists, tuples and dicts. MMEngine
+replaces what stands between ``{{`` and ``}}`` before it parses a file, so ``{{`` never stands in what is
+written: its second brace is an escape.
 """
 
 import ast
 import keyword
 import math
+import re
+from collections.abc import Mapping
+from numbers import Number
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from mmlape.errors import CheckpointError
 
 LARGEST = 2_000_000  # bytes; the largest config of a recipe has 30,000
 WIDTH = 100
+_NAME = re.compile('[A-Za-z_][A-Za-z_0-9]*')  # Python would rewrite some letters of others
 _SIZE = 1 << 63  # of an integer that torch and NumPy take
 
 
@@ -27,10 +33,7 @@ def read_plain(content: str | bytes, where: str | Path) -> dict[str, Any]:
         text = content if isinstance(content, str) else content.decode()
         if len(text) > LARGEST:
             raise ValueError(f'more than {LARGEST:,} characters')
-        statements = ast.parse(text).body
-        if '{{' in text:  # what stands between these, MMEngine replaces before Python reads it
-            raise _NotPlainError(ast.Constant('{{', lineno=text[: text.index('{{')].count('\n') + 1))
-        return dict(_assignment(statement) for statement in statements)
+        return dict(map(_assignment, ast.parse(text).body))
     except _NotPlainError as error:
         raise CheckpointError(
             f'{where}: refused, the config is more than plain values (line {error.line}), so '
@@ -89,9 +92,19 @@ def _key(key: ast.expr | str | None, node: ast.AST) -> Any:
     return value
 
 
-def write_plain(values: dict[str, Any]) -> str:
-    """Return the text of a plain config."""
+def write_plain(values: Mapping[str, Any]) -> str:
+    """Return the text of a plain config, which `read_plain` and MMEngine read back as it is."""
     return ''.join(f'{name} = {_text(value, "")}\n' for name, value in values.items())
+
+
+def docstring(text: str) -> str:
+    """Return the docstring of a module, of lines that may hold anything."""
+    lines = '\n'.join(_literal(line)[1:-1] for line in text.split('\n'))
+    return '"""' + lines.replace('"', r'\"') + '"""\n'
+
+
+def _literal(text: str) -> str:
+    return repr(text).replace('{{', r'{\x7b')
 
 
 def _text(value: Any, indent: str) -> str:
@@ -99,15 +112,19 @@ def _text(value: Any, indent: str) -> str:
     opening, closing, entries = '', '', []
     inner = f'{indent}    '
     if isinstance(value, dict):
-        named = all(isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key) for key in value)
+        named = all(isinstance(key, str) and _NAME.fullmatch(key) and not keyword.iskeyword(key) for key in value)
         opening, closing = ('dict(', ')') if named else ('{', '}')
-        entries = [f'{key}=' if named else f'{key!r}: ' for key in value]
+        entries = [f'{key}=' if named else f'{_text(key, inner)}: ' for key in value]
         entries = [entry + _text(one, inner) for entry, one in zip(entries, value.values())]
     elif isinstance(value, list | tuple):
         opening, closing = '[]' if isinstance(value, list) else '()'
         entries = [_text(one, inner) for one in value]
+    elif value is None or isinstance(value, Number):
+        return str(value)
+    elif isinstance(value, type | FunctionType):  # of a config in Python; registries find it by this name
+        return _literal(f'{value.__module__}.{value.__qualname__}')
     else:
-        return repr(value)
+        return _literal(value if isinstance(value, str) else str(value))
     comma = ',' if isinstance(value, tuple) and len(value) == 1 else ''
     line = f'{opening}{", ".join(entries)}{comma}{closing}'
     if '\n' not in line and len(indent) + len(line) <= WIDTH:

@@ -1,6 +1,5 @@
 """Configurations and overrides, the run's record, seeding by position, atomic checkpoints, the banner."""
 
-import copy
 import json
 import os
 import pickle
@@ -23,7 +22,6 @@ from mmlape.lab.engine.hooks.evaluation import split_per_class
 from mmlape.lab.engine.hooks.run import banner
 from mmlape.lab.engine.optim import group_parameters, parameter_groups, set_amp
 from mmlape.lab.engine.plan import plan_run
-from mmlape.lab.engine.runner import FormattedOnce
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.record import Recorder, check_writable
 from mmlape.lab.runs.resume import acquire, find_checkpoint, is_complete
@@ -199,16 +197,6 @@ def test_a_new_key_where_nothing_is_known_is_a_warning(config_file):
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         load_config(config_file, ['optim_wrapper.paramwise_cfg.layer_decay_rate=0.9'])
-
-
-def test_a_configuration_is_formatted_once_until_it_changes(config_file, monkeypatch):
-    cfg = load_config(config_file)
-    kept, text = FormattedOnce.of(copy.deepcopy(cfg)), cfg.pretty_text
-    assert (kept.pretty_text, kept.filename, kept.text) == (text, cfg.filename, cfg.text)
-    monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **style: (text.upper(), True))
-    assert kept.pretty_text == text
-    kept.model.backbone.patch_size = 16
-    assert 'PATCH_SIZE=16' in kept.pretty_text and cfg.model.backbone.patch_size == 8
 
 
 def test_values_are_python_or_text():

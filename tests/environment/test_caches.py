@@ -58,6 +58,7 @@ CACHES = {
     'models/timm/subclassing.py subclass': OF_ARGUMENTS,
     'projects/lit/shards.py _members': 'test_shards',
     'files.py _by_libyaml': OF_ARGUMENTS,
+    'weights/gate.py _imported_by': OF_PROCESS,
     'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
     'projects/mask2former/pixel_decoder.py _sides': OF_ARGUMENTS,
     'lab/extension.py extensions': OF_PROCESS,

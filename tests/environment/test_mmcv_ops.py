@@ -188,10 +188,15 @@ NMS = (
 )
 
 
-def test_a_process_that_imports_mmlape_has_ops(plain):
-    """Without the import there are none: the next test begins and ends so."""
-    found = plain('import mmlape\n' + NMS + 'import mmcv._ext as e; print(e.__file__)')
-    assert 'tensor([1, 2])' in found and found.strip().endswith('mmcv_ext.py'), found
+@pytest.mark.parametrize('other', ['torch', 'timm'])
+def test_who_needs_ops_has_them_and_importing_mmlape_touches_no_mmcv(plain, other):
+    """In whatever order. Without the registry there are none: the next test begins and ends so."""
+    touched = '{name.partition(".")[0] for name in sys.modules} & {"mmcv", "mmengine"}'
+    first = f'import mmlape, {other}, sys; print({touched})\n'
+    found = plain(f'{first}import mmlape.registry\n{NMS}import mmcv._ext as e; print(e.__file__)')
+    first, *_, last = found.strip().splitlines()
+    assert first == 'set()', found
+    assert 'tensor([1, 2])' in found and last.endswith('mmcv_ext.py'), found
 
 
 @pytest.mark.release
@@ -217,4 +222,4 @@ def test_a_compiled_extension_goes_first(plain, monkeypatch, capsys):
     assert ops.ops_in_use() == ops.COMPILED
     assert main(['install-ops']) == 0 and 'nothing to do' in capsys.readouterr().out
     assert not (plain.folder / '_ext.py').exists()
-    assert 'ImportError' in plain('import mmlape\n' + NMS), 'a broken one is not passed over'
+    assert 'ImportError' in plain('import mmlape.registry\n' + NMS), 'a broken one is not passed over'

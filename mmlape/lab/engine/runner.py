@@ -48,6 +48,7 @@ from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import RunStart, read_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
+from mmlape.weights.plain_config import write_plain
 from mmlape.weights.reading import guard_mmengine
 
 BATCH_TIME = 1800
@@ -62,14 +63,11 @@ def _write_metrics_once() -> None:
         logger_hook.dump = master_only(logger_hook.dump)
 
 
-class FormattedOnce(Config):
-    """A configuration that keeps its text.
-
-    Formatting takes up to a second, and every checkpoint holds the text.
-    """
+class PlainConfig(Config):
+    """A configuration whose text `read_plain` and MMEngine read back as it is, whatever stands in its texts."""
 
     @classmethod
-    def of(cls, cfg: Config) -> 'FormattedOnce':
+    def of(cls, cfg: Config) -> 'PlainConfig':
         """Take over a configuration."""
         taken = cls.__new__(cls)
         taken.__setstate__(cfg.__getstate__())
@@ -77,12 +75,8 @@ class FormattedOnce(Config):
 
     @property
     def pretty_text(self) -> str:
-        """The configuration as Python, formatted again once a value has changed."""
-        content, text = self.__dict__.get('_formatted', (None, ''))
-        if content != repr(self._cfg_dict):
-            content, text = repr(self._cfg_dict), super().pretty_text
-            self.__dict__['_formatted'] = content, text
-        return text
+        """The configuration as Python."""
+        return write_plain(self.to_dict())
 
 
 class Runner(_Runner):
@@ -156,7 +150,7 @@ class Runner(_Runner):
         """
         guard_mmengine()
         _write_metrics_once()
-        cfg = FormattedOnce.of(copy.deepcopy(cfg))
+        cfg = PlainConfig.of(copy.deepcopy(cfg))
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         given = {key: cfg[key] for key in runner_arguments() if key in cfg}
         return cls(**given, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)

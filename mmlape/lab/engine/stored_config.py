@@ -16,6 +16,7 @@ from typing import Any
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
+from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.registry import SCOPE
 from mmlape.weights import gate
@@ -169,7 +170,7 @@ def _taken(
     for key, registries in parts.items():
         if isinstance(values.get(key), Mapping | list | tuple):
             is_data = registries[0] in ('DATASETS', 'METRICS')
-            part = {key: values[key]}
-            taken |= _gate().admit(part, where, registries, scope, paths=is_data)
+            datasets = tuple(FORMATS) if is_data else None
+            taken |= _gate().admit({key: values[key]}, where, registries, scope, datasets=datasets)
     sizes = {key: values[key] for key in SIZES if key in values}
     return taken | _gate().admit(sizes, where, (), scope)

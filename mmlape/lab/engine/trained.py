@@ -12,8 +12,8 @@ The config of a run, of a file and of the hub may be a stranger's: it passes the
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,11 +155,17 @@ def is_config(text: str) -> bool:
     return is_python or '::' in text or is_study(text)
 
 
-def open_config(text: str, cfg_options: Options = None, also: Sequence[str] = ()) -> Config:
-    """Read a config, or that of the run in a folder, of which ``also`` names keys as in `open_trained`."""
-    if not Path(text).is_dir():
-        return load_config(text, cfg_options)
-    return config_of_run(config_file(Path(text)), cfg_options, also)
+@contextmanager
+def opened_config(text: str, cfg_options: Options = None, also: Sequence[str] = ()) -> Iterator[Config]:
+    """Read a config, or that of the run in a folder, of which ``also`` names keys as in `open_trained`.
+
+    What is built of the latter is built in this context; see `mmlape.weights.gate.closed`.
+    """
+    if Path(text).is_dir():
+        with gate.closed():
+            yield config_of_run(config_file(Path(text)), cfg_options, also)
+    else:
+        yield load_config(text, cfg_options)
 
 
 def complete_config(text: str, cfg_options: Options = None) -> Config:

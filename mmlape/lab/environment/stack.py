@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mmlape.errors import StackError
 from mmlape.lab.environment.lock import everything_line, install_line, library_line
 from mmlape.lab.environment.packages import EXPERIMENTS, LIBRARIES, OF_OPENMMLAB, PACKAGES, importable, installed
+from mmlape.mmcv_ops import lend_ops
 
 _DISTRIBUTIONS = {
     'PIL': 'pillow',
@@ -103,6 +104,7 @@ def ops_problem(device: str = 'cpu') -> StackProblem | None:
     try:
         import torch
 
+        lend_ops()
         ext = importlib.import_module('mmcv._ext')
         boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.2], [8.0, 8.0, 9.0, 9.0]], device=device)
         scores = torch.tensor([0.9, 0.8, 0.7], device=device)

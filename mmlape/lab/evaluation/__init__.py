@@ -3,14 +3,8 @@
 Each is imported on first use: segmentation needs no MMDetection, and detection no MMSegmentation.
 """
 
-from importlib import import_module
+from mmlape.lazy import attributes
 
-_MODULES = {'CocoMetric': '.coco', 'IoUMetric': '.iou'}
-
+_MODULES = {'CocoMetric': 'coco', 'IoUMetric': 'iou'}
 __all__ = ['CocoMetric', 'IoUMetric']
-
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_MODULES[name], __name__), name)
+__getattr__, __dir__ = attributes(__name__, _MODULES)

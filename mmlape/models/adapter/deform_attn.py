@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlape.mmcv_ops import lend_ops
 from mmlape.models.grid import Grid, cached_tensor, is_recorded
 
 
@@ -135,6 +136,7 @@ def _load_backend(name: str):
             from deformops.registry import msda
 
             return msda, ''
+        lend_ops()
         from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
 
         return MultiScaleDeformableAttnFunction.apply, ''

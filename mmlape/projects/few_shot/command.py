@@ -2,6 +2,7 @@
 several seeds, and print its accuracy on the test set of a config. Nothing is trained."""
 
 import argparse
+from contextlib import nullcontext
 
 from mmlape.lab.engine.options import add_launcher, add_more, add_trained, add_trust, positive
 
@@ -24,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.evaluator import test
-    from mmlape.lab.engine.trained import open_config, open_trained
+    from mmlape.lab.engine.trained import open_trained, opened_config
     from mmlape.projects.few_shot.config import few_shot_config
 
     trained = open_trained(args.trained, args.cfg_options, also=('train_dataloader',))
     trained.say_chosen()
-    data = open_config(args.data, also=('train_dataloader',)) if args.data else None
-    with trained.limited():
+    opened = opened_config(args.data, also=('train_dataloader',)) if args.data else nullcontext()
+    with trained.limited(), opened as data:
         test(
             few_shot_config(trained.config, args.shots, args.num_seeds, args.l2, data),
             trained.weights(),

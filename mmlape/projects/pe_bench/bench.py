@@ -24,6 +24,7 @@ from mmlape.lab.studies.study import check_arm_name
 from mmlape.page import Part, write_page
 from mmlape.quiet import say
 from mmlape.tables import markdown_table, text_table
+from mmlape.weights.plain_config import write_plain
 
 STUDY = 'mmlape::studies/mini-sizes.yml'
 OURS = ('default', 'lape', 'none', 'cpe', 'rope')
@@ -129,7 +130,7 @@ def bench_arms(file: str, kind: str, protocol: Protocol, work_dir: Path) -> tupl
     cfg = load_config(default.config, list(default.cfg_options))
     cfg.model.backbone.pe_type = kind
     cfg.custom_imports = dict(imports=['mmlape', Path(file).stem], allow_failed_imports=False)
-    path = write_text(work_dir / f'{kind}.py', cfg.pretty_text)
+    path = write_text(work_dir / f'{kind}.py', write_plain(cfg.to_dict()))
     return [Arm(kind, str(path)), *choose(arms, protocol.ours)], tuple(seeds[: protocol.seeds])
 
 
