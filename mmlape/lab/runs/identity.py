@@ -2,7 +2,7 @@
 
 ``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it,
 so that a difference can be named key by key: of the part of the configuration that decides results,
-without what may differ by machine. docs/how-to/experiments.md lists what counts. Train batch,
+without what may differ by machine. docs/understand/runs.md lists what counts. Train batch,
 precision and the bytes of checkpoints are compared apart.
 """
 
