@@ -150,8 +150,8 @@ def _voc_object(node: ElementTree.Element, place: int) -> tuple[str, dict[str, A
     if not name or not math.isfinite(left + top + right + bottom):
         raise ValueError(f'object {place} has no <name>, or a place that is not finite')
     difficult = int((node.findtext('difficult') or '0').strip() == '1')
-    box = (min(left, right) - 1, min(top, bottom) - 1, max(left, right), max(top, bottom))
-    return name, fields_of(box, outlines, difficult)
+    corners = (min(left, right) - 1, min(top, bottom) - 1, max(left, right), max(top, bottom))
+    return name, fields_of(corners, outlines, difficult)
 
 
 def _is_other(file: str, listing: Listing) -> bool:

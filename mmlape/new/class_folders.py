@@ -68,8 +68,10 @@ def recognise(listing: Listing) -> ClassFolders:
             'move each into the folder of its class, or out of the data'
         )
     depth, level, of_split = min(map(len, paths)), 0, None
-    while level < depth - 1 and (len(names := {path[level] for path in paths}) == 1 or all(map(_split, names))):
-        if all(map(_split, names)):
+    while level < depth - 1 and (
+        len(level_names := {path[level] for path in paths}) == 1 or all(map(_split, level_names))
+    ):
+        if all(map(_split, level_names)):
             of_split = level
         level += 1
     if level >= depth:

@@ -102,9 +102,9 @@ def _readings(data: Path, listing: Listing, task: str | None, names: Names, back
             raise DataError(f"{data} is no JSON in COCO's form and no data.yaml: give the folder of your data")
         return [boxes.recognise_yolo(listing, names, file)]
     readings: list[Found] = []
-    if listing.images and task in (None, 'boxes', 'masks'):
+    if task in (None, 'boxes', 'masks'):
         readings += [recognise(listing, names) for recognise in BOXES]
-    if listing.images and task in (None, 'segmentation'):
+    if task in (None, 'segmentation'):
         readings.append(label_maps.recognise(listing, names, background))
     return readings
 
@@ -235,12 +235,12 @@ def _print_found(found: Found, recipe: Recipe) -> None:
     console().print(console_table(text_table(header, rows)))
     for note in found.notes:
         say(f'note: {note}')
-    rows, keyed = list(found.rows()), isinstance(found, label_maps.LabelMaps)
-    total = max(sum(count for _, _, count in rows), 1)
+    classes, keyed = list(found.rows()), isinstance(found, label_maps.LabelMaps)
+    total = max(sum(count for _, _, count in classes), 1)
     what = dict(segmentation='pixels', classes='images').get(found.task, 'objects')
     header = (*(('value',) if keyed else ()), 'class', what, 'share', *(('weight',) if recipe.weights else ()))
     lines = []
-    for place, (key, name, count) in enumerate(rows):
+    for place, (key, name, count) in enumerate(classes):
         weight = (f'{recipe.weights[place]:.2f}' if place < len(found.classes) else '',) if recipe.weights else ()
         lines.append((*((key,) if keyed else ()), name, str(count), f'{count / total:.1%}', *weight))
     console().print(console_table(text_table(header, lines)))

@@ -37,7 +37,8 @@ class Variable(str):
 CLASSES = Variable('classes')
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True)
+class Sample:
     """An image with its annotation."""
 
     image: str  # from the root, as the paths of a listing are

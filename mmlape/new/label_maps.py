@@ -78,7 +78,7 @@ class LabelMaps(Found):
 
     def summarise(self) -> None:
         """Read all label maps."""
-        every = Counter[int]()
+        every, present = Counter[int](), Counter[int]()
         for split, samples in self.of_split.items():
             for sample in track(samples, f'reading {split} label maps', console=console()):
                 file = self.listing.root / sample.file
@@ -94,11 +94,12 @@ class LabelMaps(Found):
                     )
                 if split == 'train':
                     self.pixels.update(pixels)
-                    self.shown_in.update(pixels.keys())
+                    present.update(pixels.keys())
         self.classes, self.numbers = meaning(sorted(every), self.names, self.background)
         for value, number in self.numbers.items():
             if number >= 0:
                 self.counts[self.classes[number]] += self.pixels[value]
+                self.shown_in[self.classes[number]] += present[value]
         ignored = sum(self.pixels[value] for value, number in self.numbers.items() if number < 0)
         if ignored > MUCH * self.pixels.total():
             share = f'{ignored / self.pixels.total():.1%}'
@@ -129,7 +130,8 @@ class LabelMaps(Found):
             samples = dict(zip(('train', 'val'), divide(samples['train'], seed)))
         root = self.listing.root
         parts = {
-            split: [Pair(root / image, root / file) for image, _, file, _ in part] for split, part in samples.items()
+            split: [Pair(root / sample.image, root / sample.file) for sample in part]
+            for split, part in samples.items()
         }
         reduce_zero_label = not self._fits(0) and self._fits(1)
         if not self._fits(0) and not reduce_zero_label:
@@ -207,9 +209,9 @@ def recognise(listing: Listing, names: Names = NONE, background: bool | None = N
             else:
                 data.total += 1
                 data.leave_out('no image of this name')
-    for image, files in of_image.items():
-        least = min(files)[0]
-        for rank, file in files:
+    for image, ranked in of_image.items():
+        least = min(ranked)[0]
+        for rank, file in ranked:
             if rank == least:
                 data.add(image, file, file)
             else:
