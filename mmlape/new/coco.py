@@ -1,19 +1,20 @@
 """Annotations in COCO's form, in any layout; other forms of boxes become this one."""
 
 import os
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
-from mmlape.lab.datasets.formats.coco_file import class_names, require_form
-from mmlape.lab.datasets.sources import MARKS
+from mmlape.lab.datasets.formats.coco_file import require_form
+from mmlape.lab.datasets.formats.coco_rules import is_box
 from mmlape.new.found import CLASSES, Found, Sample, common_folder, divide
 from mmlape.new.listing import SPLITS, Listing, names_images, split_of
 from mmlape.new.names import Names
@@ -21,11 +22,9 @@ from mmlape.new.names import Names
 KEYS = ('images', 'annotations', 'categories')
 
 
-@dataclass
-class CocoPart:
-    """The annotations of a split, and the folder that its names of images begin in."""
+class CocoPart(NamedTuple):
+    """The folder that names of images begin in, and the annotations of a split."""
 
-    file: Path | None  # that has them; None if it is to be written
     folder: Path
     content: dict[str, Any]
 
@@ -36,7 +35,6 @@ class CocoData(Found):
 
     unit: ClassVar[str] = 'objects'
     parts: dict[str, CocoPart] = field(default_factory=dict)
-    as_it_is: bool = False  # whether files of annotations can be trained on as they are
 
     def add_objects(
         self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str, hidden: int = 0
@@ -76,33 +74,18 @@ class CocoData(Found):
                 annotations.append(one | fields)
         categories = [dict(id=number, name=name) for name, number in ids.items()]
         content = dict(images=images, categories=categories, annotations=annotations)
-        return CocoPart(self._own_file(samples, folder), self.listing.root / folder, content)
-
-    def _own_file(self, samples: Sequence[Sample], folder: str) -> Path | None:
-        """Return the file that has these samples and no others, with the same classes, by names from the folder."""
-        files = {sample.file for sample in samples}
-        file = next(iter(files))
-        if not self.as_it_is or len(files) > 1:
-            return None
-        content = self.listing.documents[file]
-        same = {*(one['file_name'] for one in content['images'])} == {
-            str(PurePosixPath(sample.image).relative_to(folder or '.')) for sample in samples
-        }
-        with open(self.listing.root / file, 'rb') as opened:
-            marked = opened.read(3).startswith(tuple(MARKS))
-        return self.listing.root / file if same and not marked and class_names(content) == self.classes else None
+        return CocoPart(self.listing.root / folder, content)
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
-        """Write the files of annotations that are not there."""
+        """Write a file of annotations for each split."""
         parts = self.parts
         if 'val' not in parts:
             drawn = zip(('train', 'val'), divide(self.of_split['train'], seed))
             parts = {split: self._part(samples) for split, samples in drawn}
         datasets = {}
         for split, part in parts.items():
-            file = part.file or folder / f'{split}.json'
-            if part.file is None:
-                write_json(file, part.content)
+            file = folder / f'{split}.json'
+            write_json(file, part.content)
             datasets[split] = dict(
                 type='CocoDataset',
                 ann_file=str(file),
@@ -153,43 +136,27 @@ def _unknown_documents(listing: Listing) -> list[DataError]:
 
 def recognise(listing: Listing, names: Names) -> CocoData:
     """Return the annotations of a folder's JSON files in COCO's form."""
-    data = CocoData('masks', "COCO's form", listing, unread=_unknown_documents(listing), as_it_is=True)
-    of_files = {}
+    data = CocoData('masks', "COCO's form", listing, unread=_unknown_documents(listing))
     for file, content in listing.documents.items():
-        if not isinstance(content, dict) or not {*content} & {*KEYS} or 'shapes' in content:
-            continue
-        annotations = content.get('annotations')
-        if isinstance(annotations, list) and all(isinstance(one, dict) and 'caption' in one for one in annotations):
-            data.leave_out('captions', len(annotations))
-            data.total += len(annotations)
+        is_coco = isinstance(content, dict) and {*content} & {*KEYS} and 'shapes' not in content
+        if not is_coco or _are_captions(content.get('annotations')):
             continue
         try:
             require_form(content, str(listing.root / file))
-            of_files[file] = _images_of(listing, file, content)
+            _read(data, file, content)
         except DataError as error:
             data.unread.append(error)
-    annotations = {file: listing.documents[file]['annotations'] for file in of_files}
-    with_points = [file for file, objects in annotations.items() if any('keypoints' in one for one in objects)]
-    for file in with_points if len(with_points) < len(of_files) else ():
-        del of_files[file]
-        data.leave_out('keypoints', len(annotations[file]))
-        data.total += len(annotations[file])
-    without_area = 0
-    for file, images in of_files.items():
-        without_area += _complete(annotations[file])
-        try:
-            _read(data, file, images)
-        except DataError as error:
-            data.unread.append(error)
-    if without_area:
-        data.as_it_is = False
-        data.notes.append(f'{without_area} objects had no area, and have that of their box')
     return data
 
 
-def _read(data: CocoData, file: str, images: dict[Any, str]) -> None:
-    """Add the samples of a file, whose images are known by their ids."""
-    content = data.listing.documents[file]
+def _are_captions(annotations: Any) -> bool:
+    is_list = isinstance(annotations, list) and bool(annotations)
+    return is_list and all(isinstance(one, dict) and 'caption' in one for one in annotations)
+
+
+def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
+    """Add the samples of a file; an object without area has that of its box."""
+    images = _images_of(data.listing, file, content)
     labels = {one['id']: one['name'] for one in content['categories']}
     data.classes = tuple(dict.fromkeys([*data.classes, *labels.values()]))
     split = _split_of_name(file)
@@ -200,7 +167,9 @@ def _read(data: CocoData, file: str, images: dict[Any, str]) -> None:
         for key, value, known in (('category_id', label, labels), ('image_id', number, images)):
             if value not in known:
                 raise DataError(f'{data.listing.root / file}: annotation {place} has the unlisted {key} {value!r}')
-        objects[number].append((labels[label], one))
+        if 'area' not in one and is_box(box := one.get('bbox')):
+            one |= dict(area=box[2] * box[3])
+        objects[number].append((labels[label], dict(iscrowd=0) | one))
         crowds[number] += bool(one.get('iscrowd'))
     for record in content['images']:
         number, image = record['id'], images[record['id']]
@@ -216,22 +185,6 @@ def _split_of_name(file: str) -> str | None:
     return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
 
 
-def _complete(annotations: list[dict]) -> int:
-    """Give the area of its box to each object that has none, and return how many these are.
-
-    What is malformed is left to the checks.
-    """
-    count = 0
-    for one in annotations:
-        box = one.get('bbox')
-        if 'area' in one or not isinstance(box, list) or len(box) != 4:
-            continue
-        if all(isinstance(value, int | float) for value in box):
-            one.update(area=box[2] * box[3], iscrowd=one.get('iscrowd', 0))
-            count += 1
-    return count
-
-
 def _images_of(listing: Listing, file: str, content: dict) -> dict[Any, str]:
     """Return the path of each image of a file from the root, by its id.
 
@@ -244,21 +197,20 @@ def _images_of(listing: Listing, file: str, content: dict) -> dict[Any, str]:
     names = {record['id']: record['file_name'].replace('\\', '/') for record in content['images']}
     if not names:
         raise DataError(f'{listing.root / file} lists no images')
-    first = os.path.normpath(next(iter(names.values()))).lstrip('./')
-    endings = [image for image in listing.images if f'/{image}'.endswith(f'/{first}')]
-    starts = [folder, *(image[: -len(first)].rstrip('/') or '.' for image in endings)]
-    paths = {}
-    for start in dict.fromkeys(starts):
-        found = {number: _inside(listing, start, name) for number, name in names.items()}
-        missing = [names[number] for number, path in found.items() if path not in known]
-        paths[start] = (len(missing), missing[:1], found)
-    least = min(count for count, _, _ in paths.values())
-    best = [start for start, (count, _, _) in paths.items() if count == least]
-    if folder in best:
-        best = [folder]
-    if len(best) > 1:  # of the same names in folders of several splits
-        best = [start for start in best if split_of(f'{start}/x') == _split_of_name(file)] or best
-    count, missing, found = paths[best[0]]
+    endings = {PurePosixPath(name).name: posixpath.normpath(name).lstrip('./') for name in names.values()}
+    starts = {folder}
+    for image in listing.images:
+        ending = endings.get(PurePosixPath(image).name)
+        if ending and f'/{image}'.endswith(f'/{ending}'):
+            starts.add(image[: -len(ending)].rstrip('/') or '.')
+    ranks = {}
+    for start in starts:
+        missing = [name for name in names.values() if _inside(listing, start, name) not in known]
+        # of the same names in folders of several splits, that of the file's split
+        other_split = split_of(f'{start}/x') != _split_of_name(file)
+        ranks[start] = (len(missing), start != folder, other_split, missing[:1])
+    best = [start for start, rank in ranks.items() if rank[:3] == min(ranks.values())[:3]]
+    count, *_, missing = ranks[best[0]]
     if count:
         raise DataError(
             f'{listing.root / file} lists {count} images that are not there, such as {missing[0]!r}: give a folder '
@@ -267,11 +219,11 @@ def _images_of(listing: Listing, file: str, content: dict) -> dict[Any, str]:
     if len(best) > 1:
         folders = ' or '.join(sorted(best))
         raise DataError(f'{listing.root / file}: its images may be those of {folders}: give a folder that has one')
-    return found
+    return {number: _inside(listing, best[0], name) for number, name in names.items()}
 
 
 def _inside(listing: Listing, start: str, name: str) -> str:
     """Return the path from the root of an image that is named from a folder, or by its complete path."""
     if os.path.isabs(name):
         return os.path.relpath(name, listing.root.resolve())
-    return os.path.normpath(f'{start}/{name}')
+    return posixpath.normpath(f'{start}/{name}')
