@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -48,20 +49,20 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
     matches = match_images(
         [file for file in listing.of_suffix('.txt') if not _is_other(file, listing)], listing.images
     )
+    matched = [file for file, images in matches.items() if images]
     rows: dict[str, list[list[float]]] = {}
     errors = []
     for file in matches:
         try:
             rows[file] = _rows(listing.root / file)
         except DataError as error:
-            errors.append(error)
-    matched = [file for file, images in matches.items() if images]
+            errors += [error] * (file in matched)
     if not descriptions and not any(rows.get(file) for file in matched):
         return data  # texts of another kind
     data.unread += errors
     description = next(iter(descriptions.values()), {})
     try:
-        numbered = _numbered(description, listing)
+        numbered, source = _numbered(listing, descriptions)
         keypoints = _keypoints(description)
         for file, content in descriptions.items():
             _add_splits(data, file, content)
@@ -71,7 +72,9 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
     data.is_named = bool(numbered)
     if not numbered:
         occurring = {int(row[0]) for file in matched for row in rows.get(file, ())}
-        numbered = names.of_values(sorted(occurring)) or {number: f'class {number}' for number in occurring}
+        numbered = {number: f'class {number}' for number in occurring}
+        if names:
+            numbered = names.of_values(sorted(occurring))
     data.classes = tuple(name for _, name in sorted(numbered.items()))
     if not keypoints and _may_be_keypoints([row for file in matched for row in rows.get(file, ())]):
         data.ambiguous = (
@@ -79,7 +82,8 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
         )
 
     def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
-        return [_yolo_object(row, place, numbered, size, keypoints) for place, row in enumerate(rows[file], 1)], 0
+        numbered_rows = enumerate(rows[file], 1)
+        return [_yolo_object(row, place, numbered, size, keypoints, source) for place, row in numbered_rows], 0
 
     _add(data, {file: images for file, images in matches.items() if file in rows}, lambda file: len(rows[file]), read)
     return data
@@ -108,7 +112,7 @@ def _add(
             data.unread.append(DataError(f'{data.listing.root / file}: {error}'))
         else:
             data.add_objects(image, size, objects, file, hidden)
-            data.annotations_out['marked difficult'] += hidden
+            data.annotations_out += Counter({'marked difficult': hidden})
 
 
 def recognise_voc(listing: Listing, names: Names) -> CocoData:
@@ -177,12 +181,12 @@ def _rows(file: Path) -> list[list[float]]:
 
 
 def _yolo_object(
-    row: Sequence[float], place: int, names: Mapping[int, str], size: tuple[int, int], keypoints: int
+    row: Sequence[float], place: int, names: Mapping[int, str], size: tuple[int, int], keypoints: int, source: str
 ) -> tuple[str, dict[str, Any]]:
     """Return the class and the fields of an object; the places are shares of the image."""
     number, values = int(row[0]), row[1:]
     if number not in names:
-        raise ValueError(f'line {place}: the class {number} has no name; there are {_shown(names)}')
+        raise ValueError(f'line {place}: the class {number} has no name in {source}')
     if keypoints and len(values) == 4 + keypoints:
         values = values[:4]
     if len(values) != 4 and (len(values) < 6 or len(values) % 2):
@@ -232,14 +236,17 @@ def _description(file: Path) -> dict[str, Any] | None:
     return content
 
 
-def _numbered(description: Mapping[str, Any], listing: Listing) -> dict[int, str]:
-    """Return the names of the classes by their numbers, of a description or of a list."""
-    names = description.get('names') or listing.class_names()
+def _numbered(listing: Listing, descriptions: Mapping[str, Any]) -> tuple[dict[int, str], str]:
+    """Return the names of the classes by their numbers, and the description or the list that has them."""
+    names, source = listing.class_list()
+    if descriptions:
+        source, description = next(iter(descriptions.items()))
+        names = description['names']
     pairs = names.items() if isinstance(names, dict) else enumerate(names)
     try:
-        return {int(number): str(name) for number, name in pairs}
+        return {int(number): str(name) for number, name in pairs}, source or '--classes'
     except ValueError as error:
-        raise DataError(f'{listing.root}: "names" of the classes needs numbers as keys ({error})') from error
+        raise DataError(f'{listing.root / source}: "names" needs numbers as keys ({error})') from error
 
 
 def _keypoints(description: Mapping[str, Any]) -> int:
@@ -283,7 +290,3 @@ def _described(listing: Listing, file: str, description: Mapping, key: str, valu
         f'{listing.root / file}: {key} is {value!r}, where {listing.root} has no images: correct path or this folder, '
         'or give the folder that holds both'
     )
-
-
-def _shown(names: Mapping[int, str]) -> str:
-    return ', '.join(f'{number}: {name}' for number, name in [*names.items()][:8])

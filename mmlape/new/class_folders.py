@@ -88,7 +88,10 @@ def recognise(listing: Listing) -> ClassFolders:
             f'{listing.root} has images in {" and ".join(splits)}, and others in {others}: move those below '
             f'{" and ".join(splits)}, or out of the data'
         )
-    if any(map(OF_OTHERS.fullmatch, names)):
+    of_others = [name for name in names if OF_OTHERS.fullmatch(name)]
+    if of_others == names and len(names) == 1:
+        return data
+    if of_others:
         raise DataError(
             f'{listing.root} has images in {" and ".join(names[:4])}, but no image with a label map '
             'of the same name: name both alike; suffixes may differ'

@@ -55,7 +55,7 @@ class CocoData(Found):
                 'leaves the outlines out; for masks, draw those of the others'
             )
         for sample in self.of_split['train']:
-            labels = [label for label, _ in sample.annotation[1]]
+            labels = [label for label, one in sample.annotation[1] if not one['iscrowd']]
             self.counts.update(labels)
             self.shown_in.update(set(labels))
             self.most_objects = max(self.most_objects, len(labels))

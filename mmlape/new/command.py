@@ -70,12 +70,12 @@ def look(data: Path, task: str | None = None, names: Sequence[str] = (), backgro
     if not chosen:
         raise _unknown(data, listing.summary() + ', and no images' * (not listing.images), task)
     if len(chosen) > 1:
-        read = ' and '.join(f'{TASKS[one.task]} in {one.form}, of {len(one.samples)} images' for one in chosen)
+        read = ' and '.join(f'{one.form} ({len(one.samples)} images)' for one in chosen)
         tasks = dict.fromkeys('boxes' if one.task == 'masks' else one.task for one in chosen)
         fix = ' or '.join(f'--task {one}' for one in tasks) if len(tasks) > 1 else 'a folder or a file of one form'
         raise DataError(f'{data} has {read}: give {fix}')
     (found,) = chosen
-    if found.ambiguous and task is None:
+    if found.ambiguous and task != 'masks':
         raise DataError(f'{data}: {found.ambiguous}')
     if by_value and found.is_named:
         raise DataError(f'--classes: {data} has names of its classes ({found.form})')

@@ -228,8 +228,8 @@ def _listed(listing: Listing) -> Names:
     """Return the names of a list of classes or of colours; none without one."""
     for file in listing.files:
         if PurePosixPath(file).name in COLOURS:
-            return Names(Names.of_lines(read_lines(listing.root / file)).by_value)
-    return Names(listed=listing.class_names())
+            return Names(Names.of_lines(read_lines(listing.root / file)).by_value, source=file)
+    return Names({}, *listing.class_list())
 
 
 def _common(stem: str) -> str:

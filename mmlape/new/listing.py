@@ -54,8 +54,8 @@ class Listing:
         counts = Counter(PurePosixPath(file).suffix.lower() or 'no suffix' for file in self.files)
         return ', '.join(f'{count} {suffix}' for suffix, count in counts.most_common(6)) or 'no files'
 
-    def class_names(self) -> tuple[str, ...]:
-        """Return the names of the classes that a file lists; none without one.
+    def class_list(self) -> tuple[tuple[str, ...], str]:
+        """Return the names of the classes that a file lists, and the file; none without one.
 
         Raises:
             DataError: Two files list different ones.
@@ -63,7 +63,7 @@ class Listing:
         lists = {read_names(self.root / file): file for file in self.files if PurePosixPath(file).name in NAMES}
         if len(lists) > 1:
             raise DataError(f'{self.root}: {" and ".join(lists.values())} list different classes: remove one')
-        return next(iter(lists), ())
+        return next(iter(lists.items()), ((), ''))
 
 
 def list_files(root: Path) -> Listing:

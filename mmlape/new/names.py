@@ -23,6 +23,7 @@ class Names:
 
     by_value: Mapping[int, str] = field(default_factory=dict)
     listed: Sequence[str] = ()
+    source: str = '--classes'  # that names them
 
     def __bool__(self) -> bool:
         return bool(self.by_value or self.listed)
@@ -83,7 +84,8 @@ class Names:
             shown = ' '.join(f'{_words(value)}' for value in values[:8])
             known = ', '.join(map(describe, values[:8]))
             more = ' ...' * (len(values) > 8)
-            raise DataError(f'{count} names for the values {known}{more}: which is which? --classes {shown}{more}')
+            start = f'{self.source}: {count} names for the values {known}{more}'
+            raise DataError(f'{start}: which is which? --classes {shown}{more}')
         return dict(zip(keys, self.listed))
 
 
@@ -137,7 +139,7 @@ def meaning(values: Sequence[int], names: Names, background: bool | None) -> tup
             by_value = {0: 'background', **by_value}
         elif nameless:
             raise DataError(
-                f'label maps have {", ".join(map(describe, nameless[:8]))}, which no name is given for: add '
+                f'label maps have {", ".join(map(describe, nameless[:8]))}, which have no name in {names.source}: add '
                 f'{" ".join(map(_words, nameless[:8]))} to --classes, or to the list of names'
             )
     keys = [value for value in by_value if value not in ignored]

@@ -138,6 +138,15 @@ def largest_of_16_bits(path: str) -> int | None:
     return None
 
 
+def count_pages(path: str) -> int:
+    """Return the number of images in a file; 1 where Pillow does not read it."""
+    try:
+        with open_header(path, read_bytes(path)) as image:
+            return getattr(image, 'n_frames', 1)
+    except DataError:
+        return 1
+
+
 def lacks_end(content: bytes) -> bool:
     """Return whether a JPEG or PNG file lacks its end marker."""
     return any(content.startswith(start) and end not in content[-TAIL_BYTES:] for start, end in END_MARKERS.items())
