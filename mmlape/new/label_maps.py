@@ -160,14 +160,21 @@ class LabelMaps(Found):
         target.mkdir(parents=True, exist_ok=True)
         names = unique_names([pair for pairs in parts.values() for pair in pairs])
         values = np.array(sorted(self.numbers))
-        ids = np.array([self.numbers[value] for value in values.tolist()]) % (IGNORED + 1)  # -1 is 255
+        ids = (np.array([self.numbers[value] for value in values.tolist()]) % (IGNORED + 1)).astype(
+            np.uint8
+        )  # -1: 255
         converted: dict[str, list[Pair]] = {split: [] for split in parts}
         for split, pairs in parts.items():
             for pair in track(pairs, f'{split} label maps', console=console()):
-                strips = [ids.astype(np.uint8)[np.searchsorted(values, strip)] for strip, _ in read_strips(pair.map)]
+                with open_header(pair.map) as image:
+                    labels = Image.new('L', image.size)
+                top = 0
+                for strip, _ in read_strips(pair.map):
+                    labels.paste(Image.fromarray(ids[np.searchsorted(values, strip)]), (0, top))
+                    top += len(strip)
                 path = target / f'{names[pair]}.png'
                 with atomic_path(path) as partial:
-                    Image.fromarray(np.concatenate(strips)).save(partial, format='png')
+                    labels.save(partial, format='png')
                 converted[split].append(Pair(pair.image, path))
         return converted
 
