@@ -160,6 +160,7 @@ class LabelMaps(Found):
         target.mkdir(parents=True, exist_ok=True)
         names = unique_names([pair for pairs in parts.values() for pair in pairs])
         values = np.array(sorted(self.numbers))
+        # -1 is 255
         ids = (np.array([self.numbers[value] for value in values.tolist()]) % (IGNORED + 1)).astype(
             np.uint8
         )  # -1: 255
