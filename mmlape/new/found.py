@@ -143,12 +143,13 @@ class Found(ABC):
         """
         files: dict[str, str] = {}
         for sample in self.samples:
-            if files.setdefault(sample.image, sample.file) != sample.file:
+            if sample.image in files:
                 both = f'{files[sample.image]} and {sample.file}'
                 raise DataError(
                     f'{self.listing.root / sample.image} has two annotations, {both}: move one out, or give a folder '
                     'or a file that has one'
                 )
+            files[sample.image] = sample.file
         splits = {} if chosen else self._splits()
         names = {splits[sample.image][0] if sample.image in splits else None for sample in self.samples}
         test = 'val' if 'test' in names and 'val' not in names else 'test'
