@@ -244,6 +244,15 @@ def test_images_of_two_suffixes_are_linked(tmp_path, monkeypatch):
     assert all(path.is_symlink() for path in Path('data_data/images').iterdir())
 
 
+def test_pages_of_a_tiff_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    maps(Path('data'), 'images/{}.tiff')
+    page = Image.open('data/images/00.tiff')
+    page.save('data/images/00.tiff', save_all=True, append_images=[page, page])
+    assert main(['new', 'data', '--model', 'mini', '--iters', '20']) == 0
+    assert 'image of several pages' in ' '.join(capsys.readouterr().out.split())
+
+
 # boxes ---------------------------------------------------------------------------------------------------------------
 
 
