@@ -17,13 +17,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--task',
         choices=('segmentation', 'boxes', 'masks', 'classes'),
-        help='where a folder has data for several tasks; default: what is found first',
+        help='where a folder has data for several tasks',
     )
-    add('--classes', nargs='+', default=[], metavar='NAME', help='names of the ids of label maps, in their order')
+    add(
+        '--classes',
+        nargs='+',
+        default=[],
+        metavar='NAME',
+        help='names for the values of label maps, or the numbers of YOLO: 1=scratch 2=stain, scratch=255,0,0 '
+        'stain=0,255,0, names alone where that is clear, or a file with one a line',
+    )
     add(
         '--background',
-        choices=('class', 'none'),
-        help='whether id 0 of label maps is a class or no label; default: by the number of names',
+        choices=('class', 'ignore'),
+        help='0 of label maps has no name, and is a class or not learnt; default: a class if all others have names',
     )
     add(
         '--model',
@@ -54,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the config."""
+    import signal
+
     from mmlape.errors import ConfigError
     from mmlape.new.command import write_config
     from mmlape.new.recipe import parse_time, stem_of
@@ -68,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out or f'{stem_of(data)}.py')
     if out.suffix != '.py':
         raise ConfigError(f'--out {out}: a config ends with .py')
+    # an exit, so that nothing is left behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     write_config(
         data,
         out,

@@ -1,320 +1,292 @@
-"""YOLO's and Pascal VOC's annotations, which supervision reads, as annotations in COCO's form."""
+"""YOLO's text files and Pascal VOC's XML files, as annotations in COCO's form."""
 
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
+import yaml
 
-from mmlape.errors import DataError, StackError
-from mmlape.files import parse_json, parse_yaml
-from mmlape.lab.datasets.folders import is_image
+from mmlape.errors import DataError
+from mmlape.files import parse_yaml
+from mmlape.lab.datasets.images import shown_size
 from mmlape.lab.datasets.sources import read_lines, read_text
-from mmlape.new.coco import CocoData, CocoPart, of_parts
-from mmlape.new.listing import Listing, split_of, train_and_val
+from mmlape.new.coco import CocoData, fields_of
+from mmlape.new.listing import NAMES, SPLITS, Listing, folder_and_stem, match_images, names_images
+from mmlape.new.names import Names
 
 YOLO, VOC = "YOLO's form", "Pascal VOC's form"
-NAMES = ('classes.txt', 'obj.names', 'labels.txt')
-"""Files that list the classes of bare YOLO folders."""
-LOOKED_AT = 8
-"""Files whose form is looked at."""
+NO_IMAGE = 'no image of this name'
+MARGIN = 0.01
+"""How far a place of YOLO may be outside of its image, as a share of that: programs round."""
+Objects = list[tuple[str, dict[str, Any]]]
 
 
-def recognise_yolo(listing: Listing) -> CocoData | None:
-    """Return the boxes or masks of YOLO's text files, or None if there are none.
+def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> CocoData:
+    """Return the boxes or outlines of YOLO's text files, with the names and folders of a description.
 
-    Raises:
-        DataError: A class has no name, the folders of ``data.yaml`` do not exist, or a line is not
-            in YOLO's form.
-        StackError: supervision is not installed.
+    Args:
+        listing: The files.
+        names: Of the classes, by their numbers, where the data have none.
+        given: The description that its owner has given.
     """
-    descriptions = [file for file in listing.of_suffix('.yaml', '.yml') if _names(listing.root / file)]
-    if descriptions:
-        shallowest = min(descriptions, key=lambda file: (file.count('/'), file))
-        return recognise_description(listing.root / shallowest)
-    folders: dict[str | None, list[tuple[str, str]]] = {}
-    for images, labels in _pairs(listing, '.txt', _is_yolo):
-        folders.setdefault(split_of(images), []).append((images, labels))
-    if not folders:
-        return None
-    names = _listed_names(listing) or _numbered(listing, folders)
-    with tempfile.TemporaryDirectory() as scratch:
-        description = Path(scratch) / 'data.yaml'
-        description.write_text(f'names: {list(names)!r}\n', encoding='utf-8')
-        parts = train_and_val(
-            {
-                split: [(listing.root / images, listing.root / labels) for images, labels in found]
-                for split, found in folders.items()
-            }
-        )
-        return _yolo(parts, description, names)
-
-
-def recognise_description(file: Path) -> CocoData:
-    """Return the data that a ``data.yaml`` describes.
-
-    Raises:
-        DataError: It names no classes, or its folders do not exist.
-        StackError: supervision is not installed.
-    """
-    names = _names(file)
-    if not names:
-        raise DataError(f"{file} is no description of YOLO's data: it has no names of classes")
-    values = parse_yaml(read_text(file))
-    folders = {}
-    for split in ('train', 'val', 'valid', 'test'):
-        given = values.get(split)
-        if given:
-            key = 'val' if split == 'valid' else split
-            folders[key] = [_image_folder(file, values, split, str(one)) for one in _list(given)]
-    if 'train' not in folders:
-        raise DataError(f'{file} names no folder of images for training: add train: FOLDER')
-    same = folders.get('val') == folders['train']  # as some small public sets have it
-    if same:
-        del folders['val']
-    parts = train_and_val(
-        {split: [(images, _label_folder(images)) for images in found] for split, found in folders.items()}
+    data = CocoData('masks', YOLO, listing)
+    descriptions = {}
+    for file in [given] if given else listing.of_suffix('.yaml', '.yml'):
+        try:
+            if (content := _description(listing.root / file)) is not None:
+                descriptions[file] = content
+        except DataError as error:
+            data.unread.append(error)
+    if len(descriptions) > 1:
+        first, *_ = files = list(descriptions)
+        shown = f'several descriptions ({", ".join(files)}): give one, as in mmlape new {listing.root / first}'
+        data.unread.append(DataError(f'{listing.root} has {shown}'))
+    matches = match_images(
+        [file for file in listing.of_suffix('.txt') if not _is_other(file, listing)], listing.images
     )
-    data = _yolo(parts, file, names)
-    if same:
-        data.notes.append(f'{file.name} names the same images for train and val')
+    matched = [file for file, images in matches.items() if images]
+    rows: dict[str, list[list[float]]] = {}
+    errors = []
+    for file in matches:
+        try:
+            rows[file] = _rows(listing.root / file)
+        except DataError as error:
+            errors += [error] * (file in matched)
+    if not descriptions and not any(rows.get(file) for file in matched):
+        return data  # texts of another kind
+    data.unread += errors
+    description = next(iter(descriptions.values()), {})
+    try:
+        numbered, source = _numbered(listing, descriptions)
+        keypoints = _keypoints(description)
+        for file, content in descriptions.items():
+            _add_splits(data, file, content)
+    except DataError as error:
+        data.unread.append(error)
+        return data
+    data.is_named = bool(numbered)
+    if not numbered:
+        occurring = {int(row[0]) for file in matched for row in rows.get(file, ())}
+        numbered = {number: f'class {number}' for number in occurring}
+        if names:
+            numbered = names.of_values(sorted(occurring))
+    data.classes = tuple(name for _, name in sorted(numbered.items()))
+    if not keypoints and _may_be_keypoints([row for file in matched for row in rows.get(file, ())]):
+        data.ambiguous = (
+            'the lines may be outlines, or boxes with keypoints: --task masks, or kpt_shape in a data.yaml'
+        )
+
+    def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
+        numbered_rows = enumerate(rows[file], 1)
+        return [_yolo_object(row, place, numbered, size, keypoints, source) for place, row in numbered_rows], 0
+
+    _add(data, {file: images for file, images in matches.items() if file in rows}, lambda file: len(rows[file]), read)
     return data
 
 
-def recognise_voc(listing: Listing) -> CocoData | None:
-    """Return the boxes of Pascal VOC's XML files, or None if there are none.
+def _add(
+    data: CocoData,
+    matches: Mapping[str, list[str]],
+    count: Callable[[str], int],
+    read: Callable[[str, tuple[int, int]], tuple[Objects, int]],
+) -> None:
+    """Add the objects of files that have the names of their images."""
+    for file, images in matches.items():
+        if not images:
+            data.leave_out(NO_IMAGE, count(file))
+            data.total += count(file)
+            continue
+        image, *others = images
+        data.images_out |= dict.fromkeys(others, 'the same image in another file')
+        try:
+            size = shown_size(data.listing.root / image)
+            objects, hidden = read(file, size)
+        except DataError as error:
+            data.unread.append(error)
+        except (ValueError, AttributeError, TypeError) as error:
+            data.unread.append(DataError(f'{data.listing.root / file}: {error}'))
+        else:
+            data.add_objects(image, size, objects, file, hidden)
+            data.annotations_out += Counter({'marked difficult': hidden})
 
-    ``ImageSets/Main/train.txt`` and ``val.txt`` divide them, if they are there.
+
+def recognise_voc(listing: Listing, names: Names) -> CocoData:
+    """Return the boxes of Pascal VOC's XML files."""
+    data = CocoData('masks', VOC, listing)
+    roots = {}
+    for file in listing.of_suffix('.xml'):
+        path = listing.root / file
+        try:
+            root = ElementTree.parse(path).getroot()
+        except (ElementTree.ParseError, LookupError, ValueError) as error:
+            data.unread.append(DataError(f'{path}: no XML ({error})'))
+            continue
+        if root.tag == 'annotation':
+            roots[file] = root
+        elif names_images(path.read_text(encoding='utf-8', errors='replace')):
+            data.unread.append(DataError(f"{path} (<{root.tag}>) names images, and is not in Pascal VOC's form"))
+
+    def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
+        objects = [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
+        return objects, sum(fields['iscrowd'] for _, fields in objects)
+
+    matches = match_images(roots, listing.images)
+    for file, images in matches.items():  # the image that the file names comes first
+        images.sort(key=lambda image: PurePosixPath(image).name != roots[file].findtext('filename'))
+    _add(data, matches, lambda file: len(roots[file].findall('object')), read)
+    data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
+    return data
+
+
+def _voc_object(node: ElementTree.Element, place: int) -> tuple[str, dict[str, Any]]:
+    """Return the class and the fields of an object; the first pixel has the number 1."""
+    name, box = (node.findtext('name') or '').strip(), node.find('bndbox')
+    try:
+        left, top, right, bottom = (float(box.findtext(key)) for key in ('xmin', 'ymin', 'xmax', 'ymax'))
+        outlines = [np.array([float(one.text) - 1 for one in part]).reshape(-1, 2) for part in node.findall('polygon')]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f'object {place} ({name!r}) has no complete <bndbox> of numbers') from error
+    if not name or not math.isfinite(left + top + right + bottom):
+        raise ValueError(f'object {place} has no <name>, or a place that is not finite')
+    difficult = int((node.findtext('difficult') or '0').strip() == '1')
+    corners = (min(left, right) - 1, min(top, bottom) - 1, max(left, right), max(top, bottom))
+    return name, fields_of(corners, outlines, difficult)
+
+
+def _is_other(file: str, listing: Listing) -> bool:
+    """Return whether a text is a list of classes or of images."""
+    path = PurePosixPath(file)
+    is_list = path.stem.lower() in SPLITS and (str(path.parent), path.stem) not in map(folder_and_stem, listing.images)
+    return path.name in NAMES or is_list
+
+
+def _rows(file: Path) -> list[list[float]]:
+    """Return the class and the places of each line of a text; raise DataError for one that has none."""
+    rows = []
+    for number, line in enumerate(read_lines(file), 1):
+        try:
+            row = [float(word) for word in line.split()]
+            is_row = len(row) > 4 and all(map(math.isfinite, row)) and row[0] >= 0 and row[0].is_integer()
+        except ValueError:
+            is_row = False
+        if not is_row:
+            raise DataError(f'{file}, line {number}: {line[:60]!r} is no class with a box or an outline')
+        rows.append(row)
+    return rows
+
+
+def _yolo_object(
+    row: Sequence[float], place: int, names: Mapping[int, str], size: tuple[int, int], keypoints: int, source: str
+) -> tuple[str, dict[str, Any]]:
+    """Return the class and the fields of an object; the places are shares of the image."""
+    number, values = int(row[0]), row[1:]
+    if number not in names:
+        raise ValueError(f'line {place}: the class {number} has no name in {source}')
+    if keypoints and len(values) == 4 + keypoints:
+        values = values[:4]
+    if len(values) != 4 and (len(values) < 6 or len(values) % 2):
+        raise ValueError(
+            f'line {place}: {len(values)} values are no box (4) and no outline (6 or more, even); keypoints need '
+            'kpt_shape in a data.yaml'
+        )
+    if not all(-MARGIN <= value <= 1 + MARGIN for value in values):
+        raise ValueError(f'line {place}: {max(values, key=abs)} is no share of the image; keypoints need kpt_shape')
+    points = np.array(values).reshape(-1, 2) * size
+    if len(values) > 4:
+        return names[number], fields_of(None, [points])
+    return names[number], fields_of([*(points[0] - points[1] / 2).tolist(), *(points[0] + points[1] / 2).tolist()])
+
+
+def _may_be_keypoints(rows: Sequence[Sequence[float]]) -> bool:
+    """Return whether all lines are as long, and each begins with a box in the image that holds its other points."""
+    if len({len(row) for row in rows}) != 1 or len(rows[0]) < 7:
+        return False
+    for dimensions in (2, 3):
+        if (len(rows[0]) - 5) % dimensions:
+            continue
+        values = np.array(rows)[:, 1:]
+        centre, half = values[:, None, :2], values[:, None, 2:4] / 2
+        points = values[:, 4:].reshape(len(rows), -1, dimensions)
+        seen = points[..., 2:].all(-1) if dimensions == 3 else np.ones(points.shape[:2], bool)
+        inside = (np.abs(points[..., :2] - centre) <= half + MARGIN).all(-1) | ~seen
+        if inside.all() and (np.abs(centre - 0.5) + half <= 0.5 + MARGIN).all():
+            return True
+    return False
+
+
+def _description(file: Path) -> dict[str, Any] | None:
+    """Return what a description of YOLO's data says, all values as texts; None for another file.
 
     Raises:
-        DataError: An XML file or its image cannot be read.
-        StackError: supervision is not installed.
+        DataError: It cannot be read, or names no classes.
     """
-    folders: dict[str | None, list[tuple[Path, Path]]] = {}
-    for images, labels in _pairs(listing, '.xml', _is_voc):
-        pair = listing.root / images, listing.root / labels
-        folders.setdefault(split_of(images), []).append(pair)
-    if not folders:
+    try:
+        content = parse_yaml(read_text(file), yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise DataError(f'{file}: no YAML ({" ".join(str(error).split())})') from error
+    if not isinstance(content, dict) or not {*content} & {'names', *SPLITS}:
         return None
-    supervision = _supervision(VOC)
-    contents = {}
-    for split, pairs in train_and_val(folders).items():
-        contents[split] = pairs and _content(
-            pairs, lambda images, labels: supervision.DetectionDataset.from_pascal_voc(str(images), str(labels))
-        )
-    sets = _image_sets(listing)
-    if contents['val'] is None and sets:
-        folder, content = contents['train']
-        contents = {split: (folder, _with_images(content, stems)) for split, stems in sets.items()}
-    return of_contents(contents, VOC, None)
+    if not isinstance(content.get('names'), list | dict) or not content['names']:
+        raise DataError(f'{file} has no list of "names" of the classes')
+    return content
 
 
-def _supervision(form: str) -> Any:
+def _numbered(listing: Listing, descriptions: Mapping[str, Any]) -> tuple[dict[int, str], str]:
+    """Return the names of the classes by their numbers, and the description or the list that has them."""
+    names, source = listing.class_list()
+    if descriptions:
+        source, description = next(iter(descriptions.items()))
+        names = description['names']
+    pairs = names.items() if isinstance(names, dict) else enumerate(names)
     try:
-        import supervision
-    except ImportError as error:
-        raise StackError(f"{form} is read by the package supervision: pip install 'mmlape[formats]'") from error
-    return supervision
+        return {int(number): str(name) for number, name in pairs}, source or '--classes'
+    except ValueError as error:
+        raise DataError(f'{listing.root / source}: "names" needs numbers as keys ({error})') from error
 
 
-def _yolo(parts: Mapping[str, list[tuple[Path, Path]] | None], description: Path, names: tuple[str, ...]) -> CocoData:
-    supervision = _supervision(YOLO)
-    contents = {}
-    for split, pairs in parts.items():
-        contents[split] = pairs and _content(
-            pairs,
-            lambda images, labels: supervision.DetectionDataset.from_yolo(str(images), str(labels), str(description)),
-        )
-    return of_contents(contents, YOLO, names)
-
-
-def _content(pairs: Iterable[tuple[Path, Path]], read: Callable[[Path, Path], Any]) -> tuple[Path, dict[str, Any]]:
-    """Return the common folder of images, and their annotations in COCO's form."""
-    pairs = list(pairs)
-    root = pairs[0][0] if len(pairs) == 1 else common_folder([images for images, _ in pairs])
-    images: list[dict] = []
-    annotations: list[dict] = []
-    names: dict[str, int] = {}
-    for folder, labels in pairs:
-        try:
-            dataset = read(folder, labels)
-        except (ValueError, OSError, SyntaxError, AttributeError) as error:
-            raise DataError(f'{labels}: {error}') from error
-        for detections in dataset.annotations.values():
-            # as a polygon, which is trained on; supervision calls one with holes a crowd
-            detections.data['iscrowd'] = np.zeros(len(detections), int)
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch) / 'annotations.json'
-            dataset.as_coco(
-                annotations_path=str(file),
-                starting_image_id=len(images) + 1,
-                starting_annotation_id=len(annotations) + 1,
-            )
-            content = parse_json(file.read_text(encoding='utf-8'))
-        ids = {one['id']: names.setdefault(one['name'], len(names) + 1) for one in content['categories']}
-        for image in content['images']:
-            name = (folder / image['file_name']).relative_to(root).as_posix()
-            images.append(dict(image, file_name=name))
-        annotations += [dict(one, category_id=ids[one['category_id']]) for one in content['annotations']]
-    categories = [dict(id=number, name=name) for name, number in names.items()]
-    return root, dict(images=images, categories=categories, annotations=annotations)
-
-
-def of_contents(contents: Mapping[str, Any], form: str, names: tuple[str, ...] | None) -> CocoData:
-    """Give both splits the same categories, and return the data."""
-    found = [one['name'] for part in contents.values() if part for one in part[1]['categories']]
-    names = names or tuple(sorted(set(found)))
-    parts: dict[str, CocoPart | None] = {}
-    for split, part in contents.items():
-        parts[split] = None
-        if part:
-            folder, content = part
-            ids = {one['id']: names.index(one['name']) + 1 for one in content['categories']}
-            content = dict(
-                content,
-                categories=[dict(id=place, name=name) for place, name in enumerate(names, 1)],
-                annotations=[dict(one, category_id=ids[one['category_id']]) for one in content['annotations']],
-            )
-            parts[split] = CocoPart(Path(), folder, content)
-    return of_parts(parts, form, converted=True)
-
-
-def _with_images(content: dict[str, Any], stems: set[str]) -> dict[str, Any]:
-    images = [one for one in content['images'] if PurePosixPath(one['file_name']).stem in stems]
-    ids = {image['id'] for image in images}
-    annotations = [one for one in content['annotations'] if one['image_id'] in ids]
-    return dict(content, images=images, annotations=annotations)
-
-
-def _image_sets(listing: Listing) -> dict[str, set[str]] | None:
-    """Return the stems of the images of each split that Pascal VOC's lists name."""
-    found = {}
-    for split in ('train', 'val'):
-        ending = f'ImageSets/Main/{split}.txt'
-        file = next((file for file in listing.files if file.endswith(ending)), None)
-        if file is None:
-            return None
-        found[split] = {line.split()[0] for line in read_lines(listing.root / file)}
-    return found
-
-
-def _pairs(listing: Listing, suffix: str, is_form: Callable[[Path], bool]) -> Iterable[tuple[str, str]]:
-    """Yield the folders of images and of their annotations, whose stems they share."""
-    by_stem: dict[str, list[str]] = {}
-    for folder, names in listing.by_folder.items():
-        stems = {PurePosixPath(name).stem for name in names if is_image(name)}
-        if stems:
-            by_stem[folder] = sorted(stems)
-    for labels, names in listing.by_folder.items():
-        files = [name for name in names if name.lower().endswith(suffix) and name not in NAMES]
-        stems = {PurePosixPath(name).stem for name in files}
-        shared = {folder: len(stems & set(found)) for folder, found in by_stem.items()}
-        best = max(shared, key=lambda folder: (shared[folder], _alike(folder, labels)), default=None)
-        if best is None or not shared[best]:
-            continue
-        named = [name for name in files if PurePosixPath(name).stem in set(by_stem[best])]
-        if all(is_form(listing.root / labels / name) for name in named[:LOOKED_AT]):
-            yield best, labels
-
-
-def _alike(one: str, other: str) -> int:
-    """Count the parts that two paths share."""
-    return len(set(PurePosixPath(one).parts) & set(PurePosixPath(other).parts))
-
-
-def _is_yolo(file: Path) -> bool:
-    """Check for lines of a class and at least four numbers."""
+def _keypoints(description: Mapping[str, Any]) -> int:
+    """Return how many values follow the box of an object."""
+    shape = description.get('kpt_shape', ['0'])
     try:
-        rows = [line.split() for line in read_lines(file)]
-        return all(len(row) >= 5 and row[0].isdigit() and all(map(_is_number, row)) for row in rows)
-    except (DataError, OSError):
-        return False
+        return math.prod(map(int, shape))
+    except (TypeError, ValueError) as error:
+        raise DataError(f'kpt_shape {shape!r} is not the number of keypoints, and 2 or 3') from error
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _add_splits(data: CocoData, file: str, description: Mapping[str, Any]) -> None:
+    """Take the splits that a description gives folders or lists of images."""
+    listing, splits = data.listing, {}
+    for key in SPLITS:
+        values = description.get(key) or []
+        for value in values if isinstance(values, list) else [values]:
+            splits.setdefault(SPLITS[key], set()).update(_described(listing, file, description, key, value))
+    if splits.get('train') == splits.get('val'):  # as some small public sets have it
+        data.notes.append(f'{file} names the same images for train and val')
+        splits.pop('val', None)
+    for split, images in splits.items():
+        data.splits |= dict.fromkeys(images, (split, file))
 
 
-def _is_voc(file: Path) -> bool:
-    try:
-        return '<annotation' in read_text(file)[:2000]
-    except (DataError, OSError):
-        return False
-
-
-def _names(file: Path) -> tuple[str, ...] | None:
-    """Return the classes that a description names, or None if it is none."""
-    try:
-        values = parse_yaml(read_text(file))
-    except Exception:  # of YAML's parser, or no text
-        return None
-    given = values.get('names') if isinstance(values, dict) else None
-    if isinstance(given, dict):
-        given = [given[key] for key in sorted(given, key=lambda key: int(key) if str(key).isdigit() else 0)]
-    return tuple(map(str, given)) if isinstance(given, list) and given else None
-
-
-def _listed_names(listing: Listing) -> tuple[str, ...] | None:
-    file = next((file for file in listing.files if PurePosixPath(file).name in NAMES), None)
-    return tuple(read_lines(listing.root / file)) if file else None
-
-
-def _numbered(listing: Listing, folders: Mapping) -> tuple[str, ...]:
-    """Return names for classes that have none."""
-    largest = 0
-    for _, labels in (pair for pairs in folders.values() for pair in pairs):
-        for name in listing.by_folder[labels]:
-            if name.endswith('.txt') and name not in NAMES:
-                rows = read_lines(listing.root / labels / name)
-                largest = max([largest, *(int(row.split()[0]) for row in rows)])
-    return tuple(f'class {number}' for number in range(largest + 1))
-
-
-def _list(given: Any) -> list:
-    return given if isinstance(given, list) else [given]
-
-
-def _image_folder(file: Path, values: Mapping, split: str, given: str) -> Path:
-    """Return a folder of images that a description names, from where its authors meant."""
-    root = Path(str(values.get('path') or '')).expanduser()
-    starts = (file.parent / root, root, file.parent, file.parent.parent)
-    for start in starts:
-        for name in (given, given.lstrip('./')):
-            folder = start / name
-            if folder.is_dir():
-                inner = folder / 'images'
-                return inner if inner.is_dir() else folder
-            if folder.is_file():
-                raise DataError(
-                    f'{file}: {split} is a list of images ({given}): give folders, or one that '
-                    'holds images/ and labels/'
-                )
+def _described(listing: Listing, file: str, description: Mapping, key: str, value: str) -> set[str]:
+    """Return the images of a folder or a list that a description names, from where its authors meant."""
+    folder = listing.root / PurePosixPath(file).parent
+    path = Path(description.get('path') or '').expanduser()
+    for start in (folder / path, path, folder):
+        for name in (value, value.lstrip('./')):
+            target = os.path.relpath((start / name).resolve(), listing.root.resolve())
+            if target in listing.files:
+                lines = {line.removeprefix('./') for line in read_lines(listing.root / target)}
+                endings = tuple(f'/{line.lstrip("/")}' for line in lines)
+                return {image for image in listing.images if f'/{image}'.endswith(endings)}
+            images = {image for image in listing.images if target == '.' or image.startswith(f'{target}/')}
+            if images:
+                return images
     raise DataError(
-        f'{file}: {split} is {given!r}, which does not exist below {starts[0]} or {file.parent}: '
-        'correct path or this folder'
+        f'{listing.root / file}: {key} is {value!r}, where {listing.root} has no images: correct path or this folder, '
+        'or give the folder that holds both'
     )
-
-
-def _label_folder(images: Path) -> Path:
-    """Return the folder of the text files: 'labels' for the last 'images' of the path, or beside the images."""
-    parts = list(images.parts)
-    for place in range(len(parts) - 1, -1, -1):
-        if parts[place] == 'images':
-            labels = Path(*parts[:place], 'labels', *parts[place + 1 :])
-            if labels.is_dir():
-                return labels
-    return images
-
-
-def common_folder(folders: list[Path]) -> Path:
-    """Return the folder that is or holds each of some."""
-    first = folders[0]
-    for parent in (first, *first.parents):
-        if all(folder == parent or parent in folder.parents for folder in folders):
-            return parent
-    return Path()

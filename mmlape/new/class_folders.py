@@ -1,119 +1,113 @@
 """A folder for each class, as mmpretrain's CustomDataset reads it."""
 
 import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.new.found import CLASSES, Found, divide, image_sizes
-from mmlape.new.listing import Listing, split_of, train_and_val
+from mmlape.new.found import CLASSES, Found, Sample, divide
+from mmlape.new.listing import PART, SPLIT, SPLITS, Listing
 
-PARTS = re.compile(r'(images?|imgs?|labels?|masks?|annotations?|gt|ground_?truth)', re.I)
+OF_OTHERS = re.compile(f'{PART}|ground_?truth', re.I)
 """Names of folders that are parts of other forms, not classes."""
 
 
 @dataclass
 class ClassFolders(Found):
-    """Images below a folder of their class's name, by split.
+    """Images below a folder of their class's name: an annotation is the name."""
 
-    Args:
-        root: The folder that all paths begin with.
-        parts: Of each split, its folder below the root, and the images below that, by class.
-    """
+    def _of_folders(self) -> Iterator[tuple[str, str, str]]:
+        yield from ()  # a class may have the name of a split
 
-    root: Path = Path()
-    parts: dict[str, Any] = field(default_factory=dict)
-
-    def images(self) -> dict[str, int]:
-        """Count the images of each split."""
-        return {split: sum(map(len, part[1].values())) for split, part in self.parts.items() if part}
-
-    @property
-    def image_folder(self) -> Path:
-        """The folder of the images for training."""
-        return self.root / self.parts['train'][0]
+    def summarise(self) -> None:
+        """Count the images of each class."""
+        every = [sample for samples in self.of_split.values() for sample in samples]
+        self.classes = tuple(sorted({sample.annotation for sample in every}))
+        self.counts.update(sample.annotation for sample in self.of_split['train'])
+        self.shown_in = self.counts
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
-        """Write the lists of a split, unless the data have one."""
-        shared = dict(type='CustomDataset', metainfo=dict(classes=CLASSES))
-        prefix, train = self.parts['train']
-        if self.parts['val']:
-            return {split: dict(shared, data_prefix=str(self.root / part[0])) for split, part in self.parts.items()}
-        # each class is divided, so that both splits have it
-        rows: dict[str, list[str]] = dict(train=[], val=[])
-        for label, name in enumerate(self.classes):
-            for split, chosen in zip(rows, divide(train[name], seed)):
-                rows[split] += [f'{name}/{file} {label}' for file in chosen]
-        found = {}
-        for split, lines in rows.items():
+        """Write the lists of the splits; if there is one only, each class is divided, so that both have it."""
+        parts = self.of_split
+        if 'val' not in parts:
+            of_class: dict[str, list[Sample]] = defaultdict(list)
+            for sample in parts['train']:
+                of_class[sample.annotation].append(sample)
+            divided = [divide(of_class[name], seed) for name in self.classes]
+            parts = {
+                split: [sample for part in samples for sample in part]
+                for split, samples in zip(('train', 'val'), zip(*divided))
+            }
+        datasets = {}
+        for split, samples in parts.items():
             file = folder / f'{split}.txt'
-            file.write_text('\n'.join(lines) + '\n', encoding='utf-8')
-            found[split] = dict(shared, data_prefix=str(self.root / prefix), ann_file=str(file))
-        return found
+            rows = [f'{sample.image} {self.classes.index(sample.annotation)}\n' for sample in samples]
+            file.write_text(''.join(rows), encoding='utf-8')
+            shared = dict(type='CustomDataset', metainfo=dict(classes=CLASSES))
+            datasets[split] = dict(shared, data_prefix=str(self.listing.root), ann_file=str(file))
+        return datasets
 
 
-def recognise(listing: Listing) -> ClassFolders | None:
-    """Return the folders of classes, or None if images lie otherwise.
+def recognise(listing: Listing) -> ClassFolders:
+    """Return the images by the folders of their classes; none if they lie otherwise.
+
+    A level of folders is that of the splits if all its names are splits, above the classes or below them.
 
     Raises:
-        DataError: There is one class only, training and validation have different ones, or some of
-            the images are in no class's folder.
+        DataError: There is one class only, or some of the images are in no class's folder.
     """
-    parts: dict[str | None, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    prefixes: dict[str | None, str] = {}
-    loose = [file for file in listing.images if '/' not in file]
-    if 0 < len(loose) < len(listing.images):
+    data = ClassFolders('classes', 'class folders', listing)
+    paths = [image.split('/')[:-1] for image in listing.images]
+    loose = [image for image, path in zip(listing.images, paths) if not path]
+    if 0 < len(loose) < len(paths):
         raise DataError(
             f'{listing.root} has images in folders, and {len(loose)} beside these, such as {loose[0]}: '
             'move each into the folder of its class, or out of the data'
         )
-    if loose:
-        return None
-    for file in listing.images:
-        folders = PurePosixPath(file).parts[:-1]
-        split = split_of(folders[0]) if len(folders) > 1 else None
-        prefix, inner = (folders[0], folders[1:]) if split else ('', folders)
-        if prefixes.setdefault(split, prefix) != prefix:
-            return None
-        name = inner[0]
-        parts[split][name].append('/'.join([*inner[1:], PurePosixPath(file).name]))
-    if not parts:
-        return None
-    if None in parts and len(parts) > 1:
-        splits = ' and '.join(sorted(prefixes[split] for split in parts if split))
-        others = ' and '.join(sorted(parts[None])[:4])
+    depth, level, of_split = min(map(len, paths)), 0, None
+    while level < depth - 1 and (
+        len(level_names := {path[level] for path in paths}) == 1 or all(map(_split, level_names))
+    ):
+        if all(map(_split, level_names)):
+            of_split = level
+        level += 1
+    if level >= depth:
+        return data
+    names = sorted({path[level] for path in paths})
+    if of_split is None and level + 1 < depth and all(_split(path[level + 1]) for path in paths):
+        of_split = level + 1
+    splits = [name for name in names if _split(name)]
+    if splits == names:  # without classes
+        return data
+    if of_split is None and splits and (len(splits) > 1 or depth != max(map(len, paths))):
+        others = ' and '.join([name for name in names if name not in splits][:4])
         raise DataError(
-            f'{listing.root} has images in {splits}, and others in {others}: move those below '
-            f'{splits}, or out of the data'
+            f'{listing.root} has images in {" and ".join(splits)}, and others in {others}: move those below '
+            f'{" and ".join(splits)}, or out of the data'
         )
-    known = train_and_val({split: (prefixes[split], dict(found)) for split, found in parts.items()})
-    classes = tuple(sorted(known['train'][1]))
-    named = [name for name in classes if PARTS.fullmatch(name)]
-    if named:
+    of_others = [name for name in names if OF_OTHERS.fullmatch(name)]
+    if of_others == names and len(names) == 1:
+        return data
+    if of_others:
         raise DataError(
-            f'{listing.root} has images in {" and ".join(classes[:4])}, but no image with a label map '
+            f'{listing.root} has images in {" and ".join(names[:4])}, but no image with a label map '
             'of the same name: name both alike; suffixes may differ'
         )
-    if len(classes) < 2:
+    if len(names) < 2:
         raise DataError(
-            f'{listing.root} has images of one class only, {classes[0]!r}: a classifier needs two '
+            f'{listing.root} has images of one class only, {names[0]!r}: a classifier needs two '
             'folders of images at least'
         )
-    if known['val'] and set(known['val'][1]) - set(classes):
-        absent = sorted(set(known['val'][1]) - set(classes))
-        raise DataError(
-            f'{listing.root}: the classes {", ".join(absent[:6])} have images for validation, and none for training'
-        )
-    prefix, train = known['train']
-    paths = [listing.root / prefix / name / file for name in classes for file in train[name]]
-    return ClassFolders(
-        'classes',
-        'class folders',
-        classes,
-        Counter({name: len(train[name]) for name in classes}),
-        image_sizes(paths),
-        root=listing.root,
-        parts=known,
-    )
+    for image, path in zip(listing.images, paths):
+        data.add(image, path[level])
+        if of_split is not None:
+            data.splits[image] = _split(path[of_split]), f'the folder {path[of_split]}'
+    return data
+
+
+def _split(name: str) -> str | None:
+    match = SPLIT.fullmatch(name)
+    return SPLITS[match[1].lower()] if match else None

@@ -1,234 +1,229 @@
 """Annotations in COCO's form, in any layout; other forms of boxes become this one."""
 
+import os
+import posixpath
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from mmlape.errors import DataError
-from mmlape.files import parse_json, write_json
-from mmlape.new.found import CLASSES, Found, Task, divide, image_sizes, require_enough
-from mmlape.new.listing import Listing, list_files, split_of, train_and_val
+from mmlape.files import write_json
+from mmlape.lab.datasets.formats.coco_file import require_form
+from mmlape.lab.datasets.formats.coco_rules import is_box
+from mmlape.new.found import CLASSES, Found, Sample, common_folder, divide
+from mmlape.new.listing import SPLITS, Listing, names_images, split_of
+from mmlape.new.names import Names
 
 KEYS = ('images', 'annotations', 'categories')
-SAMPLE = 32
-"""Images of a file that are looked for."""
 
 
-@dataclass
-class CocoPart:
-    """A file of annotations, and the folder that its names of images begin in."""
+class CocoPart(NamedTuple):
+    """The folder that names of images begin in, and the annotations of a split."""
 
-    file: Path
     folder: Path
     content: dict[str, Any]
 
 
 @dataclass
 class CocoData(Found):
-    """Boxes, with or without masks.
+    """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
-    Args:
-        parts: By split; ``val`` is None if the data have none.
-        converted: Whether the content of the parts is in no file yet.
-    """
+    unit: ClassVar[str] = 'objects'
+    parts: dict[str, CocoPart] = field(default_factory=dict)
 
-    parts: dict[str, Any] = field(default_factory=dict)
-    converted: bool = False
+    def add_objects(
+        self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str, hidden: int = 0
+    ) -> None:
+        """Add the objects of an image, of which so many are neither learnt nor counted as missed."""
+        self.add(image, (size, objects), file, len(objects) - hidden)
+        self.total += hidden
 
-    def images(self) -> dict[str, int]:
-        """Count the images of each split."""
-        return {split: len(part.content['images']) for split, part in self.parts.items() if part}
+    def summarise(self) -> None:
+        """Set classes, counts, the task and the content of a file for each split."""
+        samples = [sample for part in self.of_split.values() for sample in part]
+        outlined = [bool(one.get('segmentation')) for sample in samples for _, one in sample.annotation[1]]
+        if self.task == 'masks' and not any(outlined):
+            self.task = 'boxes'
+        elif self.task == 'masks' and not all(outlined):
+            raise DataError(
+                f'{self.listing.root}: {sum(outlined)} of {len(outlined)} objects have an outline: --task boxes '
+                'leaves the outlines out; for masks, draw those of the others'
+            )
+        for sample in self.of_split['train']:
+            labels = [label for label, one in sample.annotation[1] if not one['iscrowd']]
+            self.counts.update(labels)
+            self.shown_in.update(set(labels))
+            self.most_objects = max(self.most_objects, len(labels))
+        self.parts = {split: self._part(samples) for split, samples in self.of_split.items()}
 
-    @property
-    def image_folder(self) -> Path:
-        """The folder of the images for training."""
-        return self.parts['train'].folder
+    def _part(self, samples: Sequence[Sample]) -> CocoPart:
+        folder = common_folder([sample.image for sample in samples])
+        ids = {name: number for number, name in enumerate(self.classes, 1)}
+        images, annotations = [], []
+        for number, sample in enumerate(samples, 1):
+            (width, height), objects = sample.annotation
+            name = str(PurePosixPath(sample.image).relative_to(folder or '.'))
+            images.append(dict(id=number, file_name=name, width=width, height=height))
+            for label, one in objects:
+                fields = dict(id=len(annotations) + 1, image_id=number, category_id=ids[label])
+                annotations.append(one | fields)
+        categories = [dict(id=number, name=name) for name, number in ids.items()]
+        content = dict(images=images, categories=categories, annotations=annotations)
+        return CocoPart(self.listing.root / folder, content)
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
-        """Write the converted files, and a file for each split if the data have one alone."""
-        parts = dict(self.parts)
-        if parts['val'] is None:
-            train = parts['train']
-            images = divide(train.content['images'], seed)
-            parts = {
-                split: CocoPart(folder / f'{split}.json', train.folder, _of(train.content, chosen))
-                for split, chosen in zip(('train', 'val'), images)
-            }
-            _write(parts)
-        elif self.converted:
-            parts = {
-                split: CocoPart(folder / f'{split}.json', part.folder, part.content) for split, part in parts.items()
-            }
-            _write(parts)
-        return {
-            split: dict(
+        """Write a file of annotations for each split."""
+        parts = self.parts
+        if 'val' not in parts:
+            drawn = zip(('train', 'val'), divide(self.of_split['train'], seed))
+            parts = {split: self._part(samples) for split, samples in drawn}
+        datasets = {}
+        for split, part in parts.items():
+            file = folder / f'{split}.json'
+            write_json(file, part.content)
+            datasets[split] = dict(
                 type='CocoDataset',
-                ann_file=str(part.file),
+                ann_file=str(file),
                 data_prefix=dict(img=f'{part.folder}/'),
                 metainfo=dict(classes=CLASSES),
             )
-            for split, part in parts.items()
-        }
+        return datasets
 
 
-def _write(parts: Mapping[str, CocoPart]) -> None:
-    for part in parts.values():
-        write_json(part.file, part.content)
+def fields_of(box: Sequence[float] | None, polygons: Iterable[np.ndarray] = (), iscrowd: int = 0) -> dict[str, Any]:
+    """Return COCO's fields of an object.
 
-
-def _of(content: dict[str, Any], images: list[dict]) -> dict[str, Any]:
-    """Return the content of a file with some of its images alone."""
-    ids = {image['id'] for image in images}
-    kept = [one for one in content['annotations'] if one.get('image_id') in ids]
-    return dict(content, images=images, annotations=kept)
-
-
-def recognise(listing: Listing) -> CocoData | None:
-    """Return the annotations in a folder's JSON files, or None if none of them is in COCO's form.
-
-    Raises:
-        DataError: The images of a file are not found, or several files are for the same images.
+    Args:
+        box: Left, top, right and bottom; None for those of the polygons.
+        polygons: (corners, 2) each.
+        iscrowd: Whether it is neither learnt nor counted as missed.
     """
-    files: dict[str | None, list[tuple[str, dict]]] = {}
-    for name in listing.of_suffix('.json'):
-        content = read(listing.root / name)
-        if content is not None:
-            files.setdefault(split_of(name), []).append((name, content))
-    if not files:
-        return None
-    chosen = {split: _one(found, listing.root) for split, found in files.items()}
-    parts = {}
-    for split, one in train_and_val(chosen).items():
-        parts[split] = None
-        if one is not None:
-            name, content = one
-            parts[split] = CocoPart(listing.root / name, _image_folder(listing, name, content), content)
-    return of_parts(parts, "COCO's form")
+    polygons = list(polygons)
+    if box is None:
+        corners = np.concatenate(polygons)
+        box = [*corners.min(0).tolist(), *corners.max(0).tolist()]
+    left, top, right, bottom = box
+    fields = dict(bbox=[left, top, right - left, bottom - top], area=(right - left) * (bottom - top), iscrowd=iscrowd)
+    if polygons:
+        outlines = [polygon.flatten().tolist() for polygon in polygons]
+        fields |= dict(area=float(sum(map(_area, polygons))), segmentation=outlines)
+    return fields
 
 
-def recognise_file(file: Path) -> CocoData:
-    """Return the annotations of one file, whose images are below its folder, or beside that.
-
-    Raises:
-        DataError: It is not in COCO's form, or its images are not found.
-    """
-    content = read(file)
-    if content is None:
-        raise DataError(f"{file} is not in COCO's form: a JSON object with {', '.join(KEYS)} was expected")
-    for root in (file.parent, file.parent.parent):
-        listing = list_files(root)
-        try:
-            folder = _image_folder(listing, file.name, content)
-        except DataError as error:
-            reason = error
-        else:
-            parts = dict(train=CocoPart(file, folder, content), val=None)
-            return of_parts(parts, "COCO's form")
-    raise reason
+def _area(polygon: np.ndarray) -> float:
+    x, y = polygon.T
+    return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
 
 
-def of_parts(parts: dict[str, CocoPart | None], form: str, converted: bool = False) -> CocoData:
-    """Return the data of files in COCO's form, by split."""
-    without_area = sum(map(_complete, (part.content for part in parts.values() if part)))
-    train = parts['train'].content
-    names = {one['id']: str(one['name']) for one in train['categories'] if 'id' in one}
-    annotations = train['annotations']
-    with_masks = sum(bool(one.get('segmentation')) for one in annotations)
-    task: Task = 'masks' if annotations and with_masks > len(annotations) / 2 else 'boxes'
-    counts = Counter(dict.fromkeys(names.values(), 0))
-    counts.update(names[one['category_id']] for one in annotations if one.get('category_id') in names)
-    notes = []
-    if without_area:
-        notes.append(f'{without_area} objects had no area, and have that of their box')
-    if task == 'masks' and with_masks < len(annotations):
-        notes.append(f'{len(annotations) - with_masks} of {len(annotations)} objects have no mask')
-    if parts['val'] is None:
-        require_enough(len(train['images']))
-    paths = [parts['train'].folder / str(image.get('file_name')) for image in train['images']]
-    return CocoData(
-        task,
-        form,
-        tuple(names.values()),
-        counts,
-        image_sizes(paths),
-        notes,
-        max(Counter(one.get('image_id') for one in annotations).values(), default=0),
-        parts=parts,
-        converted=converted or without_area > 0,
-    )
-
-
-def _complete(content: dict[str, Any]) -> int:
-    """Give the area of its box to each object that has none, and return how many these are.
-
-    What is malformed is left to the checks.
-    """
-    count = 0
-    for one in content['annotations']:
-        box = one.get('bbox')
-        if 'area' in one or not isinstance(box, list) or len(box) != 4:
+def _unknown_documents(listing: Listing) -> list[DataError]:
+    """Return the JSON files that look like annotations and are of no known form, or cannot be read."""
+    errors = []
+    for file, content in listing.documents.items():
+        if isinstance(content, DataError):
+            errors.append(content)
             continue
-        if all(isinstance(value, int | float) for value in box):
-            one.update(area=box[2] * box[3], iscrowd=one.get('iscrowd', 0))
-            count += 1
-    return count
+        is_known = isinstance(content, dict) and {*content} & {*KEYS, 'shapes', 'imagePath'}
+        if not is_known and names_images((listing.root / file).read_text(encoding='utf-8', errors='replace')):
+            lacks = f"is neither in COCO's form, an object with {', '.join(KEYS)}, nor in LabelMe's"
+            errors.append(DataError(f'{listing.root / file} (a {type(content).__name__}) names images, and {lacks}'))
+    return errors
 
 
-def json_of(file: Path) -> Any:
-    """Return what a file holds, or None if it is no JSON."""
-    try:
-        return parse_json(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
+def recognise(listing: Listing, names: Names) -> CocoData:
+    """Return the annotations of a folder's JSON files in COCO's form."""
+    data = CocoData('masks', "COCO's form", listing, unread=_unknown_documents(listing))
+    for file, content in listing.documents.items():
+        is_coco = isinstance(content, dict) and {*content} & {*KEYS} and 'shapes' not in content
+        if not is_coco or _are_captions(content.get('annotations')):
+            continue
+        try:
+            require_form(content, str(listing.root / file))
+            _read(data, file, content)
+        except DataError as error:
+            data.unread.append(error)
+    return data
 
 
-def read(file: Path) -> dict[str, Any] | None:
-    """Return the content of a file in COCO's form, or None if it is not."""
-    content = json_of(file)
-    is_coco = isinstance(content, dict) and all(isinstance(content.get(key), list) for key in KEYS)
-    if not is_coco or not all(isinstance(one, dict) for key in KEYS for one in content[key]):
-        return None
-    boxed = any('bbox' in one for one in content['annotations'][:SAMPLE])
-    return content if boxed or not content['annotations'] else None
+def _are_captions(annotations: Any) -> bool:
+    is_list = isinstance(annotations, list) and bool(annotations)
+    return is_list and all(isinstance(one, dict) and 'caption' in one for one in annotations)
 
 
-def _one(found: list[tuple[str, dict]], root: Path) -> tuple[str, dict]:
-    """Return the one file of a split, 'instances_*.json' of several."""
-    if len(found) > 1:
-        named = [one for one in found if PurePosixPath(one[0]).name.startswith('instances')]
-        found = named or found
-    if len(found) > 1:
-        names = ', '.join(name for name, _ in found[:6])
-        raise DataError(
-            f'{root} has several files of annotations for the same images ({names}): name one, as '
-            f'in `mmlape new {root / found[0][0]}`'
-        )
-    return found[0]
+def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
+    """Add the samples of a file; an object without area has that of its box."""
+    images = _images_of(data.listing, file, content)
+    labels = {one['id']: one['name'] for one in content['categories']}
+    data.classes = tuple(dict.fromkeys([*data.classes, *labels.values()]))
+    split = _split_of_name(file)
+    objects: dict[Any, list[tuple[str, dict]]] = {number: [] for number in images}
+    crowds: Counter[Any] = Counter()
+    for place, one in enumerate(content['annotations'], 1):
+        label, number = one.get('category_id'), one.get('image_id')
+        for key, value, known in (('category_id', label, labels), ('image_id', number, images)):
+            if value not in known:
+                raise DataError(f'{data.listing.root / file}: annotation {place} has the unlisted {key} {value!r}')
+        if 'area' not in one and is_box(box := one.get('bbox')):
+            one |= dict(area=box[2] * box[3])
+        objects[number].append((labels[label], dict(iscrowd=0) | one))
+        crowds[number] += bool(one.get('iscrowd'))
+    for record in content['images']:
+        number, image = record['id'], images[record['id']]
+        data.add_objects(image, (record['width'], record['height']), objects[number], file, crowds[number])
+        if split:
+            data.splits[image] = split, f'the name of {file}'
+    data.annotations_out += Counter(crowds=crowds.total())
 
 
-def _image_folder(listing: Listing, name: str, content: dict) -> Path:
-    """Return the folder from which the images of a file are named.
+def _split_of_name(file: str) -> str | None:
+    """Return the split in the name of a list of images, such as 'instances_train2017.json'."""
+    words = re.findall('[a-z]+', PurePosixPath(file).stem.lower())
+    return next((SPLITS[word] for word in reversed(words) if word in SPLITS), None)
+
+
+def _images_of(listing: Listing, file: str, content: dict) -> dict[Any, str]:
+    """Return the path of each image of a file from the root, by its id.
+
+    Names begin in the file's folder, or in another one that holds all of them.
 
     Raises:
-        DataError: Not all of a sample are below one folder.
+        DataError: No folder has all images, or several have.
     """
-    images = content['images']
-    step = max(1, len(images) // SAMPLE)
-    wanted = [str(image.get('file_name')) for image in images[::step][:SAMPLE]]
-    if not wanted:
-        raise DataError(f'{listing.root / name} lists no images')
-    known = set(listing.files)
-    ending = f'/{wanted[0]}'
-    starts = [file[: -len(wanted[0])] for file in listing.files if f'/{file}'.endswith(ending)]
-    complete = [start for start in starts if all(start + one in known for one in wanted)]
-    if not complete:
+    folder, known = str(PurePosixPath(file).parent), {*listing.images}
+    names = {record['id']: record['file_name'].replace('\\', '/') for record in content['images']}
+    if not names:
+        raise DataError(f'{listing.root / file} lists no images')
+    endings = {PurePosixPath(name).name: posixpath.normpath(name).lstrip('./') for name in names.values()}
+    starts = {folder}
+    for image in listing.images:
+        ending = endings.get(PurePosixPath(image).name)
+        if ending and f'/{image}'.endswith(f'/{ending}'):
+            starts.add(image[: -len(ending)].rstrip('/') or '.')
+    ranks = {}
+    for start in starts:
+        missing = [name for name in names.values() if _inside(listing, start, name) not in known]
+        # of the same names in folders of several splits, that of the file's split
+        other_split = split_of(f'{start}/x') != _split_of_name(file)
+        ranks[start] = (len(missing), start != folder, other_split, missing[:1])
+    best = [start for start, rank in ranks.items() if rank[:3] == min(ranks.values())[:3]]
+    count, *_, missing = ranks[best[0]]
+    if count:
         raise DataError(
-            f'{listing.root / name} lists images such as {wanted[0]!r}, and no folder below '
-            f'{listing.root} has all of those: give a folder that holds images and annotations'
+            f'{listing.root / file} lists {count} images that are not there, such as {missing[0]!r}: give a folder '
+            'that holds images and annotations'
         )
-    # the one whose path is nearest to the file's words
-    split = split_of(name)
-    complete.sort(key=lambda start: (split_of(start) != split, len(start)))
-    return listing.root / complete[0]
+    if len(best) > 1:
+        folders = ' or '.join(sorted(best))
+        raise DataError(f'{listing.root / file}: its images may be those of {folders}: give a folder that has one')
+    return {number: _inside(listing, best[0], name) for number, name in names.items()}
+
+
+def _inside(listing: Listing, start: str, name: str) -> str:
+    """Return the path from the root of an image that is named from a folder, or by its complete path."""
+    if os.path.isabs(name):
+        return os.path.relpath(name, listing.root.resolve())
+    return posixpath.normpath(f'{start}/{name}')

@@ -1,6 +1,8 @@
 """Look at a folder of data, choose model, sizes and length, check the data, and write the config."""
 
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
@@ -13,7 +15,8 @@ from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.smoke import smoke
 from mmlape.new import boxes, class_folders, coco, label_maps, labelme
 from mmlape.new.found import TASKS, Found
-from mmlape.new.listing import list_files
+from mmlape.new.listing import Listing, list_files
+from mmlape.new.names import Names
 from mmlape.new.recipe import (
     GET_WEIGHTS,
     PATIENCE,
@@ -37,55 +40,73 @@ FORMS = (
     'a folder of images for each class',
 )
 """What is recognised, for the message about what is not."""
+UNFINISHED = '.unfinished'
+"""A file in the folder of a config that is not written yet."""
 BOXES = (coco.recognise, boxes.recognise_yolo, boxes.recognise_voc, labelme.recognise)
 
 
-def look(data: Path, task: str | None = None, names: tuple[str, ...] = (), background: bool | None = None) -> Found:
+def look(data: Path, task: str | None = None, names: Sequence[str] = (), background: bool | None = None) -> Found:
     """Return what a folder or a file of data holds.
 
     Args:
         data: The folder, a JSON file in COCO's form, or a ``data.yaml`` of YOLO.
         task: Of ``TASKS``, where a folder has data for several.
-        names: Of the classes of label maps.
-        background: Whether id 0 of label maps is a class.
+        names: Of classes, by numbers or colours, as `Names.parse` reads them.
+        background: Whether 0 of label maps is a class that has no name.
 
     Raises:
-        DataError: It is none of ``FORMS``; the message says what it is.
+        DataError: It is none of ``FORMS`` or several, or something that looks like annotations cannot be read.
     """
-    if data.is_file():
-        if data.suffix.lower() == '.json':
-            return _as(coco.recognise_file(data), task)
-        if data.suffix.lower() in ('.yaml', '.yml'):
-            return _as(boxes.recognise_description(data), task)
-        raise DataError(f"{data} is no JSON in COCO's form and no data.yaml: give the folder of your data")
-    listing = list_files(data)
-    if not listing.images and not listing.of_suffix('.json', '.yaml', '.yml'):
-        raise _unknown(data, f'{listing.summary()}, and no images')
-    wanted = None if task is None else {task}
-    if wanted is None or wanted & {'boxes', 'masks'}:
-        for recognise in BOXES:
-            found = recognise(listing)
-            if found is not None:
-                return _as(found, task)
-    if wanted is None or 'segmentation' in wanted:
-        maps = label_maps.recognise(listing, names, background)
-        if maps is not None:
-            return maps
-    if wanted is None or 'classes' in wanted:
-        folders = class_folders.recognise(listing)
-        if folders is not None:
-            return folders
-    raise _unknown(data, listing.summary(), task)
-
-
-def _as(found: Found, task: str | None) -> Found:
-    """Return data of boxes and masks as those of boxes alone, if these are asked for."""
-    if task is None or task == found.task:
-        return found
-    if (found.task, task) == ('masks', 'boxes'):
+    by_value = Names.parse(names)
+    listing = list_files(data if data.is_dir() or not data.exists() else data.parent)
+    readings = _readings(data, listing, task, by_value, background)
+    unread = [error for reading in readings for error in reading.unread]
+    if unread:
+        more = f' (and {len(unread) - 1} more)' if len(unread) > 1 else ''
+        raise DataError(f'{unread[0]}{more}; correct what looks like annotations, or move it out of the data')
+    chosen = [reading for reading in readings if reading.samples]
+    if not chosen and task in (None, 'classes') and data.is_dir() and listing.images:
+        chosen = [reading for reading in [class_folders.recognise(listing)] if reading.samples]
+    if not chosen:
+        raise _unknown(data, listing.summary() + ', and no images' * (not listing.images), task)
+    if len(chosen) > 1:
+        read = ' and '.join(f'{one.form} ({len(one.samples)} images)' for one in chosen)
+        tasks = dict.fromkeys('boxes' if one.task == 'masks' else one.task for one in chosen)
+        fix = ' or '.join(f'--task {one}' for one in tasks) if len(tasks) > 1 else 'a folder or a file of one form'
+        raise DataError(f'{data} has {read}: give {fix}')
+    (found,) = chosen
+    if found.ambiguous and task != 'masks':
+        raise DataError(f'{data}: {found.ambiguous}')
+    if by_value and found.is_named:
+        raise DataError(f'--classes: {data} has names of its classes ({found.form})')
+    if task == 'boxes':
         found.task = 'boxes'
-        return found
-    raise DataError(f'--task {task}: the data have {TASKS[found.task]} ({found.form})')
+    found.settle(chosen=data.suffix.lower() == '.json' and data.is_file())
+    if task not in (None, found.task):
+        raise DataError(f'--task {task}: the data have {TASKS[found.task]} ({found.form})')
+    return found
+
+
+def _readings(data: Path, listing: Listing, task: str | None, names: Names, background: bool | None) -> list[Found]:
+    """Return the readings of a folder or a file for a task; those of classes are for what has no annotations."""
+    if data.is_file():
+        if not listing.images:  # beside the folder of the annotations
+            listing = list_files(Path(os.path.relpath(data.absolute().parent.parent)))
+        file = os.path.relpath(data, listing.root)
+    if data.is_file() and data.suffix.lower() == '.json':
+        others = {*listing.of_suffix('.json')} - {file}
+        listing = Listing(listing.root, tuple(one for one in listing.files if one not in others))
+        return [coco.recognise(listing, names)]
+    if data.is_file():
+        if data.suffix.lower() not in ('.yaml', '.yml'):
+            raise DataError(f"{data} is no JSON in COCO's form and no data.yaml: give the folder of your data")
+        return [boxes.recognise_yolo(listing, names, file)]
+    readings: list[Found] = []
+    if task in (None, 'boxes', 'masks'):
+        readings += [recognise(listing, names) for recognise in BOXES]
+    if task in (None, 'segmentation'):
+        readings.append(label_maps.recognise(listing, names, background))
+    return readings
 
 
 def _unknown(data: Path, seen: str, task: str | None = None) -> DataError:
@@ -98,7 +119,7 @@ def write_config(
     out: Path,
     command: str,
     task: str | None = None,
-    names: tuple[str, ...] = (),
+    names: Sequence[str] = (),
     background: bool | None = None,
     model: str | None = None,
     weights: str | None = None,
@@ -138,6 +159,9 @@ def write_config(
         ConfigError: For a model that does not fit, or a file that exists.
     """
     beside = out.with_name(f'{out.stem}_data')
+    unfinished = beside / UNFINISHED
+    if unfinished.exists():  # of a command that was killed
+        shutil.rmtree(beside)
     for path in (out, beside):
         if path.exists():
             raise ConfigError(f'{path} exists: remove it, or give another --out')
@@ -152,6 +176,7 @@ def write_config(
         recipe = choose_recipe(found, side, chosen.from_scratch, iterations, patience, balance)
     _print_found(found, recipe)
     beside.mkdir(parents=True)
+    unfinished.touch()
     try:
         datasets = found.prepare(beside, seed)
 
@@ -174,6 +199,7 @@ def write_config(
                 facts = smoke(cfg, out.parent)
             recipe = recipe.with_length(iterations_for(seconds, facts, recipe))
         write_text(out, text(recipe))
+        unfinished.unlink()
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -198,23 +224,26 @@ def write_config(
 
 
 def _print_found(found: Found, recipe: Recipe) -> None:
-    counts = found.images()
-    split = (
-        f'{counts["train"]} for training, {counts["val"]} for validation'
-        if 'val' in counts
-        else f'{counts["train"]}, a fifth of which is for validation'
-    )
-    say(f'found: {TASKS[found.task]}, {found.form}; images: {split}')
+    say(f'found: {TASKS[found.task]}, {found.form}')
+    header = ('', 'found', 'training', 'validation', 'left out', 'why')
+    drawn = '' if 'val' in found.images() else 'a fifth'
+    rows = []
+    for book in found.books():
+        used = str(book.used['train']), str(book.used.get('val', drawn))
+        why = ', '.join(f'{reason}: {count}' for reason, count in book.left_out.items() if count)
+        rows.append((book.what, str(book.total), *used, str(book.left_out.total()), why))
+    console().print(console_table(text_table(header, rows)))
     for note in found.notes:
         say(f'note: {note}')
-    total = max(sum(found.counts.values()), 1)
+    classes, keyed = list(found.rows()), isinstance(found, label_maps.LabelMaps)
+    total = max(sum(count for _, _, count in classes), 1)
     what = dict(segmentation='pixels', classes='images').get(found.task, 'objects')
-    rows = []
-    for place, name in enumerate(found.classes):
-        weight = (f'{recipe.weights[place]:.2f}',) if recipe.weights else ()
-        rows.append((name, str(found.counts[name]), f'{found.counts[name] / total:.1%}', *weight))
-    header = ('class', what, 'share', *(('weight',) if recipe.weights else ()))
-    console().print(console_table(text_table(header, rows)))
+    header = (*(('value',) if keyed else ()), 'class', what, 'share', *(('weight',) if recipe.weights else ()))
+    lines = []
+    for place, (key, name, count) in enumerate(classes):
+        weight = (f'{recipe.weights[place]:.2f}' if place < len(found.classes) else '',) if recipe.weights else ()
+        lines.append((*((key,) if keyed else ()), name, str(count), f'{count / total:.1%}', *weight))
+    console().print(console_table(text_table(header, lines)))
 
 
 def _print_next(found: Found, out: Path) -> None:

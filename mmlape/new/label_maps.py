@@ -1,11 +1,12 @@
-"""Images with label maps: what the pixels of the maps stand for, and the maps that training reads."""
+"""Images with label maps: which files belong together, what the pixels stand for, and the maps that training reads."""
 
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -14,40 +15,106 @@ from rich.progress import track
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
-from mmlape.lab.datasets.sources import read_names
-from mmlape.new.found import CLASSES, Found, divide, image_sizes, require_enough
-from mmlape.new.listing import Listing, split_of, train_and_val
-from mmlape.new.pairs import COLOUR, Pair, find_layout, find_pairs, link, read_values, unique_names
+from mmlape.lab.datasets.images import open_header
+from mmlape.lab.datasets.sources import read_lines
+from mmlape.new.found import CLASSES, MUCH, Found, divide
+from mmlape.new.listing import Listing, folder_and_stem, match_images
+from mmlape.new.names import COLOUR, IGNORED, NONE, Names, describe, meaning
 
-IGNORED = 255
-"""The id of pixels that are not learnt."""
 MOST = 254
 """Ids that MMSegmentation has for classes."""
-LISTS = ('classes.txt', 'labels.txt', 'class_names.txt')
+LOSSLESS = ('.png', '.bmp', '.tif', '.tiff', '.gif')
+FEW = 64
+"""Values of an image that may be a label map."""
+LOOKED_AT = 3
+"""Images of a kind in a folder that are opened to see whether they are label maps."""
+STRIP = 1 << 22
+"""Pixels that are read at once."""
+OF_IMAGES = re.compile(r'_leftImg8bit$')
+OF_MAPS = re.compile(
+    r'(_gt(Fine|Coarse)_\w+|[ _.-]L|[ _.-]?(labels?|label(train)?ids|masks?|gt|seg|segmentation|annotation))$', re.I
+)
+"""What follows the name that an image and its map have in common."""
+HINT = re.compile(r'label|mask|annot|gt|seg', re.I)
+"""In the names of folders of maps."""
+OTHER = re.compile(r'(instance(Ids)?|color|SegmentationObject)$')
+"""Of maps that stand beside those of the classes: of single objects, or to be looked at."""
+COLOURS = ('label_colors.txt', 'class_dict.csv', 'labelmap.txt')
+"""Files that name the colours of maps."""
+
+
+class Layout(NamedTuple):
+    """Folders, suffixes and names by which MMSegmentation finds images and label maps."""
+
+    images: str
+    maps: str
+    image_suffix: str
+    map_suffix: str
+    names: list[str]
+
+
+class Pair(NamedTuple):
+    """An image and its label map, as paths."""
+
+    image: Path
+    map: Path
 
 
 @dataclass
 class LabelMaps(Found):
-    """Images with label maps.
+    """Images with label maps: an annotation is the path of the map."""
 
-    Args:
-        parts: The pairs of each split; ``val`` is None if the data have none.
-        numbers: The class of each value of the maps, -1 for none.
-        plain: Whether all maps have one channel of 8 bits.
-    """
+    unit: ClassVar[str] = 'label maps'
+    sets: ClassVar[str] = 'Segmentation'
+    maps: set[str] = field(default_factory=set)  # all label maps
+    names: Names = NONE
+    background: bool | None = None
+    pixels: Counter[int] = field(default_factory=Counter)  # of each value in training
+    numbers: dict[int, int] = field(default_factory=dict)  # the class of each value, -1 for none
+    plain: bool = True  # whether all maps have one channel of 8 bits
 
-    parts: dict[str, Any] = field(default_factory=dict)
-    numbers: dict[int, int] = field(default_factory=dict)
-    plain: bool = True
+    def _annotations(self) -> set[str]:
+        return self.maps
 
-    def images(self) -> dict[str, int]:
-        """Count the images of each split."""
-        return {split: len(pairs) for split, pairs in self.parts.items() if pairs}
+    def summarise(self) -> None:
+        """Read all label maps."""
+        every, present = Counter[int](), Counter[int]()
+        for split, samples in self.of_split.items():
+            for sample in track(samples, f'reading {split} label maps', console=console()):
+                file = self.listing.root / sample.file
+                pixels = Counter[int]()
+                for strip, plain in read_strips(file):
+                    self.plain &= plain
+                    pixels.update(_count(strip))
+                every.update(pixels)
+                if len(every) > MOST + 2:
+                    raise DataError(
+                        f'{file} and those before have {len(every)} different values: label maps have '
+                        f'the id of a class at each pixel, {MOST} at most, or a colour for each class'
+                    )
+                if split == 'train':
+                    self.pixels.update(pixels)
+                    present.update(pixels.keys())
+        self.classes, self.numbers = meaning(sorted(every), self.names, self.background)
+        for value, number in self.numbers.items():
+            if number >= 0:
+                self.counts[self.classes[number]] += self.pixels[value]
+                self.shown_in[self.classes[number]] += present[value]
+        ignored = sum(self.pixels[value] for value, number in self.numbers.items() if number < 0)
+        if ignored > MUCH * self.pixels.total():
+            share = f'{ignored / self.pixels.total():.1%}'
+            self.notes.append(
+                f'warning: {share} of the pixels are ignored: nothing is learnt of them, and no score counts them'
+            )
 
-    @property
-    def image_folder(self) -> Path:
-        """The folder of the images for training."""
-        return Path(os.path.commonpath([pair.image.parent for pair in self.parts['train']]))
+    def rows(self) -> Iterator[tuple[str, str, int]]:
+        """Yield the number or the colour, the name and the pixels of each class, and those that are ignored."""
+        keys = {number: value for value, number in self.numbers.items() if number >= 0}
+        for number, name in enumerate(self.classes):
+            yield describe(keys[number]), name, self.counts[name]
+        for value, number in self.numbers.items():
+            if number < 0:
+                yield describe(value), '(ignored)', self.pixels[value]
 
     def _fits(self, first: int) -> bool:
         """Whether training reads the maps as they are, where the ids of classes begin with ``first``."""
@@ -58,20 +125,25 @@ class LabelMaps(Found):
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
         """Write lists of names, label maps if theirs are to be converted, and links if suffixes differ."""
-        parts: dict[str, list[Pair]] = dict(self.parts)
-        if parts['val'] is None:
-            parts['train'], parts['val'] = divide(parts['train'], seed)
+        samples = self.of_split
+        if 'val' not in samples:
+            samples = dict(zip(('train', 'val'), divide(samples['train'], seed)))
+        root = self.listing.root
+        parts = {
+            split: [Pair(root / sample.image, root / sample.file) for sample in part]
+            for split, part in samples.items()
+        }
         reduce_zero_label = not self._fits(0) and self._fits(1)
         if not self._fits(0) and not reduce_zero_label:
             parts = self._convert(parts, folder)
         if not all(map(find_layout, parts.values())):
             parts = link(parts, folder)
-        found = {}
+        datasets = {}
         for split, pairs in parts.items():
             layout = find_layout(pairs)
             file = folder / f'{split}.txt'
             file.write_text('\n'.join(layout.names) + '\n', encoding='utf-8')
-            found[split] = dict(
+            datasets[split] = dict(
                 type='BaseSegDataset',
                 ann_file=str(file),
                 data_prefix=dict(img_path=layout.images, seg_map_path=layout.maps),
@@ -80,145 +152,196 @@ class LabelMaps(Found):
                 reduce_zero_label=reduce_zero_label,
                 metainfo=dict(classes=CLASSES),
             )
-        return found
+        return datasets
 
     def _convert(self, parts: dict[str, list[Pair]], folder: Path) -> dict[str, list[Pair]]:
         """Write label maps of ids, and return the pairs with them."""
         target = folder / 'labels'
         target.mkdir(parents=True, exist_ok=True)
         names = unique_names([pair for pairs in parts.values() for pair in pairs])
-        found: dict[str, list[Pair]] = {split: [] for split in parts}
+        values = np.array(sorted(self.numbers))
+        # -1 is 255
+        ids = (np.array([self.numbers[value] for value in values.tolist()]) % (IGNORED + 1)).astype(
+            np.uint8
+        )  # -1: 255
+        converted: dict[str, list[Pair]] = {split: [] for split in parts}
         for split, pairs in parts.items():
             for pair in track(pairs, f'{split} label maps', console=console()):
-                values, _ = read_values(pair.map)
-                ids = np.full(values.shape, IGNORED, np.uint8)
-                for value, number in self.numbers.items():
-                    ids[values == value] = number if number >= 0 else IGNORED
+                with open_header(pair.map) as image:
+                    labels = Image.new('L', image.size)
+                top = 0
+                for strip, _ in read_strips(pair.map):
+                    labels.paste(Image.fromarray(ids[np.searchsorted(values, strip)]), (0, top))
+                    top += len(strip)
                 path = target / f'{names[pair]}.png'
                 with atomic_path(path) as partial:
-                    Image.fromarray(ids).save(partial, format='png')
-                found[split].append(Pair(pair.image, path))
-        return found
+                    labels.save(partial, format='png')
+                converted[split].append(Pair(pair.image, path))
+        return converted
 
 
-def recognise(listing: Listing, names: Sequence[str] = (), background: bool | None = None) -> LabelMaps | None:
-    """Return the images with label maps in a folder, or None if there are none.
+def recognise(listing: Listing, names: Names = NONE, background: bool | None = None) -> LabelMaps:
+    """Return the images with label maps in a folder: a map has the name of its image, but for ``OF_MAPS``.
 
     Args:
         listing: Its files.
-        names: Of the classes, in the order of the ids; by default those of ``classes.txt``.
-        background: Whether id 0 is a class of its own; by default it is, unless there is one id
-            more than names.
+        names: Of the classes; by default those of a list in the folder.
+        background: Whether 0 is a class that has no name; by default it is.
+    """
+    data = LabelMaps('segmentation', 'label maps', listing, names=names, background=background, is_named=False)
+    kinds: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for image in listing.images:
+        folder, stem = folder_and_stem(image)
+        ending = OF_MAPS.search(stem)
+        kinds[folder, ending[0] if ending else '', PurePosixPath(image).suffix.lower()].append(image)
+    of_maps = [kind for kind, files in kinds.items() if kind[2] in LOSSLESS and _are_maps(listing, files)]
+    hinted = [kind for kind in kinds if kind[1] or HINT.search(PurePosixPath(kind[0]).name)]
+    lossy = [kind for kind in hinted if kind[2] in ('.jpg', '.jpeg')]
+    images = [image for kind, files in kinds.items() if kind not in of_maps + lossy for image in files]
+    for kind in lossy:
+        files = match_images(kinds[kind], images, _common)
+        if all(files.values()):
+            data.unread.append(
+                DataError(
+                    f'{listing.root / kinds[kind][0]} has the name of a label map, and is a JPEG, whose compression '
+                    'changes label ids: write it as PNG, from the labels before they were compressed'
+                )
+            )
+    of_image: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for kind in of_maps:
+        for file, matches in match_images(kinds[kind], images, _common).items():
+            data.maps.add(file)
+            data.images_out |= dict.fromkeys(matches[1:], 'the same image in another file')
+            if matches:
+                of_image[matches[0]].append((_rank(kind), file))
+            else:
+                data.total += 1
+                data.leave_out('no image of this name')
+    for image, ranked in of_image.items():
+        least = min(ranked)[0]
+        for rank, file in ranked:
+            if rank == least:
+                data.add(image, file, file)
+            else:
+                data.total += 1
+                data.leave_out('beside the map of the classes')
+    if not data.samples:
+        data.maps.clear()
+    elif not names:
+        data.names = _listed(listing)
+    return data
+
+
+def _listed(listing: Listing) -> Names:
+    """Return the names of a list of classes or of colours; none without one."""
+    for file in listing.files:
+        if PurePosixPath(file).name in COLOURS:
+            return Names(Names.of_lines(read_lines(listing.root / file)).by_value, source=file)
+    return Names({}, *listing.class_list())
+
+
+def _common(stem: str) -> str:
+    return OF_MAPS.sub('', OF_IMAGES.sub('', stem))
+
+
+def _rank(kind: tuple[str, str, str]) -> int:
+    """Return which of several maps of an image is that of the classes, the first one: Cityscapes' for training."""
+    folder, ending, _ = kind
+    if OTHER.search(ending) or OTHER.search(folder):
+        return 2
+    return int(ending.endswith('labelIds'))
+
+
+def _are_maps(listing: Listing, files: Sequence[str]) -> bool:
+    """Check whether images are label maps, by the values of a few that can be read."""
+    few = []
+    for file in files[:: max(1, len(files) // LOOKED_AT)][:LOOKED_AT]:
+        try:
+            values: set[int] = set()
+            for strip, _ in read_strips(listing.root / file):
+                values |= _count(strip).keys()
+                if len(values) > FEW:
+                    break
+            few.append(len(values) <= FEW)
+        except DataError:
+            continue
+    return bool(few) and all(few)
+
+
+def read_strips(path: Path) -> Iterator[tuple[np.ndarray, bool]]:
+    """Read the pixels of a label map, (rows, W): ids, and colours as ``COLOUR`` + 0xRRGGBB; grey ones are ids.
+
+    Yield with them whether training can read the file as it is: one channel of 8 bits.
 
     Raises:
-        DataError: The maps have one id only, too many, or more than there are names.
+        DataError: It cannot be read, or has floats.
     """
-    groups: dict[str | None, list[Pair]] = defaultdict(list)
-    alone = {listing.root / file for file in listing.images}
-    for pair in find_pairs(listing):
-        groups[split_of(str(pair.image.relative_to(listing.root)))].append(pair)
-        alone -= {pair.image, pair.map}
-    if not groups:
-        return None
-    parts = train_and_val(groups)
-    if parts['val'] is None:
-        require_enough(len(parts['train']))
-    pairs = [pair for found in parts.values() if found for pair in found]
-    pixels: Counter[int] = Counter()
-    plain = True
-    for pair in track(pairs, 'reading label maps', console=console()):
-        values, is_plain = read_values(pair.map)
-        plain &= is_plain
-        pixels.update(dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)))))
-        if len(pixels) > MOST + 2:
-            raise DataError(
-                f'{pair.map} and those before have {len(pixels)} different values: label maps have '
-                f'the id of a class at each pixel, {MOST} at most, or a colour for each class'
-            )
-    given = tuple(names) or _listed(listing)
-    classes, numbers = meaning(sorted(pixels), given, background, pairs[0].map)
-    counts = Counter(dict.fromkeys(classes, 0))
-    for value, number in numbers.items():
-        if number >= 0:
-            counts[classes[number]] += pixels[value]
-    return LabelMaps(
-        'segmentation',
-        'label maps',
-        classes,
-        counts,
-        image_sizes([pair.image for pair in parts['train']]),
-        _notes(alone),
-        parts=parts,
-        numbers=numbers,
-        plain=plain,
-    )
+    with open_header(path) as image:
+        try:
+            image.load()
+        except Exception as error:  # whatever a decoder raises
+            raise DataError(f'label map {path} cannot be read: {error}') from error
+        rows = max(1, STRIP // image.width)
+        for top in range(0, image.height, rows):
+            part = image.crop((0, top, image.width, min(top + rows, image.height)))
+            if image.mode in ('RGBA', 'CMYK', 'YCbCr', 'LA', 'PA'):
+                part = part.convert('L' if image.mode == 'LA' else 'RGB')
+            values = np.asarray(part)
+            if values.dtype.kind not in 'biu':
+                raise DataError(f'label map {path} has pixels that are no integers')
+            if values.ndim == 3:
+                values = values.astype(np.int64)
+                grey = (values == values[..., :1]).all(-1)
+                values = np.where(grey, values[..., 0], COLOUR + (values << (16, 8, 0)).sum(-1))
+            yield values, values.dtype == np.uint8
 
 
-def _notes(alone: set[Path]) -> list[str]:
-    """Return what the owner should know of images that are in no pair."""
-    if not alone:
-        return []
-    return [
-        f'left out: {len(alone)} images without a label map of their name, or maps without an '
-        f'image, such as {min(alone)}'
-    ]
+def _count(values: np.ndarray) -> dict[int, int]:
+    if values.dtype == np.uint8:
+        counts = np.bincount(values.ravel())
+        return {int(value): int(counts[value]) for value in counts.nonzero()[0]}
+    return dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True))))
 
 
-def _listed(listing: Listing) -> tuple[str, ...]:
-    """Return the names of the classes that a file lists; none without one."""
-    file = next((file for file in listing.files if PurePosixPath(file).name in LISTS), None)
-    return read_names(listing.root / file) if file else ()
+def find_layout(pairs: list[Pair]) -> Layout | None:
+    """Return how MMSegmentation finds these pairs; None if one suffix for images and one for maps do not do."""
+    images = os.path.commonpath([pair.image.parent for pair in pairs])
+    maps = os.path.commonpath([pair.map.parent for pair in pairs])
+    suffix = pairs[0].image.suffix
+    names = [os.path.relpath(pair.image, images) for pair in pairs]
+    labels = [os.path.relpath(pair.map, maps) for pair in pairs]
+    first = names[0].removesuffix(suffix)
+    ending = labels[0].removeprefix(first)
+    stems = [name.removesuffix(suffix) for name in names]
+    fits = names == [stem + suffix for stem in stems] and labels == [stem + ending for stem in stems]
+    return Layout(images, maps, suffix, ending, stems) if fits else None
 
 
-def meaning(
-    values: list[int], names: tuple[str, ...], background: bool | None, example: Path
-) -> tuple[tuple[str, ...], dict[int, int]]:
-    """Return the names of the classes, and the class of each value, -1 for none.
-
-    Args:
-        values: Of all maps, as `read_values` has them, in order.
-        names: Of classes; () if they are not known.
-        background: As in `recognise`.
-        example: A map, for messages.
-
-    Raises:
-        DataError: There is one id only, or there are more ids than names.
-    """
-    if values == [0, IGNORED]:
-        found = names if len(names) == 2 else ('background', *(names[:1] or ('object',)))
-        return found, {0: 0, IGNORED: 1}
-    of_colours = values[-1] >= COLOUR
-    numbers = dict.fromkeys(values, -1)
-    learnt = [value for value in values if of_colours or value != IGNORED]
-    if background is False:
-        learnt = [value for value in learnt if value]
-    if len(learnt) < 2:
-        raise DataError(
-            f'{example} and the other label maps have the id {learnt[0] if learnt else IGNORED} '
-            'only: there is nothing to choose from; give maps with two ids at least'
-        )
-    if of_colours or (names and len(names) == len(learnt)):
-        numbers |= {value: number for number, value in enumerate(learnt)}
-        return names if len(names) == len(learnt) else tuple(map(_name, learnt)), numbers
-    if names:
-        if background and learnt[-1] == len(names):
-            names = ('background', *names)
-        first = int(background is False or learnt[-1] >= len(names))
-        if learnt[-1] - first >= len(names):
-            raise DataError(
-                f'{example} and other label maps have ids up to {learnt[-1]}, but there are '
-                f'{len(names)} names of classes: give a name for each id, from 0, or from 1 if 0 is '
-                'no label'
-            )
-        return names, numbers | {value: value - first for value in learnt if value >= first}
-    numbers |= {value: number for number, value in enumerate(learnt)}
-    is_dense = learnt[-1] - learnt[0] == len(learnt) - 1 and learnt[0] < 2
-    return tuple(f'{"class" if is_dense else "id"} {value}' for value in learnt), numbers
+def link(parts: dict[str, list[Pair]], folder: Path) -> dict[str, list[Pair]]:
+    """Link images and maps to names with one suffix each; the readers of images go by their content."""
+    every = [pair for pairs in parts.values() for pair in pairs]
+    names = unique_names(every)
+    suffix = Counter(pair.image.suffix for pair in every).most_common(1)[0][0]
+    linked: dict[str, list[Pair]] = {split: [] for split in parts}
+    for split, pairs in parts.items():
+        for pair in pairs:
+            paths = Pair(folder / 'images' / f'{names[pair]}{suffix}', folder / 'labels' / f'{names[pair]}.png')
+            for path, target in zip(paths, pair):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if target.resolve() != path.resolve():
+                    path.symlink_to(target.resolve())
+            linked[split].append(paths)
+    return linked
 
 
-def _name(value: int) -> str:
-    """Return the name of a colour, as of a class that has none."""
-    if value < COLOUR:
-        return f'grey {value}' if value else 'background'
-    rest = value - COLOUR
-    return f'colour {rest >> 16} {rest >> 8 & 255} {rest & 255}'
+def unique_names(pairs: list[Pair]) -> dict[Pair, str]:
+    """Return a name for each pair: its image's, with the folders where two are alike."""
+    stems = Counter(pair.image.stem for pair in pairs)
+    root = os.path.commonpath([pair.image.parent for pair in pairs])
+    names = {}
+    for pair in pairs:
+        name = pair.image.stem
+        if stems[name] > 1:
+            name = re.sub(r'[/.]', '_', os.path.relpath(pair.image, root))
+        names[pair] = name
+    return names

@@ -1,103 +1,70 @@
 """LabelMe's annotations, a JSON file for each image, as annotations in COCO's form."""
 
-from pathlib import Path, PurePosixPath
+import posixpath
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from mmlape.errors import DataError
-from mmlape.new.boxes import common_folder, of_contents
-from mmlape.new.coco import CocoData, json_of
-from mmlape.new.listing import Listing, split_of, train_and_val
+from mmlape.lab.datasets.images import shown_size
+from mmlape.new.coco import CocoData, fields_of
+from mmlape.new.listing import Listing
+from mmlape.new.names import Names
 
 FORM = "LabelMe's form"
 CORNERS = 32
 """Of the polygon that stands for a circle."""
-LEAST = {'polygon': 3, 'rectangle': 2, 'circle': 2}
+LEAST = {'polygon': 3, 'rectangle': 2, 'circle': 2, 'rotation': 4}
 """How many points the shapes that become objects have at least."""
 
 
-def recognise(listing: Listing) -> CocoData | None:
-    """Return the objects of LabelMe's JSON files, or None if there are none.
+def recognise(listing: Listing, names: Names) -> CocoData:
+    """Return the objects of LabelMe's JSON files.
 
     Shapes of one label and one ``group_id`` are one object. Where all are rectangles, the task is
     boxes.
-
-    Raises:
-        DataError: An image of a file does not exist, or a shape is neither polygon, rectangle nor
-            circle.
     """
-    folders: dict[str | None, list[tuple[Path, dict]]] = {}
-    for name in listing.of_suffix('.json'):
-        content = _read(listing.root / name)
-        if content is not None:
-            folders.setdefault(split_of(name), []).append((listing.root / name, content))
-    if not folders:
-        return None
-    shapes = [shape for files in folders.values() for _, one in files for shape in one['shapes']]
-    with_masks = any(shape.get('shape_type') != 'rectangle' for shape in shapes)
-    contents = {split: files and _content(files, with_masks) for split, files in train_and_val(folders).items()}
-    return of_contents(contents, FORM, None)
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    """Return the content of a file in LabelMe's form, or None if it is not."""
-    content = json_of(file)
-    if not isinstance(content, dict) or 'imagePath' not in content:
-        return None
-    shapes = content.get('shapes')
-    is_form = isinstance(shapes, list) and all(isinstance(one, dict) for one in shapes)
-    return content if is_form else None
-
-
-def _content(files: list[tuple[Path, dict]], with_masks: bool) -> tuple[Path, dict[str, Any]]:
-    """Return the common folder of the images, and the annotations of files in COCO's form."""
-    from PIL import Image
-
-    paths = [_image_of(file, content) for file, content in files]
-    root = common_folder([path.parent for path in paths])
-    images: list[dict] = []
-    annotations: list[dict] = []
-    names: dict[str, int] = {}
-    for (file, content), path in zip(files, paths):
+    data = CocoData('masks', FORM, listing)
+    known = {*listing.images}
+    files = {
+        file: content
+        for file, content in listing.documents.items()
+        if isinstance(content, dict) and {*content} & {'shapes', 'imagePath'}
+    }
+    kinds = {one.get('shape_type') for content in files.values() for one in _shapes(content)}
+    for file, content in files.items():
         try:
-            with Image.open(path) as image:
-                width, height = image.size
-        except (OSError, ValueError) as error:
-            raise DataError(f'{path}, the image of {file}, cannot be read: {error}') from error
-        images.append(
-            dict(id=len(images) + 1, file_name=path.relative_to(root).as_posix(), width=width, height=height)
-        )
-        for label, polygons in _objects(file, content['shapes']):
-            corners = np.concatenate(polygons)
-            (left, top), (right, bottom) = corners.min(0), corners.max(0)
-            box = [float(value) for value in (left, top, right - left, bottom - top)]
-            one = dict(
-                id=len(annotations) + 1,
-                image_id=len(images),
-                category_id=names.setdefault(label, len(names) + 1),
-                bbox=box,
-                area=float(sum(map(_area, polygons))),
-                iscrowd=0,
-            )
-            if with_masks:
-                one['segmentation'] = [polygon.flatten().tolist() for polygon in polygons]
-            annotations.append(one)
-    categories = [dict(id=number, name=name) for name, number in names.items()]
-    return root, dict(images=images, categories=categories, annotations=annotations)
+            image = _image_of(file, content, known)
+            size = content.get('imageWidth'), content.get('imageHeight')
+            objects = _objects(_shapes(content), kinds != {'rectangle'})
+            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file)
+        except (DataError, ValueError) as error:
+            data.unread.append(DataError(f'{listing.root / file} {error}'))
+    data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
+    return data
 
 
-def _image_of(file: Path, content: dict[str, Any]) -> Path:
+def _shapes(content: Mapping[str, Any]) -> list[dict]:
+    shapes = content.get('shapes')
+    return [one for one in shapes if isinstance(one, dict)] if isinstance(shapes, list) else []
+
+
+def _image_of(file: str, content: Mapping[str, Any], known: set[str]) -> str:
     """Return the image that a file names, or one of that name beside it where images have been moved."""
-    named = PurePosixPath(str(content['imagePath']).replace('\\', '/'))
-    for path in (file.parent / named, file.parent / named.name):
-        if path.is_file():
-            return path
-    raise DataError(f'{file} names the image {content["imagePath"]!r}, which is not there: put it beside the file')
+    if not isinstance(content.get('shapes'), list) or 'imagePath' not in content:
+        raise ValueError('lacks "shapes" or "imagePath", which LabelMe writes')
+    folder, name = PurePosixPath(file).parent, str(content['imagePath']).replace('\\', '/')
+    for path in (folder / name, folder / PurePosixPath(name).name):
+        image = posixpath.normpath(path)
+        if image in known:
+            return image
+    raise ValueError(f'names the image {content["imagePath"]!r}, which is not there: put it beside the file')
 
 
-def _objects(file: Path, shapes: list[dict]) -> list[tuple[str, list[np.ndarray]]]:
-    """Return the label and the polygons, (corners, 2), of each object."""
+def _objects(shapes: list[dict], outlined: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Return the class and the fields of each object."""
     objects: dict[Any, tuple[str, list[np.ndarray]]] = {}
     for place, shape in enumerate(shapes):
         label, kind = str(shape.get('label')), str(shape.get('shape_type') or 'polygon')
@@ -106,28 +73,26 @@ def _objects(file: Path, shapes: list[dict]) -> list[tuple[str, list[np.ndarray]
         except (KeyError, TypeError, ValueError):
             points = np.zeros((0, 2))
         is_object = kind in LEAST and len(points) >= LEAST[kind] and np.isfinite(points).all()
-        if not is_object:
-            raise DataError(
-                f'{file}: shape {place} ({label!r}) is a {kind} of {len(points)} points: objects '
+        if not is_object or 'label' not in shape:
+            raise ValueError(
+                f'has the shape {place} ({label!r}), a {kind} of {len(points)} points: objects '
                 f'are {", ".join(LEAST)}; remove it, or draw it again'
             )
         group = shape.get('group_id')
         key = place if group is None else (label, str(group))
         objects.setdefault(key, (label, []))[1].append(_polygon(kind, points))
-    return list(objects.values())
+    fields = [(label, fields_of(None, polygons)) for label, polygons in objects.values()]
+    for _, one in fields if not outlined else ():
+        del one['segmentation']
+    return fields
 
 
 def _polygon(kind: str, points: np.ndarray) -> np.ndarray:
-    if kind == 'polygon':
-        return points
-    if kind == 'rectangle':
-        (left, top), (right, bottom) = points[:2].min(0), points[:2].max(0)
+    if kind == 'rectangle':  # of two corners, or of four
+        (left, top), (right, bottom) = points.min(0), points.max(0)
         return np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
+    if kind != 'circle':
+        return points
     centre, radius = points[0], np.linalg.norm(points[1] - points[0])
     angles = np.arange(CORNERS) * 2 * np.pi / CORNERS
     return centre + radius * np.stack([np.cos(angles), np.sin(angles)], 1)
-
-
-def _area(polygon: np.ndarray) -> float:
-    x, y = polygon.T
-    return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2

@@ -530,7 +530,7 @@ CONTRACTS = {
             'data': [('e --out c.py', {'write_config.data': 'e', 'write_config.command': 'mmlape new e'})],
             '--classes': [('--classes a b', {'write_config.names': ['a', 'b']})],
             '--background': [
-                ('--background none', {'write_config.background': False}),
+                ('--background ignore', {'write_config.background': False}),
                 ('--background class', {'write_config.background': True}),
             ],
             '--time': [('--time 2h', {'write_config.seconds': 7200.0})],

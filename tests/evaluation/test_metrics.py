@@ -579,3 +579,13 @@ def test_predicted_maps_hold_every_label(tmp_path, num_classes, unlabelled):
         assert image.mode == ('I;16' if num_classes + unlabelled > 256 else 'L' if folder == 'metric' else 'P')
     if image.mode == 'P':
         assert image.convert('RGB').getpixel((1, 0)) == tuple(palette[1])
+
+
+@pytest.mark.parametrize(('share', 'warned'), [(2, False), (3, True)])
+def test_much_without_a_label_is_a_warning(share, warned, monkeypatch):
+    """From more than half of the pixels on, of all images together."""
+    told = []
+    monkeypatch.setattr('mmlape.lab.evaluation.iou.print_log', lambda message, *args: told.append(message))
+    truth = np.array([[255] * share + [0] * (4 - share)])
+    _evaluate(IoUMetric(ignore_index=255), _as_samples([(truth, np.zeros((1, 4), int))]), NAMES)
+    assert any('75.0% of the pixels have no label' in line for line in told) == warned

@@ -2,12 +2,17 @@
 
 import argparse
 import json
+import os
+import re
 import shutil
+import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import supervision
 import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
@@ -19,6 +24,7 @@ from mmlape.commands import fill_parser, parse_arguments
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.export.model import image_size
+from mmlape.new import command
 from mmlape.new.command import look
 from mmlape.new.recipe import choose_model, choose_regions, parse_time
 from mmlape.registry import MODELS
@@ -88,20 +94,109 @@ MAPS: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
     'palette': (lambda root: maps(root, mode='P'), ('class 0', 'class 1', 'class 2')),
     'names': (lambda root: listed_maps(root, NAMES), NAMES),
-    'names, 0 is no label': (lambda root: listed_maps(root, NAMES[:2]), NAMES[:2]),
+    'names, none for 0': (lambda root: listed_maps(root, NAMES[:2]), ('background', *NAMES[:2])),
     'ids from 1': (lambda root: listed_maps(root, NAMES, lambda ids: ids + 1), NAMES),
     'binary': (lambda root: maps(root, convert=lambda ids: np.where(ids == 2, 255, 0)), ('background', 'object')),
     'sparse ids': (lambda root: maps(root, convert=lambda ids: ids * 7 + 3), ('id 3', 'id 10', 'id 17')),
     'ids of 16 bits': (lambda root: maps(root, convert=lambda ids: ids * 300), ('id 0', 'id 300', 'id 600')),
     'colours': (
         lambda root: maps(root, convert=lambda ids: COLOURS[ids]),
-        ('background', 'colour 0 90 255', 'colour 200 30 0'),
+        ('background', 'colour 0,90,255', 'colour 200,30,0'),
     ),
     'grey in three channels': (
         lambda root: maps(root, convert=lambda ids: np.repeat(ids[..., None], 3, axis=2)),
         ('class 0', 'class 1', 'class 2'),
     ),
 }
+
+
+def cityscapes(root: Path) -> None:
+    """Ids of classes, of objects and colours for each image, and outlines that nobody reads."""
+    for split, count in (('train', 6), ('val', 2), ('test', 2)):
+        for number in range(count):
+            stem = f'aachen_{number:06}_000019'
+            photo(root / f'leftImg8bit/{split}/aachen/{stem}_leftImg8bit.png')
+            start = root / f'gtFine/{split}/aachen/{stem}_gtFine'
+            label_map(Path(f'{start}_labelIds.png'), regions(number))
+            label_map(Path(f'{start}_instanceIds.png'), regions(number) * 1000)
+            label_map(Path(f'{start}_color.png'), COLOURS[regions(number)])
+            Path(f'{start}_polygons.json').write_text('{"imgHeight": 40, "imgWidth": 48, "objects": []}')
+
+
+def camvid(root: Path) -> None:
+    for split, count in (('train', 6), ('val', 2), ('test', 2)):
+        maps(root, f'{split}/{split}{{}}.png', f'{split}_labels/{split}{{}}_L.png', count, lambda ids: COLOURS[ids])
+    (root / 'class_dict.csv').write_text('name,r,g,b\nVoid,0,0,0\nRoad,200,30,0\nSky,0,90,255\n')
+
+
+@pytest.mark.parametrize(
+    ('make', 'classes'), [(cityscapes, ('class 0', 'class 1', 'class 2')), (camvid, ('Void', 'Road', 'Sky'))]
+)
+def test_layouts_of_public_label_maps(make, classes, tmp_path):
+    make(tmp_path)
+    found = look(tmp_path)
+    assert (found.task, found.classes, found.images()) == ('segmentation', classes, dict(train=6, val=2))
+    images, label_maps = found.books()
+    assert (
+        images.left_out == label_maps.left_out - Counter({'beside the map of the classes': 20}) == {'for testing': 2}
+    )
+
+
+BY_NAME: list[tuple[Callable[[np.ndarray], np.ndarray], list[str], bool | None, dict[int, str | None]]] = [
+    (lambda ids: ids, ['1=scratch', '2=stain'], None, {0: 'background', 1: 'scratch', 2: 'stain'}),
+    (lambda ids: ids, ['2=stain', '1=scratch'], False, {0: None, 1: 'scratch', 2: 'stain'}),
+    (lambda ids: ids, ['scratch', 'stain'], None, {0: 'background', 1: 'scratch', 2: 'stain'}),
+    (lambda ids: ids, ['scratch', 'stain', 'rare'], False, {0: None, 1: 'scratch', 2: 'stain'}),
+    (lambda ids: np.where(ids == 2, 255, ids), ['1=leaf'], None, {0: 'background', 1: 'leaf', 2: None}),
+    (lambda ids: np.where(ids == 2, 255, 0), ['leaf'], None, {0: 'background', 1: 'background', 2: 'leaf'}),
+    (
+        lambda ids: COLOURS[ids],
+        ['stain=0,90,255', 'scratch=200,30,0'],
+        None,
+        {0: 'background', 1: 'scratch', 2: 'stain'},
+    ),
+]
+
+
+@pytest.mark.parametrize(('convert', 'names', 'background', 'drawn'), BY_NAME)
+def test_each_value_gets_the_name_beside_it(convert, names, background, drawn, tmp_path):
+    """What is trained on at a stripe is the class that its number or its colour was named for."""
+    maps(tmp_path / 'data', convert=convert)
+    (tmp_path / 'names.txt').write_text('\n'.join(names) + '\n')
+    for words in (names, [str(tmp_path / 'names.txt')]):
+        found = look(tmp_path / 'data', names=words, background=background)
+        parts = found.prepare(tmp_path, 0)
+        (file,) = {part['data_prefix']['seg_map_path'] for part in parts.values()}
+        for number in range(8):
+            labels = np.array(Image.open(Path(file, f'{number:02}.png'))).astype(int)
+            labels = np.where(labels == 255, 255, labels - parts['train']['reduce_zero_label']) % 256
+            for value, label in zip(regions(number).ravel(), labels.ravel()):
+                assert drawn[value] == (None if label == 255 else found.classes[label])
+
+
+@pytest.mark.parametrize(
+    ('convert', 'names', 'message'),
+    [
+        (lambda ids: ids, ['a'], '1 names for the values 0, 1, 2: which is which. --classes 0=NAME 1=NAME 2=NAME'),
+        (lambda ids: ids, list('abcd'), '4 names for the values 0, 1, 2'),
+        (lambda ids: ids * 7, list('abc'), '3 names for the values 0, 7, 14'),
+        (lambda ids: COLOURS[ids], ['a', 'b'], r'0,90,255, 200,30,0: which is which. --classes 0=NAME NAME=0,90,255'),
+        (lambda ids: ids, ['1=a'], 'label maps have 0, 2, which have no name in --classes'),
+        (lambda ids: ids, ['1=a', 'b'], "'b' has neither number nor colour, as others have: write 1=b"),
+        (lambda ids: ids, ['1=a', '1=b'], 'names a number or a colour more than once'),
+    ],
+)
+def test_names_that_fit_in_several_ways_are_asked_for(convert, names, message, tmp_path):
+    maps(tmp_path, convert=convert)
+    with pytest.raises(DataError, match=message):
+        look(tmp_path, names=names)
+
+
+def test_much_that_is_ignored_is_a_warning(tmp_path):
+    maps(tmp_path, convert=lambda ids: np.where(np.arange(40)[:, None] < 21, 255, ids))
+    assert 'warning: 52.5% of the pixels are ignored' in look(tmp_path).notes[0]
+    maps(tmp_path, convert=lambda ids: np.where(np.arange(40)[:, None] < 20, 255, ids))
+    assert not look(tmp_path).notes
 
 
 @pytest.mark.parametrize('layout', MAPS)
@@ -124,8 +219,6 @@ def test_label_maps(layout, tmp_path, monkeypatch):
     ids = [values.pop() for _, values in sorted(drawn.items())]
     if layout == 'binary':
         assert ids == [0, 0, 1]
-    elif layout == 'names, 0 is no label':
-        assert ids == [255, 0, 1]
     elif layout == 'colours':
         assert ids == [0, 2, 1]  # by colour
     else:
@@ -137,7 +230,7 @@ def test_images_without_a_map_are_reported(tmp_path, monkeypatch, capsys):
     maps(Path('data'))
     photo(Path('data/images/new.jpg'))
     cfg = written('data', '--iters', '20')
-    assert 'left out: 1 images without a label map of their name' in capsys.readouterr().out
+    assert 'no annotation: 1' in capsys.readouterr().out
     assert sum(len(read(cfg, split)) for split in ('train', 'val')) == 8
 
 
@@ -149,6 +242,15 @@ def test_images_of_two_suffixes_are_linked(tmp_path, monkeypatch):
     cfg = written('data', '--iters', '20')
     assert sum(len(read(cfg, split)) for split in ('train', 'val')) == 8
     assert all(path.is_symlink() for path in Path('data_data/images').iterdir())
+
+
+def test_pages_of_a_tiff_are_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    maps(Path('data'), 'images/{}.tiff')
+    page = Image.open('data/images/00.tiff')
+    page.save('data/images/00.tiff', save_all=True, append_images=[page, page])
+    assert main(['new', 'data', '--model', 'mini', '--iters', '20']) == 0
+    assert 'image of several pages' in ' '.join(capsys.readouterr().out.split())
 
 
 # boxes ---------------------------------------------------------------------------------------------------------------
@@ -186,7 +288,7 @@ def roboflow(root: Path, masks=False) -> None:
 def public_coco(root: Path) -> None:
     coco(root, 'annotations/instances_train2017.json', 'train2017', range(8), True)
     coco(root, 'annotations/instances_val2017.json', 'val2017', range(8, 12), True)
-    (root / 'annotations/captions_train2017.json').write_text('{"images": [], "annotations": []}')
+    (root / 'annotations/captions_train2017.json').write_text('{"images": [], "annotations": [{"caption": "a"}]}')
 
 
 def yolo(root: Path, images='images/{split}', labels='labels/{split}', described=True, polygon=False) -> None:
@@ -341,6 +443,175 @@ def test_a_circle_of_labelme_is_an_object(tmp_path):
         np.testing.assert_allclose(one['bbox'], (10, 10, 20, 20), atol=0.3)
 
 
+@pytest.mark.parametrize('layout', ['YOLO', 'Pascal VOC'])
+def test_boxes_are_those_that_supervision_reads(layout, tmp_path):
+    """Parity with another reader, also of shares with many digits and of objects that are difficult."""
+    BOXES[layout][0](tmp_path)
+    folder = 'images/train' if layout == 'YOLO' else 'JPEGImages'
+    theirs = (
+        supervision.DetectionDataset.from_yolo(
+            str(tmp_path / folder), str(tmp_path / 'labels/train'), str(tmp_path / 'data.yaml')
+        )
+        if layout == 'YOLO'
+        else supervision.DetectionDataset.from_pascal_voc(str(tmp_path / folder), str(tmp_path / 'Annotations'))
+    )
+    found = look(tmp_path)
+    for sample in found.of_split['train']:
+        detections = theirs.annotations[str(tmp_path / sample.image)]
+        ours = [(label, one['bbox']) for label, one in sample.annotation[1]]
+        assert [label for label, _ in ours] == [theirs.classes[number] for number in detections.class_id]
+        boxes = np.array([(x, y, x + width, y + height) for _, (x, y, width, height) in ours])
+        np.testing.assert_allclose(boxes, detections.xyxy, atol=1e-4)
+
+
+def rewrite(root: Path, pattern: str, change: Callable[[str], str]) -> None:
+    """Change the texts of some files."""
+    for file in root.rglob(pattern):
+        file.write_text(change(file.read_text()))
+
+
+def test_numbers_of_yolo_are_kept(tmp_path):
+    """Names by their numbers, in whichever order, with gaps; YAML's words for truth are names."""
+    yolo(tmp_path)
+    rewrite(tmp_path / 'labels', '*.txt', lambda text: text.replace('\n1 ', '\n7 ').replace('\n2 ', '\n5 '))
+    rewrite(tmp_path / 'labels', '*.txt', lambda text: re.sub('^1 ', '7 ', re.sub('^2 ', '5 ', text)))
+    (tmp_path / 'data.yaml').write_text('train: images/train\nval: images/val\nnames: {7: yes, 0: no, 5: "1"}\n')
+    expected = Counter({0: 'no', 1: 'yes', 2: '1'}[label] for number in range(8) for label, _ in boxes_of(number))
+    found = look(tmp_path)
+    assert (found.classes, found.counts) == (('no', '1', 'yes'), expected)
+
+
+@pytest.mark.parametrize(('points', 'shape'), [(2, ''), (3, ''), (2, 'kpt_shape: [4, 2]'), (3, 'kpt_shape: [4, 3]')])
+def test_keypoints_are_no_outlines(points, shape, tmp_path):
+    yolo(tmp_path)
+    boxes = look(tmp_path).parts['train'].content
+    more = {2: r'\1 \2', 3: r'\1 \2 1'}[points]
+    rewrite(tmp_path / 'labels', '*.txt', lambda text: re.sub(r'\d (\S+) (\S+) .*', rf'\g<0>{f" {more}" * 4}', text))
+    rewrite(tmp_path, 'data.yaml', lambda text: text + shape)
+    if shape:
+        assert look(tmp_path).parts['train'].content == boxes
+    else:
+        with pytest.raises(DataError, match='may be outlines, or boxes with keypoints: --task masks, or kpt_shape'):
+            look(tmp_path)
+
+
+def test_difficult_objects_are_neither_learnt_nor_missed(tmp_path):
+    voc(tmp_path)
+    rewrite(tmp_path, '00.xml', lambda text: text.replace('</name>', '</name><difficult>1</difficult>', 1))
+    found = look(tmp_path)
+    book = found.books()[1]
+    assert (book.used['train'], book.left_out) == (15, {'marked difficult': 1})
+    assert [one['iscrowd'] for one in found.parts['train'].content['annotations']] == [1] + 15 * [0]
+
+
+@pytest.mark.parametrize('tag', [6, 1])
+def test_sizes_of_labelme_are_its_own(tag, tmp_path):
+    """The pixels that shapes are of: as the file says, else as programs show the image."""
+    labelme(tmp_path, True)
+    for file in tmp_path.rglob('*.jpg'):
+        exif = Image.Exif()
+        exif[0x112] = tag
+        Image.open(file).save(file, exif=exif)
+    stored = dict(imageWidth=SIZE[0], imageHeight=SIZE[1])
+    rewrite(tmp_path, '00.json', lambda text: json.dumps(json.loads(text) | stored))
+    sizes = [(one['width'], one['height']) for one in look(tmp_path).parts['train'].content['images']]
+    assert sizes == [SIZE] + 7 * [SIZE[::-1] if tag == 6 else SIZE]
+
+
+def test_rectangles_of_labelme_have_two_corners_or_four(tmp_path):
+    def four(text: str) -> str:
+        content = json.loads(text)
+        for shape in content['shapes']:
+            (left, top), (right, bottom) = shape['points']
+            shape['points'] = [[left, top], [right, top], [right, bottom], [left, bottom]]
+        return json.dumps(content)
+
+    labelme(tmp_path, True)
+    expected = look(tmp_path).parts
+    rewrite(tmp_path, '*.json', four)
+    assert look(tmp_path).parts == expected
+
+
+@pytest.mark.parametrize('name', ['../{folder}/{name}', '{root}/{folder}/{name}', '..\\{folder}\\{name}'])
+def test_names_of_images_in_coco_may_be_paths(name, tmp_path):
+    roboflow(tmp_path)
+    expected = look(tmp_path).parts
+    for folder in ('train', 'valid'):
+        content = json.loads((tmp_path / folder / '_annotations.coco.json').read_text())
+        for image in content['images']:
+            image['file_name'] = name.format(root=tmp_path, folder=folder, name=image['file_name'])
+        (tmp_path / folder / '_annotations.coco.json').write_text(json.dumps(content))
+    assert look(tmp_path).parts == expected
+
+
+# splits --------------------------------------------------------------------------------------------------------------
+
+
+def write_list(file: Path, names) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(''.join(f'{name}\n' for name in names))
+
+
+def listed_voc(root: Path, task: str) -> None:
+    """Boxes and label maps, with a list of each task: the other one's divides otherwise."""
+    voc(root)
+    maps(root, 'JPEGImages/{}.jpg', 'SegmentationClass/{}.png', 12)
+    for folder, count in (('Main', 9), ('Segmentation', 7)):
+        write_list(root / f'ImageSets/{folder}/train.txt', [f'{number:02}' for number in range(count)])
+        write_list(root / f'ImageSets/{folder}/val.txt', [f'{number:02}' for number in range(count, 12)])
+
+
+def listed_classes_(root: Path) -> None:
+    class_folders(root / 'images')
+    for split, numbers in (('train', range(4)), ('test', range(4, 6))):
+        write_list(root / f'meta/{split}.txt', [f'{name}/{number}' for name in NAMES for number in numbers])
+
+
+def listed_yolo(root: Path) -> None:
+    yolo(root, 'images', 'labels')
+    for name, numbers in (('first', range(8)), ('second', range(8, 12))):
+        write_list(root / f'{name}.txt', [f'./images/{number:02}.jpg' for number in numbers])
+    (root / 'data.yaml').write_text('train: first.txt\nval: second.txt\nnames: [cat, dog, hat]\n')
+
+
+def class_then_split(root: Path) -> None:
+    for name in NAMES:
+        for split, count in (('train', 4), ('val', 2), ('test', 1)):
+            for number in range(count):
+                photo(root / name / split / f'{number}.jpg')
+
+
+def words_in_names(root: Path) -> None:
+    for number in range(12):
+        maps(root, f'images/{("train_station", "valley", "test")[number % 3]}{number}_{{}}.jpg',
+             f'masks/{("train_station", "valley", "test")[number % 3]}{number}_{{}}.png', 1)  # fmt: skip
+
+
+SPLITS: dict[str, tuple[Callable[[Path], None], str | None, dict[str, int]]] = {
+    'ImageSets of boxes': (lambda root: listed_voc(root, 'boxes'), 'boxes', dict(train=9, val=3)),
+    'ImageSets of label maps': (lambda root: listed_voc(root, 'maps'), 'segmentation', dict(train=7, val=5)),
+    'lists with paths, test for validation': (listed_classes_, None, dict(train=12, val=6)),
+    'lists of a data.yaml': (listed_yolo, None, dict(train=8, val=4)),
+    'splits below classes': (class_then_split, None, dict(train=12, val=6)),
+    'words in names of files': (words_in_names, None, dict(train=12)),
+    'a class of the name of a split': (
+        lambda root: [photo(root / split / name / f'{number}.jpg')
+                      for split in ('train', 'val') for name in ('bus', 'train') for number in range(4)],
+        None, dict(train=8, val=8),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('layout', SPLITS)
+def test_splits_that_come_with_the_data(layout, tmp_path):
+    make, task, counts = SPLITS[layout]
+    make(tmp_path)
+    found = look(tmp_path, task)
+    assert found.images() == counts
+    for book in found.books():
+        assert book.total == sum(book.used.values()) + book.left_out.total()
+
+
 def test_boxes_alone_of_data_with_masks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     roboflow(Path('data'), masks=True)
@@ -448,6 +719,41 @@ def test_the_same_seed_gives_the_same_split_and_another_one_another(tmp_path, mo
     assert lists[0] == lists[1] != lists[2]
 
 
+def test_balance_repeats_images_of_rare_classes(tmp_path, monkeypatch):
+    """The threshold of ClassBalancedDataset is of shares of images, however many objects they have."""
+    monkeypatch.chdir(tmp_path)
+    roboflow(Path('data'))
+    file = Path('data/train/_annotations.coco.json')
+    content = json.loads(file.read_text())
+    common = [one for one in content['annotations'] if one['category_id'] != 5]
+    rare = next(one for one in content['annotations'] if one['category_id'] == 5)
+    objects = [rare, *common, *common, *common]
+    content['annotations'] = [dict(one, id=number) for number, one in enumerate(objects, 1)]
+    file.write_text(json.dumps(content))
+    cfg = written('data', '--balance', '--iters', '20')
+    shares = sorted(len({one['image_id'] for one in objects if one['category_id'] == key}) / 8 for key in (5, 15, 25))
+    assert cfg.train_dataloader.dataset.oversample_thr == pytest.approx(shares[1], abs=1e-3)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_command_leaves_nothing_in_the_way(number, tmp_path, monkeypatch):
+    """After SIGTERM the folder is gone; after SIGKILL the next command replaces it."""
+    monkeypatch.chdir(tmp_path)
+    maps(Path('data'))
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(command, 'full_check', lambda *args: os.kill(os.getpid(), number))
+        try:
+            main(['new', 'data', '--model', 'mini'])
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ['data'] + ['data_data'] * (number == signal.SIGKILL)
+    assert main(['new', 'data', '--model', 'mini']) == 0
+    assert not [path for path in Path('data_data').iterdir() if path.name.startswith('.')]
+
+
 def test_balance_gives_rare_classes_more(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     maps(Path('data'), convert=lambda ids: np.where(np.arange(40)[:, None] + 0 * ids < 2, 1, 0))
@@ -491,14 +797,14 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: (class_folders(root, 'train', 'val'), photo(root / 'hat/0.jpg')),
         'has images in train and val, and others in hat: move those below train and val',
     ),
-    'too few names': (lambda root: listed_maps(root, NAMES[:1]), 'ids up to 2, but there are 1 names'),
+    'too few names': (lambda root: listed_maps(root, NAMES[:1]), '1 names for the values 0, 1, 2: which is which'),
     'absent images': (
         lambda root: (coco(root, 'all.json', 'images', range(8)), shutil.rmtree(root / 'images')),
-        r"lists images such as '00\.jpg', and no folder below data has all of those",
+        r"lists 8 images that are not there, such as '00\.jpg'",
     ),
     'two files': (
         lambda root: (coco(root, 'a.json', 'images', range(8)), coco(root, 'b.json', 'images', range(8))),
-        r'several files of annotations for the same images \(a\.json, b\.json\)',
+        r'data/images/00\.jpg has two annotations, a\.json and b\.json',
     ),
     'bad line of YOLO': (
         lambda root: (yolo(root), (root / 'labels/train/00.txt').write_text('0 0.5 x 0.1 0.1\n')),
@@ -506,15 +812,52 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     'a line of LabelMe': (
         lambda root: (labelme(root), redraw(root / 'train/json/00.json', 'line')),
-        r"00\.json: shape 0 \('.*'\) is a line of 4 points: objects are polygon, rectangle, circle",
+        r"00\.json has the shape 0 \('.*'\), a line of 4 points: objects are polygon, rectangle, circle",
     ),
     'an image of LabelMe': (
         lambda root: (labelme(root), (root / 'train/photos/00.jpg').unlink()),
         r"00\.json names the image '..\\\\photos\\\\00\.jpg', which is not there",
     ),
-    'a class of validation alone': (
-        lambda root: (class_folders(root, 'train', 'val'), photo(root / 'val/new/0.jpg')),
-        'the classes new have images for validation, and none for training',
+    'masks as JPEG': (
+        lambda root: maps(root, labels='masks/{}.jpg'),
+        'masks/00.jpg has the name of a label map, and is a JPEG, whose compression changes label ids',
+    ),
+    'two tasks': (
+        lambda root: listed_voc(root, 'both'),
+        r"data has Pascal VOC's form \(12 images\) and label maps \(12 images\): give --task boxes or --task segm",
+    ),
+    'two forms of boxes': (
+        lambda root: (yolo(root), coco(root, 'all.json', 'images/train', range(8))),
+        r"COCO's form \(8 images\) and YOLO's form \(12 images\): give a folder or a file of one form",
+    ),
+    'two maps of an image': (
+        lambda root: (maps(root), maps(root, labels='old/{}.png')),
+        'images/00.jpg has two annotations, labels/00.png and old/00.png',
+    ),
+    'test alone': (lambda root: class_folders(root, 'test'), 'has annotated images for test only: give the folder'),
+    'two lists': (
+        lambda root: (listed_classes_(root), write_list(root / 'meta/val.txt', ['cat/0'])),
+        r'images/cat/0.jpg is for train by meta/train.txt, and for val by meta/val.txt',
+    ),
+    'a list of others': (
+        lambda root: (maps(root), write_list(root / 'train.txt', ['00', '99'])),
+        "train.txt, line 2: '99' is no image of data",
+    ),
+    'outlines of some': (
+        lambda root: (yolo(root, polygon=True), (root / 'labels/train/00.txt').write_text('0 .5 .5 .1 .1')),
+        '22 of 23 objects have an outline: --task boxes leaves the outlines out',
+    ),
+    'a number without a name': (
+        lambda root: (yolo(root), (root / 'labels/train/00.txt').write_text('999999999 .5 .5 .1 .1')),
+        '00.txt: line 1: the class 999999999 has no name in data.yaml',
+    ),
+    'an image elsewhere': (
+        lambda root: (roboflow(root), rewrite(root, '*.json', lambda text: text.replace('00.jpg', '/etc/00.jpg'))),
+        "lists 1 images that are not there, such as '/etc/00.jpg'",
+    ),
+    'an unknown form': (
+        lambda root: (class_folders(root), (root / 'via.json').write_text('{"0.jpg": {"filename": "0.jpg"}}')),
+        'via.json .a dict. names images, and is neither',
     ),
 }
 

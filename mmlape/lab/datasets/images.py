@@ -8,6 +8,7 @@ their size tells which, unless both have one size.
 import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
@@ -34,32 +35,53 @@ Image.MAX_IMAGE_PIXELS = MOST_PIXELS
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
+def open_header(path: str | Path, content: bytes | None = None) -> Image.Image:
+    """Open an image by Pillow, without decoding it.
+
+    Raises:
+        DataError: The file is missing, empty, too large or no image; the message names it.
+    """
+    try:
+        image = Image.open(path if content is None else io.BytesIO(content))
+    except Exception as error:  # whatever a decoder raises
+        reason = str(error)
+        if isinstance(error, Image.UnidentifiedImageError):
+            reason = 'cannot identify image file'  # without the object that was read from
+        raise DataError(f'Image {path} cannot be read: {reason}. {AGAIN}') from error
+    if image.width * image.height > MOST_PIXELS:
+        raise DataError(
+            f'Image {path} is {image.width} x {image.height} pixels, more than the 2^30 that '
+            'OpenCV reads: cut it into parts.'
+        )
+    return image
+
+
 def open_image(path: str, content: bytes | None = None) -> Image.Image:
     """Decode a complete image by Pillow, which is strict.
 
     Raises:
-        DataError: The file is missing, empty, truncated, too large or no image, or its pixels are
-            floats; the message names it.
+        DataError: As `open_header`; or it is truncated, or its pixels are floats.
     """
-    content = read_bytes(path) if content is None else content
+    image = open_header(path, read_bytes(path) if content is None else content)
     try:
-        image = Image.open(io.BytesIO(content))
-        if image.width * image.height > MOST_PIXELS:
-            raise DataError(
-                f'Image {path} is {image.width} x {image.height} pixels, more than the 2^30 that '
-                'OpenCV reads: cut it into parts.'
-            )
         image.load()
-    except DataError:
-        raise
     except Exception as error:  # whatever a decoder raises
-        reason = str(error)
-        if isinstance(error, Image.UnidentifiedImageError):
-            reason = reason.partition(' <')[0]  # the object that was read from
-        raise DataError(f'Image {path} cannot be read: {reason}. {AGAIN}') from error
+        raise DataError(f'Image {path} cannot be read: {error}. {AGAIN}') from error
     if image.mode == 'F':
         raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
     return image
+
+
+def shown_size(path: str | Path) -> tuple[int, int]:
+    """Return width and height of an image as programs show it, turned by its EXIF orientation.
+
+    Raises:
+        DataError: As `open_header`.
+    """
+    with open_header(path) as image:
+        width, height = image.size
+        turned = image.format == 'JPEG' and image.getexif().get(ORIENTATION) in range(5, 9)
+    return (height, width) if turned else (width, height)
 
 
 def read_bytes(path: str, backend_args: dict | None = None) -> bytes:
@@ -114,6 +136,15 @@ def largest_of_16_bits(path: str) -> int | None:
     if is_wide or (content.startswith(PNG) and content[24] == 16):  # the depth in its header
         return int(decode(content, path, 'unchanged', 'cv2').max())
     return None
+
+
+def count_pages(path: str) -> int:
+    """Return the number of images in a file; 1 where Pillow does not read it."""
+    try:
+        with open_header(path, read_bytes(path)) as image:
+            return getattr(image, 'n_frames', 1)
+    except DataError:
+        return 1
 
 
 def lacks_end(content: bytes) -> bool:

@@ -1,5 +1,6 @@
 """Mean IoU and accuracy of segmentation at full precision, overall and class by class."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from mmlape.errors import DataError
 from mmlape.lab.evaluation.label_maps import save_label_map
 from mmlape.lab.evaluation.names import flatten_per_class
 from mmlape.lab.registry import METRICS
+
+MUCH_IGNORED = 0.5
+"""Share of pixels without a label above which the evaluation warns."""
 
 
 @METRICS.register_module()
@@ -51,7 +55,8 @@ class IoUMetric(MMSegIoUMetric):
             try:
                 label = sample['gt_sem_seg']['data'].squeeze().to(predicted)
                 areas = self.intersect_and_union(predicted, label, num_classes, self.ignore_index)
-                self.results.append(areas)
+                ignored = (label == self.ignore_index).sum().cpu()
+                self.results.append((*areas, ignored))
             except DataError as error:
                 raise DataError(
                     f'{sample.get("seg_map_path") or sample.get("img_path") or "an image"}: {error}'
@@ -98,7 +103,11 @@ class IoUMetric(MMSegIoUMetric):
             return {}
         if not results:
             raise DataError('nothing to evaluate: no image was processed')
-        totals = (torch.stack(counts).sum(dim=0).double() for counts in zip(*results))
+        *totals, ignored = (torch.stack(counts).sum(dim=0).double() for counts in zip(*results))
+        share = float(ignored / (ignored + totals[-1].sum()))
+        if share > MUCH_IGNORED:
+            message = f'{share:.1%} of the pixels have no label: no score counts what is predicted there'
+            print_log(message, 'current', logging.WARNING)
         measures = self.total_area_to_metrics(*totals, self.metrics, self.nan_to_num, self.beta)
         values = {'aAcc': float(measures.pop('aAcc')) * 100}
         for measure, row in measures.items():

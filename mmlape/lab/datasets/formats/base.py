@@ -23,6 +23,7 @@ from mmlape.lab.datasets.images import (
     Annotated,
     ImageLoader,
     LoadedImage,
+    count_pages,
     largest_of_16_bits,
     require_size,
 )
@@ -307,7 +308,12 @@ class DataSource:
                 f'value, {largest} of 65535, becomes {image.pixels.max()} of 255.'
             )
             facts.issues.append(DataIssue(WARNING, 'image of 16 bits', message))
-        self.check_annotation(entry, image.size, facts)
+        if entry.path.lower().endswith(('.tif', '.tiff')) and (pages := count_pages(entry.path)) > 1:
+            message = f'Image {entry.path} has {pages} pages, of which the first one is read: save each as a file.'
+            facts.issues.append(DataIssue(WARNING, 'image of several pages', message))
+        size = image.size
+        del image  # one of 400 megapixels has 1.2 GB
+        self.check_annotation(entry, size, facts)
         return facts
 
     def count(self, facts: ImageFacts) -> None:

@@ -57,6 +57,12 @@ def read_coco(path: str) -> dict[str, Any]:
         content = parse_json(_read_text(path), unique_keys=True)
     except ValueError as error:
         raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
+    require_form(content, path)
+    return content
+
+
+def require_form(content: Any, path: str) -> None:
+    """Raise DataError unless what a JSON file holds is of COCO's form; complete ``annotations``."""
     if isinstance(content, list):
         raise DataError(
             f'Annotation file {path} is not of COCO form: a list, as a file of predictions is, not '
@@ -75,7 +81,6 @@ def read_coco(path: str) -> dict[str, Any]:
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
-    return content
 
 
 def _read_text(path: str) -> str:
