@@ -64,12 +64,6 @@ def test_the_lock_has_hashes_and_no_addresses():
     assert all(len(locked()[name]) == 1 for name in ('timm', 'numpy', 'torch'))  # whatever Python this is
 
 
-def test_the_scripts_uv_makes_the_lock():
-    """`make lock` uses the uv of the set-up; the version stands there alone."""
-    assert len(re.findall(r'uv_version=[\d.]+\n', (ROOT / 'bootstrap' / 'setup.sh').read_text())) == 1
-    assert 'uv/bin/uv pip compile' in run('make', '-n', 'lock').stdout
-
-
 # make
 
 

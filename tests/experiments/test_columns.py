@@ -15,10 +15,11 @@ import pytest
 import tiny
 from scipy import stats
 
+pytestmark = pytest.mark.release  # `make test` has the tables of recorded values, in test_told_reports.py
 ARMS, SEEDS = {'plain': 'As it is', 'lape': 'With LaPE'}, (4, 5, 6)
 EXTRA = """
-train_cfg.update(max_iters=2, val_interval=1)
-default_hooks['checkpoint'].update(interval=2)
+train_cfg.update(max_iters=4, val_interval=2)
+default_hooks['checkpoint'].update(interval=4)
 """
 GRID = """
 title: Two
