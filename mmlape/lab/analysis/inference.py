@@ -129,13 +129,16 @@ class Preparation:
     def _prepared(self, loaded: dict) -> dict:
         height, width = loaded['ori_shape']
         try:
-            return self.rest(loaded)
+            packed = self.rest(loaded)
         except (cv2.error, ValueError) as error:  # such as a side that becomes 0 pixels
             reason = str(error).strip().splitlines()[-1]
             raise DataError(
                 f'{loaded["img_path"] or "an image"} of {width} x {height} pixels does not fit the '
                 f'test pipeline ({reason}): crop or enlarge it'
             ) from error
+        if 'inputs' not in packed:
+            raise ConfigError('test_dataloader.dataset.pipeline packs no inputs: end it with the Pack... transform')
+        return packed
 
 
 def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True) -> list[BaseDataElement]:

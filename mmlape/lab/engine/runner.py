@@ -43,7 +43,6 @@ from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import Batches, seeded_dataloader, set_random_states
 from mmlape.lab.engine.shared_memory import require_shared_memory
-from mmlape.lab.engine.widths import explained_widths
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import RunStart, read_resumable
 from mmlape.lab.runs.schema import Stop
@@ -349,7 +348,9 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        load_model(self.bare_model, filename, content=checkpoint, classes=classes_of_data(self.train_dataloader.dataset))
+        load_model(
+            self.bare_model, filename, content=checkpoint, classes=classes_of_data(self.train_dataloader.dataset)
+        )
         self._has_loaded = True
         return checkpoint
 
@@ -390,7 +391,7 @@ class Runner(_Runner):
             gc.collect()
             gc.freeze()
             atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
-        with plain_worker_errors(), explained_widths(self.bare_model, self.cfg):
+        with plain_worker_errors():
             try:
                 model = super().train()
             except BaseException:
