@@ -63,8 +63,8 @@ def _content(dataset: Any) -> DataContent:
 
 
 def _names_and_sizes(files: list[str]) -> Iterable[bytes]:
-    # of sorted paths the first and the last have the beginning that all have
-    start = os.path.commonprefix([files[0], files[-1]]).rpartition('/')[0]
+    # of sorted paths the first and the last share the folders that all share
+    start = os.path.commonpath([os.path.dirname(file) for file in (files[0], files[-1])])
     for file in files:
         try:
             size = os.stat(file).st_size

@@ -18,11 +18,12 @@ _READERS = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'ev
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """Re-root the data of ``cfg``, in place, and set its classes and every head's number of classes from the data.
 
-    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root``, or with the root that
-    all datasets share, then starts with the new root. Class names are those of `DataSource.read_classes`; where the data
-    lists none, the config's classes stay. Heads are all dicts of ``cfg.model`` with ``num_classes``
-    or, without stuff classes, ``num_things_classes``, except those below ``rpn_head``,
-    ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
+    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root``, or with
+    the root that all datasets share, then starts with the new root. Class names are those of
+    `DataSource.read_classes`; where the data lists none, the config's classes stay. Heads are all
+    dicts of ``cfg.model`` with ``num_classes`` or, without stuff classes, ``num_things_classes``,
+    except those below ``rpn_head``, ``semantic_head`` or ``teacher``. Return the changes, one line
+    each; they are logged too.
 
     Raises:
         ConfigError: No path of the config starts with its ``data_root``, or a head of other classes

@@ -56,7 +56,7 @@ def _meant(error: Exception) -> str:
         return ''
     values = frames[-1].f_locals
     if match := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
-        names = arguments_of(values.get('obj_cls'))
+        names = set(arguments_of(values.get('obj_cls')))
     elif match := re.search(r'(\S+) is not in the \S+ registry', str(error)):
         names = _registered_names(values['registry'])
     else:
@@ -66,7 +66,7 @@ def _meant(error: Exception) -> str:
 
 
 def _registered_names(registry: Registry | None) -> set[str]:
-    names = set()
+    names: set[str] = set()
     while registry is not None:
         registry.import_from_location()
         names |= set(registry.module_dict)
