@@ -56,22 +56,25 @@ def _meant(error: Exception) -> str:
         return ''
     values = frames[-1].f_locals
     if match := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
-        names = set(arguments_of(values.get('obj_cls')))
-    elif match := re.search(r'(\S+) is not in the \S+ registry', str(error)):
-        names = _registered_names(values['registry'])
+        name, names = match[1], set(arguments_of(values.get('obj_cls')))
+    elif match := re.search(r'([\w.]+) is not in the \S+ registry', str(error)):
+        name, names = match[1], _registered_names(values['registry'], match[1].rpartition('.')[0])
     else:
         return ''
-    close = difflib.get_close_matches(match[1].strip('\'"'), names, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     return f'; did you mean {" or ".join(close)}?' if close else ''
 
 
-def _registered_names(registry: Registry | None) -> set[str]:
-    names: set[str] = set()
-    while registry is not None:
-        registry.import_from_location()
-        names |= set(registry.module_dict)
-        registry = registry.parent
-    return names
+def _registered_names(registry: Registry, scope: str) -> set[str]:
+    """Return the names in a registry and its parents, or in the one of a scope, with that before them."""
+    chain = [registry]
+    while chain[-1].parent is not None:
+        chain.append(chain[-1].parent)
+    if scope in chain[-1].children:
+        chain = [chain[-1].children[scope]]
+    for one in chain:
+        getattr(one, 'import_all', one.import_from_location)()
+    return {f'{scope}.{name}' if scope else name for one in chain for name in one.module_dict}
 
 
 def positive_number(cfg: Config, key: str, default: int | None = None) -> int:
