@@ -182,6 +182,10 @@ TRAINING = {
         'model["backbone"]["patchsize"] = 8',
         r"model \(.*VisionTransformer\) cannot be built: .*'patchsize'.*did you mean patch_size",
     ),
+    'an optimiser': (
+        'optim_wrapper["optimizer"]["type"] = "AdmaW"',
+        r'optim_wrapper\.optimizer\.type=AdmaW: there is no such optimiser: did you mean AdamW',
+    ),
     'a name of a transform': (
         'train_dataloader["dataset"]["pipeline"][3]["type"] = "RandomFilp"',
         r'train_dataloader \(RandomFilp\) cannot be built: .*did you mean .*RandomFlip',

@@ -108,17 +108,17 @@ def test_a_mistyped_key_in_a_file_is_refused(tmp_path, extra, message):
 
 
 MISSPELT = {
-    "model['backbone'].update(patch_nrm='dual')": 'did you mean patch_norm?',
-    "model['decode_head'].update(num_clases=3)": 'did you mean num_classes?',
+    "model['backbone'].update(patch_nrm='dual')": 'did you mean patch_norm',
+    "model['decode_head'].update(num_clases=3)": 'did you mean num_classes',
     "model['backbone'].update(type='mmlape.VisionTransfomer')": 'did you mean mmlape.VisionTransformer',
-    "train_dataloader['dataset'].update(data_prefx=dict())": 'did you mean data_prefix?',
-    "train_dataloader['sampler'].update(shufle=True)": 'did you mean shuffle?',
-    'train_pipeline[3].update(probability=0.5)': 'did you mean prob?',
-    "optim_wrapper['optimizer'].update(weight_deacy=0.1)": 'did you mean weight_decay?',
-    "optim_wrapper['optimizer'].update(type='AdmaW')": 'did you mean AdamW',
-    'param_scheduler[0].update(begn=3)': 'did you mean begin?',
-    "val_evaluator.update(iou_metric=['mIoU'])": 'did you mean iou_metrics?',
-    'train_cfg.update(max_iter=3)': 'did you mean max_iters?',
+    "train_dataloader['dataset'].update(data_prefx=dict())": 'did you mean data_prefix',
+    "train_dataloader['sampler'].update(shufle=True)": 'did you mean shuffle',
+    'train_pipeline[3].update(probability=0.5)': "'probability'",
+    "optim_wrapper['optimizer'].update(weight_deacy=0.1)": 'did you mean weight_decay',
+    'param_scheduler[0].update(begn=3)': 'did you mean begin',
+    "val_evaluator.update(iou_metric=['mIoU'])": 'did you mean iou_metrics',
+    'train_cfg.update(max_iter=3)': 'did you mean max_iters',
+    "default_hooks['checkpoint'].update(max_keep_ckpt=1)": 'did you mean max_keep_ckpts',
     "custom_hooks = [dict(type='EmaHook')]": 'did you mean EMAHook',
     "custom_hooks = [dict(type='mmlape.GradientNrmHook')]": 'did you mean mmlape.GradientNormHook',
 }

@@ -136,14 +136,14 @@ def test_configs_and_their_bases(tmp_path):
 
 def test_studies(tmp_path):
     """A value of the file, and a result that somebody has changed."""
-    (tmp_path / 'base.py').write_text('train_cfg = dict(sizes=[1])\n')
-    text = 'base: base.py\narms:\n  a: {overrides: {train_cfg.sizes: [5]}}\n'
+    (tmp_path / 'base.py').write_text('model = dict(sizes=[1])\n')
+    text = 'base: base.py\narms:\n  a: {overrides: {model.sizes: [5]}}\n'
     study = later(tmp_path / 'study.yml', text.encode(), 1)
     for wanted in ([5], [6]):
         _, arm = study_file.read_arm(f'{study}:a')
-        assert load_config(f'{study}:a').train_cfg.sizes == arm.overrides['train_cfg.sizes'] == wanted
-        arm.overrides['train_cfg.sizes'].append(0)
-        assert load_config(f'{study}:a').train_cfg.sizes == wanted
+        assert load_config(f'{study}:a').model.sizes == arm.overrides['model.sizes'] == wanted
+        arm.overrides['model.sizes'].append(0)
+        assert load_config(f'{study}:a').model.sizes == wanted
         later(study, text.replace('5', '6').encode(), 1)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dataset import InfiniteSampler
 from mmengine.hooks import EarlyStoppingHook, EMAHook
+from mmengine.registry import OPTIMIZERS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.errors import ConfigError, require_choice
@@ -41,6 +42,7 @@ def check_effects(cfg: Config) -> None:
     _check_watched(cfg)
     _check_hooks(cfg, counts)
     _check_rates(cfg)
+    _check_optimizer(cfg)
 
 
 def _loop_counts(cfg: Config) -> str | None:
@@ -269,6 +271,15 @@ def _watched(cfg: Config) -> Iterator[tuple[str, Any, Any]]:
         if 'ReduceOnPlateau' in str(scheduler.get('type')):
             # what MMEngine takes by default
             yield f'{key}.monitor', scheduler.get('monitor', 'loss'), scheduler.get('rule', 'less')
+
+
+def _check_optimizer(cfg: Config) -> None:
+    """Check that the optimiser exists: MMEngine reads the arguments of None before it says that it does not."""
+    name = (cfg.optim_wrapper.get('optimizer') or {}).get('type')
+    if isinstance(name, str) and not find_classes(name, cfg.get('default_scope') or 'mmengine'):
+        close = difflib.get_close_matches(name, OPTIMIZERS.module_dict, n=2)
+        hint = f': did you mean {" or ".join(close)}?' if close else ''
+        raise ConfigError(f'optim_wrapper.optimizer.type={name}: there is no such optimiser{hint}')
 
 
 def _check_rates(cfg: Config) -> None:
