@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import numpy as np
 import pytest
 import tiny
 from config_helpers import CONFIGS, load
@@ -12,10 +13,13 @@ from mmengine.registry import METRICS
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
+from mmlape.lab.analysis.cost import input_shape
+from mmlape.lab.analysis.inference import Preparation
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.config_values import value_sources
 from mmlape.lab.engine.effects import MAX_WORKERS, check_effects
 from mmlape.lab.engine.schedule import check_schedule
+from mmlape.lab.export.model import image_size
 
 EPOCHS = """
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
@@ -178,17 +182,9 @@ TRAINING = {
     'a seed': ('randomness = dict(sed=1)', r"'randomness' has no 'sed': did you mean seed"),
     'gradients': ('optim_wrapper["clip_grad"] = dict(max_nrm=1)', r"'optim_wrapper\.clip_grad' has no 'max_nrm'"),
     'a validation': ('val_cfg = dict(fp_16=True)', r"'val_cfg' has no 'fp_16': did you mean fp16"),
-    'an argument of a model': (
-        'model["backbone"]["patchsize"] = 8',
-        r"model \(.*VisionTransformer\) cannot be built: .*'patchsize'.*did you mean patch_size",
-    ),
     'an optimiser': (
         'optim_wrapper["optimizer"]["type"] = "AdmaW"',
         r'optim_wrapper\.optimizer\.type=AdmaW: there is no such optimiser: did you mean AdamW',
-    ),
-    'a name of a transform': (
-        'train_dataloader["dataset"]["pipeline"][3]["type"] = "RandomFilp"',
-        r'train_dataloader \(RandomFilp\) cannot be built: .*did you mean .*RandomFlip',
     ),
     'a plateau of what is not measured': (
         'param_scheduler = [dict(type="ReduceOnPlateauLR", by_epoch=False)]',
@@ -371,3 +367,11 @@ def test_no_config_of_the_package_is_one():
         if cfg.get('train_cfg'):
             check_effects(cfg)
             check_schedule(cfg)
+
+
+def test_a_size_that_nothing_reads_and_a_pipeline_that_packs_nothing(data, tmp_path):
+    cfg = load_config(tiny.write_config(tmp_path, data, 'crop_size = (64, 64)'))
+    assert image_size(cfg) == input_shape(cfg) == (32, 32), 'what the preprocessor pads to, not an inherited variable'
+    cfg.test_pipeline = cfg.test_dataloader.dataset.pipeline[:1]
+    with pytest.raises(ConfigError, match='packs no inputs: end it with the Pack'):
+        Preparation(cfg).of_array(np.zeros((32, 32, 3), np.uint8))

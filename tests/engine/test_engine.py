@@ -119,6 +119,7 @@ MISSPELT = {
     "val_evaluator.update(iou_metric=['mIoU'])": 'did you mean iou_metrics',
     'train_cfg.update(max_iter=3)': 'did you mean max_iters',
     "default_hooks['checkpoint'].update(max_keep_ckpt=1)": 'did you mean max_keep_ckpts',
+    'train_pipeline[3].update(type="RandomFilp")': 'did you mean RandomFlip',
     "custom_hooks = [dict(type='EmaHook')]": 'did you mean EMAHook',
     "custom_hooks = [dict(type='mmlape.GradientNrmHook')]": 'did you mean mmlape.GradientNormHook',
 }
