@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from mmengine.dist import is_main_process
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
@@ -99,6 +98,8 @@ def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) ->
 
     The images that the dataset's own filter keeps are all images.
     """
+    from mmengine.dist import is_main_process  # here, as a report reads records without torch
+
     built = DATASETS.build(dataset)
     if not hasattr(built, 'get_subset_'):
         raise ConfigError(f'{fraction} needs a dataset of MMEngine, but {type(built).__name__} is none')
