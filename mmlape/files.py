@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,15 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 def _write_problem(error: BaseException, partial: Path) -> OSError | None:
     """Return why a file could not be written; None if an error has another cause.
 
-    Libraries for tensors and images raise errors of their own, which do not say it: then the file
-    is written to again.
+    Libraries for tensors and images raise errors of their own. Those in Rust say it; for others the file is written
+    to again.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error if error.filename in (None, str(partial), partial) else None
     if not isinstance(error, Exception):
         return None
+    if number := re.search(r'\(os error (\d+)\)', str(error)):
+        return OSError(int(number[1]), os.strerror(int(number[1])))
     try:
         with open(partial, 'ab') as file:
             file.write(bytes(1 << 16))

@@ -5,9 +5,7 @@ Files that are written hold tensors and plain values only.
 
 import json
 import logging
-import os
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -294,13 +292,9 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: st
     if dst.suffix != '.safetensors':
         raise CheckpointError(f'{dst}: published weights are a .safetensors file: end the name so')
     tensors, metadata = weights_to_publish(src, weights)
-    dst.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix='.', dir=dst.parent) as folder:  # a file at dst stays
-        written = Path(folder) / dst.name
-        write_tensors(tensors, written, metadata=metadata, config=config)
-        named = dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}')
-        os.replace(written, named)
-    return named
+    written = dst.with_name(f'.{dst.name}')  # a file at dst stays
+    write_tensors(tensors, written, overwrite=True, metadata=metadata, config=config)
+    return written.replace(dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}'))
 
 
 def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor], Metadata]:

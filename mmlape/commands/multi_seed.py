@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
 
         if args.no_wait:
             raise ConfigError('--until: what is started next follows from what has finished, so leave --no-wait out')
-        seeds = (args.seeds or range(FIRST, FIRST + args.max_seeds))[: args.max_seeds]
+        seeds = tuple(args.seeds or range(FIRST, FIRST + args.max_seeds))[: args.max_seeds]
         software, names = '--allow-different-software' in args.extra, tuple(arm.name for arm in arms)
-        until = UntilStudy(Path(work_dir), names, tuple(seeds), args.until, args.alpha, software)
+        until = UntilStudy(Path(work_dir), names, seeds, args.until, args.alpha, software)
         until.fix(write=not args.dry_run)
     if args.aggregate_only:
         return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)

@@ -25,6 +25,7 @@ from torch import nn
 from mmlape.checkpoint import read_checkpoint
 from mmlape.lab.engine import runner as runner_module
 from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.distributed import launch
 from mmlape.lab.engine.distributed import processes as distributed
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.runs.record import running_in
@@ -473,3 +474,13 @@ def test_slurm_scripts_start_one_task_a_process(config, tmp_path, monkeypatch):
     assert '--ntasks 8 --ntasks-per-node 4 --cpus-per-task 5 --kill-on-bad-exit=1 --gres gpu:4' in called
     assert '--signal' not in called
     assert called.strip().endswith('test.py c.py w.pth --out m --launcher slurm')
+
+
+def test_a_stopped_process_goes_on_when_its_run_is_ended(monkeypatch):
+    """Else none of the others reaches the end of its step, and nothing is saved."""
+    monkeypatch.setattr(launch, '_close', lambda *options: None)
+    with subprocess.Popen(['sleep', '60']) as stopped:
+        stopped.send_signal(signal.SIGSTOP)
+        launch._close_patiently(SimpleNamespace(pids=lambda: {0: stopped.pid}))
+        stopped.terminate()
+        assert stopped.wait(tiny.GUARD) == -signal.SIGTERM, 'a stopped process would not see it'

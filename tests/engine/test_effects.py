@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import numpy as np
 import pytest
 import tiny
 from config_helpers import CONFIGS, load
@@ -12,10 +13,13 @@ from mmengine.registry import METRICS
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
+from mmlape.lab.analysis.cost import input_shape
+from mmlape.lab.analysis.inference import Preparation
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.config_values import value_sources
 from mmlape.lab.engine.effects import MAX_WORKERS, check_effects
 from mmlape.lab.engine.schedule import check_schedule
+from mmlape.lab.export.model import image_size
 
 EPOCHS = """
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
@@ -30,7 +34,7 @@ LOGGER = 'default_hooks["logger"]{}'
 STOP = "custom_hooks = [dict(type='EarlyStoppingHook', monitor={!r}, rule='greater')]"
 
 OWN = 'val_evaluator = [val_evaluator, dict(type="OwnMetric")]\n'
-SMOKE = ('a scheduler in epochs', "another task's", 'no model', 'a head of another width')
+SMOKE = ('a scheduler in epochs', "another task's", 'no model')
 
 # what is added to a valid configuration, and what the error says: of training, its trial, and a study
 TRAINING = {
@@ -171,9 +175,36 @@ TRAINING = {
         BEST.format('interval=7, save_last=False, save_best=None'),
         r'interval=7 and save_last=False, so no checkpoint of the 6 iters',
     ),
-    'a head of another width': (
-        'model["decode_head"]["in_channels"] = 48',
-        r'model\.decode_head\.in_channels=48.*backbone.*32',
+    'batches of no learning rate': ('auto_scale_lr["base_batch_sise"] = 8', r"no 'base_batch_sise'.*base_batch_size"),
+    'an environment': ('env_cfg["cudnn_benchmrk"] = True', r"'env_cfg' has no 'cudnn_benchmrk': did you mean cudnn_b"),
+    'processes': ('env_cfg["mp_cfg"]["mp_start_methd"] = "spawn"', r"'env_cfg\.mp_cfg' has no 'mp_start_methd'"),
+    'a log': ('log_processor["windowsize"] = 5', r"'log_processor' has no 'windowsize': did you mean window_size"),
+    'a seed': ('randomness = dict(sed=1)', r"'randomness' has no 'sed': did you mean seed"),
+    'gradients': ('optim_wrapper["clip_grad"] = dict(max_nrm=1)', r"'optim_wrapper\.clip_grad' has no 'max_nrm'"),
+    'a validation': ('val_cfg = dict(fp_16=True)', r"'val_cfg' has no 'fp_16': did you mean fp16"),
+    'an optimiser': (
+        'optim_wrapper["optimizer"]["type"] = "AdmaW"',
+        r'optim_wrapper\.optimizer\.type=AdmaW: there is no such optimiser: did you mean AdamW',
+    ),
+    'a plateau of what is not measured': (
+        'param_scheduler = [dict(type="ReduceOnPlateauLR", by_epoch=False)]',
+        r'param_scheduler\.0\.monitor=loss: val_evaluator has no such metric.*It has aAcc, mIoU, mAcc',
+    ),
+    'a plateau from above': (
+        'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", by_epoch=False)]',
+        r"monitor=mIoU with the rule 'less': .* set param_scheduler\.0\.rule='greater'",
+    ),
+    'a cycle that is over': (
+        'param_scheduler = [dict(type="OneCycleLR", eta_max=0.1, total_steps=4, by_epoch=False)]',
+        r'param_scheduler\.0\.total_steps=4 is over before .* set param_scheduler\.0\.total_steps=6, or .*end=4',
+    ),
+    'weights of other classes': (
+        'model["decode_head"]["loss_decode"]["class_weight"] = [1, 2]',
+        r'model\.decode_head\.loss_decode\.class_weight has 2 weights, but model\.decode_head\.num_classes is 3',
+    ),
+    'paths that are always dropped': (
+        'model["backbone"]["drop_path_rate"] = 1.5',
+        r'model\.backbone\.drop_path_rate=1\.5: give a share',
     ),
 }
 # nothing is wrong with these
@@ -200,6 +231,10 @@ ALLOWED = {
     'the last step alone': BEST.format('interval=6, save_last=False, save_best=None'),
     'metrics apart': 'val_evaluator = [dict(val_evaluator, prefix=name) for name in "ab"]\n'
     + BEST.format('save_best="a/mIoU"'),
+    'a cycle as long as the run': (
+        'param_scheduler = [dict(type="OneCycleLR", eta_max=0.1, total_steps=6, by_epoch=False)]'
+    ),
+    'a plateau': 'param_scheduler = [dict(type="ReduceOnPlateauLR", monitor="mIoU", rule="greater", by_epoch=False)]',
     'a loop by its flag': 'train_cfg = dict(by_epoch=False, max_iters=6)',
 }
 
@@ -252,10 +287,6 @@ FILES = {
     'a base that is itself': ('_base_ = "own.py"', r'own\.py: _base_ leads back to itself: own\.py -> own\.py'),
     'bases in a circle': ('_base_ = ["tiny.py", "round.py"]', r'back to itself: own\.py -> round\.py -> own\.py'),
     'a base that is missing': ('_base_ = "./nowhere.py"', r'own\.py: _base_ names .*nowhere\.py, which does not'),
-    'a key that no class takes': (
-        '_base_ = "tiny.py"\nmodel = dict(backbone=dict(patchsize=8))',
-        r"has no 'patchsize'",
-    ),
 }
 OPTIONS = {
     'a list': (
@@ -336,3 +367,11 @@ def test_no_config_of_the_package_is_one():
         if cfg.get('train_cfg'):
             check_effects(cfg)
             check_schedule(cfg)
+
+
+def test_a_size_that_nothing_reads_and_a_pipeline_that_packs_nothing(data, tmp_path):
+    cfg = load_config(tiny.write_config(tmp_path, data, 'crop_size = (64, 64)'))
+    assert image_size(cfg) == input_shape(cfg) == (32, 32), 'what the preprocessor pads to, not an inherited variable'
+    cfg.test_pipeline = cfg.test_dataloader.dataset.pipeline[:1]
+    with pytest.raises(ConfigError, match='packs no inputs: end it with the Pack'):
+        Preparation(cfg).of_array(np.zeros((32, 32, 3), np.uint8))

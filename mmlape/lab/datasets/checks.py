@@ -114,6 +114,7 @@ def check_heads(cfg: Config, source: DataSource) -> None:
                 f'or pass --cfg-options data_root={source.root.rstrip("/")}, which sets it '
                 'everywhere.'
             )
+        _check_class_weights(name, head, head[key])
         largest = max(source.summary.seen, default=0)
         if not expected and largest >= head[key]:  # a list of labels, and no names of classes
             raise DataError(
@@ -126,6 +127,21 @@ def check_heads(cfg: Config, source: DataSource) -> None:
                 f'{source.root or source.image_dir}, and the loss of a choice between one class is '
                 '0: name a second class, such as that of the rest of the images.'
             )
+
+
+def _check_class_weights(name: str, node: dict, classes: int) -> None:
+    """Raise DataError if a loss of a head has weights of another number of classes."""
+    for key, child in node.items():
+        parts = child if isinstance(child, (list, tuple)) else [child]
+        for loss in [part for part in parts if isinstance(part, dict)]:
+            weights = loss.get('class_weight')
+            # a softmax of boxes has a class more, of the background
+            numbers = {classes, classes + 1} if key == 'loss_cls' else {classes}
+            if isinstance(weights, (list, tuple)) and len(weights) not in numbers:
+                raise DataError(
+                    f'{name.rpartition(".")[0]}.{key}.class_weight has {len(weights)} weights, but {name} is '
+                    f'{classes}: give {" or ".join(map(str, sorted(numbers)))}, one for each class.'
+                )
 
 
 def _chooses(cfg: Config, name: str, head: dict) -> bool:

@@ -19,6 +19,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
 from mmlape.errors import ConfigError
+from mmlape.lab.datasets.content import contents_of
 
 KEYS = ('data_fraction', 'data_fraction_seed')
 OF_RUN = 'run'
@@ -97,6 +98,8 @@ def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) ->
 
     The images that the dataset's own filter keeps are all images.
     """
+    from mmengine.dist import is_main_process  # here, as a report reads records without torch
+
     built = DATASETS.build(dataset)
     if not hasattr(built, 'get_subset_'):
         raise ConfigError(f'{fraction} needs a dataset of MMEngine, but {type(built).__name__} is none')
@@ -107,6 +110,8 @@ def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) ->
             f'{fraction}: {len(indices)} of {count} training images, fewer than the {least} of an '
             'optimiser step; give a larger data_fraction or a smaller train_dataloader.batch_size'
         )
+    if is_main_process():
+        (built.complete_content,) = contents_of(built)  # runs of other subsets are repeats
     built.get_subset_(indices)
     print_log(f'{fraction}: training on {len(indices)} of {count} images', logger='current')
     return built

@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSource, below_here
-from mmlape.lab.datasets.sources import SPLITS, iter_heads, reads_head, set_num_classes
+from mmlape.lab.datasets.sources import SPLITS, iter_heads, iter_unwrapped, reads_head, set_num_classes
 
 _READERS = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
 
@@ -18,11 +18,12 @@ _READERS = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'ev
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """Re-root the data of ``cfg``, in place, and set its classes and every head's number of classes from the data.
 
-    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then
-    starts with the new root. Class names are those of `DataSource.read_classes`; where the data
-    lists none, the config's classes stay. Heads are all dicts of ``cfg.model`` with ``num_classes``
-    or, without stuff classes, ``num_things_classes``, except those below ``rpn_head``,
-    ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
+    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root``, or with
+    the root that all datasets share, then starts with the new root. Class names are those of
+    `DataSource.read_classes`; where the data lists none, the config's classes stay. Heads are all
+    dicts of ``cfg.model`` with ``num_classes`` or, without stuff classes, ``num_things_classes``,
+    except those below ``rpn_head``, ``semantic_head`` or ``teacher``. Return the changes, one line
+    each; they are logged too.
 
     Raises:
         ConfigError: No path of the config starts with its ``data_root``, or a head of other classes
@@ -30,9 +31,12 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
         DataError: The directory or its annotations are missing or unreadable, or two splits have
             different classes.
     """
-    old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
+    old, new = _root(cfg), str(data_root).rstrip('/') or '/'
     if not old:
-        raise ConfigError(f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.')
+        raise ConfigError(
+            f'{cfg.filename or "The config"} has no variable data_root, and its datasets have no one data_root, so '
+            'its data cannot be moved.'
+        )
     if not os.path.isdir(new):
         source = next(iter_sources(cfg), None)
         raise DataError(f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}')
@@ -46,6 +50,14 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     for change in changes:
         print_log(change, logger='current')
     return changes
+
+
+def _root(cfg: Config) -> str:
+    """Return the root of a config's data: its variable, else that of its datasets if they have one; '' if not."""
+    loaders = [cfg.get(f'{split}_dataloader') or {} for split in SPLITS]
+    datasets = [dataset for loader in loaders for dataset in iter_unwrapped(loader.get('dataset') or {})]
+    roots = {str(dataset.get('data_root') or '').rstrip('/') for dataset in datasets if dataset}
+    return str(cfg.get('data_root') or '').rstrip('/') or (roots.pop() if len(roots) == 1 else '')
 
 
 def has_data_below(cfg: Config, root: str) -> bool:

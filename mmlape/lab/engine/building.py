@@ -1,12 +1,17 @@
 """What MMEngine and torch raise while they build a part of a configuration, as one line that names its key."""
 
 import contextlib
+import difflib
+import re
 import traceback
 from collections.abc import Iterator
+from types import FrameType
 
 from mmengine.config import Config
+from mmengine.registry import Registry
 
 from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
+from mmlape.lab.engine.keys import arguments_of
 from mmlape.lab.runs.failure_types import UNKNOWN, failure_type_of
 
 
@@ -24,7 +29,9 @@ def building(cfg: Config, key: str) -> Iterator[None]:
     except Exception as error:
         if failed_import(error) or failure_type_of(error) is not UNKNOWN:
             raise
-        raise ConfigError(f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}') from error
+        raise ConfigError(
+            f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}{_meant(error)}'
+        ) from error
 
 
 def _innermost(error: Exception) -> str:
@@ -32,9 +39,42 @@ def _innermost(error: Exception) -> str:
 
     '' if there was none.
     """
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == 'build_from_cfg']
+    frames = _building_frames(error)
     types = [(frame.f_locals.get('cfg') or {}).get('type') for frame in frames]
     return f' ({getattr(types[-1], "__name__", types[-1])})' if types else ''
+
+
+def _building_frames(error: Exception) -> list[FrameType]:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [frame for frame in frames if frame.f_code.co_name == 'build_from_cfg']
+
+
+def _meant(error: Exception) -> str:
+    """Return which argument or registered name a misspelt one resembles, as '; did you mean NAME?'."""
+    frames = _building_frames(error)
+    if not frames:
+        return ''
+    values = frames[-1].f_locals
+    if match := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
+        name, names = match[1], set(arguments_of(values.get('obj_cls')))
+    elif match := re.search(r'([\w.]+) is not in the \S+ registry', str(error)):
+        name, names = match[1], _registered_names(values['registry'], match[1].rpartition('.')[0])
+    else:
+        return ''
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return f'; did you mean {" or ".join(close)}?' if close else ''
+
+
+def _registered_names(registry: Registry, scope: str) -> set[str]:
+    """Return the names in a registry and its parents, or in the one of a scope, with that before them."""
+    chain = [registry]
+    while chain[-1].parent is not None:
+        chain.append(chain[-1].parent)
+    if scope in chain[-1].children:
+        chain = [chain[-1].children[scope]]
+    for one in chain:
+        getattr(one, 'import_all', one.import_from_location)()
+    return {f'{scope}.{name}' if scope else name for one in chain for name in one.module_dict}
 
 
 def positive_number(cfg: Config, key: str, default: int | None = None) -> int:

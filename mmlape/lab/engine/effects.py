@@ -11,10 +11,11 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dataset import InfiniteSampler
 from mmengine.hooks import EarlyStoppingHook, EMAHook
+from mmengine.registry import OPTIMIZERS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.lab.engine.keys import find_classes
+from mmlape.lab.engine.keys import find_classes, iter_dicts
 from mmlape.lab.engine.schedule import schedulers
 
 MAX_WORKERS = max(128, 4 * (os.cpu_count() or 1))
@@ -40,6 +41,8 @@ def check_effects(cfg: Config) -> None:
     _check_samplers(cfg, counts)
     _check_watched(cfg)
     _check_hooks(cfg, counts)
+    _check_rates(cfg)
+    _check_optimizer(cfg)
 
 
 def _loop_counts(cfg: Config) -> str | None:
@@ -234,6 +237,11 @@ def _check_watched(cfg: Config) -> None:
             )
         if metric != 'auto' and names:
             require_measured(key, metric, names)
+            if rule == 'less':
+                raise ConfigError(
+                    f"{key}={metric} with the rule 'less': more of it is better, so set "
+                    f"{key.rpartition('.')[0]}.rule='greater'"
+                )
 
 
 def require_measured(key: str, metric: str, names: Iterable[str]) -> None:
@@ -259,6 +267,26 @@ def _watched(cfg: Config) -> Iterator[tuple[str, Any, Any]]:
         built = [one for one in find_classes(hook.get('type'), scope) if isinstance(one, type)]
         if any(issubclass(one, EarlyStoppingHook) for one in built) and 'monitor' in hook:
             yield f'{key}.monitor', hook['monitor'], hook.get('rule')
+    for key, scheduler in schedulers(cfg):
+        if 'ReduceOnPlateau' in str(scheduler.get('type')):
+            # what MMEngine takes by default
+            yield f'{key}.monitor', scheduler.get('monitor', 'loss'), scheduler.get('rule', 'less')
+
+
+def _check_optimizer(cfg: Config) -> None:
+    """Check that the optimiser exists: MMEngine reads the arguments of None before it says that it does not."""
+    name = (cfg.optim_wrapper.get('optimizer') or {}).get('type')
+    if isinstance(name, str) and not find_classes(name, cfg.get('default_scope') or 'mmengine'):
+        close = difflib.get_close_matches(name, OPTIMIZERS.module_dict, n=2)
+        hint = f': did you mean {" or ".join(close)}?' if close else ''
+        raise ConfigError(f'optim_wrapper.optimizer.type={name}: there is no such optimiser{hint}')
+
+
+def _check_rates(cfg: Config) -> None:
+    for key, node in iter_dicts(cfg.model, 'model'):
+        rate = node.get('drop_path_rate', 0)
+        if not isinstance(rate, int | float) or not 0 <= rate < 1:
+            raise ConfigError(f'{key}.drop_path_rate={rate!r}: give a share of at least 0 and below 1')
 
 
 def _metric_names(cfg: Config) -> list[str]:

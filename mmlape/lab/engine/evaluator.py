@@ -14,13 +14,14 @@ from mmlape.console import console
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
 from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.sources import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
 from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.lab.engine.distributed.sharding import distribution, set_model_wrapper
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph
 from mmlape.lab.engine.hooks.run import finite
-from mmlape.lab.engine.loading import load_model
+from mmlape.lab.engine.loading import classes_of_data, load_model
 from mmlape.lab.engine.optim import InitialModel
 from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
@@ -115,6 +116,7 @@ def test(
     for key in NOT_TESTED:
         parts[key] = None
     runner = Runner.from_cfg(parts, initial)
+    classes = classes_of_data(runner.test_loop.dataloader.dataset)
     if graph:
         for metric in runner.test_evaluator.metrics:
             if hasattr(metric, 'attach'):
@@ -122,9 +124,10 @@ def test(
                     f'{checkpoint}: {type(metric).__name__} reads more of the model than it '
                     'predicts: give its checkpoint'
                 )
-        install_graph(runner.bare_model, graph, cfg, runner.test_loop.dataloader.dataset.metainfo.get('classes'))
+        install_graph(runner.bare_model, graph, cfg, classes)
     else:
-        load_model(runner.bare_model, str(checkpoint), content=weights)
+        classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
+        load_model(runner.bare_model, str(checkpoint), content=weights, classes=classes)
     if merging:
         runner.merge_views(merging)
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)

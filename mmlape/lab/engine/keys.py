@@ -1,8 +1,7 @@
-"""Which keys and types a configuration may have.
+"""Which keys a configuration may have where no constructor refuses others.
 
-Those are what the runner, the data loader or the class that is built there takes. MMEngine leaves
-keys alone that it does not know, so that a misspelt one changes nothing, or fails once a run
-started.
+What has a ``type`` is built, and `mmlape.lab.engine.building` says then what was meant. MMEngine leaves the other keys
+alone that it does not know, so that a misspelt one changes nothing.
 """
 
 import difflib
@@ -16,6 +15,7 @@ from typing import Any
 
 import mmengine.registry as registries
 from mmengine.config import Config
+from mmengine.utils.dl_utils import set_multi_processing
 
 from mmlape.errors import ConfigError, listed
 from mmlape.param_rules import PARAMWISE_KEYS
@@ -27,25 +27,8 @@ _RUNNER_EXTRAS = {
 }  # fmt: skip
 _ALIKE = 0.75
 """How much an unknown name resembles a known one that was meant, as `difflib` measures it."""
-_LOADER = r'(train|val|test)_dataloader'
 SIZES = ('crop_size', 'img_size')
 """Variables that an export and the cost of a model read; training has their values in other places."""
-_HOOK = r'(default|custom)_hooks\.\w+'
-_EXTRAS = {
-    _LOADER: {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning', 'type', '_scope_'},
-    _HOOK: {'priority'},
-    r'optim_wrapper': {'constructor', 'paramwise_cfg'},
-    r'optim_wrapper\.paramwise_cfg': set(PARAMWISE_KEYS),
-    r'param_scheduler(\.\w+)*': {'convert_to_iter_based'},
-    r'train_cfg': {'by_epoch'},
-    r'model\..*norm_cfg': {'requires_grad'},
-    r'model\..*init_cfg(\.\d+)?': {'override'},
-    r'model\..*loss_cls': {'bg_cls_weight'},
-    r'.*\.policies\.\d+': {'magnitude_key', 'magnitude_range'},
-}
-"""Keys that are read before a class gets the others, by the places that have them."""
-_IN_MODEL = r'model\.\w+\..*|tta_model\..*'
-"""Places where what is built may also read other keys, and choose by a type that is in no registry."""
 _REGISTRIES = (
     'MODELS', 'DATASETS', 'TRANSFORMS', 'OPTIMIZERS', 'OPTIM_WRAPPERS', 'PARAM_SCHEDULERS', 'HOOKS', 'METRICS',
     'EVALUATOR', 'DATA_SAMPLERS', 'LOOPS', 'VISUALIZERS', 'VISBACKENDS', 'LOG_PROCESSORS', 'TASK_UTILS', 'FUNCTIONS',
@@ -54,14 +37,14 @@ _REGISTRIES = (
 
 
 def check_keys(cfg: Config, source: str | None = None) -> None:
-    """Check the keys and types of a configuration before anything is built from it.
+    """Check the keys that no constructor will: at the top of a configuration, and of dicts without a ``type``.
 
     A variable of the file is no mistake, unless nothing reads it and its name is a key of the
     runner but for one letter. Dotted keys that the configuration lists as ``own_keys`` are not
     checked. ``source`` is where the mistake is, for messages; default: the file.
 
     Raises:
-        ConfigError: A key or a type is unknown; the message names it and similar ones.
+        ConfigError: A key is unknown; the message names it and similar ones.
     """
     for key, reason in _unknown(cfg):
         if key not in (cfg.get('own_keys') or ()):
@@ -70,34 +53,58 @@ def check_keys(cfg: Config, source: str | None = None) -> None:
 
 def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
     """Yield each unknown key, dotted, and what is wrong with it."""
-    known, scope = runner_keys(), cfg.get('default_scope') or 'mmengine'
+    known = runner_keys()
     for key in cfg:
         is_typo = key not in known and any(_one_letter_off(key, one) for one in known)
         if is_typo and _is_unread(key, cfg.text):
             yield key, _unknown_key('', key, known)
-    for where, node in iter_dicts({key: value for key, value in cfg.items() if key in known}, ''):
-        names, complete = _accepted(scope, node, where)
-        for key in node:
-            if key not in names and (complete or _close(str(key), names)):
-                yield f'{where}.{key}', _unknown_key(where, str(key), names)
-        name = node.get('type')
-        is_unknown = isinstance(name, str) and not find_classes(name, scope)
-        if is_unknown and not re.fullmatch(_IN_MODEL, where):
-            is_hook = re.fullmatch(_HOOK, where) is not None
-            close = _close(name, _type_names(scope), cutoff=0.5 if is_hook else _ALIKE)
-            if close or is_hook:
-                hint = f'did you mean {" or ".join(close)}? ' if close else ''
-                hint += 'A type of your own needs its module in custom_imports'
-                yield f'{where}.type', f"'{where}' is of the unknown type '{name}': {hint}"
+    for where, names in untyped_keys().items():
+        node: Any = cfg
+        for part in where.split('.'):
+            node = node.get(part) if hasattr(node, 'items') else None
+        # several optimisers have a constructor, and names of their own
+        if hasattr(node, 'items') and 'type' not in node and 'constructor' not in node:
+            for key in node:
+                if key not in names:
+                    yield f'{where}.{key}', _unknown_key(where, str(key), names)
+
+
+@functools.cache
+def untyped_keys() -> dict[str, frozenset[str]]:
+    """Return the keys that MMEngine reads of the dicts that need no ``type``, by their place."""
+    from mmengine import runner
+    from mmengine.optim import OptimWrapper
+    from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+    from torch.utils.data import DataLoader
+
+    loops = (runner.EpochBasedTrainLoop.__init__, runner.IterBasedTrainLoop.__init__)
+    loader = _parameters(DataLoader.__init__) | {'num_batch_per_epoch', 'disable_subprocess_warning', '_scope_'}
+    keys = {
+        'auto_scale_lr': {'base_batch_size', 'enable'},
+        'env_cfg': {'cudnn_benchmark', 'dist_cfg', 'mp_cfg', 'resource_limit'},
+        'env_cfg.mp_cfg': _parameters(set_multi_processing),
+        'log_processor': _parameters(runner.LogProcessor.__init__),
+        'randomness': _parameters(runner.Runner.set_randomness),
+        'train_cfg': _parameters(*loops) | {'by_epoch'},
+        'val_cfg': _parameters(runner.ValLoop.__init__),
+        'test_cfg': _parameters(runner.TestLoop.__init__),
+        'optim_wrapper': _parameters(OptimWrapper.__init__) | {'paramwise_cfg'},
+        'optim_wrapper.clip_grad': _parameters(clip_grad_norm_, clip_grad_value_),
+        **{f'{split}_dataloader': loader for split in ('train', 'val', 'test')},
+    }
+    return {where: frozenset(names) for where, names in keys.items()}
+
+
+def _parameters(*functions: Any) -> set[str]:
+    names = {name for function in functions for name in inspect.signature(function).parameters}
+    return names - {'self', 'runner', 'dataloader'}
 
 
 def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
     """Check that a dotted key changes an existing value, or adds one that is accepted there.
 
-    A new part is accepted if the class that is built there, the runner or the data loader has an
-    argument of that name. Where the accepted arguments are unknown, the last part may be new, with
-    a warning, unless it resembles an existing one. ``source`` is where the key is given, for
-    messages.
+    A new last part that the class which is built there does not name is warned of, and an error if it resembles a
+    known one. ``source`` is where the key is given, for messages.
 
     Raises:
         ConfigError: A part does not exist; the message names it and similar ones.
@@ -115,10 +122,10 @@ def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
             continue
         if isinstance(node, list | tuple):
             raise ConfigError(f'{source} {key}: {_unknown_key(where, part, children)}')
-        names, complete = _accepted(scope, node, where)
+        names = _accepted(scope, node, where)
         if part in names:
             return
-        if complete or depth < len(parts) - 1 or _close(part, node):
+        if depth < len(parts) - 1 or _close(part, {*names, *node}):
             raise ConfigError(f'{source} {key}: {_unknown_key(where, part, {*names, *node})}')
         warnings.warn(f'{source} {key} adds a new key that nothing in the configuration had', stacklevel=2)
         return
@@ -217,27 +224,12 @@ def runner_arguments() -> frozenset[str]:
     return frozenset(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
 
 
-def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
-    """Return the keys that are accepted at a place, and whether these are all."""
+def _accepted(scope: str, node: dict, where: str) -> set[str]:
+    """Return the keys that are known to be accepted at a place."""
     if not where:
-        return set(runner_keys()), False
-    extras: set[str] = set()
-    for place, names in _EXTRAS.items():
-        if re.fullmatch(place, where):
-            extras |= names
-    if re.fullmatch(_LOADER, where):
-        from torch.utils.data import DataLoader
-
-        return set(inspect.signature(DataLoader.__init__).parameters) | extras, True
-    if 'type' not in node:
-        return extras, False
-    classes = find_classes(node['type'], scope)
-    complete = bool(classes) and not re.fullmatch(_IN_MODEL, where)
-    for built in classes:
-        arguments, are_all = _arguments(built)
-        extras |= arguments
-        complete = complete and are_all
-    return extras, complete
+        return set(runner_keys())
+    names = set(untyped_keys().get(where, PARAMWISE_KEYS if where == 'optim_wrapper.paramwise_cfg' else ()))
+    return names.union(*(arguments_of(built) for built in find_classes(node.get('type'), scope)))
 
 
 def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
@@ -246,7 +238,7 @@ def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
     None is among it if a package cannot be imported.
     """
     if not isinstance(name, str):
-        return (name,)
+        return () if name is None else (name,)
     own_name = name.rpartition('.')[2]
     registered = []
     for known in _REGISTRIES:
@@ -291,28 +283,11 @@ def _registered(registry: registries.Registry, name: str) -> Any:
     return None
 
 
-def _type_names(scope: str) -> list[str]:
-    """Return the names of all types that are registered, in this package with its scope."""
-    types = []
-    for root in (getattr(registries, known) for known in _REGISTRIES):
-        children = [root.children[name] for name in root.children if name in (scope, 'mmlape')]
-        for registry in (root, *children):
-            if hasattr(registry, 'import_all'):
-                registry.import_all()
-            prefix = 'mmlape.' if registry.scope == 'mmlape' else ''
-            types += [prefix + name for name in registry.module_dict]
-    return types
-
-
 @functools.cache
-def _arguments(built: Any) -> tuple[set[str], bool]:
-    """Return the named arguments of a class and its bases, and whether these are all.
-
-    With ``**kwargs``, a class may take others: its base's, or any. One that it does not take is then an error where
-    the class is built, and a misspelt one here.
-    """
+def arguments_of(built: Any) -> frozenset[str]:
+    """Return the named arguments of a class, with its bases' where it passes others on."""
     if not callable(built):
-        return set(), False
+        return frozenset()
     constructors = [built]
     if inspect.isclass(built):
         namespaces = [vars(cls) for cls in built.__mro__]
@@ -326,5 +301,5 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         names |= {one.name for one in parameters if one.kind in kinds} - {'self'}
         if not number and all(one.kind is not one.VAR_KEYWORD for one in parameters):
-            return names, True
-    return names, False
+            break
+    return frozenset(names)

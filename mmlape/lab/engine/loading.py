@@ -1,10 +1,14 @@
 """Weights of a complete model, as an extension loads them, else exactly."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mmengine.logging import print_log
 from torch import nn
 
+from mmlape.errors import CheckpointError, listed
+from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.extension import extensions, first_answer
 from mmlape.weights.load_report import LoadReport
 from mmlape.weights.loading import load_exactly
@@ -19,15 +23,44 @@ def load_model(
     resize: bool = False,
     fresh: Sequence[str] = (),
     content: Mapping[str, Any] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> LoadReport:
     """Load a file into a complete model, see `mmlape.lab.extension.Extension.load_model`.
 
+    ``classes`` are those of the data that the model is for.
+
     Raises:
-        CheckpointError: The file cannot be read, or does not fit.
+        CheckpointError: The file cannot be read, or does not fit, or has the classes in another order.
     """
     stored = read_checkpoint(path) if content is None else content
+    if classes and not fresh:
+        require_order(path, classes_of(stored.get('meta')), classes)
     report = first_answer(lambda one: one.load_model(model, path, stored, strict=strict, resize=resize, fresh=fresh))
     return report or load_exactly(model, path, strict, fresh, stored)
+
+
+def classes_of_data(dataset: Any) -> Sequence[str] | None:
+    """Return the names of the classes of a dataset that is built; None if it has none."""
+    return (getattr(dataset, 'metainfo', None) or {}).get('classes')
+
+
+def other_names(recorded: Sequence[str] | None, classes: Sequence[str]) -> list[str]:
+    """Return labels that a checkpoint and its data call otherwise, '0: cat -> dog'; none of two numbers of classes."""
+    pairs = enumerate(zip(recorded, classes)) if recorded and len(recorded) == len(classes) else ()
+    return [f'{label}: {name} -> {ours}' for label, (name, ours) in pairs if name != ours]
+
+
+def require_order(path: str, recorded: Sequence[str] | None, classes: Sequence[str]) -> None:
+    """Raise CheckpointError if data have the classes of a checkpoint in another order; warn of other names."""
+    pairs = other_names(recorded, classes)
+    if pairs and sorted(recorded or ()) == sorted(classes):
+        raise CheckpointError(
+            f'{path} and the data have the same classes in another order ({listed(pairs)}): give the data the order '
+            'of the checkpoint, in their list of classes or by metainfo=dict(classes=...) of the dataset'
+        )
+    if pairs:
+        text = f'{path}: the data have other names of classes ({listed(pairs)})'
+        print_log(text, 'current', logging.WARNING)
 
 
 def recorded_of(model: nn.Module) -> dict[str, Any]:

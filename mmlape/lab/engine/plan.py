@@ -172,9 +172,6 @@ def plan_run(
     images, policy = apply_batch_policy(cfg, world_size, batch)
     compile_mode(cfg)
     randomness = cfg.get('randomness') or {}
-    unknown = set(randomness) - {'seed', 'deterministic', 'diff_rank_seed'}
-    if unknown:
-        raise ConfigError(f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed')
     seed = randomness.get('seed') if seed is None else seed
     return RunPlan(cfg, work_dir, images, policy, distributed, seed, list(iter_sources(cfg)))
 

@@ -38,12 +38,11 @@ from mmlape.lab.engine import hooks
 from mmlape.lab.engine.building import building
 from mmlape.lab.engine.distributed.sharding import ShardedModel, full_states, full_tensor, set_model_wrapper
 from mmlape.lab.engine.keys import runner_arguments
-from mmlape.lab.engine.loading import check_initialised, load_model, recorded_of
+from mmlape.lab.engine.loading import check_initialised, classes_of_data, load_model, recorded_of
 from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import Batches, seeded_dataloader, set_random_states
 from mmlape.lab.engine.shared_memory import require_shared_memory
-from mmlape.lab.engine.widths import explained_widths
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import RunStart, read_resumable
 from mmlape.lab.runs.schema import Stop
@@ -343,7 +342,9 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        load_model(self.bare_model, filename, content=checkpoint)
+        load_model(
+            self.bare_model, filename, content=checkpoint, classes=classes_of_data(self.train_dataloader.dataset)
+        )
         self._has_loaded = True
         return checkpoint
 
@@ -371,6 +372,7 @@ class Runner(_Runner):
                     raise CheckpointError(message) from error
             else:
                 options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
+                options['classes'] = classes_of_data(self.train_dataloader.dataset)
                 load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
@@ -383,7 +385,7 @@ class Runner(_Runner):
             gc.collect()
             gc.freeze()
             atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
-        with plain_worker_errors(), explained_widths(self.bare_model, self.cfg):
+        with plain_worker_errors():
             try:
                 model = super().train()
             except BaseException:

@@ -36,7 +36,7 @@ def schedulers(cfg: Config) -> list[tuple[str, dict]]:
 
 
 def check_schedule(cfg: Config) -> None:
-    """Check that every scheduler ends after it begins, and begins before training ends.
+    """Check that every scheduler ends after it begins, begins before training ends, and lasts until then.
 
     Raises:
         ConfigError: One does not; the message names its keys and the run's length, where it ends by
@@ -50,6 +50,12 @@ def check_schedule(cfg: Config) -> None:
         run = cfg.train_cfg.get(length)
         ends = [value for value in (given, run) if value is not None]
         if not ends or begin < min(ends):
+            steps = scheduler.get('total_steps')  # of OneCycleLR, which raises an error behind them
+            if ends and steps is not None and steps < min(ends) - begin:
+                raise ConfigError(
+                    f'{key}.total_steps={steps} is over before {key} ({scheduler.get("type")}) ends: set '
+                    f'{key}.total_steps={min(ends) - begin}, or {key}.end={begin + steps}'
+                )
             continue
         end = min(ends)
         why = f'{key}.end={given}'

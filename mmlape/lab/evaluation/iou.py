@@ -1,5 +1,6 @@
 """Mean IoU and accuracy of segmentation at full precision, overall and class by class."""
 
+import inspect
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,9 @@ class IoUMetric(MMSegIoUMetric):
     """
 
     def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
+        # MMSegmentation leaves those alone that it does not know
+        for name in kwargs.keys() - inspect.signature(MMSegIoUMetric.__init__).parameters:
+            raise TypeError(f"IoUMetric got an unexpected keyword argument '{name}'")
         super().__init__(*args, **kwargs)
         self.per_class = per_class
 

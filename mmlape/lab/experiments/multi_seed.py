@@ -75,7 +75,7 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
     write_order(until.work_dir, until.arms)
     told, undecided = set[str](), set[str]()
 
-    def look(*_: PlannedRun) -> list[Verdict]:
+    def look(_: PlannedRun | None = None) -> None:
         verdicts = until.verdicts()
         for verdict in verdicts:
             if verdict.looks and str(verdict) not in told:
@@ -83,7 +83,6 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
                 print(verdict, flush=True)
         undecided.clear()
         undecided.update(verdict.arm for verdict in verdicts if not verdict.decision)
-        return verdicts
 
     def is_wanted(planned: PlannedRun) -> bool:
         return bool(undecided) if planned.arm.name == until.arms[0] else planned.arm.name in undecided
@@ -91,7 +90,7 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
     look()
     log = functools.partial(print, flush=True)
     Scheduler(plan, launcher, log, on_finished=look, is_wanted=is_wanted).run()
-    verdicts = look()
+    verdicts = until.verdicts()
     for verdict in verdicts:
         print(f'verdict: {verdict}')
     print(as_json(verdicts))

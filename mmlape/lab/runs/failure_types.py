@@ -41,8 +41,15 @@ DISK_FULL = FailureType(
     (DiskSpaceError,),
     r'No space left on device|Disk quota exceeded',
 )
+TOO_MANY_FILES = FailureType(
+    'too-many-files',
+    'the limit of open files is reached',
+    'raise it by ulimit -n, or use fewer train_dataloader.num_workers, then continue with --resume',
+    pattern=r'Too many open files',
+)
 FAILURE_TYPES = (
     DISK_FULL,
+    TOO_MANY_FILES,
     FailureType(
         'out-of-memory',
         'out of memory',
@@ -92,6 +99,8 @@ def failure_type_of(error: BaseException) -> FailureType:
     """Return the type of failure that an exception is; ``UNKNOWN`` if it is none of them."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DISK_FULL
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return TOO_MANY_FILES
     for failure_type in FAILURE_TYPES:
         if isinstance(error, failure_type.errors):
             return failure_type

@@ -28,11 +28,11 @@ def record_failure(recorder: Recorder) -> Iterator[StopRequest]:
     """Record an exception as the run's failure, then raise it.
 
     Yields:
-        Whether SIGTERM or SIGINT has come.
+        Whether SIGTERM, SIGHUP or SIGINT has come.
 
     Raises:
         TrainingError: Instead of an exception of a known type, with the line that explains it.
-        Interrupted: On SIGTERM.
+        Interrupted: On SIGTERM or SIGHUP.
         KeyboardInterrupt: On SIGINT, with that line.
     """
     peers = all_gather_object((socket.gethostname(), os.getpid()))

@@ -9,7 +9,7 @@ precision and the bytes of checkpoints are compared apart.
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +22,7 @@ from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import as_it_is_now, code_differences
+from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.paper_model import paper_model
 from mmlape.lab.runs.schema import Code, Identity, RunRecord, Weights, read_record
 
@@ -234,8 +235,11 @@ def read_identity(work_dir: str | Path) -> Identity | None:
 
 
 def planned_beside(planned: Identity, recorded: Identity) -> Identity:
-    """Return the identity of a run that has not started, to be compared with one that has."""
-    return replace(planned, code=as_it_is_now(planned.code, recorded.code))
+    """Return the identity of a run that has not started, to be compared with one that has.
+
+    Its data are compared when they are read, before its first iteration.
+    """
+    return replace(planned, code=as_it_is_now(planned.code, recorded.code), data=recorded.data)
 
 
 def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[str]:
@@ -268,6 +272,7 @@ def differences(mine: Identity, other: Identity, *, for_resume: bool) -> list[st
         compared.append(('compiled', mine.compiled, other.compiled))
     lines += [f'{name}: {one} -> {two}' for name, one, two in compared if one != two]
     lines += _other_weights(mine.checkpoint, other.checkpoint)
+    lines += data_differences(mine.data, other.data)
     return lines + software_differences(mine, other)
 
 
@@ -279,6 +284,13 @@ def software_differences(mine: Identity, other: Identity) -> list[str]:
         if before != after:
             lines.append(f'stack: {name} {before} -> {after}')
     return lines
+
+
+def data_differences(mine: Mapping | None, other: Mapping | None) -> list[str]:
+    """Return the part of :func:`differences` that is about the data; none where a record has not got them."""
+    if mine is None or other is None:
+        return []
+    return [f'data: {line}' for line in named_differences(encode(mine), encode(other))]
 
 
 def _other_weights(mine: Weights | None, other: Weights | None) -> list[str]:

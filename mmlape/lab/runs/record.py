@@ -102,6 +102,7 @@ class Recorder:
         self.iteration = 0
         self.writes = write
         self.evaluations: list[Evaluation] = []
+        self._spare: int | None = None  # a descriptor for the record of a run that fails because there is no other
         record.state, record.reason, record.failure = 'running', None, None
 
     @property
@@ -123,6 +124,7 @@ class Recorder:
         if self.writes:
             shutil.rmtree(self.folder / NOTES, ignore_errors=True)
             (self.folder / RESERVE).write_bytes(os.urandom(1 << 16))
+            self._spare = os.open(os.devnull, os.O_RDONLY)
             write_evaluations(self.folder, self.evaluations)
         self.write()
 
@@ -138,6 +140,9 @@ class Recorder:
         self._end()
 
     def _end(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
         if self.writes:
             (self.folder / RESERVE).unlink(missing_ok=True)
         self.write()

@@ -13,7 +13,8 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from mmlape.errors import CheckpointError, TrainingError, listed
-from mmlape.lab.runs.identity import differences, planned_beside, software_differences, with_settings
+from mmlape.lab.datasets.content import DataContent
+from mmlape.lab.runs.identity import data_differences, differences, planned_beside, software_differences, with_settings
 from mmlape.lab.runs.record import check_writable, checkpoints, lock_run
 from mmlape.lab.runs.schema import ENDED, Evaluation, Identity, RunRecord, read_evaluations, read_record
 from mmlape.weights.reading import read_checkpoint
@@ -212,6 +213,20 @@ def _require_same_run(start: RunStart, source: Path, config: str | None, softwar
     raise TrainingError(
         f'{source} holds a run that differs from this one ({listed(lines)}): {_advice(lines, software)}'
     )
+
+
+def record_data(folder: Path, identity: Identity, data: Mapping[str, list[DataContent]], iteration: int) -> None:
+    """Record the data of a run that starts at an iteration; of an older version's run they stay unknown.
+
+    Raises:
+        TrainingError: It resumes from a part that had other data.
+    """
+    if lines := data_differences(identity.data, data):
+        raise TrainingError(
+            f'{folder} holds a run of other data ({listed(lines)}): restore them, or give another --work-dir'
+        )
+    if not iteration:
+        identity.data = dict(data)
 
 
 def _advice(lines: list[str], software: list[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from mmlape.errors import DataError
 from mmlape.files import atomic_path, parse_json, read_json, write_json
+from mmlape.lab.datasets.content import DataContent
 from mmlape.lab.extension import PaperModel
 from mmlape.lab.runs.decoding import FIX, LATER, UNSTORED, Rule, decode, encode, is_number, is_whole, stored_fields
 
@@ -131,6 +132,8 @@ class Identity:
     compiled: str | None = field(metadata=LATER, default=None)
     checkpoint: Weights | None = None
     loads: list[str] = field(default_factory=list)  # the keys of the config that name it
+    # by 'train' and 'val', of each dataset; None in records of older versions, and before the first iteration
+    data: dict[str, list[DataContent]] | None = field(metadata=LATER, default=None)
     code: Code = field(default_factory=Code)
     stack: dict[str, str] = field(default_factory=dict)  # versions of what computes
     paper: PaperModel | None = field(metadata=LATER, default=None)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: a run saves after the step that it is in, then stops.
+"""SIGTERM, SIGHUP and SIGINT: a run saves after the step that it is in, then stops.
 
 A second Ctrl-C stops it at once.
 """
@@ -13,7 +13,7 @@ from types import FrameType
 
 from mmengine.dist import get_rank, is_distributed
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 ECHO = 1.0
 """Seconds in which a second SIGINT is the same Ctrl-C: a terminal and a launcher both send it."""
 
@@ -22,18 +22,18 @@ BATCH = 5.0
 
 
 class Interrupted(SystemExit):
-    """SIGTERM stopped the process; it exits with the shell's status for that."""
+    """SIGTERM, or SIGHUP of a closed terminal, stopped the process; it exits with the shell's status for that."""
 
-    def __init__(self, reason: str = '') -> None:
-        super().__init__(128 + signal.SIGTERM)
-        self.reason = reason
+    def __init__(self, reason: str = '', number: int = signal.SIGTERM) -> None:
+        super().__init__(128 + number)
+        self.name, self.reason = signal.Signals(number).name, reason
 
     def __str__(self) -> str:
-        return f'SIGTERM, {self.reason}' if self.reason else 'SIGTERM'
+        return f'{self.name}, {self.reason}' if self.reason else self.name
 
 
 class StopRequest:
-    """Whether SIGTERM or SIGINT has come.
+    """Whether SIGTERM, SIGHUP or SIGINT has come.
 
     If ``waits``, the run stops by itself, else :meth:`error` is raised at once. A second Ctrl-C is
     never left to wait.
@@ -78,7 +78,7 @@ class StopRequest:
         """Return what ends the run: KeyboardInterrupt after Ctrl-C, else Interrupted."""
         if self.number == signal.SIGINT:
             return KeyboardInterrupt(*filter(None, [self.reason]))
-        return Interrupted(self.reason)
+        return Interrupted(self.reason, self.number)
 
 
 def ignore_stop_signals() -> None:
@@ -90,7 +90,7 @@ def ignore_stop_signals() -> None:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[StopRequest]:
-    """Handle SIGTERM and SIGINT in this process.
+    """Handle SIGTERM, SIGINT and, unless nohup has it ignored, SIGHUP in this process.
 
     Processes that it forks keep their usual effect.
     """
@@ -107,7 +107,8 @@ def stopped_by_signals() -> Iterator[StopRequest]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    kept = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS if number not in kept}
     try:
         yield request
     finally:

@@ -4,6 +4,7 @@ Run by ``tools/processes.sh`` as ``python -m mmlape.lab.engine.distributed.launc
 arguments.
 """
 
+import contextlib
 import errno
 import logging
 import math
@@ -83,7 +84,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _close_patiently(context: PContext, death_sig: signal.Signals | None = None, timeout: int = 0) -> None:
-    """End the processes; torchrun gives them 30 seconds, by itself or, from torch 2.12 on, by its argument."""
+    """End the processes; torchrun gives them 30 seconds, by itself or, from torch 2.12 on, by its argument.
+
+    One that is stopped goes on, else none of the others reaches the end of its step.
+    """
+    for pid in context.pids().values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     _close(context, death_sig, max(timeout, PATIENCE))
 
 

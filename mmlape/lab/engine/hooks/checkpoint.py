@@ -1,5 +1,6 @@
 """Hooks that save: every checkpoint can be resumed, none is lost to the next, and a signal leaves one."""
 
+import inspect
 import os
 import shutil
 
@@ -7,7 +8,7 @@ from mmengine.dist import barrier, is_main_process
 from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.hooks import EMAHook, Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from mmengine.runner import EpochBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from mmlape.console import file_size
 from mmlape.errors import DiskSpaceError
@@ -28,6 +29,13 @@ class CheckpointHook(_CheckpointHook):
     changes_results = False
     deferred = False
     saved = 0  # the iteration of the last checkpoint
+
+    def __init__(self, *args, **kwargs) -> None:
+        # MMEngine hands those over to the runner that it does not know, when it saves for the first time
+        taken = (_CheckpointHook.__init__, Runner.save_checkpoint)
+        for name in kwargs.keys() - {name for one in taken for name in inspect.signature(one).parameters}:
+            raise TypeError(f"CheckpointHook got an unexpected keyword argument '{name}'")
+        super().__init__(*args, **kwargs)
 
     def before_train(self, runner) -> None:
         """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""

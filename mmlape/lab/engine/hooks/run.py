@@ -11,7 +11,8 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.common_random import seed_common
 from mmlape.errors import NotFiniteError
-from mmlape.lab.engine.distributed.processes import any_process
+from mmlape.lab.datasets.content import DataContent, contents_of
+from mmlape.lab.engine.distributed.processes import any_process, on_main_process
 from mmlape.lab.engine.effects import require_measured
 from mmlape.lab.engine.hooks.evaluation import PerClassHook
 from mmlape.lab.engine.optim import quiet_logger
@@ -21,6 +22,7 @@ from mmlape.lab.evaluation.names import ranked
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import imported
 from mmlape.lab.runs.record import Recorder, checkpoints, cost
+from mmlape.lab.runs.resume import record_data
 from mmlape.lab.runs.schema import Cost, Evaluation, RunRecord, Stop
 
 # keeps these keys apart from those of the samples, which have three parts as well
@@ -160,7 +162,9 @@ class RunRecordHook(Hook):
         recorder.iteration = runner.iter + 1
         self.earlier = recorder.record.cost
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
-        recorder.record.identity.code.modules = imported(runner.cfg)
+        identity = recorder.record.identity
+        identity.code.modules = imported(runner.cfg)
+        on_main_process(lambda: record_data(recorder.folder, identity, self._data(runner), runner.iter))
         self._record_progress(runner, runner.iter)
         recorder.write()
         self._restore_stops(runner)
@@ -168,6 +172,11 @@ class RunRecordHook(Hook):
         if is_due and not recorder.has_evaluated(runner.iter):
             runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
             runner.val_loop.run()
+
+    @staticmethod
+    def _data(runner) -> dict[str, list[DataContent]]:
+        loops = dict(train=runner.train_loop, val=runner.val_loop)
+        return {split: contents_of(loop.dataloader.dataset) for split, loop in loops.items() if loop is not None}
 
     @staticmethod
     def _restore_stops(runner) -> None:

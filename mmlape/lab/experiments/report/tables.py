@@ -16,6 +16,8 @@ from mmlape.lab.experiments.averages import DASH, EVALUATIONS, interval, mean_st
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
 from mmlape.lab.experiments.statistics import INTERVAL, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
+from mmlape.lab.runs.decoding import encode
+from mmlape.lab.runs.identity import digest
 from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.tables import text_table
 
@@ -185,13 +187,14 @@ def provenance_table(report: Report) -> pd.DataFrame:
             identity.batch_policy or DASH,
             (identity.amp or 'fp32') if result.identity else DASH,
             f'{weights.name} {_short(weights.sha256)}'.strip() if weights else DASH,
+            _short(digest(encode(identity.data))) if identity.data else 'not recorded',
             ' '.join(filter(None, (code.version, _short(code.digest), commit))) or DASH,
             _recorded(run.record.host for run in result.counted),
             _recorded(run.record.device for run in result.counted),
         ))  # fmt: skip
     columns = (
         'arm', 'config', 'seeds', 'total batch', 'batch policy', 'precision', 'starts from',
-        'mmlape', 'host', 'device',
+        'data', 'mmlape', 'host', 'device',
     )  # fmt: skip
     return text_table(columns, rows, len(columns))
 
