@@ -26,7 +26,7 @@ from mmlape.lab.experiments.planning import (
 )
 from mmlape.lab.experiments.report.paper import paper_figures
 from mmlape.lab.experiments.scheduler import Scheduler
-from mmlape.lab.experiments.until import UntilStudy, Verdict, as_json, exit_status
+from mmlape.lab.experiments.until import UntilStudy, as_json, exit_status
 from mmlape.lab.runs.run import read_seeds, seed_folder, write_order
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import mim_root
