@@ -12,7 +12,7 @@ import tiny
 from mmlape.cli import main
 from mmlape.lab.runs.curves import log_files, read_scalars
 from mmlape.lab.studies.study_file import read_study
-from mmlape.pe_figures.balance_hook import TAG
+from mmlape.projects.pe_figures.balance_hook import TAG
 
 PAGE = tiny.ROOT / 'docs/results/depth.md'
 

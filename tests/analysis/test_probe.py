@@ -18,13 +18,13 @@ from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.lab.runs.decoding import decode, encode
 from mmlape.models import ViTAdapter
 from mmlape.models.position import AbsolutePosition, AttentionPosition
-from mmlape.probe import probing
-from mmlape.probe.images import Canvases, find_images, patch_pixels, read_canvases
-from mmlape.probe.measure import FOLDS, Plan, _Statistics, coordinates, measure
-from mmlape.probe.models import Probed, open_probed
-from mmlape.probe.page import summary_table
-from mmlape.probe.probing import Probe, Settings, probe_models, read_probes
-from mmlape.probe.ridge import Moments, fit, squared_error, variance
+from mmlape.projects.probe import probing
+from mmlape.projects.probe.images import Canvases, find_images, patch_pixels, read_canvases
+from mmlape.projects.probe.measure import FOLDS, Plan, _Statistics, coordinates, measure
+from mmlape.projects.probe.models import Probed, open_probed
+from mmlape.projects.probe.page import summary_table
+from mmlape.projects.probe.probing import Probe, Settings, probe_models, read_probes
+from mmlape.projects.probe.ridge import Moments, fit, squared_error, variance
 from mmlape.tables import markdown_table
 from mmlape.weights.normalisation import IMAGENET
 

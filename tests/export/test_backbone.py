@@ -11,9 +11,9 @@ from model_helpers import ARCH, cvt, randomise
 from model_helpers import vit as raw_vit
 from tiny import MMLAPE, run, write_config, write_data
 
+from mmlape.backbones import build_backbone, export_backbone
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.export.writing import Form, compare
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter

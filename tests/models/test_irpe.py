@@ -20,7 +20,7 @@ from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.irpe import Buckets, ImageRPE
-from mmlape.pe_figures.bias_maps import bias_terms
+from mmlape.projects.pe_figures.bias_maps import bias_terms
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 RECORDED = sorted(name for name in load('irpe') if name.startswith('buckets/'))

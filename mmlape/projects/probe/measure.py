@@ -24,9 +24,9 @@ from torch import Tensor
 
 from mmlape.lab.runs.schema import Metric
 from mmlape.models.grid import Grid
-from mmlape.probe.images import Canvases, patch_pixels
-from mmlape.probe.models import Probed
-from mmlape.probe.ridge import Moments, Reader, fit, squared_error, variance
+from mmlape.projects.probe.images import Canvases, patch_pixels
+from mmlape.projects.probe.models import Probed
+from mmlape.projects.probe.ridge import Moments, Reader, fit, squared_error, variance
 
 FOLDS = 5
 TOKENS = 4096
