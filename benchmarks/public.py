@@ -138,8 +138,7 @@ def public_dinov3(settings: Settings) -> nn.Module:
 
 def public_cct(settings: Settings, arch: str, size: int, weights: dict[str, Tensor]) -> nn.Module:
     """Build the public CCT with our weights; it returns the pooled tokens (B, D)."""
-    from mmlape.projects.compact.layers import conv_stride
-    from mmlape.projects.compact.model import ARCHS
+    from mmlape.projects.compact.model import ARCHS, conv_stride
 
     root = checkout(settings, 'compact', 'src/cct.py')
     with _stand_ins(root):

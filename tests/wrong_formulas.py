@@ -89,12 +89,11 @@ OF_PRECISIONS = ('tests/export/test_model.py', '-k', 'half or rounding or intege
 OWN_TESTS = {
     'mmlape/checkpoint/heads.py': OF_RELEASED,
     'mmlape/checkpoint/released.py': OF_RELEASED,
-    'mmlape/projects/mask2former/': OF_MASK2FORMER,
+    'mmlape/projects/mask2former.py': OF_MASK2FORMER,
     'mmlape/projects/lit/': OF_LIT,
     'mmlape/projects/pmt/': OF_PMT,
-    'mmlape/projects/htc/extra_attention.py': ('tests/models/test_necks.py',),
-    'mmlape/projects/upgraded_mask_rcnn/': ('tests/models/test_necks.py',),
-    'mmlape/projects/htc/roi_head.py': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
+    'mmlape/projects/upgraded_mask_rcnn.py': ('tests/models/test_necks.py',),
+    'mmlape/projects/htc.py': ('tests/models/test_necks.py', 'tests/checkpoint/test_released_commands.py'),
     'mmlape/models/base/balance.py': ('tests/analysis/test_balance.py',),
     'mmlape/models/base/finding.py': (
         'tests/checkpoint/test_lookup.py',
@@ -130,7 +129,7 @@ OWN_TESTS = {
     'mmlape/models/timm/dual_patchnorm.py': OF_TIMM_CHANGES[1:],
     'mmlape/models/timm/subclassing.py': OF_TIMM_CHANGES,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
-    'mmlape/projects/big_vision/transforms.py': OF_DPN,
+    'mmlape/projects/big_vision.py': OF_DPN,
     'mmlape/models/weight_init.py': (
         'tests/configs/test_dpn_recipes.py',
         'tests/models/test_detr.py',
@@ -400,7 +399,7 @@ BY_FILE = {
         ('model names: variants of the first arch alone', 'for name, arguments in named.items()',
          'for name, arguments in list(named.items())[:1]'),
     ],
-    'mmlape/projects/t2t/layers.py': [
+    'mmlape/projects/t2t.py': [
         ('T2T: logits scaled by the width of the queries', ', scale=self.qkv.in_features**-0.5', ''),
         ('T2T: transformer without the values in the stream', 'return (v + self.proj(out))', 'return self.proj(out)'),
         ('T2T: performer without the values in the stream', 'x = v + self.drop(', 'x = self.drop('),
@@ -421,8 +420,13 @@ BY_FILE = {
         ('T2T: initial random features of length 1', ' * features**0.5', ''),
         ('T2T: linear map before the last split normed twice', 'self.project(x if self.norm0 is None else',
          'self.project(F.layer_norm(x, x.shape[-1:]) if self.norm0 is None else'),
+        ('T2T-ViT: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
+        ('T2T-ViT: dropout of attention weights', 'proj_drop_rate=drop_rate',
+         'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
+        ('T2T-ViT: qkv with bias', 'qkv_bias=False', 'qkv_bias=True'),
+        ('T2T-ViT: no drop path', 'drop_path_rate=drop_path_rate,', 'drop_path_rate=0.0,'),
     ],
-    'mmlape/projects/ceit/layers.py': [
+    'mmlape/projects/ceit.py': [
         ('CeiT: stem with ReLU', 'self.bn(self.conv(channels_last(x)))',
          'self.bn(self.conv(channels_last(x))).relu()'),
         ('CeiT: stem with average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
@@ -443,35 +447,17 @@ BY_FILE = {
         ('LCA: the first token in the stream', 'x[:, -1:] + self.attn', 'x[:, :1] + self.attn'),
         ('LCA: attention input not normed', 'self.attn(self.norm1(x))', 'self.attn(x + 0 * self.norm1(x))'),
         ('LCA: FFN input not normed', 'self.feedforward(self.norm2(x))', 'self.feedforward(x + 0 * self.norm2(x))'),
-        ('LCA: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
-        ('LCA: dropout of attention weights', 'proj_drop_rate=drop_rate',
-         'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
         ('LCA: no dropout of the FFN', 'feedforward_channels, drop_rate)', 'feedforward_channels)'),
-    ],
-    'mmlape/projects/t2t/model.py': [
-        ('T2T-ViT: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
-        ('T2T-ViT: dropout of attention weights', 'proj_drop_rate=drop_rate',
-         'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
-        ('T2T-ViT: qkv with bias', 'qkv_bias=False', 'qkv_bias=True'),
-        ('T2T-ViT: no drop path', 'drop_path_rate=drop_path_rate,', 'drop_path_rate=0.0,'),
-    ],
-    'mmlape/projects/ceit/model.py': [
         ('CeiT: eps 1e-5', 'eps=1e-6', 'eps=1e-5'),
         ('CeiT: no drop path', 'drop_path_rate=drop_path_rate,', 'drop_path_rate=0.0,'),
         ('CeiT: no PE over layers', ' + self.pos_layer_embed)', ' + 0 * self.pos_layer_embed)'),
         ('CeiT: class token instead of LCA', 'last = self.lca(', 'last = x[:, 0] + 0 * self.lca('),
-        ('CeiT: class tokens before the layers', 'for layer in self.blocks:\n            x, pe = layer(x, pe, hw)\n',
-         'for layer in self.blocks:\n', '[1].mean(dim=1)\n            )\n',
-         '[1].mean(dim=1)\n            )\n            x, pe = layer(x, pe, hw)\n'),
         ('CeiT: LCA of the first patch', '[1].mean(dim=1)', '[1][:, 0]'),
         ('CeiT: MPVG, the PE of one patch', 'self.pe_norm(pe).mean(dim=1, keepdim=True)', 'self.pe_norm(pe)[:, :1]'),
         ('CeiT: initial PE over layers random', 'torch.zeros(1, depth, dims)', 'torch.randn(1, depth, dims)'),
-        ('CeiT: dropout of attention weights', 'proj_drop_rate=drop_rate',
-         'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
-        ('CeiT: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
-    'mmlape/projects/compact/layers.py': [
+    'mmlape/projects/compact/model.py': [
         ('compact: residual stream not normed', 'x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))\n'
          '        return x + self.drop_path(self.linear2(F.gelu(self.linear1(x)))), pe',
          'x = x + self.drop_path(self.self_attn(attn_input, hw))\n'
@@ -490,8 +476,6 @@ BY_FILE = {
         ('compact: hidden channels', 'hidden_channels = 64', 'hidden_channels = 32'),
         ('compact: convolutions with bias', ', bias=False)', ')'),
         ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
-    ],
-    'mmlape/projects/compact/model.py': [
         ('compact: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
         ('compact: PE resized bicubically', "interpolate_mode: str = 'bilinear'", "interpolate_mode: str = 'bicubic'"),
         ('compact: qkv with bias', 'qkv_bias=False', 'qkv_bias=True'),
@@ -900,10 +884,7 @@ BY_FILE = {
         ('pmt: an iteration late', '(runner.iter + 1) / runner', 'runner.iter / runner'),
         ('pmt: the fall begins at once', '(end - done) / (end - start)', '(end - done) / end'),
     ],
-    'mmlape/projects/mask2former/ffn.py': [
-        ('mask2former: FFNs keep their activations', 'if not is_grad_enabled():', 'if is_grad_enabled():'),
-    ],
-    'mmlape/projects/mask2former/pixel_decoder.py': [
+    'mmlape/projects/mask2former.py': [
         ('mask2former: no embedding of levels', '.transpose(1, 2) + level)', '.transpose(1, 2) + 0 * level)'),
         (
             'mask2former: finest map first',
@@ -911,11 +892,6 @@ BY_FILE = {
             'zip(self.input_convs, feats[fine:])',
         ),
         ('mask2former: no step down to stride 4', 'output(finer + larger)', 'output(finer + 0 * larger)'),
-        (
-            'mask2former: nearest step',
-            "size, mode='bilinear', align_corners=False",
-            "size, mode='nearest'",
-        ),
         (
             'mask2former: reference points as (y, x)',
             'cells.reference_points[None, :, None]',
@@ -926,8 +902,7 @@ BY_FILE = {
         ('mask2former: padding is read', 'values.masked_fill(key_padding_mask[..., None], 0.0)', 'values'),
         ('mask2former: no positions', 'query if query_pos is None else query + query_pos', 'query'),
         ('mask2former: no residual', 'out.transpose(0, 1)) + identity', 'out.transpose(0, 1)) + 0 * identity'),
-    ],
-    'mmlape/projects/mask2former/head.py': [
+        ('mask2former: FFNs keep their activations', 'if not is_grad_enabled():', 'if is_grad_enabled():'),
         ('mask2former: softmax with no object', 'classes.softmax(-1)[..., :-1]', 'classes[..., :-1].softmax(-1)'),
         (
             'mask2former: released order exchanged',
@@ -942,26 +917,23 @@ BY_FILE = {
             'window = False',
         ),
         ('mask2former: padding is cut twice', "meta.get('pad_shape') or meta['img_shape']", "meta['img_shape']"),
-        ('mask2former: corners aligned', 'align_corners=False', 'align_corners=True'),
         ('mask2former: queries of the first layer', 'of_layers[-1] for', 'of_layers[0] for'),
     ],
-    'mmlape/projects/htc/roi_head.py': [
-        ('HTC: masks of the last stage', 'mask_preds=logits', 'mask_preds=logits[-1:]'),
-        ('HTC: no information flow', 'features if self.mask_info_flow else None', 'None'),
-        ('HTC: masks without the semantic branch', "'mask' in self.semantic_fusion", 'False'),
-        ('HTC: masks as in training', 'if training:', 'if True:'),
-    ],
-    'mmlape/projects/upgraded_mask_rcnn/pooling.py': [
-        ('pooling neck: subsampled', 'nn.MaxPool2d(2, 2)', 'nn.MaxPool2d(1, 2)'),
-        ('pooling neck: pools the first of the outputs', 'self.pool(outs[-1])', 'self.pool(outs[0])'),
-        ('pooling neck: 3 x 3', 'kernel_size: int = 1', 'kernel_size: int = 3'),
-    ],
-    'mmlape/projects/htc/extra_attention.py': [
+    'mmlape/projects/htc.py': [
         ('extra attention: no norm before', 'self.attn(self.norm1(tokens), grid)', 'self.attn(tokens, grid)'),
         ('extra attention: on the first map', '*others, last = inputs', 'last, *others = inputs'),
         ('extra attention: no final norm', 'to_maps(self.final_norm(tokens), grid)', 'to_maps(tokens, grid)'),
         ('extra attention: no residual', 'return x + self.drop_path', 'return 0 * x + self.drop_path'),
         ('extra attention: FFN reads norm1', 'self.ffn(self.norm2(tokens))', 'self.ffn(self.norm1(tokens))'),
+        ('HTC: masks of the last stage', 'mask_preds=logits', 'mask_preds=logits[-1:]'),
+        ('HTC: no information flow', 'features if self.mask_info_flow else None', 'None'),
+        ('HTC: masks without the semantic branch', "'mask' in self.semantic_fusion", 'False'),
+        ('HTC: masks as in training', 'if training:', 'if True:'),
+    ],
+    'mmlape/projects/upgraded_mask_rcnn.py': [
+        ('pooling neck: subsampled', 'nn.MaxPool2d(2, 2)', 'nn.MaxPool2d(1, 2)'),
+        ('pooling neck: pools the first of the outputs', 'self.pool(outs[-1])', 'self.pool(outs[0])'),
+        ('pooling neck: 3 x 3', 'kernel_size: int = 1', 'kernel_size: int = 3'),
     ],
     'mmlape/projects/detr/model.py': [
         ('autocast: DETR, tokens half', 'x = full_precision(x, self)', 'x = x + 0'),
@@ -1243,7 +1215,7 @@ BY_FILE = {
         ('RandAugment: moved by a share of another size', '100 / 224', '100 / 256'),
         ('RandAugment: half the hole', 'magnitude_range=(0, 80)', 'magnitude_range=(0, 40)'),
     ],
-    'mmlape/projects/big_vision/transforms.py': [
+    'mmlape/projects/big_vision.py': [
         ('contrast: the mean of the image', 'image.shape[0] * image.shape[1] // 256', 'int(image.mean())'),
         ('contrast: rounded', '.astype(image.dtype)', '.round().astype(image.dtype)'),
         ('contrast: the grey is not cut', 'min(image.shape[0] * image.shape[1] // 256, 255)',

@@ -13,11 +13,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument('--diff', metavar='OTHER', help='print only the values that differ from this config')
     how.add_argument('--from', dest='sources', action='store_true', help='print the file that each value comes from')
-    how.add_argument(
-        '--schedule',
-        metavar='FILE',
-        help='print learning rate and weight decay over time instead, and draw them into this .png, .svg or .pdf',
-    )
     add_shorten(parser)
 
 
@@ -43,11 +38,6 @@ def run(args: argparse.Namespace) -> int:
     if args.shorten != 1:
         with quiet_logger():
             shorten(cfg, args.shorten)
-    if args.schedule:
-        from mmlape.lab.analysis.schedule import show_schedule
-
-        show_schedule(cfg, args.schedule)
-        return 0
     if not args.diff:
         print(cfg.pretty_text)
         return 0

@@ -45,7 +45,7 @@ from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import config_of_run
 from mmlape.models.layers.norm_placement import METHODS, PLACES, placements
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
-from mmlape.projects.compact.layers import TOKENIZERS
+from mmlape.projects.compact.model import TOKENIZERS
 from mmlape.registry import MODELS
 from mmlape.weights import gate, reading
 
@@ -359,7 +359,7 @@ REVIEWED = {
     'reads JSON, text or images at a path that the gate admits': (
         'mmdet.datasets.base_det_dataset', 'mmdet.datasets.odvg', 'mmdet.datasets.reid_dataset',
         'mmdet.evaluation.metrics.faster_coco_metric', 'mmdet.evaluation.metrics.ov_coco_metric',
-        'mmlape.lab.evaluation.coco', 'mmlape.projects.fashion_mnist.dataset', 'mmpretrain.datasets.coco_retrieval',
+        'mmlape.lab.evaluation.coco', 'mmlape.projects.fashion_mnist', 'mmpretrain.datasets.coco_retrieval',
         'mmpretrain.datasets.vg_vqa', 'mmseg.datasets.decathlon', 'mmseg.datasets.transforms.loading',
     ),
     'writes to an outfile_prefix or output_dir, which are left out': (

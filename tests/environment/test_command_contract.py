@@ -674,7 +674,6 @@ CONTRACTS = {
         LOAD
         | {
             'mmlape.lab.engine.schedule.shorten': None,
-            'mmlape.lab.analysis.schedule.show_schedule': None,
             'mmlape.lab.engine.config_values.value_sources': [],
             'mmlape.lab.engine.config_values.differing_values': [],
         },
@@ -704,12 +703,6 @@ CONTRACTS = {
                 )
             ],
             '--from': [('--from', {'load_config': False, 'value_sources': True, 'value_sources.path': 'a.py'})],
-            '--schedule': [
-                (
-                    '--schedule s.png',
-                    {'show_schedule': True, 'show_schedule.cfg.source': 'a.py', 'show_schedule.path': 's.png'},
-                ),
-            ],
             '--shorten': [
                 ('--shorten 0.5', {'shorten': True, 'shorten.cfg.source': 'a.py', 'shorten.share': 0.5}),
             ],

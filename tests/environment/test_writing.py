@@ -129,8 +129,6 @@ WORDS = {
     'average.pth': ('checkpoint', 'average', 'IN/a.pth', 'IN/b.pth', '--out', 'OUT'),
     'report': ('report', 'IN/runs', '--out', 'OUT'),
     'mini': ('make-mini-data', 'OUT', '--train', '2', '--val', '1', '--digits', '10'),
-    'schedule.png': ('print-config', 'mmlape::deit/deit-mini_1xb32-5e_mini-digits.py',
-                     '--schedule', 'OUT'),
 }  # fmt: skip
 """Commands that write without a model, by what they write."""
 

@@ -189,5 +189,5 @@ def test_weights_that_are_missing_are_not_exported(tmp_path):
     ):
         build_backbone(load_config(str(config)), path)
     config.write_text('default_scope = "mmseg"\nmodel = dict(backbone=dict(type="ResNet", depth=18))')
-    with pytest.raises(ConfigError, match='no backbone of mmlape, but ResNet'):
+    with pytest.raises(ConfigError, match='its backbone is ResNet, not one of mmlape'):
         build_backbone(load_config(str(config)), None)

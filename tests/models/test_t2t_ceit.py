@@ -9,7 +9,7 @@ from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.projects import CeiT, T2TViT
-from mmlape.projects.t2t.layers import TokenPerformer
+from mmlape.projects.t2t import TokenPerformer
 from mmlape.registry import POSITION_ENCODINGS
 
 FAMILIES = pytest.mark.parametrize('cls', TOKEN_ARCHS)

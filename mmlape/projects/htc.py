@@ -1,17 +1,62 @@
-"""One transformer layer on the last map, as in the public HTC++ models of ViT-Adapter.
+"""RoI head of Hybrid Task Cascade (CVPR 2019).
+
+Mmdetection's, with the masks of all stages in a prediction. With the features r of a box, stage t's
+mask head h_t and its convolution g_t,
+
+    f_t, m_t = h_t(r + g_t(f_{t-1})),    mask = mean_t sigmoid(m_t)
+
+The released models' figures are those of the mean (mmdetection 2); mmdetection 3 predicts
+sigmoid(m_3).
+
+One transformer layer on the last map, as in the public HTC++ models of ViT-Adapter.
 
 x <- x + Attention(LN(x));  x <- x + FFN(LN(x));  x <- LN(x)
+
+InstaBoost (arXiv 1908.07801), which moves the objects of an image a little.
+
+Its package is no part of the stack.
 """
 
 import torch
+import torch.nn.functional as F
 from mmcv.cnn.bricks import DropPath
+from mmcv.transforms import BaseTransform
+from mmdet.models.roi_heads import HybridTaskCascadeRoIHead as PlainHead
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
+from mmlape.lab.environment.packages import importable
 from mmlape.models.grid import contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.registry import TRANSFORMS
+
+
+class HybridTaskCascadeRoIHead(PlainHead):
+    """mmdetection's head, whose predicted masks are the mean over its stages."""
+
+    def _mask_forward(
+        self,
+        stage: int,
+        x: tuple[Tensor, ...],
+        rois: Tensor,
+        semantic_feat: Tensor | None = None,
+        training: bool = True,
+    ) -> dict:
+        """Return the mask logits of a stage, or of all where a prediction needs them, each (boxes, classes, H, W)."""
+        if training:
+            return super()._mask_forward(stage, x, rois, semantic_feat)
+        pool = self.mask_roi_extractor[stage]
+        regions = pool(x[: pool.num_inputs], rois)  # (boxes, C, h, w)
+        if self.with_semantic and 'mask' in self.semantic_fusion:
+            semantic = self.semantic_roi_extractor([semantic_feat], rois)
+            regions = regions + F.adaptive_avg_pool2d(semantic, regions.shape[-2:])
+        logits, features = [], None
+        for head in self.mask_head:
+            of_stage, features = head(regions, features if self.mask_info_flow else None)
+            logits.append(of_stage)
+        return dict(mask_preds=logits)
 
 
 class _FFN(nn.Module):
@@ -90,3 +135,43 @@ class ExtraAttention(BaseModule):
 
     def _add(self, x: Tensor, branch: Tensor, gamma: Tensor | None) -> Tensor:
         return x + self.drop_path(branch if gamma is None else gamma * branch)
+
+
+@TRANSFORMS.register_module()
+class InstaBoost(BaseTransform):
+    """MMDetection's transform of this name; without its package, one line says so.
+
+    Args:
+        aug_ratio: The share of images that are changed; 0 changes none, and needs no package.
+        **kwargs: As MMDetection's.
+
+    Raises:
+        ConfigError: The package is not installed.
+    """
+
+    def __init__(self, aug_ratio: float = 0.5, **kwargs) -> None:
+        missing = self.missing_package(dict(aug_ratio=aug_ratio))
+        if missing:
+            raise ConfigError(missing)
+        options = dict(type='mmdet.InstaBoost', aug_ratio=aug_ratio, **kwargs)
+        self.boost = TRANSFORMS.build(options) if aug_ratio else None
+
+    @staticmethod
+    def missing_package(step: dict, place: str = '') -> str:
+        """Return what a step of a pipeline lacks, and the fix; an empty text if it lacks nothing.
+
+        Args:
+            step: The config of the transform.
+            place: Its dotted key in the complete config, for the message.
+        """
+        if not step.get('aug_ratio', 0.5) or importable('instaboostfast'):
+            return ''
+        return (  # of what it requires all is in the stack, but for a second OpenCV
+            f'{place or "InstaBoost"} needs the package instaboostfast: pip install --no-deps '
+            'instaboostfast; or train without InstaBoost: --cfg-options '
+            f'{place or "KEY"}.aug_ratio=0'
+        )
+
+    def transform(self, results: dict) -> dict:
+        """Move the objects of some images; images and instances change, semantic maps do not."""
+        return self.boost(results) if self.boost else results
