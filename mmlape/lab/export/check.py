@@ -30,7 +30,7 @@ from mmlape.console import console
 from mmlape.errors import ExportError
 from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
-from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, OfOneSize, exported_class
+from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, exported_class
 from mmlape.lab.export.half import LARGEST, rounded
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
@@ -48,12 +48,12 @@ MAIN = dict(detection='_mAP', segmentation='mIoU', classification='top1')
 """How the names of a task's main metrics end."""
 
 
-class InPyTorch(OfOneSize):
+class InPyTorch(Graph):
     """An exported model that runs in PyTorch, on images padded as those of its graph."""
 
-    def __init__(self, model: ExportedModel, graph: Graph) -> None:
-        self.model, self.path, self.size = model, graph.path, graph.size
-        self.outputs, self.batch = graph.outputs, None
+    def __init__(self, model: ExportedModel, path: Path) -> None:
+        super().__init__(path)
+        self.model, self.batch = model, None
 
     def __call__(self, images: Tensor) -> list[Tensor]:
         """Return the outputs."""
@@ -186,7 +186,7 @@ def _sides(cfg: Config, checkpoint: str, path: Path, folder: Path) -> Iterator[S
     given = Input.of(through, cfg)
     options = dict(labels=True) if graph.outputs == ('labels',) else {}
     eager = exported(copy.deepcopy(through), given, **options).eval()
-    exported.install(through, InPyTorch(eager, graph), given)
+    exported.install(through, InPyTorch(eager, path), given)
     yield Side('PyTorch, as exported', through)
     by_graph = init_model(cfg, path, 'cpu')
     if list(by_graph.classes) != list(model.classes):
