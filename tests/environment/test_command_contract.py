@@ -767,7 +767,7 @@ CONTRACTS = {
         'a.py m.pth',
         LOAD
         | {
-            'mmlape.projects.few_shot.config.few_shot_config': lambda cfg, *rest: cfg,
+            'mmlape.projects.few_shot.dataset.few_shot_config': lambda cfg, *rest: cfg,
             'mmlape.lab.engine.evaluator.test': {},
         },
         of_trained('few_shot_config.cfg', 'test.cfg', checkpoint='test.checkpoint')

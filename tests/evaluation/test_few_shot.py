@@ -18,8 +18,7 @@ from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.sources import iter_unwrapped
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import test as evaluate
-from mmlape.projects.few_shot.config import few_shot_config
-from mmlape.projects.few_shot.dataset import FewShotDataset, choose_shots
+from mmlape.projects.few_shot.dataset import FewShotDataset, choose_shots, few_shot_config
 from mmlape.projects.few_shot.metric import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS
 
