@@ -1,13 +1,11 @@
-"""The parts of CeiT (ICCV 2021): image-to-tokens, the locally-enhanced FFN, layer-wise class attention.
-
-tokens = Conv4x4(MaxPool(BN(Conv7x7(x))))
-LeFF(patches) = BN(Conv1x1(GELU(BN(DWConv3x3(GELU(BN(Conv1x1(patches))))))))
-LCA(z) = y + FFN(LN(y)),  y = z_L + Attention(query z_L, keys and values z_1 ... z_L)
-
-CeiT (ICCV 2021): a convolutional stem, layers with a locally-enhanced FFN, attention over their class tokens.
+"""CeiT (ICCV 2021): a convolutional stem, layers with a locally-enhanced FFN, attention over their class tokens.
 
 x = [cls; i2t(image)];  x <- layer_l(x, PE);  LN(LCA(x_1[cls] + p_1, ..., x_L[cls] + p_L))
 without cls: LN(LCA(mean(x_1) + p_1, ..., mean(x_L) + p_L))
+
+i2t = Conv4x4(MaxPool(BN(Conv7x7(x))))
+LeFF(patches) = BN(Conv1x1(GELU(BN(DWConv3x3(GELU(BN(Conv1x1(patches))))))))
+LCA(z) = y + FFN(LN(y)),  y = z_L + Attention(query z_L, keys and values z_1 ... z_L)
 """
 
 import contextlib

@@ -1,20 +1,16 @@
-"""RoI head of Hybrid Task Cascade (CVPR 2019).
+"""HTC++ (Hybrid Task Cascade, CVPR 2019) as ViT-Adapter uses it: RoI head, attention on the last map, InstaBoost.
 
-Mmdetection's, with the masks of all stages in a prediction. With the features r of a box, stage t's
-mask head h_t and its convolution g_t,
+With the features r of a box, stage t's mask head h_t and its convolution g_t,
 
     f_t, m_t = h_t(r + g_t(f_{t-1})),    mask = mean_t sigmoid(m_t)
 
 The released models' figures are those of the mean (mmdetection 2); mmdetection 3 predicts
-sigmoid(m_3).
+sigmoid(m_3). The last map goes through a transformer layer:
 
-One transformer layer on the last map, as in the public HTC++ models of ViT-Adapter.
+    x <- x + Attention(LN(x));  x <- x + FFN(LN(x));  x <- LN(x)
 
-x <- x + Attention(LN(x));  x <- x + FFN(LN(x));  x <- LN(x)
-
-InstaBoost (arXiv 1908.07801), which moves the objects of an image a little.
-
-Its package is no part of the stack.
+The package of InstaBoost (arXiv 1908.07801), which moves the objects of an image a little, is no
+part of the stack.
 """
 
 import torch

@@ -1,24 +1,19 @@
-"""Mask2Former's semantic head (CVPR 2022).
+"""Mask2Former (CVPR 2022): semantic head and pixel decoder of the toolboxes, on this package's deformable attention.
 
-Mmsegmentation's, with windows of padded images and a choice of order. With class logits c of the
-queries, their mask logits m at stride 4, and up, a bilinear resize to the image,
+The head takes windows of padded images, too. With class logits c of the queries, their mask logits
+m at stride 4, and up, a bilinear resize to the image, it has a choice of order:
 
     'masks':  sum_q softmax(c_q) sigmoid(up(m_q))        mmsegmentation, DINOv3
     'scores': up(sum_q softmax(c_q) sigmoid(m_q))        the released models of ViT-Adapter and DINOv2
 
-The second resizes as many maps as there are classes instead of queries.
-
-Mask2Former's pixel decoder (CVPR 2022, section 3.2.1).
-
-Deformable attention among three maps, then one FPN step.
+The second resizes as many maps as there are classes instead of queries. The pixel decoder (section
+3.2.1) is deformable attention among three maps, then one FPN step:
 
     y <- y + MSDeformAttn(y + p + e_l, y)        in each encoder layer, p sinusoids, e_l the embedding of level l
     mask features = conv(conv(conv(x_4) + up(y_8)))
 
 The modules are mmdetection's and mmcv's, and so are the parameters and their names. Shapes are
 Python numbers here, and no mask of padding is made where nothing is padded.
-
-mmcv's FFN with less memory: its hidden activations are computed again in the backward pass.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,8 @@
-"""Tokens to token (T2T-ViT, ICCV 2021, section 3.1).
+"""T2T-ViT (ICCV 2021): tokens by soft splits with attention between them, then the layers of a ViT.
 
-Overlapping windows become tokens, three times.
+x = [cls; tokens_to_token(image)];  x <- layer_l(x, PE);  LN(x)
+
+Overlapping windows become tokens, three times (section 3.1):
 
     tokens = Linear(split(attention2(split(attention1(split(x))))))
 
@@ -9,10 +11,6 @@ A split takes each window's values as one token: 7x7 pixels at stride 4, then 3x
 is linear in the tokens:
 
     y = phi(q) (phi(k)^T v) / (phi(q) sum phi(k) + 1e-8),  phi(x) = exp(W x - |x|^2 / 2) / sqrt(m)
-
-T2T-ViT (ICCV 2021): tokens by soft splits with attention between them, then the layers of a ViT.
-
-x = [cls; tokens_to_token(image)];  x <- layer_l(x, PE);  LN(x)
 """
 
 import contextlib

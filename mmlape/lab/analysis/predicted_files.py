@@ -146,7 +146,7 @@ def predict_files(
     model.tiling(tile, overlap)
     found, out = images_to_predict(images, out, overwrite), Path(out)
     root = Path(images) if Path(images).is_dir() else Path(images).parent
-    skipped: list[tuple[Path, str]] = []
+    skipped: list = []
     done = 0
     terminal = console(stderr=True)
     with Progress(console=terminal, disable=not terminal.is_terminal) as progress:

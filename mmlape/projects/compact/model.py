@@ -1,15 +1,12 @@
-"""The tokenizers and the layer of ViT-Lite, CVT and CCT ('Escaping the Big Data Paradigm', arXiv 2104.05704).
+"""ViT-Lite, CVT and CCT ('Escaping the Big Data Paradigm', arXiv 2104.05704): one transformer, with LaPE's joinings.
 
     patches:       tokens = Conv(x), kernel = stride
     convolutions:  x <- MaxPool(ReLU(Conv(x))), one or several times
     layer:         x <- x + Attention(join(x, pe));  x <- norm1(x);  x <- x + MLP(x)
+    pooling:       z = sum_i softmax_i(u . x_i + b) x_i, over the tokens after the final norm
 
 The residual stream itself is normed before the MLP, so a PE added at the input is normed again in
 every layer. Parameter names are those of the public code.
-
-ViT-Lite, CVT and CCT (arXiv 2104.05704): one transformer with a tokenizer and a pooling, and LaPE's joinings.
-
-sequence pooling: z = sum_i softmax_i(u . x_i + b) x_i, over the tokens after the final norm
 """
 
 from collections.abc import Sequence

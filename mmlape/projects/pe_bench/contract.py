@@ -117,10 +117,10 @@ def check_kind(file: str, name: str) -> None:
         raise ConfigError(f'{file}: {name!r} defines none of {", ".join(ACTS)}, so it does nothing')
     with _asked(file, name, 'to be built'):
         model = _build(name)
-    if issubclass(kind, AbsolutePosition):
-        _check_resizing(file, name, model.position.absolute)
     for grid in GRIDS:
         _check_forward(file, name, model, grid)
+    if issubclass(kind, AbsolutePosition):
+        _check_resizing(file, name, model.position.absolute)
     with (
         _asked(file, name, 'to be written and read'),
         quiet_logger(logging.ERROR),
