@@ -20,12 +20,12 @@ from PIL import Image
 from rich.table import Table
 from torch import Tensor
 
+from mmlape.backbones import open_models
 from mmlape.console import console
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position.absolute import sincos_1d
 from mmlape.models.vit.model import VisionTransformer
-from mmlape.pe_figures.backbones import open_models
 
 IMAGES = ('.png', '.jpg', '.jpeg', '.bmp', '.webp', '.tif', '.tiff')
 ARTICLE_SIZE = (60, 100)

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 import mmlape
 from mmlape.files import write_json
-from mmlape.projects.fashion_mnist.dataset import idx_files, read_pair
+from mmlape.projects.fashion_mnist import idx_files, read_pair
 
 DATA = '/usr/share/datasets/fashion-mnist'
 MEAN, STD = 0.286, 0.353

@@ -98,8 +98,6 @@ def _folder(name: str) -> str:
         folders = folders[1:]
     if folders[:1] == ['weights']:
         return 'checkpoint'
-    if folders[:1] == ['pe_figures']:
-        return 'analysis'
     return folders[0] if folders else 'environment'
 
 

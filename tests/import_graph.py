@@ -25,8 +25,7 @@ LAYERS = (
     ('kinds', 'registry'),  # and the papers
     ('checkpoint',),
     ('models',),
-    ('pe_figures', 'export'),
-    ('probe',),
+    ('backbones',),
     ('new',),
     ('commands', 'extension', 'projects'),
     ('cli', '__main__'),

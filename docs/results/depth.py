@@ -17,7 +17,7 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from mmlape.lab.experiments.statistics import Difference, holm, welch
 from mmlape.lab.runs.curves import log_files, read_scalars
-from mmlape.pe_figures.balance_hook import TAG
+from mmlape.projects.pe_figures.balance_hook import TAG
 from mmlape.tables import markdown_table, text_table
 
 SEEDS = {

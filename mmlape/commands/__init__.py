@@ -42,8 +42,6 @@ GROUPS: dict[str, dict[str, str]] = {
         'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     },
     'papers': {
-        'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
-        'probe': 'probe how much position the features of any plain ViT hold, by layer',
         'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
         'model-cost': 'count parameters and FLOPs of a config, by part',
         'list-models': 'print the names of the models that mmlape.get_model builds',

@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     form = Form(size, args.batch, args.precision, args.opset, args.tolerance)
     with trained.limited():
         if args.backbone:
-            from mmlape.export.backbone import export_backbone_of
+            from mmlape.backbones import export_backbone_of
 
             written = export_backbone_of(cfg, checkpoint, form, out)
         elif integers:

@@ -63,6 +63,6 @@ def run(args: argparse.Namespace) -> int:
         overlap=args.overlap,
     )
     say(f'predicted on {done} images' + (f'; the files are in {out}' if done else ''))
-    for image, reason in skipped:
-        say(f'skipped: {reason}' if str(image) in reason else f'skipped: {image}: {reason}')
+    for _, reason in skipped:
+        say(f'skipped: {reason}')
     return 1 if skipped else 0

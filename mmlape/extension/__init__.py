@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 class Papers(Extension):
     """Position encodings, backbones and projects."""
 
-    counted = (
-        'mmlape.checkpoint',
-        'mmlape.kinds',
-        'mmlape.models',
-        'mmlape.pe_figures.balance_hook',
-        'mmlape.projects',
-        'mmlape.registry',
-    )
+    counted = ('mmlape.checkpoint', 'mmlape.kinds', 'mmlape.models', 'mmlape.projects', 'mmlape.registry')
     registries = dict(
         DATASETS=('mmlape.projects',),
         TRANSFORMS=('mmlape.projects',),
         METRICS=('mmlape.projects',),
-        HOOKS=('mmlape.pe_figures', 'mmlape.projects'),
+        HOOKS=('mmlape.projects',),
         WEIGHT_INITIALIZERS=('mmlape.models.weight_init',),
     )
     commands = COMMANDS

@@ -1,40 +1,69 @@
 """What the rows of single papers need.
 
-A folder each, which no other folder imports, so that any can be left out. A folder says in its
-``__init__.py`` what it offers: dicts from a name to the module, inside the folder, that has it.
+A module or a folder each, which nothing else imports, so that any can be left out. The tables here say
+what each offers: names by the module that has them, which is imported on first use.
 
     BACKBONES     backbones, which ``mmlape.get_model``, checkpoints and configs find by name
     MODELS        other models: detectors, heads and necks, which derive from classes of OpenMMLab
     REGISTERED    datasets, transforms, metrics and hooks, which register themselves
     COMMANDS      sub-commands with a line of help; the module is ``command``, as `mmlape.commands` describes it
-
-Each is imported on first use.
 """
 
-from importlib import import_module
 from pkgutil import iter_modules
 
 from mmlape.lazy import attributes
 
-_FOLDERS = {found.name: import_module(f'{__name__}.{found.name}') for found in iter_modules(__path__)}
+_PRESENT = {found.name for found in iter_modules(__path__)}
 
 
-def _offered(table: str) -> dict[str, str]:
-    """Return the names in a table of all folders, with the module of each below this package."""
-    return {
-        name: f'{folder}.{module}'
-        for folder, offers in _FOLDERS.items()
-        for name, module in getattr(offers, table, {}).items()
-    }
+def _present(modules: dict[str, str]) -> dict[str, str]:
+    """Return the names of projects that are not left out, with the module of each below this package."""
+    return {name: path for name, path in modules.items() if path.partition('.')[0] in _PRESENT}
 
 
-BACKBONES = _offered('BACKBONES')
-MODELS = _offered('MODELS')
-REGISTERED = _offered('REGISTERED')
+BACKBONES = _present({'CeiT': 'ceit', 'CompactTransformer': 'compact.model', 'T2TViT': 't2t'})
+MODELS = _present({
+    'BNHead': 'dinov2',
+    'ChannelMapperWithPooling': 'upgraded_mask_rcnn',
+    'DETR': 'detr.model',
+    'ExtraAttention': 'htc',
+    'HybridTaskCascadeRoIHead': 'htc',
+    'LiT': 'lit.model',
+    'MSDeformAttnPixelDecoder': 'mask2former',
+    'Mask2FormerHead': 'mask2former',
+    'MultiScaleDeformableAttention': 'mask2former',
+    'PlainMaskHead': 'pmt.head',
+    'TextTransformer': 'lit.text',
+    'TransformersText': 'lit.pretrained',
+})  # fmt: skip
+REGISTERED = _present({
+    'BigVisionContrast': 'big_vision',
+    'CaptionDataset': 'lit.captions',
+    'CaptionRecall': 'lit.retrieval',
+    'FewShotDataset': 'few_shot.dataset',
+    'FewShotMetric': 'few_shot.metric',
+    'GzippedFashionMNIST': 'fashion_mnist',
+    'ImageFeatureHook': 'lit.features',
+    'InstaBoost': 'htc',
+    'MaskAnnealingHook': 'pmt.hook',
+    'PEBalanceHook': 'pe_figures.balance_hook',
+    'RandomCaption': 'lit.captions',
+})  # fmt: skip
 COMMANDS = {
-    name: (f'{folder.__name__}.command', text)
-    for folder in _FOLDERS.values()
-    for name, text in getattr(folder, 'COMMANDS', {}).items()
+    name: (f'{__name__}.{folder}.command', text)
+    for name, folder, text in (
+        (
+            'visualize-pe',
+            'pe_figures',
+            'draw the position embedding of each layer, its correlation, and the patch embedding',
+        ),
+        ('probe', 'probe', 'probe how much position the features of any plain ViT hold, by layer'),
+        ('few-shot', 'few_shot', "measure few-shot accuracy of a classifier's features, such as 25-shot on ImageNet"),
+        ('pe-bench', 'pe_bench', 'compare a position encoding of your own with ours: an hour of two cores, a card'),
+        ('size-sweep', 'size_sweep', 'evaluate trained models at several test sizes, as a table and a figure'),
+        ('vtab', 'vtab', 'fine-tune a pretrained model on the sets of VTAB-1k, and average'),
+    )
+    if folder in _PRESENT
 }
 _MODULES = BACKBONES | MODELS | REGISTERED
 

@@ -14,7 +14,7 @@ from pycocotools.coco import COCO
 
 import mmlape
 from mmlape.cli import main
-from mmlape.errors import CheckpointError, ConfigError, DataError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.inference import init_model
 from mmlape.lab.analysis.prediction import RESULTS
@@ -115,15 +115,6 @@ def test_batches_arrays_and_pillows_images_give_the_same(case):
     assert len(model.predict(stack)) == 2
 
 
-def test_an_array_is_prepared_as_its_file(case, tmp_path):
-    """With colours, so that RGB for BGR is another input."""
-    model, _, _ = case
-    image = np.random.default_rng(0).integers(0, 256, (64, 80, 3), np.uint8)
-    Image.fromarray(image).save(tmp_path / 'image.png')
-    prepare = model.module.preparation
-    assert torch.equal(prepare.of_array(image)['inputs'], prepare.of_file(tmp_path / 'image.png')['inputs'])
-
-
 def test_changes_of_a_config_arrive_however_it_is_given(case, tmp_path):
     """By its file, as a value, and in a checkpoint; a key that is unknown is an error each time."""
     model, cfg, _ = case
@@ -159,27 +150,6 @@ def test_an_image_in_one_tile_is_predicted_as_without(case):
         assert_same(one, tiled)
     if model.task == 'detection':
         assert len(model.predict(files[0], tile=max(one.size) // 2 + 8, overlap=16)[0].boxes)
-
-
-def test_grey_images_are_three_equal_channels(case):
-    model, _, _ = case
-    grey = np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8)
-    assert_same(model.predict(grey)[0], model.predict(np.stack([grey] * 3, axis=2))[0])
-
-
-def test_what_is_no_image_is_refused(case, tmp_path):
-    model, _, _ = case
-    for bad, message in (
-        (np.zeros((64, 64, 3)), r'an array is an image if it is uint8 .* not float64 and \(64, 64, 3\)'),
-        (np.zeros((3, 64, 64), np.uint8), r'\(H, W, 3\)'),
-        (3, 'not int'),
-        (tmp_path / 'none.png', 'none.png does not exist'),
-        (tmp_path, 'no images in this folder'),
-    ):
-        with pytest.raises(DataError, match=message):
-            model.predict(bad)
-    with pytest.raises(ConfigError, match='batch_size=0'):
-        model.predict([], batch_size=0)
 
 
 def test_the_files_of_a_folder(case, tmp_path, capsys):

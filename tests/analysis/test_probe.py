@@ -9,7 +9,6 @@ from config_helpers import ROOT
 from model_helpers import ARCH, SWIN_ARCH, new_vit
 from PIL import Image
 from sklearn.linear_model import Ridge
-from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 
 from mmlape.cli import main
@@ -18,13 +17,12 @@ from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.lab.runs.decoding import decode, encode
 from mmlape.models import ViTAdapter
 from mmlape.models.position import AbsolutePosition, AttentionPosition
-from mmlape.probe import probing
-from mmlape.probe.images import Canvases, find_images, patch_pixels, read_canvases
-from mmlape.probe.measure import FOLDS, Plan, _Statistics, coordinates, measure
-from mmlape.probe.models import Probed, open_probed
-from mmlape.probe.page import summary_table
-from mmlape.probe.probing import Probe, Settings, probe_models, read_probes
-from mmlape.probe.ridge import Moments, fit, squared_error, variance
+from mmlape.projects.probe import probing
+from mmlape.projects.probe.images import find_images, patch_pixels, read_canvases
+from mmlape.projects.probe.measure import FOLDS, Plan, coordinates, measure
+from mmlape.projects.probe.models import Probed, open_probed
+from mmlape.projects.probe.page import summary_table
+from mmlape.projects.probe.probing import Probe, Settings, probe_models, read_probes
 from mmlape.tables import markdown_table
 from mmlape.weights.normalisation import IMAGENET
 
@@ -68,66 +66,88 @@ def layers_of(model, images, plan=PLAN):
     return measure(probed(model), canvases, plan, lambda count, grid: None)
 
 
-def features_and_targets(count=300, width=12, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(count, width)) @ rng.normal(size=(width, width)) * 0.1 + 50
-    x[:, 3] = 7.0  # a constant channel
-    y = x[:, :2] * [3, -2] + rng.normal(size=(count, 2)) + [1, 2]
-    return torch.from_numpy(x), torch.from_numpy(y)
+class Toy:
+    """Features of a patch and its place, by a fixed map; the last channel is constant."""
+
+    def stages(self):
+        return ['toy']
+
+    def features(self, images):
+        grid = images.shape[2] // 8, images.shape[3] // 8
+        content = patch_pixels(images, grid, 1).double() / 16
+        places = coordinates(grid).expand(len(images), -1, -1)
+        both = torch.cat((content, places, (content[..., :2] * places).sin()), 2)
+        weight = torch.from_numpy(np.random.default_rng(1).normal(size=(7, 6)))
+        yield torch.cat((both @ weight + 50, torch.full_like(both[..., :1], 7)), 2).float()
 
 
-def moments(x, y, origin=None):
-    found = Moments(x.mean(0) if origin is None else origin, y.shape[1])
-    found.add(x, y)
-    return found
+def by_scikit_learn(canvases, plan):
+    """Return readings, share of the place, changes and canvases as `measure` does, from all features at once."""
+
+    def features(images, grid, shift=0):
+        (found,) = Toy().features(canvases.windows(images, grid, shift))
+        return found.double().unflatten(1, grid).numpy()
+
+    def scaled(values):
+        return (values - scaler.mean_) / np.where(scaler.var_ > 1e-12, scaler.scale_, np.inf)
+
+    def change(a, b):
+        a, b = (scaled(values).reshape(-1, 7) for values in (a, b))
+        cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+        return ((a - b) ** 2).sum(1).mean() / 12, cosine.mean()
+
+    count, (rows, columns) = len(canvases), plan.grid
+    x = features(range(count), plan.grid)
+    y = np.broadcast_to(
+        np.stack(np.mgrid[:rows, :columns], 2) - [(rows - 1) / 2, (columns - 1) / 2], (*x.shape[:3], 2)
+    )
+    fold = np.arange(count) % 5
+    errors, probes = np.zeros((5, 2)), {}
+    for test in reversed(range(5)):
+        of = [np.isin(fold, [test]), fold == (test + 1) % 5, ~np.isin(fold, [test, (test + 1) % 5])]
+        (x_test, x_val, x_train), (y_test, y_val, y_train) = (
+            [values[chosen].reshape(-1, values.shape[3]) for chosen in of] for values in (x, y)
+        )
+        scaler = StandardScaler().fit(x_train)
+        for target in range(2):
+            tried = [Ridge(alpha=10.0**power * len(x_train)) for power in range(-7, 3)]
+            tried = [one.fit(scaled(x_train), y_train[:, target]) for one in tried]
+            probes[target] = min(tried, key=lambda one: ((one.predict(scaled(x_val)) - y_val[:, target]) ** 2).mean())
+            errors[test, target] = ((probes[target].predict(scaled(x_test)) - y_test[:, target]) ** 2).mean()
+    totals, weights = y[0].reshape(-1, 2).var(0), np.bincount(fold) / count
+    z = (x - x.mean((0, 1, 2))) / np.where(x.std((0, 1, 2)) > 1e-6, x.std((0, 1, 2)), np.inf)
+    between = (z.mean(0) ** 2).sum(2).mean() / 6
+    expected = [1 - weights @ errors / totals, 1 - errors.max(0) / totals, 1 - errors.min(0) / totals]
+    expected += [(weights @ errors) ** 0.5, (between - 1 / count) / (1 - 1 / count)]
+    first = np.flatnonzero(fold == 0)  # which the last probe has not seen
+    base, moved, large = features(first, plan.grid), features(first, plan.grid, 1), features(first, (8, 8))
+    window = canvases.windows(first, plan.grid).roll((8, 8), (2, 3))
+    rolled = np.roll(next(Toy().features(window)).double().unflatten(1, plan.grid).numpy(), (-1, -1), (1, 2))
+    expected += [change(base[:, 1:, 1:], moved[:, :-1, :-1]), change(base, rolled)]
+    expected += [change(base, large[:, 2:6, 2:6])]
+    places = np.stack(np.mgrid[:8, :8], 2).reshape(-1, 2) - 3.5
+    for scale, offset in ((0.5, 0), (1, 2)):
+        read = np.stack([probes[target].predict(scaled(large.reshape(-1, 7))) for target in range(2)], 1)
+        apart = (read.reshape(-1, 64, 2) - scale * places - offset) ** 2
+        expected.append((1 - apart.mean((0, 1)) / (scale * places).var(0)).mean())
+    return expected
 
 
-def test_ridge_is_scikit_learns_and_so_is_the_choice_of_its_strength():
-    (x, y), (x_val, y_val), (x_test, y_test) = (features_and_targets(seed=seed) for seed in range(3))
-    strengths = (1e-6, 1e-3, 0.1, 10.0)
-    train = moments(x, y)
-    val, test = moments(x_val, y_val, train.origin), moments(x_test, y_test, train.origin)
-    reader = fit(train, val, strengths)
-    scaler = StandardScaler().fit(x)
-    for target in range(2):
-        found = {
-            strength: Ridge(alpha=strength * len(x)).fit(scaler.transform(x), y[:, target]) for strength in strengths
-        }
-        errors = {
-            strength: ((one.predict(scaler.transform(x_val)) - y_val[:, target].numpy()) ** 2).mean()
-            for strength, one in found.items()
-        }
-        best = min(errors, key=errors.get)
-        assert reader.strength[target] == best
-        predicted = found[best].predict(scaler.transform(x_test))
-        np.testing.assert_allclose(reader.read(x_test)[:, target], predicted, rtol=1e-9)
-        r2 = 1 - squared_error(test, reader)[target] / variance(test)[target]
-        assert float(r2) == pytest.approx(r2_score(y_test[:, target], predicted), rel=1e-9)
-
-
-def test_moments_of_parts_are_those_of_all():
-    x, y = features_and_targets()
-    complete = moments(x, y)
-    added = moments(x[:70], y[:70], complete.origin) + moments(x[70:], y[70:], complete.origin)
-    torch.testing.assert_close(added.second, complete.second)
-    for found, expected in zip(added.statistics(), (x.mean(0), x.std(0, correction=0))):
-        kept = [number for number in range(12) if number != 3]
-        torch.testing.assert_close(found[kept], expected[kept])
-
-
-def test_the_share_is_that_of_an_analysis_of_variance():
-    generator = torch.Generator().manual_seed(0)
-    values = torch.randn(20, 16, 5, generator=generator) + torch.randn(16, 5, generator=generator)
-    statistics = _Statistics(values)
-    for first in range(0, 20, 7):
-        some = list(range(first, min(20, first + 7)))
-        statistics.add(values[some], some, coordinates(GRID))
-    x = values.double().numpy()
-    z = (x - x.mean((0, 1))) / x.std((0, 1))
-    within = z.var(0, ddof=1).mean()
-    expected = (z.mean(0) ** 2).mean() - within / 20
-    layer, _ = statistics.measured('x')
-    assert layer.share == pytest.approx(expected, rel=0.02) and 0.3 < layer.share < 0.7
+def test_a_model_is_measured_as_by_scikit_learn(images):
+    """Ridge, the choice of its strength, folds, standardised channels, what moves, rolls and lies on a canvas."""
+    plan = Plan(GRID, (1,), (2.0,))
+    canvases = read_canvases(find_images(images, 23), plan.largest(), 8, 3)
+    (layer,) = measure(Toy(), canvases, plan, lambda count, grid: None)
+    r2, low, high, error, share, moved, rolled, content, of_side, from_corner = by_scikit_learn(canvases, plan)
+    for number, reading in enumerate((layer.row, layer.column)):
+        found = (reading.r2, reading.low, reading.high, reading.error)
+        np.testing.assert_allclose(found, [r2[number], low[number], high[number], error[number]], rtol=1e-5)
+    assert layer.share == pytest.approx(share, rel=1e-5) and 0.05 < share < 0.95
+    changes = (layer.shift['1'], layer.roll['1'], layer.canvas['2'].content)
+    for change, (square, cosine) in zip(changes, (moved, rolled, content)):
+        assert (change.distance, change.cosine) == pytest.approx((square**0.5, cosine), rel=1e-5)
+    found = layer.canvas['2']
+    assert (found.share_of_side, found.from_corner) == pytest.approx((of_side, from_corner), rel=1e-5)
 
 
 def test_known_orders_come_out(images):
@@ -201,18 +221,6 @@ def test_the_page_of_results_has_the_numbers_of_its_file():
     results = ROOT / 'docs' / 'results'
     probes = read_probes(results / 'probe.json')
     assert markdown_table(summary_table(probes)) in (results / 'probe.md').read_text()
-
-
-def test_windows_are_parts_of_one_canvas():
-    pixels = np.arange(10 * 8 * 10 * 8).reshape(1, 80, 80, 1)
-    canvases = Canvases(pixels, 8, 0, [])
-    window, moved = (canvases.windows([0], GRID, shift) for shift in (0, 2))
-    assert window.shape == (1, 1, 32, 32) and window[0, 0, 0, 0] == pixels[0, 24, 24, 0]
-    assert torch.equal(window[:, :, 16:, 16:], moved[:, :, :16, :16])
-    large = canvases.windows([0], (8, 8))
-    assert torch.equal(large[:, :, 16:48, 16:48], window), 'the same content is in its middle'
-    cells = patch_pixels(window, GRID, 1)
-    assert cells[0, 5, 0] == window[0, 0, 8:16, 8:16].mean()
 
 
 def test_channels_and_normalisation_are_the_configs(tmp_path):

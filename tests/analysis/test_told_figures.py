@@ -10,8 +10,8 @@ from told import assert_told, keep_figures
 from mmlape.cli import main
 from mmlape.lab.engine.hooks.gradient_norm import TAG
 from mmlape.lab.runs.curves import plot_run
-from mmlape.pe_figures.balance import measure_models, write_balance
-from mmlape.pe_figures.position import numbers_table, write_figures
+from mmlape.projects.pe_figures.balance import measure_models, write_balance
+from mmlape.projects.pe_figures.position import numbers_table, write_figures
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,19 @@ from mmengine.config import Config
 from model_helpers import cvt, randomise, vit
 from PIL import Image
 
+from mmlape.backbones import open_model, open_models
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
-from mmlape.pe_figures import position
-from mmlape.pe_figures.backbones import open_model, open_models
-from mmlape.pe_figures.position import cosines, describe_map, pe_table, token_grid, view_positions, write_figures
+from mmlape.projects.pe_figures import position
+from mmlape.projects.pe_figures.position import (
+    cosines,
+    describe_map,
+    pe_table,
+    token_grid,
+    view_positions,
+    write_figures,
+)
 
 GRID = (4, 4)
 JOININGS = ('default', 'shared', 'unshared', 'lape-shared', 'lape')

@@ -34,6 +34,7 @@ from safetensors.torch import save_file
 from yapf.yapflib import yapf_api
 
 import mmlape
+from mmlape.backbones import open_model
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
@@ -46,8 +47,7 @@ from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import MORE, PARTS, config_of_run
 from mmlape.models.layers.norm_placement import METHODS, PLACES, placements
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
-from mmlape.pe_figures.backbones import open_model
-from mmlape.projects.compact.layers import TOKENIZERS
+from mmlape.projects.compact.model import TOKENIZERS
 from mmlape.registry import MODELS
 from mmlape.weights import gate, reading
 

@@ -7,13 +7,13 @@ import torch
 from checkpoint_helpers import assert_same, run_file, save
 from model_helpers import SWIN_ARMS, SWIN_BOTH, meta_device, randomise, swin
 
+from mmlape.backbones import open_model
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.pe_figures.backbones import open_model
 from mmlape.registry import MODELS
 
 FOUR = dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))

@@ -15,7 +15,7 @@ from mmengine.config import Config
 from mmlape.errors import DataError
 from mmlape.lab.analysis.dataset_page import write_page
 from mmlape.lab.datasets.checks import check_data, full_check
-from mmlape.projects.fashion_mnist.dataset import GzippedFashionMNIST
+from mmlape.projects.fashion_mnist import GzippedFashionMNIST
 from mmlape.registry import DATASETS
 
 MINI = ROOT / 'configs' / 'compact' / 'cvt-mini_1xb128-5e_fashion-mnist-10k.py'

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -17,12 +18,13 @@ from PIL import Image
 
 from mmlape.cli import main
 from mmlape.errors import DataError
-from mmlape.lab.analysis.dataset_page import _bars, as_image, write_page
+from mmlape.lab.analysis.dataset_page import as_image, class_table, write_page
 from mmlape.lab.datasets import checks as full
 from mmlape.lab.datasets.checks import Duplicates, full_check, print_report, write_report
 from mmlape.lab.datasets.formats.base import ImageEntry
 from mmlape.lab.datasets.mini.make import ADE_CLASSES, MiniOptions, make_mini_data
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
+from mmlape.tables import rows_of
 
 SPLITS = ('train', 'val')
 
@@ -268,7 +270,9 @@ def test_page(mini, tmp_path, kind):
         dataset.metainfo = dict(classes=FOLDERS)
     page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS))
     text = page.read_text()
-    assert text.count('<img') == 2 * 3 and text.count('80 x 80') == 3, 'before and after the pipeline'
+    assert text.count('<img') == 2 * 3 and len(re.findall('<figcaption>.*80 x 80', text)) == 3, (
+        'before and after the pipeline'
+    )
     assert broken.name in text and 'error: unreadable' in text and 'Classes' in text
 
 
@@ -355,8 +359,8 @@ def test_duplicates_are_told_with_the_first_of_them():
 
 
 def test_a_page_shows_the_most_frequent_class_first_and_images_in_rgb():
-    bars = _bars(SimpleNamespace(labels=Counter({0: 1, 1: 5, 2: 2}), classes=('sky', 'lamp', 'tree')))
-    assert [(bar['name'], bar['share']) for bar in bars] == [('lamp', 5 / 8), ('tree', 2 / 8), ('sky', 1 / 8)]
+    summary = SimpleNamespace(labels=Counter({0: 1, 1: 5, 2: 2}), classes=('sky', 'lamp', 'tree'))
+    assert rows_of(class_table(summary)) == [('lamp', '62.5%'), ('tree', '25.0%'), ('sky', '12.5%')]
     inputs = torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)
     assert as_image(inputs, is_bgr=True).tolist() == [[[30, 20, 10]]]
     assert as_image(inputs, is_bgr=False).tolist() == [[[10, 20, 30]]]

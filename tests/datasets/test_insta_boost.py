@@ -10,7 +10,7 @@ from config_helpers import CONFIGS, load
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.plan import plan_run
-from mmlape.projects.htc.insta_boost import InstaBoost
+from mmlape.projects.htc import InstaBoost
 
 HTC = next(path for path in CONFIGS if path.stem.startswith('htc_beit-large'))
 KEY = 'train_dataloader.dataset.pipeline.1'
@@ -18,7 +18,7 @@ KEY = 'train_dataloader.dataset.pipeline.1'
 
 @pytest.fixture
 def without_package(monkeypatch):
-    monkeypatch.setattr('mmlape.projects.htc.insta_boost.importable', lambda name: name != 'instaboostfast')
+    monkeypatch.setattr('mmlape.projects.htc.importable', lambda name: name != 'instaboostfast')
 
 
 @pytest.fixture

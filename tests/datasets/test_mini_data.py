@@ -331,7 +331,7 @@ def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
     root = tmp_path / 'mini'
     make_mini_data(root, MiniOptions(train=2, val=1, digits=0))
     before = digest(root)
-    monkeypatch.setattr(make.CocoWriter, 'close', lambda self: 1 / 0)
+    monkeypatch.setattr(make.SceneWriter, 'close', lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_mini_data(tmp_path / 'new', MiniOptions(train=2, val=1, digits=0))
     with pytest.raises(ZeroDivisionError):
@@ -342,7 +342,7 @@ def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
 def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path):
     code = (
         'import os, sys; from mmlape.lab.datasets.mini import make\n'
-        'make.CocoWriter.close = lambda self: os._exit(9)\n'
+        'make.SceneWriter.close = lambda self: os._exit(9)\n'
         'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
     )
     tiny.run(sys.executable, '-c', code, tmp_path / 'mini', cwd=tmp_path, status=9)

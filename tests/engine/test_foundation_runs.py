@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny import ROOT, difference, record, run
 
+from mmlape.backbones import build_backbone, export_backbone
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError
-from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.export.writing import Form
 from mmlape.models import TimmViT

@@ -91,7 +91,7 @@ def test_the_plain_runner_trains_and_evaluates_alike(name, tmp_path):
 HIDING = """
 import sys
 
-HIDDEN = ('checkpoint', 'export', 'extension', 'integrations', 'models', 'pe_figures', 'projects')
+HIDDEN = ('backbones', 'checkpoint', 'extension', 'integrations', 'models', 'projects')
 
 
 class Refusing:

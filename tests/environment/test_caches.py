@@ -61,7 +61,7 @@ CACHES = {
     'files.py _by_libyaml': OF_ARGUMENTS,
     'weights/gate.py _imported_by': OF_PROCESS,
     'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
-    'projects/mask2former/pixel_decoder.py _sides': OF_ARGUMENTS,
+    'projects/mask2former.py _sides': OF_ARGUMENTS,
     'lab/extension.py extensions': OF_PROCESS,
     'lab/runs/code.py source_hash': OF_PROCESS,
     'lab/runs/decoding.py stored_fields': OF_ARGUMENTS,

@@ -416,12 +416,12 @@ CONTRACTS = {
     'visualize-pe': Contract(
         'a.py',
         {
-            'mmlape.pe_figures.backbones.open_models': dict(name='model'),
-            'mmlape.pe_figures.position.write_figures': ([], []),
-            'mmlape.pe_figures.position.numbers_table': None,
-            'mmlape.pe_figures.balance.measure_models': 'measured',
-            'mmlape.pe_figures.balance.write_balance': [],
-            'mmlape.pe_figures.bias_maps.write_bias_maps': [],
+            'mmlape.backbones.open_models': dict(name='model'),
+            'mmlape.projects.pe_figures.position.write_figures': ([], []),
+            'mmlape.projects.pe_figures.position.numbers_table': None,
+            'mmlape.projects.pe_figures.balance.measure_models': 'measured',
+            'mmlape.projects.pe_figures.balance.write_balance': [],
+            'mmlape.projects.pe_figures.bias_maps.write_bias_maps': [],
         },
         {
             'models': [('a.py b.py', {'open_models.texts': ['a.py', 'b.py']})],
@@ -622,7 +622,7 @@ CONTRACTS = {
         | {
             'mmlape.lab.export.model.export': WRITTEN,
             'mmlape.lab.export.model.image_size': (8, 8),
-            'mmlape.export.backbone.export_backbone_of': WRITTEN,
+            'mmlape.backbones.export_backbone_of': WRITTEN,
             'mmlape.lab.export.integer.export_integers': WRITTEN,
             'mmlape.lab.export.integer.calibration_files': ([], []),
             'mmlape.lab.export.folder.complete': None,
@@ -767,7 +767,7 @@ CONTRACTS = {
         'a.py m.pth',
         LOAD
         | {
-            'mmlape.projects.few_shot.config.few_shot_config': lambda cfg, *rest: cfg,
+            'mmlape.projects.few_shot.dataset.few_shot_config': lambda cfg, *rest: cfg,
             'mmlape.lab.engine.evaluator.test': {},
         },
         of_trained('few_shot_config.cfg', 'test.cfg', checkpoint='test.checkpoint')
@@ -813,9 +813,9 @@ CONTRACTS = {
     'probe': Contract(
         'a.py',
         {
-            'mmlape.probe.probing.probe_models': ['probe'],
-            'mmlape.probe.page.summary_table': TABLE,
-            'mmlape.probe.page.write_probe_page': [Path('index.html')],
+            'mmlape.projects.probe.probing.probe_models': ['probe'],
+            'mmlape.projects.probe.page.summary_table': TABLE,
+            'mmlape.projects.probe.page.write_probe_page': [Path('index.html')],
         },
         {
             'model': [('b.py', {'probe_models.texts': ['b.py']})],

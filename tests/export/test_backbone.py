@@ -11,9 +11,9 @@ from model_helpers import ARCH, cvt, randomise
 from model_helpers import vit as raw_vit
 from tiny import MMLAPE, run, write_config, write_data
 
+from mmlape.backbones import build_backbone, export_backbone
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.export.backbone import build_backbone, export_backbone
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.export.writing import Form, compare
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
@@ -189,5 +189,5 @@ def test_weights_that_are_missing_are_not_exported(tmp_path):
     ):
         build_backbone(load_config(str(config)), path)
     config.write_text('default_scope = "mmseg"\nmodel = dict(backbone=dict(type="ResNet", depth=18))')
-    with pytest.raises(ConfigError, match='no backbone of mmlape, but ResNet'):
+    with pytest.raises(ConfigError, match='its backbone is ResNet, not one of mmlape'):
         build_backbone(load_config(str(config)), None)

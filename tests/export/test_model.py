@@ -41,7 +41,7 @@ from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export import folder as export_folder
-from mmlape.lab.export.check import Rounded, check, equal_labels, mean_share
+from mmlape.lab.export.check import Checked, Rounded, _points, check, equal_labels, mean_share
 from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
 from mmlape.lab.export.integer import calibration_files, export_integers, quantise, quantised_nodes
@@ -484,6 +484,40 @@ def test_a_graph_of_half_precision_returns_float32(tmp_path):
     assert found.dtype == np.float32 and found == 6
 
 
+def test_values_of_half_precision_are_those_of_numpy():
+    """Each of weights and values is rounded once; sums of one number and zeros have no order."""
+    helper, rng = onnx.helper, np.random.default_rng(0)
+    image, first, shift, last = (rng.normal(size=size).astype('f') for size in ((1, 1, 4, 3), 3, 3, 3))
+    names = ('image', 'a', 'b', 'c', 'd')
+    nodes = [
+        helper.make_node('MatMul', ['image', 'first'], ['a']),
+        helper.make_node('Add', ['a', 'shift'], ['b']),
+        helper.make_node('Relu', ['b'], ['c']),
+        helper.make_node('MatMul', ['c', 'last'], ['d']),
+    ]
+    weights = dict(first=np.diag(first), shift=shift, last=np.diag(last))
+    values = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
+    ports = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1, 4, 3]) for name in names]
+    graph = helper.make_graph(nodes, 'g', ports[:1], ports[4:], values, value_info=ports[1:4])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 18)], ir_version=10)
+    halve(model, final=False)
+    made, places = rounded(model)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=['CPUExecutionProvider'])
+    found, magnitudes = session.run(None, {'image': image})
+
+    def half(value):
+        return value.astype(np.float16).astype(np.float32)
+
+    exact = {'a': half(image) * half(first)}
+    exact['b'] = half(exact['a']) + half(shift)
+    exact['c'] = half(exact['b']).clip(0)
+    exact['d'] = exact['c'] * half(last)
+    assert np.array_equal(found, half(exact['d'])) and not np.array_equal(found, exact['d'])
+    largest = dict(zip(places, magnitudes))
+    for name, value in exact.items():
+        assert largest[name if name != 'd' else 'd::half'] == np.abs(value).max()
+
+
 @pytest.mark.parametrize(('scale', 'fits'), [(250.0, True), (257.0, False)])
 def test_rounding_shows_what_float16_cannot_hold(scale, fits):
     """onnxruntime alone does not: on CPUs it computes in float32."""
@@ -842,21 +876,54 @@ def test_boxes_of_each_image_are_suppressed_alone(by_place, count):
     assert (best == -1).all()
 
 
-def sample_of(scores):
-    """A sample with an object for each score, none over another."""
-    boxes = torch.arange(len(scores))[:, None] * 10.0 + torch.tensor([0.0, 0.0, 8.0, 8.0])
-    labels = torch.zeros(len(scores), dtype=torch.long)
-    objects = InstanceData(bboxes=boxes, scores=torch.tensor(scores), labels=labels)
-    return DetDataSample(pred_instances=objects)
+@pytest.mark.parametrize('seed', range(8))
+def test_equal_objects_are_counted_one_by_one(seed):
+    """Sure ones of either, of which the other has one of the same class that covers it, whatever its score."""
+    rng, samples, found = np.random.default_rng(seed), [], []
+    for count in rng.integers(0, 5, 2):
+        boxes = rng.choice([0, 0, 40], (count, 2)) + rng.integers(0, 2, (count, 2))
+        boxes = np.concatenate([boxes, boxes + 30], 1).astype(np.float32)
+        scores, labels = rng.choice([0.2, 0.3, 0.9], count).astype(np.float32), rng.integers(0, 2, count)
+        tensors = [torch.from_numpy(value) for value in (boxes, scores, labels)]
+        objects = InstanceData(**dict(zip(('bboxes', 'scores', 'labels'), tensors)))
+        samples.append(DetDataSample(pred_instances=objects))
+        found.append(list(zip(boxes, scores, labels)))
+
+    def overlap(a, b):
+        shared = np.prod(np.clip(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0, None))
+        return shared / (900 + 900 - shared)
+
+    equal = []
+    for mine, theirs in (found, found[::-1]):
+        for box, score, label in mine:
+            if score >= np.float32(0.3):
+                equal.append(any(label == other[2] and overlap(box, other[0]) >= 0.9 for other in theirs))
+    expected = np.mean(equal) if equal else np.nan
+    assert equal_labels('detection', *samples) == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    ('one', 'other', 'share'),
-    [([0.9, 0.2], [0.9], 1), ([0.9, 0.5], [0.9], 2 / 3), ([0.2], [0.1], np.nan), ([], [], np.nan)],
-)
-def test_objects_that_are_not_there_are_not_equal(one, other, share):
-    found = equal_labels('detection', sample_of(one), sample_of(other))
-    assert found == pytest.approx(share, nan_ok=True)
+def checked(equal, apart=None, largest=None, precision='fp32'):
+    """Return a check of one image, with a metric that differs by so many points from PyTorch's."""
+    metrics = [{}, {}, {}] if apart is None else [{'mIoU': 9}, {'mIoU': 50}, {'mIoU': 50 - apart}]
+    sides = [SimpleNamespace(metrics=one) for one in metrics]
+    rounding = None if largest is None else SimpleNamespace(largest=largest)
+    return Checked(sides, [equal], rounding, precision)
+
+
+def test_a_check_passes_by_labels_metrics_and_the_range_of_float16():
+    for result in each([checked(0.999), checked(0.9995, 0.09, 65503.0, 'fp16'), checked(0.9, 0.99, precision='int8'),
+                       checked(np.nan, -0.09), checked(1, -0.09)]):  # fmt: skip
+        assert result.passes
+    for result in each([checked(0.9989), checked(1, 0.11), checked(1, -0.11), checked(1, 0, 65504.0, 'fp16'),
+                       checked(1, 0, np.nan, 'fp16'), checked(0.89, precision='int8'), checked(np.nan),
+                       checked(1, 1.01, precision='int8'), checked(np.nan, 0.2)]):  # fmt: skip
+        assert not result.passes
+
+
+def test_points_of_the_main_metrics():
+    given = {'coco/bbox_mAP': 0.25, 'coco/bbox_mAP_50': 0.5, 'coco/segm_mAP': 0.125}
+    assert _points('detection', given) == {'bbox_mAP': 25, 'segm_mAP': 12.5}
+    assert _points('segmentation', {'mIoU': 30.5, 'aAcc': 90}) == {'mIoU': 30.5}
 
 
 def test_images_without_objects_are_left_out_of_the_mean():

@@ -14,12 +14,12 @@ from mmdet.structures import DetDataSample
 from model_helpers import randomise, tiny_detr
 from torchvision.models._meta import _COCO_CATEGORIES
 
+from mmlape.backbones import open_model
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect, write_tensors
 from mmlape.checkpoint.metadata import metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
-from mmlape.pe_figures.backbones import open_model
 from mmlape.projects.detr.model import EncoderAttention
 
 GOLDEN = Path(__file__).parents[1] / 'golden'

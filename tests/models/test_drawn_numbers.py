@@ -14,8 +14,8 @@ from mmlape.lab.analysis.cost import _attention_flops
 from mmlape.lab.analysis.gradient_norms import NormArm, _spread
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
-from mmlape.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
-from mmlape.pe_figures.position import cosines, view_positions
+from mmlape.projects.pe_figures.bias_maps import bias_terms, read_images, write_bias_maps
+from mmlape.projects.pe_figures.position import cosines, view_positions
 from mmlape.projects.size_sweep import sweep as size_sweep
 from mmlape.projects.size_sweep.models import Swept
 from mmlape.tables import rows_of
@@ -104,7 +104,7 @@ def test_a_token_of_a_later_grid_is_at_the_same_share_of_its_sides(monkeypatch):
     model = rows_by_columns()
     first, second = np.arange(225.0).reshape(15, 15), np.arange(576.0).reshape(24, 24)
     maps = [('layer 0', (3, 5), first), ('layer 1', (6, 4), second)]
-    monkeypatch.setattr('mmlape.pe_figures.position.correlation_maps', lambda model, grid: maps)
+    monkeypatch.setattr('mmlape.projects.pe_figures.position.correlation_maps', lambda model, grid: maps)
     first, second = view_positions(model, 'm', token=(2, 4)).layers
     assert first.token == (2, 4) and second.token == (4, 3)
     assert second.row.tolist() == (24 * (4 * 4 + 3) + np.arange(24.0)).reshape(6, 4).tolist()

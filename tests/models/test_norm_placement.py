@@ -16,10 +16,10 @@ from optimizer_helpers import RATE, WRAPPER, expected
 from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
+from mmlape.backbones import export_backbone
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
 from mmlape.errors import CheckpointError
-from mmlape.export.backbone import export_backbone
 from mmlape.lab.export.writing import Form
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.layers.norm_placement import placements, resolve_norm_placement

@@ -7,7 +7,7 @@ from model_helpers import TOKEN_ARCHS, kept_weights, new_token_vit, randomise
 from torch import nn
 
 from mmlape.projects import CeiT, T2TViT
-from mmlape.projects.t2t.layers import TokenPerformer
+from mmlape.projects.t2t import TokenPerformer
 
 FAMILIES = pytest.mark.parametrize('cls', TOKEN_ARCHS)
 STEMS = {T2TViT: 'tokens_to_token', CeiT: 'i2t'}

@@ -14,7 +14,7 @@ from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, TimmViT, VisionTransformer
 from mmlape.models.position.base import position_parameters
 from mmlape.param_rules import layer_depths
-from mmlape.pe_figures.position import correlation_maps
+from mmlape.projects.pe_figures.position import correlation_maps
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 SIZES = (*TINY, 'img_size', 'patch_size', 'mlp_ratio', 'weight_init', 'ref_feat_shape', 'num_kv_heads')

@@ -1,29 +1,27 @@
 """A page of a dataset's images with their annotations, as stored and as the pipeline returns them."""
 
-import base64
 import copy
-import io
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
-from jinja2 import Environment, StrictUndefined
 from mmengine import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
-from PIL import Image
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.files import atomic_path
-from mmlape.lab.analysis.drawing import draw_sample
+from mmlape.lab.analysis.drawing import draw_sample, write_image
 from mmlape.lab.datasets.checks import FullReport
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSummary
-from mmlape.lab.datasets.sources import class_palette, spread
+from mmlape.lab.datasets.sources import spread
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine.seeding import seed_everything
-
-MOST_BARS = 40  # of the histogram
+from mmlape.page import Part
+from mmlape.page import write_page as write_sections
+from mmlape.tables import text_table
 
 
 def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: FullReport) -> Path:
@@ -46,22 +44,25 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
         raise DataError(f'the {split} data cannot be built, so there is nothing to browse: {error}') from error
     classes = list(processed.metainfo['classes'])
     seed_everything(0)
-    cards = [_card(raw, processed, index, classes) for index in spread(range(len(raw)), num)]
-    summary = next((part for part in report.summaries if part.split == split), None)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(Path(__file__).with_suffix('.html').read_text(encoding='utf-8'))
     issues = [group for group in report.issues if group.split == split]
-    content: dict[str, list] = {}
-    if summary:
-        images = [] if summary.images is None else [f'{summary.images:,} images']
-        seen = f'{len(summary.seen)} of {summary.num_classes} classes seen'
-        facts = [*images, seen, *(f'{count:,} {what}' for what, count in summary.facts.items())]
-        content = dict(facts=facts, bars=_bars(summary))
-    page = Path(folder) / 'index.html'
-    with atomic_path(page) as partial:
-        text = template.render(split=split, cards=cards, summary=summary, issues=issues, most=MOST_BARS, **content)
-        partial.write_text(text, encoding='utf-8')
-    return page
+    lines = [f'{group.severity}: {group.topic}, {group.count:,}. {group.examples[0]}' for group in issues]
+    summary = next((part for part in report.summaries if part.split == split), None)
+    with tempfile.TemporaryDirectory() as images:
+        shown = [_image(raw, processed, index, classes, Path(images)) for index in spread(range(len(raw)), num)]
+        sections = {
+            '': [Part('text', _facts(summary) if summary else ''), Part('warnings', lines, 'Found')],
+            'Classes': [Part('table', class_table(summary))] if summary and summary.labels else [],
+            'Images': [part for parts in shown for part in parts],
+        }
+        sections = {title: [part for part in parts if len(part.content)] for title, parts in sections.items()}
+        return write_sections(f'{split} data', sections, tuple(sections), Path(folder) / 'index.html')
+
+
+def _facts(summary: DataSummary) -> str:
+    counts = [] if summary.images is None else [f'{summary.images:,} images']
+    counts.append(f'{len(summary.seen)} of {summary.num_classes} classes seen')
+    counts += [f'{count:,} {what}' for what, count in summary.facts.items()]
+    return f'{summary.path}: {", ".join(counts)}'
 
 
 def _without_augmentation(cfg: Config, split: str) -> Config:
@@ -76,25 +77,21 @@ def _without_augmentation(cfg: Config, split: str) -> Config:
     return cfg
 
 
-def _card(raw, processed, index: int, classes: list[str]) -> dict:
-    """Return an image as stored and the pipeline's output, or the reason why it cannot be loaded."""
+def _image(raw, processed, index: int, classes: list[str], folder: Path) -> list[Part]:
+    """Draw an image as stored and as the pipeline returns it, or return the reason why it cannot be loaded."""
     try:
         packed = {'on disk': raw[index], 'from the pipeline': processed[index]}
-        images = [_drawn(part, classes) | {'title': title} for title, part in packed.items()]
+        parts = []
+        for title, part in packed.items():
+            sample, file = part['data_samples'], folder / f'{index} {title}.jpg'
+            image = as_image(part['inputs'], is_bgr='img_path' in sample)
+            write_image(draw_sample(image, sample, classes), file)
+            parts.append(Part('figure', str(file), f'{title}, {image.shape[1]} x {image.shape[0]}'))
     except Exception as error:  # a broken image is what the page is for
-        return dict(index=index, error=str(error))
+        return [Part('text', f'{index}: {error}')]
     sample = packed['on disk']['data_samples']
     path = sample.get('img_path') or f'image {index}'
-    return dict(index=index, error='', images=images, path=path, labels=_labels(sample, classes))
-
-
-def _drawn(packed: dict, classes: list[str]) -> dict:
-    """Return a packed sample's drawing as a `data:` address, and the size before it was enlarged."""
-    sample, file = packed['data_samples'], io.BytesIO()
-    image = as_image(packed['inputs'], is_bgr='img_path' in sample)
-    Image.fromarray(draw_sample(image, sample, classes)).save(file, 'JPEG', quality=85)
-    uri = f'data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}'
-    return dict(uri=uri, height=image.shape[0], width=image.shape[1])
+    return [Part('text', f'{index}: {path}: {_labels(sample, classes)}'), *parts]
 
 
 def _labels(sample: BaseDataElement, classes: list[str]) -> str:
@@ -122,15 +119,8 @@ def as_image(inputs: torch.Tensor, is_bgr: bool) -> np.ndarray:
     return np.ascontiguousarray(image[..., ::-1] if is_bgr else image)
 
 
-def _bars(summary: DataSummary) -> list[dict]:
-    """Return the bars of the classes' histogram, the most frequent first."""
-    if not summary.labels:
-        return []
-    labels = range(len(summary.classes))
-    counts = sorted(((summary.labels[label], label) for label in labels), reverse=True)
-    palette = class_palette(len(summary.classes))
-    most, total = counts[0][0], sum(summary.labels.values())
-    return [
-        dict(name=summary.classes[label], width=7 * count / most, share=count / total, colour=tuple(palette[label]))
-        for count, label in counts
-    ]
+def class_table(summary: DataSummary) -> pd.DataFrame:
+    """Return the share of each class, the most frequent first."""
+    counts = sorted(((summary.labels[label], name) for label, name in enumerate(summary.classes)), reverse=True)
+    total = sum(summary.labels.values())
+    return text_table(('class', 'share'), [(name, f'{count / total:.1%}') for count, name in counts])

@@ -5,7 +5,6 @@ Images are (H, W, 3) uint8 arrays in RGB order throughout.
 
 import functools
 import io
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -144,34 +143,16 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE)
 
 
-def check_image_path(path: str | Path) -> None:
-    """Make the folder of an image, before it is computed, and check that it can be written there.
-
-    Raises:
-        DataError: It cannot.
-    """
-    path = Path(path)
-    if path.suffix.lower() not in image_suffixes():
-        raise DataError(f'{path}: an image needs a suffix such as .png or .jpg, not {path.suffix!r}')
-    if path.is_dir():
-        raise DataError(f'{path} is a folder: give the path of an image')
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise DataError(f'cannot write {path}: {error.strerror}') from error
-
-
 def write_image(image: np.ndarray, path: str | Path) -> None:
     """Write an image, in the format of the path's suffix.
 
     Raises:
         DataError: It cannot be written.
     """
-    check_image_path(path)
+    suffix, encoded = Path(path).suffix.lower(), io.BytesIO()
+    if suffix not in image_suffixes():
+        raise DataError(f'{path}: an image needs a suffix such as .png or .jpg, not {suffix!r}')
     try:
-        encoded, suffix = io.BytesIO(), Path(path).suffix.lower()
         Image.fromarray(image).save(encoded, Image.registered_extensions()[suffix])
         write_bytes(path, encoded.getvalue())
     except (OSError, ValueError) as error:

@@ -8,18 +8,18 @@
 """
 
 import json
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pycocotools import mask as coco_mask
 from rich.progress import Progress
 from torch import from_numpy
 
 from mmlape.console import console
 from mmlape.errors import DataError
-from mmlape.files import atomic_path, write_json
+from mmlape.files import write_json, write_text
 from mmlape.lab.analysis.drawing import image_suffixes, write_image
 from mmlape.lab.analysis.images import find_images
 from mmlape.lab.analysis.prediction import Model
@@ -30,44 +30,17 @@ from mmlape.lab.evaluation.saved import object_rows, row_lines, write_rows
 LONGEST = 2048  # pixels, of the drawing of an image in tiles: all masks are in memory for it
 
 
-class Writer(ABC):
-    """Writes the predictions of a task.
-
-    Args:
-        out: The folder.
-        classes: The names of the labels.
-        names: The paths of all images in their folder.
-    """
-
-    def __init__(self, out: Path, classes: Sequence[str], names: Sequence[Path]) -> None:
-        self.out, self.classes, self.names = out, list(classes), names
-
-    @abstractmethod
-    def add(self, name: Path, prediction: Any) -> None:
-        """Write or keep a prediction of the image with this path in its folder."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Write what is about all images."""
+Predictions = Iterable[tuple[Path, Any]]
+"""The path of each image in its folder, with what is predicted on it."""
 
 
-class LabelMaps(Writer):
-    """Segmentations as PNG files."""
-
-    def __init__(self, *args) -> None:
-        super().__init__(*args)
-        self.files = map_names(self.names)
-
-    def add(self, name: Path, prediction: Any) -> None:
-        """Write a label map."""
-        palette = class_palette(len(self.classes))
-        save_label_map(
-            self.out / 'labels' / self.files[name], from_numpy(prediction.labels), len(self.classes), False, palette
-        )
-
-    def close(self) -> None:
-        """Write the names of the labels."""
-        write_json(self.out / 'classes.json', self.classes)
+def write_label_maps(out: Path, classes: Sequence[str], names: Sequence[Path], predictions: Predictions) -> None:
+    """Write segmentations as PNG files, and the names of the labels; ``names`` are those of all images."""
+    files, palette = map_names(names), class_palette(len(classes))
+    write_json(out / 'classes.json', list(classes))
+    for name, prediction in predictions:
+        labels = from_numpy(prediction.labels)
+        save_label_map(out / 'labels' / files[name], labels, len(classes), False, palette)
 
 
 def map_names(names: Sequence[Path]) -> dict[Path, Path]:
@@ -81,59 +54,39 @@ def map_names(names: Sequence[Path]) -> dict[Path, Path]:
     return {name: short[name] if taken[str(short[name]).casefold()] == 1 else long[name] for name in names}
 
 
-class CocoFile(Writer):
-    """Detections as one COCO file, whose categories are numbered from 1."""
-
-    def __init__(self, *args) -> None:
-        super().__init__(*args)
-        self.images: list[dict] = []
-        self.annotations: list[dict] = []
-
-    def add(self, name: Path, prediction: Any) -> None:
-        """Keep an image and its objects."""
-        height, width = prediction.size
-        image_id = len(self.images) + 1
-        self.images.append(dict(id=image_id, file_name=name.as_posix(), width=width, height=height))
-        ids = range(1, len(self.classes) + 1)
-        for row in object_rows(prediction.sample.pred_instances, image_id, ids):
-            area = float(row['bbox'][2] * row['bbox'][3])
-            if 'segmentation' in row:
-                area = _pixels(row['segmentation'])
-            self.annotations.append(dict(id=len(self.annotations) + 1, **row, area=area, iscrowd=0))
-
-    def close(self) -> None:
-        """Write the file, a row a line."""
-        categories = [dict(id=number, name=name) for number, name in enumerate(self.classes, 1)]
-        parts = dict(images=self.images, categories=categories, annotations=self.annotations)
+def write_coco(out: Path, classes: Sequence[str], names: Sequence[Path], predictions: Predictions) -> None:
+    """Write detections as one COCO file, whose categories are numbered from 1, a row a line."""
+    categories = [dict(id=number, name=name) for number, name in enumerate(classes, 1)]
+    images: list[dict] = []
+    annotations: list[dict] = []
+    try:
+        for name, prediction in predictions:
+            height, width = prediction.size
+            images.append(dict(id=len(images) + 1, file_name=name.as_posix(), width=width, height=height))
+            for row in object_rows(prediction.sample.pred_instances, len(images), range(1, len(classes) + 1)):
+                mask = row.get('segmentation')
+                area = float(row['bbox'][2] * row['bbox'][3]) if mask is None else int(coco_mask.area(mask))
+                annotations.append(dict(id=len(annotations) + 1, **row, area=area, iscrowd=0))
+    finally:  # also what was found before an interrupt
+        parts = dict(images=images, categories=categories, annotations=annotations)
         text = ',\n'.join(f'{json.dumps(name)}: {row_lines(rows)}' for name, rows in parts.items())
-        with atomic_path(self.out / 'predictions.json') as partial:
-            partial.write_text(f'{{\n{text}\n}}\n', encoding='utf-8')
+        if images:
+            write_text(out / 'predictions.json', f'{{\n{text}\n}}\n')
 
 
-def _pixels(segmentation: dict) -> int:
-    from pycocotools import mask as coco_mask
-
-    return int(coco_mask.area(segmentation))
-
-
-class ClassRows(Writer):
-    """Classifications as one JSON file."""
-
-    def __init__(self, *args) -> None:
-        super().__init__(*args)
-        self.rows: list[dict] = []
-
-    def add(self, name: Path, prediction: Any) -> None:
-        """Keep the class of an image."""
-        best = {'class': prediction.name, 'score': prediction.score}
-        self.rows.append(dict(image=name.as_posix(), **best, top=dict(prediction.top())))
-
-    def close(self) -> None:
-        """Write the file, an image a line."""
-        write_rows(self.out / 'predictions.json', self.rows)
+def write_classes(out: Path, classes: Sequence[str], names: Sequence[Path], predictions: Predictions) -> None:
+    """Write classifications as one JSON file, an image a line."""
+    rows: list[dict] = []
+    try:
+        for name, prediction in predictions:
+            best = {'class': prediction.name, 'score': prediction.score}
+            rows.append(dict(image=name.as_posix(), **best, top=dict(prediction.top())))
+    finally:
+        if rows:
+            write_rows(out / 'predictions.json', rows)
 
 
-WRITERS: dict[str, type[Writer]] = dict(detection=CocoFile, segmentation=LabelMaps, classification=ClassRows)
+WRITERS = dict(detection=write_coco, segmentation=write_label_maps, classification=write_classes)
 
 
 def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = False) -> list[Path]:
@@ -193,33 +146,26 @@ def predict_files(
     model.tiling(tile, overlap)
     found, out = images_to_predict(images, out, overwrite), Path(out)
     root = Path(images) if Path(images).is_dir() else Path(images).parent
-    names = [path.relative_to(root) for path in found]
-    writer = WRITERS[model.task](out, model.classes, names)
     skipped: list = []
     done = 0
     terminal = console(stderr=True)
     with Progress(console=terminal, disable=not terminal.is_terminal) as progress:
         images_bar = progress.add_task('images', total=len(found))
         tiles_bar = progress.add_task('tiles of the image', total=None, visible=tile is not None)
-        results = model.predict_each(
-            found,
-            batch_size,
-            skipped,
-            tile,
-            overlap,
-            lambda place, total: progress.update(tiles_bar, completed=place, total=total),
-        )
-        try:
-            for prediction in results:
+
+        def watch(place: int, total: int) -> None:
+            progress.update(tiles_bar, completed=place, total=total)
+
+        def predictions() -> Iterator[tuple[Path, Any]]:
+            nonlocal done
+            for prediction in model.predict_each(found, batch_size, skipped, tile, overlap, watch):
                 name = prediction.path.relative_to(root)
-                writer.add(name, prediction)
+                yield name, prediction
                 if overlays:
                     file = name if name.suffix.lower() in image_suffixes() else name.with_suffix('.png')
-                    drawn = prediction.draw(score_thr, LONGEST if tile else None)
-                    write_image(drawn, out / 'overlays' / file)
+                    write_image(prediction.draw(score_thr, LONGEST if tile else None), out / 'overlays' / file)
                 done += 1
                 progress.update(images_bar, completed=done + len(skipped))
-        finally:  # also what was found before an interrupt
-            if done:
-                writer.close()
+
+        WRITERS[model.task](out, model.classes, [path.relative_to(root) for path in found], predictions())
     return done, skipped

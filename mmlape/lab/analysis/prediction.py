@@ -7,6 +7,7 @@ and Pillow's images.
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -251,9 +252,17 @@ class Model:
                 yield from self._by_tiles(image, tiling, batch_size, skipped, watch)
             return
         while chunk := list(islice(stream, batch_size)):
-            prepared = [pair for image in chunk if (pair := self._prepared(image, skipped))]
+            prepared = []
+            for image in chunk:
+                with _skipping([image], skipped):
+                    prepared.append((image, self._prepared(image)))
             for _, alike in groupby(prepared, key=lambda pair: _shape(pair[1])):
-                yield from self._run(list(alike), skipped)
+                files, inputs = zip(*alike)
+                samples: list[BaseDataElement] = []
+                with _skipping(files, skipped):  # an image may be smaller than a patch once it is resized
+                    samples = predict_batch(self.module, inputs, logits=False)
+                for image, sample in zip(files, samples):
+                    yield RESULTS[self.task].of(sample, image, self.classes)
 
     def tiling(self, tile: int | None, overlap: int | None = None) -> Tiling | None:
         """Return the tiles of these sizes; None without.
@@ -285,33 +294,22 @@ class Model:
         watch: Callable[[int, int], None] | None,
     ) -> Iterator[Prediction]:
         """Predict on an image tile by tile."""
-        try:
+        with _skipping([image], skipped):
             pixels = to_array(image)
             size = pixels.shape[:2]
             windows = tiling.windows(*size)
             samples = self._tiles(pixels, windows, batch_size, watch)
             first = next(samples)
+            samples = chain([first], samples)
             sample = type(first)(metainfo=dict(first.metainfo, ori_shape=size, img_shape=size))
             if self.task == 'detection':
-                found = [
-                    _encoded(objects_of(one), window, size) for one, window in zip(chain([first], samples), windows)
-                ]
+                found = [_encoded(objects_of(one), window, size) for one, window in zip(samples, windows)]
                 sample.pred_instances = merge_objects(found, windows, size)
             else:
-                logits = (one.seg_logits.data for one in chain([first], samples))
-                threshold = None
-                if len(first.seg_logits.data) == 1:
-                    threshold = self.module.decode_head.threshold
-                labels = merge_logits(logits, tiling, size, threshold)
+                threshold = self.module.decode_head.threshold if len(first.seg_logits.data) == 1 else None
+                labels = merge_logits((one.seg_logits.data for one in samples), tiling, size, threshold)
                 sample.pred_sem_seg = PixelData(data=labels[None])
-        except DataError as error:
-            name = f'{image}: ' if isinstance(image, str | Path) else ''
-            reason = str(error) if name and str(image) in str(error) else f'{name}{error}'
-            if skipped is None:
-                raise DataError(reason) from error
-            skipped.append((image, reason))
-            return
-        yield RESULTS[self.task].of(sample, image, self.classes)
+            yield RESULTS[self.task].of(sample, image, self.classes)
 
     def _tiles(
         self,
@@ -344,29 +342,27 @@ class Model:
             message += f'; tile={prepared[0]} keeps it'
         log(message, logging.WARNING)
 
-    def _prepared(self, image: ImageLike, skipped: list | None) -> tuple[ImageLike, dict] | None:
-        try:
-            if isinstance(image, str | Path):
-                return image, self._prepare.of_file(image)
-            return image, self._prepare.of_array(to_array(image))
-        except DataError as error:
-            if skipped is None:
-                raise
-            skipped.append((image, str(error)))
-            return None
+    def _prepared(self, image: ImageLike) -> dict:
+        if isinstance(image, str | Path):
+            return self._prepare.of_file(image)
+        return self._prepare.of_array(to_array(image))
 
-    def _run(self, pairs: list[tuple[ImageLike, dict]], skipped: list | None) -> Iterator[Prediction]:
-        """Run the model on inputs of one size."""
-        try:
-            samples = predict_batch(self.module, [inputs for _, inputs in pairs], logits=False)
-        except DataError as error:  # smaller than a patch once it is resized
-            if skipped is None:
-                names = [str(image) for image, _ in pairs if isinstance(image, str | Path)]
-                raise DataError(f'{listed(names)}: {error}' if names else str(error)) from error
-            skipped += [(image, str(error)) for image, _ in pairs]
-            return
-        for (image, _), sample in zip(pairs, samples):
-            yield RESULTS[self.task].of(sample, image, self.classes)
+
+@contextmanager
+def _skipping(images: Sequence[ImageLike], skipped: list | None) -> Iterator[None]:
+    """Keep images that cannot be predicted on, with the reason; without a list, raise it. It names the file."""
+    try:
+        yield
+    except DataError as error:
+        reasons = [_reason(image, error) for image in images]
+        if skipped is None:
+            raise DataError(reasons[0]) from error
+        skipped.extend(zip(images, reasons))
+
+
+def _reason(image: ImageLike, error: DataError) -> str:
+    named = not isinstance(image, str | Path) or str(image) in str(error)
+    return str(error) if named else f'{image}: {error}'
 
 
 def _encoded(objects: InstanceData, window: tuple[slice, slice], size: tuple[int, int]) -> InstanceData:

@@ -30,7 +30,7 @@ from mmlape.console import console
 from mmlape.errors import ExportError
 from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
-from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, OfOneSize, exported_class
+from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, exported_class
 from mmlape.lab.export.half import LARGEST, rounded
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
@@ -48,12 +48,12 @@ MAIN = dict(detection='_mAP', segmentation='mIoU', classification='top1')
 """How the names of a task's main metrics end."""
 
 
-class InPyTorch(OfOneSize):
+class InPyTorch(Graph):
     """An exported model that runs in PyTorch, on images padded as those of its graph."""
 
-    def __init__(self, model: ExportedModel, graph: Graph) -> None:
-        self.model, self.path, self.size = model, graph.path, graph.size
-        self.outputs, self.batch = graph.outputs, None
+    def __init__(self, model: ExportedModel, path: Path) -> None:
+        super().__init__(path)
+        self.model, self.batch = model, None
 
     def __call__(self, images: Tensor) -> list[Tensor]:
         """Return the outputs."""
@@ -97,7 +97,6 @@ class Side:
     model: nn.Module
     equal: list[float] = field(default_factory=list)  # by image: the share of the package's labels
     seconds: list[float] = field(default_factory=list)
-    rounding: Rounded | None = None  # of a side whose values are rounded
     evaluator: Evaluator | None = None
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -122,19 +121,17 @@ class Checked:
         return mean_share(self.compared)
 
     @property
-    def apart(self) -> float:
-        """How far the main metrics of the graph are from those of the exported model in PyTorch, in points."""
+    def is_near(self) -> bool:
+        """Whether labels and metrics are as equal as they are to be; of images without objects, AP alone says."""
         torch_side, graph_side = self.sides[1], self.sides[-1]
-        return max((abs(value - graph_side.metrics[key]) for key, value in torch_side.metrics.items()), default=0.0)
+        apart = max((abs(value - graph_side.metrics[key]) for key, value in torch_side.metrics.items()), default=0.0)
+        enough = bool(torch_side.metrics) if np.isnan(self.equal) else self.equal >= GOAL[self.precision]
+        return enough and apart <= APART[self.precision]
 
     @property
     def passes(self) -> bool:
-        """Whether labels and metrics are as equal as they are to be, and float16 holds all values."""
-        fits = self.largest is None or self.largest < LARGEST
-        enough = self.equal >= GOAL[self.precision]
-        if np.isnan(self.equal):  # then AP alone says
-            enough = bool(self.sides[0].metrics)
-        return fits and enough and self.apart <= APART[self.precision]
+        """Whether the graph is near, and float16 holds all values."""
+        return self.is_near and (self.largest is None or self.largest < LARGEST)
 
 
 def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Checked:
@@ -154,7 +151,7 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
     found = files_of(images)
     terminal = console(stderr=True)
     with tempfile.TemporaryDirectory() as folder, _silent():
-        sides = list(_sides(cfg, checkpoint, path, Path(folder)))
+        sides, rounding = _sides(cfg, checkpoint, path, Path(folder))
         task, prepare = sides[0].model.task, sides[0].model.preparation.of_file
         dataset = _dataset(cfg, Path(images))
         if dataset is not None:
@@ -172,30 +169,29 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
         for side in sides:
             if side.evaluator is not None:
                 side.metrics = _points(task, side.evaluator.evaluate(count))
-    result = Checked(sides, compared, sides[-1].rounding, Graph(path).notes.get('precision', 'fp32'))
+    result = Checked(sides, compared, rounding, Graph(path).notes.get('precision', 'fp32'))
     show(result, images)
     return result
 
 
-def _sides(cfg: Config, checkpoint: str, path: Path, folder: Path) -> Iterator[Side]:
-    """Yield the model's package, the exported model in PyTorch, the graph, and the graph rounded to float16."""
+def _sides(cfg: Config, checkpoint: str, path: Path, folder: Path) -> tuple[list[Side], Rounded | None]:
+    """Return the model's package, the exported model in PyTorch, the graph, and the graph rounded to float16."""
     model = init_model(cfg, checkpoint, 'cpu')
-    yield Side(PACKAGES[model.task], model)
     through = copy.deepcopy(model)
     exported, graph = exported_class(through), Graph(path)
     given = Input.of(through, cfg)
     options = dict(labels=True) if graph.outputs == ('labels',) else {}
     eager = exported(copy.deepcopy(through), given, **options).eval()
-    exported.install(through, InPyTorch(eager, graph), given)
-    yield Side('PyTorch, as exported', through)
+    exported.install(through, InPyTorch(eager, path), given)
     by_graph = init_model(cfg, path, 'cpu')
     if list(by_graph.classes) != list(model.classes):
         raise ExportError(f'{path} has {len(by_graph.classes)} classes, and the model {len(model.classes)}')
-    yield Side('graph', by_graph)
-    if graph.notes.get('precision') == 'fp16':
-        model, rounding = init_model(cfg, path, 'cpu'), Rounded(graph, folder)
-        exported.install(model, rounding, given)
-        yield Side('graph, every value rounded', model, rounding=rounding)
+    sides = [Side(PACKAGES[model.task], model), Side('PyTorch, as exported', through), Side('graph', by_graph)]
+    if graph.notes.get('precision') != 'fp16':
+        return sides, None
+    in_half, rounding = init_model(cfg, path, 'cpu'), Rounded(graph, folder)
+    exported.install(in_half, rounding, given)
+    return [*sides, Side('graph, every value rounded', in_half)], rounding
 
 
 def _predicted(side: Side, inputs: dict[str, Any]) -> BaseDataElement:
@@ -284,8 +280,8 @@ def show(found: Checked, images: str | Path) -> None:
     say(line)
     if found.rounding is not None and not found.rounding.largest < LARGEST:
         say(f'float16 cannot hold {found.rounding.where}: export with --precision fp32')
-    goal, apart = GOAL[found.precision], APART[found.precision]
-    if found.equal < goal or found.apart > apart:
+    if not found.is_near and (names or not np.isnan(found.equal)):
+        goal, apart = GOAL[found.precision], APART[found.precision]
         better = 'fp16' if found.precision == 'int8' else 'fp32'
         say(
             f'this is less than {goal:.1%} of the labels, or more than {apart} points apart: '

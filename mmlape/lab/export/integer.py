@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ from mmlape.console import console
 from mmlape.errors import DataError, ExportError
 from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
-from mmlape.lab.engine.graphs import Graph, Input, OfOneSize, exported_class
+from mmlape.lab.engine.graphs import Graph, Input, exported_class
 from mmlape.lab.engine.graphs.session import data_file
 from mmlape.lab.export.check import SURE, equal_labels, mean_share
 from mmlape.lab.export.half import constants_of, exact_places, places_before
@@ -117,13 +118,14 @@ def quantise(path: Path, out: Path, inputs: Iterable[np.ndarray]) -> None:
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
     model = onnx.load(path)
+    rows = ({model.graph.input[0].name: images} for images in inputs)
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # advice to run a pass of onnxruntime's that has run
     try:
         quantize_static(
             str(path),
             str(out),
-            _Reader(model.graph.input[0].name, inputs),
+            SimpleNamespace(get_next=lambda: next(rows, None)),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             activation_type=QuantType.QInt8,
@@ -166,30 +168,17 @@ def _choosing(graph: 'onnx.GraphProto') -> set[int]:
     return places_before(graph, [node.input[0] for node in convolutions])
 
 
-class _Reader:
-    """What onnxruntime asks for images; its own base class is imported with it."""
-
-    def __init__(self, name: str, inputs: Iterable[np.ndarray]) -> None:
-        self._rows = ({name: images} for images in inputs)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next inputs by their names; None behind the last ones."""
-        return next(self._rows, None)
-
-
-class _Recorder(OfOneSize):
+class _Recorder(Graph):
     """A graph that keeps the images that it gets."""
 
     def __init__(self, path: Path) -> None:
-        self._graph = Graph(path)
-        self.path, self.outputs = path, self._graph.outputs
-        self.size, self.batch = self._graph.size, self._graph.batch
+        super().__init__(path)
         self.images: list[np.ndarray] = []
 
     def __call__(self, images: Tensor) -> list[Tensor]:
         """Return the outputs."""
         self.images.append(images.numpy())
-        return self._graph(images)
+        return super().__call__(images)
 
 
 def _inputs(cfg: Config, path: Path, files: Sequence[Path]) -> Iterator[np.ndarray]:

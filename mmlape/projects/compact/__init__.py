@@ -1,3 +1,1 @@
 """Compact Transformers (arXiv 2104.05704): ViT-Lite, CVT, CCT."""
-
-BACKBONES = {'CompactTransformer': 'model'}

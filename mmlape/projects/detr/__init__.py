@@ -1,3 +1,1 @@
 """DETR (ECCV 2020) with iRPE in its encoder."""
-
-MODELS = {'DETR': 'model'}

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from mmlape.lab.engine.evaluator import test
     from mmlape.lab.engine.trained import open_trained, opened_config
-    from mmlape.projects.few_shot.config import few_shot_config
+    from mmlape.projects.few_shot.dataset import few_shot_config
 
     trained = open_trained(args.trained, args.cfg_options, also=('train_dataloader',))
     trained.say_chosen()

@@ -5,7 +5,6 @@ model, run forward and backward on the grids of the study, and its weights are w
 """
 
 import importlib
-import importlib.util
 import logging
 import os
 import sys
@@ -51,13 +50,6 @@ def import_kind(file: str, name: str | None = None) -> str:
         raise ConfigError(f'{file}: no such file')
     if path.suffix != '.py' or not path.stem.isidentifier():
         raise ConfigError(f'{file} cannot be imported: name it as a module, such as my_position.py')
-    found = importlib.util.find_spec(path.stem) if path.stem not in sys.modules else None
-    loaded = getattr(sys.modules.get(path.stem), '__file__', None)
-    origin = found.origin if found else loaded
-    if (found or path.stem in sys.modules) and not _is_same(origin, path):
-        raise ConfigError(
-            f'{file}: its name clashes with the module {path.stem!r} ({origin or "built in"}): rename the file'
-        )
     POSITION_ENCODINGS.import_from_location()
     before = dict(POSITION_ENCODINGS.module_dict)
     folder = str(path.resolve().parent)
@@ -73,13 +65,14 @@ def import_kind(file: str, name: str | None = None) -> str:
         ) from error
     except Exception as error:
         raise ConfigError(f'{_place(file, error)}: {shown(error)}') from error
+    origin = getattr(module, '__file__', None)
+    if origin is None or Path(origin).resolve() != path.resolve():
+        raise ConfigError(
+            f'{file}: its name clashes with the module {path.stem!r} ({origin or "built in"}): rename the file'
+        )
     kinds = [key for key, kind in POSITION_ENCODINGS.module_dict.items() if before.get(key) is not kind]
     kinds = kinds or [key for key, kind in before.items() if kind.__module__ == module.__name__]
     return _chosen(file, kinds, name)
-
-
-def _is_same(origin: str | None, path: Path) -> bool:
-    return origin is not None and Path(origin).resolve() == path.resolve()
 
 
 def _chosen(file: str, kinds: list[str], name: str | None) -> str:
@@ -122,15 +115,12 @@ def check_kind(file: str, name: str) -> None:
         getattr(kind, method) is getattr(AttentionPosition, method) for method in ACTS
     ):
         raise ConfigError(f'{file}: {name!r} defines none of {", ".join(ACTS)}, so it does nothing')
-    abstract = sorted(getattr(kind, '__abstractmethods__', ()))
-    if abstract:
-        raise ConfigError(f'{file}: {name!r} does not define {", ".join(abstract)}')
     with _asked(file, name, 'to be built'):
         model = _build(name)
-    if issubclass(kind, AbsolutePosition):
-        _check_table(file, name, model.position.absolute)
     for grid in GRIDS:
         _check_forward(file, name, model, grid)
+    if issubclass(kind, AbsolutePosition):
+        _check_resizing(file, name, model.position.absolute)
     with (
         _asked(file, name, 'to be written and read'),
         quiet_logger(logging.ERROR),
@@ -158,26 +148,13 @@ def _asked(file: str, name: str, what: str) -> Iterator[None]:
         raise ConfigError(f'{_place(file, error)}: {name!r} is asked {what}: {shown(error)}') from error
 
 
-def _check_table(file: str, name: str, kind: AbsolutePosition) -> None:
-    first, dims = GRIDS[0], ARCH['embed_dims']
-    with _asked(file, name, f'for a table of {first[0]} x {first[1]} patches'):
-        table = kind.table(first, dims, 0)
-    _require_shape(file, f'{name!r}.table', table, first)
+def _check_resizing(file: str, name: str, kind: AbsolutePosition) -> None:
+    dims, first = ARCH['embed_dims'], GRIDS[0]
     for grid in GRIDS[1:]:
         with _asked(file, name, f'to resize its table to {grid[0]} x {grid[1]} patches'):
-            resized = kind.resize(table, first, grid, 0, 'bicubic')
-        _require_shape(file, f'{name!r}.resize', resized, grid)
-
-
-def _require_shape(file: str, what: str, table: object, grid: Grid) -> None:
-    expected = (1, grid[0] * grid[1], ARCH['embed_dims'])
-    found = tuple(table.shape) if isinstance(table, torch.Tensor) else type(table).__name__
-    if found != expected:
-        raise ConfigError(
-            f'{file}: {what} returns {found} for {grid[0]} x {grid[1]} patches of width {expected[2]}, not {expected}'
-        )
-    if not torch.isfinite(table).all():
-        raise ConfigError(f'{file}: {what} has values that are NaN or infinite')
+            found = tuple(kind.resize(kind.table(first, dims, 0), first, grid, 0, 'bicubic').shape)
+            if found != (1, grid[0] * grid[1], dims):
+                raise ConfigError(f'it returns {found}, not {(1, grid[0] * grid[1], dims)}')
 
 
 def _check_forward(file: str, name: str, model: VisionTransformer, grid: Grid) -> None:
@@ -187,11 +164,6 @@ def _check_forward(file: str, name: str, model: VisionTransformer, grid: Grid) -
     with _asked(file, name, asked):
         (out,) = model(image)
         out.square().mean().backward()
-    if tuple(out.shape) != (2, ARCH['embed_dims'], *grid):
-        raise ConfigError(
-            f'{file}: with {name!r} the features of {grid[0]} x {grid[1]} patches are {tuple(out.shape)}, '
-            f'not {(2, ARCH["embed_dims"], *grid)}'
-        )
     if not torch.isfinite(out).all():
         raise ConfigError(f'{file}: with {name!r} features of {grid[0]} x {grid[1]} patches are NaN or infinite')
     for key, parameter in model.named_parameters():

@@ -24,7 +24,7 @@ from mmlape.files import naming, parse_json
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
-from mmlape.lab.datasets.mini.writers import AdeWriter, CocoWriter, SceneOptions, Thing, draw_labels, encode_image
+from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, Thing, encode_image
 
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 MARKER = 'mini_data.json'
@@ -163,26 +163,21 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     border = max(1, round(BORDER * min(options.reference)))
     fewest, most = options.scene_digits
     categories = [(name, 'digit') for name in DIGIT_NAMES]
+    description = 'Scanned digits on photographs, made by mmlape'
     for split, count in (('train', options.train), ('val', options.val)):
         rng = options.generator(f'{split} scenes')
         scans = scenes.Scans(split, rng).sample()
         backgrounds = scenes.Backgrounds(rng, drawn_for=options.drawn_for)
-        description = 'Scanned digits on photographs, made by mmlape'
-        coco = CocoWriter(root / 'coco', split, options.masks, categories, description)
-        ade = AdeWriter(root / 'ade', split, ADE_CLASSES)
+        writer = SceneWriter(root, split, options.masks, categories, ADE_CLASSES, description)
         for _ in track(range(count), f'{split} scenes'):
             digits = int(rng.integers(fewest, most + 1))
             scene = scenes.compose(scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid)
-            jpeg = encode_image(scene.image, '.jpg')
             things = [Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits]
             behind = PHOTOGRAPHS[scene.photograph]
-            coco.add(jpeg, options.size, things, scenes.describe(scene), photograph=behind)
-            ade.add(jpeg, draw_labels(options.size, things, ADE_CLASSES.index(behind), border))
-        coco.close()
-        (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
-        total = len(coco.annotations)
-        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=total))
-        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=total))
+            described = scenes.describe(scene)
+            writer.add(scene.image, things, ADE_CLASSES.index(behind), border, described, photograph=behind)
+        rows += writer.close()
+    (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
     return rows
 
 

@@ -18,7 +18,7 @@ from rich.progress import track
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.mini import scenes
-from mmlape.lab.datasets.mini.writers import AdeWriter, CocoWriter, SceneOptions, Thing, draw_labels, encode_image
+from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, Thing
 
 STAMPS = '/usr/share/tuxpaint/stamps'
 INSTALL = 'apt-get install tuxpaint-stamps-default'
@@ -87,19 +87,13 @@ class ObjectOptions(SceneOptions):
         for split, count in (('train', self.train), ('val', self.val)):
             rng = self.generator(f'{split} objects')
             stamps, backgrounds = Stamps(found, split, rng).sample(), Backgrounds(split, rng)
-            description = 'Stamps of Tux Paint on photographs, made by mmlape'
-            coco = CocoWriter(root / 'coco', split, self.masks, CATEGORIES, description)
-            ade = AdeWriter(root / 'ade', split, CLASSES)
+            writer = SceneWriter(
+                root, split, self.masks, CATEGORIES, CLASSES, 'Stamps of Tux Paint on photographs, made by mmlape'
+            )
             for _ in track(range(count), f'{split} scenes'):
                 image, things = compose(stamps, backgrounds, self, rng)
-                jpeg = encode_image(image, '.jpg')
-                coco.add(jpeg, self.size, things)
-                ade.add(jpeg, draw_labels(self.size, things, CLASSES.index('background'), BORDER))
-            coco.close()
-            total = len(coco.annotations)
-            for format, folder in (('COCO', coco.folder), ('ADE20K', ade.images)):
-                path = folder.relative_to(root)
-                rows.append(dict(format=format, split=split, path=path, images=count, objects=total))
+                writer.add(image, things, CLASSES.index('background'), BORDER)
+            rows += writer.close()
         return rows
 
 

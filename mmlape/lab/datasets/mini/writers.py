@@ -126,41 +126,60 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
     return np.concatenate([outer[: start + 1], loop, loop[:1], outer[start:]])
 
 
-class CocoWriter:
-    """Writes one split below ``root``: images at once.
-
-    Boxes, masks ('polygon' or 'rle') and captions at `close`.
+class SceneWriter:
+    """Writes the scenes of one split below ``root`` as COCO and as ADE20K: images at once, annotations at `close`.
 
     Args:
-        root: Receives the images' folder and `annotations/`.
+        root: Receives ``coco/`` and ``ade/``.
         split: 'train' or 'val'.
-        masks: How masks are written.
-        categories: Name and supercategory of each class.
+        masks: How COCO's masks are written, 'polygon' or 'rle'.
+        categories: COCO's name and supercategory of each class.
+        classes: ADE20K's names; its label 0 is unlabelled.
         description: What the scenes show.
     """
 
     def __init__(
-        self, root: Path, split: str, masks: str, categories: Iterable[tuple[str, str]], description: str
+        self,
+        root: Path,
+        split: str,
+        masks: str,
+        categories: Iterable[tuple[str, str]],
+        classes: Sequence[str],
+        description: str,
     ) -> None:
-        self.folder = root / f'{split}2017'
-        self.file = root / 'annotations' / f'instances_{split}2017.json'
-        self.folder.mkdir(parents=True)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.root, self.split = root, split
+        self.folder = root / 'coco' / f'{split}2017'
+        self.file = root / 'coco' / 'annotations' / f'instances_{split}2017.json'
+        self.maps, self.labels = (root / 'ade' / kind / ADE_SPLITS[split] for kind in ('images', 'annotations'))
+        for folder in (self.folder, self.file.parent, self.maps, self.labels):
+            folder.mkdir(parents=True, exist_ok=True)
         self.encode = encode_polygons if masks == 'polygon' else encode_rle
         self.categories = [
             dict(id=i + 1, name=name, supercategory=group) for i, (name, group) in enumerate(categories)
         ]
         self.info = dict(description=description)
         self.images, self.annotations, self.captions = [], [], []
+        self.palette = [0, 0, 0] + [value for colour in class_palette(len(classes)) for value in colour]
+        (root / 'ade' / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes))
 
     def add(
-        self, jpeg: bytes, size: tuple[int, int], things: Iterable[Thing], captions: Iterable[str] = (), **about: Any
+        self,
+        image: np.ndarray,
+        things: Sequence[Thing],
+        behind: int,
+        border: int,
+        captions: Iterable[str] = (),
+        **about: Any,
     ) -> None:
-        """Write an image (H, W), and record its objects, its captions, and what else is known about it."""
-        number = len(self.images) + 1
+        """Write an image (H, W, 3) BGR, and record its objects, its captions, and what else is known about it.
+
+        ``behind`` is the class around the objects, which have an unlabelled border of so many pixels.
+        """
+        from PIL import Image
+
+        number, jpeg, (height, width) = len(self.images) + 1, encode_image(image, '.jpg'), image.shape[:2]
         name = f'{number:012d}.jpg'
         (self.folder / name).write_bytes(jpeg)
-        height, width = size
         self.images.append(dict(id=number, file_name=name, height=height, width=width, **about))
         for text in captions:
             self.captions.append(dict(id=len(self.captions) + 1, image_id=number, caption=text))
@@ -178,41 +197,24 @@ class CocoWriter:
                     **thing.source,
                 )
             )
+        stem = f'ADE_{self.split}_{number:08d}'
+        (self.maps / f'{stem}.jpg').write_bytes(jpeg)
+        label_map = Image.fromarray(draw_labels((height, width), things, behind, border))
+        label_map.putpalette(self.palette)
+        label_map.save(self.labels / f'{stem}.png')
 
-    def close(self) -> None:
-        """Write the annotation files."""
+    def close(self) -> list[dict]:
+        """Write COCO's annotation files; return a row for each layout."""
         content = dict(info=self.info, images=self.images, annotations=self.annotations, categories=self.categories)
         self.file.write_text(json.dumps(content))
         if self.captions:
             captions = dict(info=self.info, images=self.images, annotations=self.captions)
             self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(json.dumps(captions))
-
-
-class AdeWriter:
-    """Writes one split below ``root``: images, and label maps with a palette.
-
-    Label 0 is unlabelled.
-    """
-
-    def __init__(self, root: Path, split: str, classes: Sequence[str]) -> None:
-        self.split, self.count = split, 0
-        self.images = root / 'images' / ADE_SPLITS[split]
-        self.labels = root / 'annotations' / ADE_SPLITS[split]
-        self.images.mkdir(parents=True)
-        self.labels.mkdir(parents=True)
-        self.palette = [0, 0, 0] + [value for colour in class_palette(len(classes)) for value in colour]
-        (root / 'classes.txt').write_text(''.join(f'{name}\n' for name in classes))
-
-    def add(self, jpeg: bytes, labels: np.ndarray) -> None:
-        """Write the image and its label map, (H, W) uint8."""
-        from PIL import Image
-
-        self.count += 1
-        stem = f'ADE_{self.split}_{self.count:08d}'
-        (self.images / f'{stem}.jpg').write_bytes(jpeg)
-        label_map = Image.fromarray(labels)
-        label_map.putpalette(self.palette)
-        label_map.save(self.labels / f'{stem}.png')
+        counts = dict(images=len(self.images), objects=len(self.annotations))
+        return [
+            dict(format=layout, split=self.split, path=folder.relative_to(self.root), **counts)
+            for layout, folder in (('COCO', self.folder), ('ADE20K', self.maps))
+        ]
 
 
 def draw_labels(size: tuple[int, int], things: Iterable[Thing], behind: int, border: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import nn
 from mmlape.errors import CheckpointError, ExportError, listed
 from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input, Size
-from mmlape.lab.engine.graphs.session import SUFFIX, Graph, OfOneSize
+from mmlape.lab.engine.graphs.session import SUFFIX, Graph
 
 MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
 """The module with the ``EXPORTED`` class of the models of a package."""
@@ -64,14 +64,4 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
     exported.install(model, graph, given)
 
 
-__all__ = [
-    'MODULES',
-    'SUFFIX',
-    'ExportedModel',
-    'Graph',
-    'Input',
-    'OfOneSize',
-    'Size',
-    'exported_class',
-    'install_graph',
-]
+__all__ = ['MODULES', 'SUFFIX', 'ExportedModel', 'Graph', 'Input', 'Size', 'exported_class', 'install_graph']

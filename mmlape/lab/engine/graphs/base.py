@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import Graph, OfOneSize
+from mmlape.lab.engine.graphs.session import Graph
 
 CHUNK = 2**22
 """How many values are compared at once: the logits of 150 classes at 1024 x 1024 would take 4 GB more."""
@@ -90,7 +90,7 @@ class ExportedModel(nn.Module, ABC):
 
     @staticmethod
     @abstractmethod
-    def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
+    def install(model: nn.Module, graph: Graph, given: Input) -> None:
         """Make a model predict by a graph instead of its own network.
 
         All around the network stays.

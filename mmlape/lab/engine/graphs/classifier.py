@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import FLOAT, Graph, OfOneSize
+from mmlape.lab.engine.graphs.session import FLOAT, Graph
 
 
 class ExportedClassifier(ExportedModel):
@@ -39,7 +39,7 @@ class ExportedClassifier(ExportedModel):
         return dict(scores=(FLOAT, (len(graph.classes),)))
 
     @staticmethod
-    def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
+    def install(model: nn.Module, graph: Graph, given: Input) -> None:
         """Replace ``predict``."""
 
         def predict(inputs: Tensor, data_samples: list, **kwargs) -> list:

@@ -29,7 +29,7 @@ from mmlape.errors import ExportError
 from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.operators import best_boxes, largest
-from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph, OfOneSize
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
 
 
 class ExportedDetector(ExportedModel):
@@ -213,7 +213,7 @@ class ExportedDetector(ExportedModel):
         return found | (dict(masks=(FLOAT, (count, None, None))) if model.roi_head.with_mask else {})
 
     @staticmethod
-    def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
+    def install(model: nn.Module, graph: Graph, given: Input) -> None:
         """Replace ``predict``; masks are pasted as MMDetection pastes them."""
         threshold = (model.roi_head.test_cfg or {}).get('mask_thr_binary', 0.5)
 

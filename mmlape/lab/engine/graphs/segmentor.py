@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph, OfOneSize
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
 
 SURE = 10.0
 """The logit of a pixel of which only the label is known."""
@@ -62,7 +62,7 @@ class ExportedSegmentor(ExportedModel):
         return dict(logits=(FLOAT, (model.out_channels, *graph.size)))
 
     @staticmethod
-    def install(model: nn.Module, graph: OfOneSize, given: Input) -> None:
+    def install(model: nn.Module, graph: Graph, given: Input) -> None:
         """Replace ``encode_decode``; where windows overlap, labels vote."""
 
         def encode_decode(inputs: Tensor, batch_img_metas: list[dict]) -> Tensor:

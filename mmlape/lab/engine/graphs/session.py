@@ -5,7 +5,6 @@ A file may be a stranger's: what `export-onnx` does not write, such as a loop, i
 
 import importlib.util
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,59 +35,17 @@ def require_onnx(*names: str) -> None:
         raise StackError(f'ONNX graphs need {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
-class OfOneSize(ABC):
-    """What predicts on images of one size.
-
-    Attributes:
-        path: The file that it is from.
-        outputs: Names of the outputs.
-        size: Height and width of an image.
-        batch: How many images it takes; None for any number.
-    """
-
-    path: Path
-    outputs: tuple[str, ...]
-    size: Size
-    batch: int | None
-
-    @abstractmethod
-    def __call__(self, images: Tensor) -> list[Tensor]:
-        """Return the outputs for images, (B, C, H, W), RGB in 0..255."""
-
-    def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
-        """Return each output for a network's inputs, (B, C, h, w), which are padded to the size of the graph.
-
-        A graph for N images runs as often as needed, the last time with the last image repeated.
-
-        Raises:
-            DataError: They are larger.
-        """
-        height, width = inputs.shape[2:]
-        right, below = self.size[1] - width, self.size[0] - height
-        if min(right, below) < 0:
-            raise DataError(
-                f'{self.path} takes images of {self.size[0]} x {self.size[1]}, and the test '
-                f'pipeline gives one of {height} x {width}: export with --size {height} {width}, '
-                'or test with a smaller scale'
-            )
-        padded = F.pad(inputs, (0, right, 0, below)).float()
-        images = given.restore(padded).cpu().contiguous()
-        count = len(images)
-        missing = -count % (self.batch or 1)
-        if missing:
-            images = torch.cat([images, images[-1:].expand(missing, -1, -1, -1)])
-        chunks = [self(chunk) for chunk in images.split(self.batch or count)]
-        return [torch.cat(parts)[:count].to(inputs.device) for parts in zip(*chunks)]
-
-
-class Graph(OfOneSize):
-    """A graph in a file.
+class Graph:
+    """A graph in a file, for images of one size.
 
     Args:
         path: Written by ``mmlape export-onnx``.
 
     Attributes:
         notes: The metadata of the file.
+        outputs: Names of the outputs.
+        size: Height and width of an image.
+        batch: How many images it takes; None for any number.
 
     Raises:
         CheckpointError: The file is missing, or is no such graph.
@@ -203,11 +160,36 @@ class Graph(OfOneSize):
         except Exception as error:
             raise CheckpointError(f'{self.path} cannot be run: {_reason(error)}') from error
 
-    def __call__(self, images: Tensor) -> list[Tensor]:
-        """Return the outputs as `run` does.
+    def of_batch(self, inputs: Tensor, given: Input) -> list[Tensor]:
+        """Return each output for a network's inputs, (B, C, h, w), which are padded to the size of the graph.
+
+        A graph for N images runs as often as needed, the last time with the last image repeated.
 
         Raises:
-            CheckpointError: As there; or they are not what the graph declares, not finite, or no
+            DataError: They are larger.
+        """
+        height, width = inputs.shape[2:]
+        right, below = self.size[1] - width, self.size[0] - height
+        if min(right, below) < 0:
+            raise DataError(
+                f'{self.path} takes images of {self.size[0]} x {self.size[1]}, and the test '
+                f'pipeline gives one of {height} x {width}: export with --size {height} {width}, '
+                'or test with a smaller scale'
+            )
+        padded = F.pad(inputs, (0, right, 0, below)).float()
+        images = given.restore(padded).cpu().contiguous()
+        count = len(images)
+        missing = -count % (self.batch or 1)
+        if missing:
+            images = torch.cat([images, images[-1:].expand(missing, -1, -1, -1)])
+        chunks = [self(chunk) for chunk in images.split(self.batch or count)]
+        return [torch.cat(parts)[:count].to(inputs.device) for parts in zip(*chunks)]
+
+    def __call__(self, images: Tensor) -> list[Tensor]:
+        """Return the outputs for images, (B, C, H, W), RGB in 0..255.
+
+        Raises:
+            CheckpointError: As of `run`; or they are not what the graph declares, not finite, or no
                 classes.
         """
         found = self.run(images)

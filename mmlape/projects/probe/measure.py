@@ -15,6 +15,9 @@ canvas     the same of an image alone and as the middle of a larger canvas; and 
 All distances are of standardised channels, so d is 1 for unrelated patches.
 """
 
+import functools
+import operator
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,9 +27,9 @@ from torch import Tensor
 
 from mmlape.lab.runs.schema import Metric
 from mmlape.models.grid import Grid
-from mmlape.probe.images import Canvases, patch_pixels
-from mmlape.probe.models import Probed
-from mmlape.probe.ridge import Moments, Reader, fit, squared_error, variance
+from mmlape.projects.probe.images import Canvases, patch_pixels
+from mmlape.projects.probe.models import Probed
+from mmlape.projects.probe.ridge import Moments, Reader, fit, squared_error, variance
 
 FOLDS = 5
 TOKENS = 4096
@@ -138,9 +141,7 @@ class _Statistics:
         for test in range(FOLDS):
             chosen_on = self.folds[(test + 1) % FOLDS]
             others = [self.folds[(test + number) % FOLDS] for number in range(2, FOLDS)]
-            train = others[0]
-            for other in others[1:]:
-                train = train + other
+            train = functools.reduce(operator.add, others)
             readers.append(fit(train, chosen_on))
             errors.append(squared_error(self.folds[test], readers[-1]))
             totals.append(variance(self.folds[test]))
@@ -150,21 +151,11 @@ class _Statistics:
         mean = (weights[:, None] * error).sum(0)
         r2 = 1 - mean / (weights[:, None] * total).sum(0)
         of_folds = 1 - error / total
-        row, column = (
-            Reading(
-                float(r2[target]),
-                float(of_folds[:, target].min()),
-                float(of_folds[:, target].max()),
-                float(mean[target].sqrt()),
-            )
-            for target in range(2)
-        )
-        return Layer(name, row, column, self._share()), readers[0]
+        columns = zip(*(part.tolist() for part in (r2, of_folds.amin(0), of_folds.amax(0), mean.sqrt())))
+        return Layer(name, *(Reading(*column) for column in columns), self._share()), readers[0]
 
     def _share(self) -> float:
-        total = self.folds[0]
-        for fold in self.folds[1:]:
-            total = total + fold
+        total = functools.reduce(operator.add, self.folds)
         mean, std = total.statistics()
         images = total.count // len(self.places)
         means = (self.places / images - mean) / std  # (N, D)
@@ -213,75 +204,53 @@ def measure(probed: Probed, canvases: Canvases, plan: Plan, tick: Tick) -> list[
     return [layer for layer, _ in measured]
 
 
-class _Sum:
-    """The mean of changes and squared errors over batches."""
-
-    def __init__(self) -> None:
-        self.values: dict[tuple, Tensor] = {}
-        self.counts: dict[tuple, int] = {}
-
-    def add(self, key: tuple, values: Tensor) -> None:
-        """Count values (M, K), of which the mean over M is wanted."""
-        self.values[key] = self.values.get(key, torch.zeros(())) + values.double().sum(0)
-        self.counts[key] = self.counts.get(key, 0) + len(values)
-
-    def mean(self, key: tuple) -> list[float]:
-        """Return the mean (K,)."""
-        return (self.values[key] / self.counts[key]).tolist()
-
-
 def _compare(
     probed: Probed, canvases: Canvases, plan: Plan, measured: Sequence[tuple[Layer, Reader]], tick: Tick
 ) -> None:
     """Add what changes to the layers: of images of the fold that the probes have not seen."""
     grid, patch = plan.grid, canvases.patch
     of_fold = range(0, len(canvases), FOLDS)
-    sums = _Sum()
     smallest = max([grid, *(plan.canvas_grid(size) for size in plan.canvases)])
+    found: dict[tuple, list[Tensor]] = defaultdict(list)  # by kind, shift or size, and layer: a row a patch
     for images in batches(of_fold[:COMPARED], smallest):
         window = canvases.windows(images, grid)
         base = [features.unflatten(1, grid) for features in probed.features(window)]
         tick(len(images), grid)
         for shift in plan.shifts:
-            moved = probed.features(canvases.windows(images, grid, shift))
-            for number, features in enumerate(moved):
+            for number, features in enumerate(probed.features(canvases.windows(images, grid, shift))):
                 before = base[number][:, shift:, shift:]
                 after = features.unflatten(1, grid)[:, : grid[0] - shift, : grid[1] - shift]
-                sums.add(('shift', shift, number), _changes(before, after, measured[number][1]))
+                found['shift', shift, number].append(_changes(before, after, measured[number][1]))
             tick(len(images), grid)
-            rolled = probed.features(window.roll((shift * patch, shift * patch), (2, 3)))
-            for number, features in enumerate(rolled):
+            rolled = window.roll((shift * patch, shift * patch), (2, 3))
+            for number, features in enumerate(probed.features(rolled)):
                 after = features.unflatten(1, grid).roll((-shift, -shift), (1, 2))
-                sums.add(('roll', shift, number), _changes(base[number], after, measured[number][1]))
+                found['roll', shift, number].append(_changes(base[number], after, measured[number][1]))
             tick(len(images), grid)
         for size in plan.canvases:
             large = plan.canvas_grid(size)
-            inside, outside = canvases.corner(grid), canvases.corner(large)
-            row, column = inside[0] - outside[0], inside[1] - outside[1]
-            whole = probed.features(canvases.windows(images, large))
-            for number, features in enumerate(whole):
+            row, column = (b - a for a, b in zip(canvases.corner(large), canvases.corner(grid)))
+            for number, features in enumerate(probed.features(canvases.windows(images, large))):
                 reader = measured[number][1]
-                same = features.unflatten(1, large)
-                same = same[:, row : row + grid[0], column : column + grid[1]]
-                sums.add(('canvas', size, number), _changes(base[number], same, reader))
-                sums.add(('read', size, number), _squares(features, large, grid, reader))
+                same = features.unflatten(1, large)[:, row : row + grid[0], column : column + grid[1]]
+                found['canvas', size, number].append(_changes(base[number], same, reader))
+                found['read', size, number].append(_squares(features, large, grid, reader))
             tick(len(images), large)
+    means = {key: torch.cat(parts).mean(0).tolist() for key, parts in found.items()}
     for number, (layer, _) in enumerate(measured):
         for shift in plan.shifts:
-            layer.shift[str(shift)] = _change(sums.mean(('shift', shift, number)))
-            layer.roll[str(shift)] = _change(sums.mean(('roll', shift, number)))
+            layer.shift[str(shift)] = _change(means['shift', shift, number])
+            layer.roll[str(shift)] = _change(means['roll', shift, number])
         for size in plan.canvases:
-            values = sums.mean(('read', size, number))
             large = plan.canvas_grid(size)
-            totals = [
-                coordinates(places).var(0, correction=0) * torch.tensor(scale) ** 2
-                for places, scale in ((large, _scale(large, grid)), (large, (1.0, 1.0)))
-            ]
-            share, corner = (
-                float((1 - torch.tensor(part) / total).mean()) for part, total in zip((values[:2], values[2:]), totals)
+            totals = coordinates(large).var(0, correction=0)
+            scale = torch.tensor(_scale(large, grid), dtype=torch.float64)
+            share, corner = torch.tensor(means['read', size, number], dtype=torch.float64).split(2)
+            layer.canvas[f'{size:g}'] = Canvas(
+                _change(means['canvas', size, number]),
+                float((1 - share / (totals * scale**2)).mean()),
+                float((1 - corner / totals).mean()),
             )
-            content = _change(sums.mean(('canvas', size, number)))
-            layer.canvas[f'{size:g}'] = Canvas(content, share, corner)
 
 
 def _scale(large: Grid, grid: Grid) -> tuple[float, float]:

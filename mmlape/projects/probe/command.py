@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from mmlape.console import console
-    from mmlape.probe.page import summary_table, write_probe_page
-    from mmlape.probe.probing import CANVASES, Settings, probe_models
+    from mmlape.projects.probe.page import summary_table, write_probe_page
+    from mmlape.projects.probe.probing import CANVASES, Settings, probe_models
     from mmlape.tables import console_table
 
     settings = Settings(

@@ -11,7 +11,7 @@ from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.files import write_json
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.balance import Balance, measure_balance
-from mmlape.pe_figures.bias_maps import read_images
+from mmlape.projects.pe_figures.bias_maps import read_images
 from mmlape.tables import console_table, text_table
 
 LAST = {

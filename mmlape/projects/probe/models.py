@@ -12,11 +12,11 @@ import torch
 from mmengine.config import Config
 from torch import Tensor, nn
 
+from mmlape.backbones import open_model
 from mmlape.errors import ConfigError, MMLaPEError, shown
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.names import get_model, list_models
-from mmlape.pe_figures.backbones import open_model
 from mmlape.weights.normalisation import IMAGENET, Normalisation
 
 STEPS = ('embed', 'run_layers', 'split_prefix')

@@ -1,6 +1,13 @@
-"""Mask2Former's pixel decoder (CVPR 2022, section 3.2.1).
+"""Mask2Former (CVPR 2022): semantic head and pixel decoder of the toolboxes, on this package's deformable attention.
 
-Deformable attention among three maps, then one FPN step.
+The head takes windows of padded images, too. With class logits c of the queries, their mask logits
+m at stride 4, and up, a bilinear resize to the image, it has a choice of order:
+
+    'masks':  sum_q softmax(c_q) sigmoid(up(m_q))        mmsegmentation, DINOv3
+    'scores': up(sum_q softmax(c_q) sigmoid(m_q))        the released models of ViT-Adapter and DINOv2
+
+The second resizes as many maps as there are classes instead of queries. The pixel decoder (section
+3.2.1) is deformable attention among three maps, then one FPN step:
 
     y <- y + MSDeformAttn(y + p + e_l, y)        in each encoder layer, p sinusoids, e_l the embedding of level l
     mask features = conv(conv(conv(x_4) + up(y_8)))
@@ -13,14 +20,76 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from mmcv.cnn.bricks.transformer import FFN as PlainFFN
 from mmcv.ops import MultiScaleDeformableAttention as PlainAttention
 from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
-from torch import Tensor
+from mmseg.models.decode_heads import Mask2FormerHead as PlainHead
+from mmseg.structures import SegDataSample
+from torch import Tensor, is_grad_enabled, nn
+from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.deform_attn import FeatureLevels, multi_scale_deformable_attention, sample_weights
 from mmlape.models.grid import Grid, cached_tensor, to_maps
-from mmlape.projects.mask2former.ffn import recompute_ffns
+
+UPSAMPLED = ('masks', 'scores')
+
+
+class Mask2FormerHead(PlainHead):
+    """mmsegmentation's head, which also predicts sliding windows of images that were padded.
+
+    Args:
+        *args: Of mmsegmentation's head.
+        upsampled: What is resized to the image: the 'masks' of the queries before their sigmoid, or
+            the 'scores' of the classes, as for the released models.
+        with_cp: Recompute the activations of the decoder's FFNs in the backward pass to save
+            memory; those of the pixel decoder have a ``with_cp`` of their own.
+        **kwargs: Of mmsegmentation's head.
+
+    Raises:
+        ConfigError: For another ``upsampled``, or class weights that do not fit ``num_classes``.
+    """
+
+    def __init__(self, *args, upsampled: str = 'masks', with_cp: bool = False, **kwargs):
+        if upsampled not in UPSAMPLED:
+            raise ConfigError(
+                f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: {", ".join(UPSAMPLED)}'
+            )
+        super().__init__(*args, **kwargs)
+        weights = len(self.class_weight)
+        if weights != self.num_classes + 1:
+            raise ConfigError(
+                f'mmlape.Mask2FormerHead: loss_cls.class_weight has {weights} weights; '
+                f'num_classes={self.num_classes} needs {self.num_classes + 1}, the last one for no '
+                f'object: [1.0] * {self.num_classes} + [0.1]'
+            )
+        self.upsampled = upsampled
+        if with_cp:
+            recompute_ffns(self.transformer_decoder.layers)
+
+    def predict(self, x: tuple[Tensor, ...], batch_img_metas: list[dict], test_cfg: dict) -> Tensor:
+        """Return the scores of all classes, (B, classes, H, W), at the size of the window or of the padded image."""
+        samples = [SegDataSample(metainfo=meta) for meta in batch_img_metas]
+        classes, masks = (of_layers[-1] for of_layers in self(x, samples))
+        size = input_size(batch_img_metas[0], test_cfg)
+        if self.upsampled == 'masks':
+            masks = _resize(masks, size)
+        scores = torch.einsum('bqc, bqhw -> bchw', classes.softmax(-1)[..., :-1], masks.sigmoid())
+        return scores if self.upsampled == 'masks' else _resize(scores, size)
+
+
+def input_size(meta: dict, test_cfg: dict) -> Grid:
+    """Return the height and width of what the backbone has seen.
+
+    For a window, mmsegmentation changes ``img_shape`` alone, so ``pad_shape`` is that of the
+    complete image.
+    """
+    window = (test_cfg or {}).get('mode') == 'slide'
+    return tuple(meta['img_shape'] if window else meta.get('pad_shape') or meta['img_shape'])[:2]
+
+
+def _resize(maps: Tensor, size: Grid) -> Tensor:
+    return F.interpolate(maps, size, mode='bilinear', align_corners=False)
 
 
 class MultiScaleDeformableAttention(PlainAttention):
@@ -155,3 +224,22 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
             nothing = m.new_zeros((1, *m.shape[-2:]), dtype=torch.bool)
             parts.append(self.postional_encoding(nothing).flatten(2).transpose(1, 2) + level)
         return torch.cat(parts, dim=1)
+
+
+class RecomputedFFN(PlainFFN):
+    """An FFN that keeps its input alone; arguments and parameters are mmcv's."""
+
+    def forward(self, x: Tensor, identity: Tensor | None = None) -> Tensor:
+        """Return x (or ``identity``) plus the branch, (B, N, D)."""
+        if not is_grad_enabled():
+            return super().forward(x, identity)
+        return checkpoint(super().forward, x, identity, use_reentrant=False)
+
+
+def recompute_ffns(layers: nn.ModuleList) -> None:
+    """Make the ``ffn`` of each layer compute its activations again.
+
+    Weights and random numbers stay as they are.
+    """
+    for layer in layers:
+        layer.ffn.__class__ = RecomputedFFN

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from mmlape.console import clock
 from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.page import Part, write_page
-from mmlape.probe.measure import Change, Layer
-from mmlape.probe.probing import Probe
+from mmlape.projects.probe.measure import Change, Layer
+from mmlape.projects.probe.probing import Probe
 from mmlape.tables import text_table
 
 READING = 'row and column read from patch tokens, R² on held-out images'

@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the figures, and print the numbers of each layer."""
     from pathlib import Path
 
-    from mmlape.pe_figures.backbones import open_models
-    from mmlape.pe_figures.position import numbers_table, write_figures
+    from mmlape.backbones import open_models
+    from mmlape.projects.pe_figures.position import numbers_table, write_figures
 
     size = height_width(args.size, '--size')
     grid = tuple(args.grid) if args.grid else None
@@ -86,13 +86,13 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError('--cells needs --bias-maps, --images that or --balance')
     models = open_models(args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid)
     if args.balance:
-        from mmlape.pe_figures.balance import measure_models, write_balance
+        from mmlape.projects.pe_figures.balance import measure_models, write_balance
 
         for file in write_balance(measure_models(models, args.images), Path(args.out)):
             print(f'wrote {file}')
         return 0
     if args.bias_maps:
-        from mmlape.pe_figures.bias_maps import write_bias_maps
+        from mmlape.projects.pe_figures.bias_maps import write_bias_maps
 
         for number, (name, model) in enumerate(models.items()):
             folder = Path(args.out) / (f'model{number}' if len(models) > 1 else '')

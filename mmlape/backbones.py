@@ -1,14 +1,17 @@
-"""Backbones to look into, from what a user names.
+"""The backbone in a config, a checkpoint or the folder of a run: opened to look into it, or written as an ONNX graph.
 
-A config, a checkpoint, both, or the folder of a run.
+A graph has one input, ``image`` (B, C, H, W): float32, normalised as the configuration's data
+preprocessor does it. Its outputs, ``feature_0`` and so on, are what the backbone returns.
 """
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from torch import nn
 
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.key_maps import recognise_backbone
@@ -16,6 +19,8 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.engine.config import config_name, load_config
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.trained import is_config, open_trained
+from mmlape.lab.export.model import names_of
+from mmlape.lab.export.writing import Form, Written, export_graph
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.weights.download import is_on_hub
@@ -100,12 +105,18 @@ def open_model(
     return Opened(', '.join(names), model.eval(), cfg)
 
 
-def _from_config(cfg: Config, path: str, checkpoint: str | None, untrained: bool, grid: Grid | None) -> BaseBackbone:
+def _backbone(cfg: Config, path: str, **changes) -> BaseBackbone:
+    """Build the backbone of a configuration's model, without its initial weights."""
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     init_default_scope(cfg.get('default_scope', 'mmengine'))
-    model = MODELS.build(backbone) if backbone else None
+    model = MODELS.build(dict(backbone, **changes)) if backbone else None
     if not isinstance(model, BaseBackbone):
         raise ConfigError(f'{path}: its backbone is {backbone.get("type")}, not one of mmlape')
+    return model
+
+
+def _from_config(cfg: Config, path: str, checkpoint: str | None, untrained: bool, grid: Grid | None) -> BaseBackbone:
+    model = _backbone(cfg, path)
     if checkpoint is not None:
         load_backbone(model, checkpoint, grid=grid)
     elif not untrained:
@@ -132,3 +143,50 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
             f'fit): name its config too, CONFIG@{path}'
         )
     return model
+
+
+def export_backbone_of(cfg: Config, checkpoint: str | None, form: Form, out: str | Path) -> Written:
+    """Write the graph of the backbone of a configuration's model, see `export_backbone`.
+
+    Args:
+        cfg: Of the model.
+        checkpoint: Its weights, or the backbone's; None for the initial ones.
+        form: Of the graph.
+        out: The file.
+    """
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    used = ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
+    notes = names_of(cfg, checkpoint)
+    notes |= {key: str(preprocessor[key]) for key in used if key in preprocessor}
+    return export_backbone(build_backbone(cfg, checkpoint), form, out, notes)
+
+
+def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
+    """Build the backbone of a configuration's model, with the weights of a checkpoint of either or the initial ones.
+
+    Raises:
+        ConfigError: If it is no backbone of this package.
+        CheckpointError: If the checkpoint does not fit, or leaves parts of the backbone at their
+            initial values.
+    """
+    backbone = _backbone(cfg, cfg.filename, init_cfg=None)
+    if checkpoint is not None:
+        report = load_backbone(backbone, checkpoint)
+        if report.new:
+            raise CheckpointError(
+                f'checkpoint {checkpoint}: lacks {len(report.new)} tensors of the backbone, such '
+                f'as {report.new[0]}: give the checkpoint of a trained model'
+            )
+    return backbone
+
+
+def export_backbone(backbone: nn.Module, form: Form, out: str | Path, notes: dict[str, str] | None = None) -> Written:
+    """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than the tolerance.
+
+    Raises:
+        ExportError: If torch cannot export it, a difference exceeds the tolerance, or ``out`` is a
+            folder; nothing is written then.
+        StackError: If a package is missing.
+    """
+    model = copy.deepcopy(backbone).cpu().float().eval()
+    return export_graph(model, form, out, notes)

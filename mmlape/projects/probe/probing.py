@@ -11,15 +11,15 @@ from pathlib import Path
 import torch
 
 import mmlape
+from mmlape.backbones import require_once
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import read_json, write_json
 from mmlape.lab.experiments.scheduler import Progress
 from mmlape.lab.runs.decoding import decode, encode
 from mmlape.models.grid import Grid
-from mmlape.pe_figures.backbones import require_once
-from mmlape.probe.images import Canvases, find_images, read_canvases
-from mmlape.probe.measure import COMPARED, FOLDS, Layer, Plan, measure, read_pixels
-from mmlape.probe.models import Probed, on_canvas, open_probed
+from mmlape.projects.probe.images import Canvases, find_images, read_canvases
+from mmlape.projects.probe.measure import COMPARED, FOLDS, Layer, Plan, measure, read_pixels
+from mmlape.projects.probe.models import Probed, on_canvas, open_probed
 from mmlape.quiet import say
 
 MOST = 16

@@ -1,1 +1,0 @@
-"""How much position the features of a ViT hold, by layer: `mmlape probe`."""

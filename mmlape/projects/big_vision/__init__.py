@@ -1,3 +1,0 @@
-"""Data augmentation as big_vision has it, for the recipes of Dual PatchNorm."""
-
-REGISTERED = {'BigVisionContrast': 'transforms'}

@@ -1,3 +1,0 @@
-"""CeiT (ICCV 2021)."""
-
-BACKBONES = {'CeiT': 'model'}

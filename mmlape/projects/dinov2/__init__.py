@@ -1,3 +1,0 @@
-"""The linear head of DINOv2's and DINOv3's segmentors."""
-
-MODELS = {'BNHead': 'linear_head'}

@@ -1,3 +1,0 @@
-"""Fashion-MNIST from its files as they are published."""
-
-REGISTERED = {'GzippedFashionMNIST': 'dataset'}

@@ -1,0 +1,1 @@
+"""How much position the features of a ViT hold, by layer."""

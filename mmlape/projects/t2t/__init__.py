@@ -1,3 +1,0 @@
-"""T2T-ViT (ICCV 2021)."""
-
-BACKBONES = {'T2TViT': 'model'}

@@ -1,3 +1,0 @@
-"""The neck of ViT-Adapter's upgraded Mask R-CNN."""
-
-MODELS = {'ChannelMapperWithPooling': 'pooling'}
