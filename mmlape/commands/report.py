@@ -29,7 +29,9 @@ def run(args: argparse.Namespace) -> int:
     """Write the report and print its table; return 1 if a run does not count."""
     from mmlape.console import console
     from mmlape.lab.experiments.report import console_table, report_work_dir
+    from mmlape.lab.experiments.until import parts, read_until
 
+    until = read_until(args.work_dir)
     report, files = report_work_dir(
         args.work_dir,
         args.out,
@@ -39,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         args.metric,
         args.images,
         args.allow_different_software,
+        first=parts(until.verdicts()) if until else (),
     )
     console().print(console_table(report))
     if report.baseline_line:

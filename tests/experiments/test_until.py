@@ -9,6 +9,7 @@ from each import each
 from scipy import stats
 from synthetic import write_run
 
+from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.experiments.sequential import SequentialPlan, decide, expected_seeds, looks
 from mmlape.lab.experiments.until import UntilStudy, as_json, exit_status, read_until
@@ -97,6 +98,9 @@ def test_verdicts_have_a_sentence_a_line_and_a_status(tmp_path, shift, decision,
         write_run(tmp_path / 'arm', seed, 50 + shift + 0.01 * ((seed * 5) % 7))
     verdicts = study(tmp_path).verdicts()
     assert exit_status(verdicts) == status and exit_status(verdicts[:0]) == 1
+    study(tmp_path).fix()
+    assert main(['report', str(tmp_path)]) == 0
+    assert f'| arm | 3 | {verdicts[0].looks[0].mean:+.2f} |' in (tmp_path / 'report' / 'report.md').read_text()
     row = json.loads(as_json(verdicts))[0]
     assert row['decision'] == decision and row['n'] == 3 and row['most'] == 6
 

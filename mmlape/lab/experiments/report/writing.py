@@ -13,6 +13,7 @@ from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_dat
 from mmlape.lab.experiments.report.document import sections, write_html, write_markdown
 from mmlape.lab.experiments.report.latex import write_latex
 from mmlape.lab.runs.run import read_arms
+from mmlape.page import Part
 from mmlape.tables import write_csv
 
 
@@ -58,6 +59,7 @@ def report_work_dir(
     metrics: Sequence[str] | None = None,
     images: str | Path | None = None,
     allow_software: bool = False,
+    first: Sequence[Part] = (),
 ) -> tuple[Report, list[Path]]:
     """Average and compare the arms below a work dir, and write the report.
 
@@ -82,6 +84,7 @@ def report_work_dir(
         baseline,
         allow_software,
         images=_copy_images(Path(images), out / 'images') if images else {},
+        first=first,
     )
     return report, write_report(report, out)
 
