@@ -216,7 +216,7 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
     takes_heads = target.takes_heads(weights)
     tensors = {**weights.tensors, **(weights.head_tensors if takes_heads else {})}
-    tensors = target.rename(tensors) if target.rename else tensors
+    tensors = target.translate(weights, tensors)
     require_finite(tensors, src)
     is_npz = Path(dst).suffix == '.npz'
     metadata = read_metadata(content, src).alone(target.part)

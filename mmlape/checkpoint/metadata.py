@@ -23,6 +23,8 @@ from mmlape.errors import CheckpointError
 from mmlape.files import parse_json, require_limits
 from mmlape.weights.download import local_path
 from mmlape.weights.normalisation import HALF, IMAGENET, Normalisation, normalisation_of
+from mmlape.weights.reading import AVERAGES, WRAPPERS
+from mmlape.weights.wrapping import plain_names
 
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
@@ -185,10 +187,10 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
     backbones = {}
-    for name, entry in _mapping(stored.get('backbones')).items():
+    for name, entry in (_mapping(stored.get('backbones')) or _noted_grids(content)).items():
         backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
-        if grid_in(backbones[str(name)].get('grid')) is None:
-            backbones[str(name)].pop('grid', None)
+        grid = grid_in(backbones[str(name)].pop('grid', None))
+        backbones[str(name)] |= {'grid': list(grid)} if grid else {}
     try:
         require_limits(backbones)
     except ValueError as error:
@@ -196,6 +198,15 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
             f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
         ) from error
     return Metadata(backbones, stored_normalisation(content, stored, path))
+
+
+def _noted_grids(content: Mapping) -> dict[str, dict]:
+    """Return the grids that a state dict of this package's models brings along, as a record has them."""
+    held = (content.get(key) for key in (*WRAPPERS, *AVERAGES))
+    noted = next((part._metadata for part in (content, *held) if hasattr(part, '_metadata')), None)
+    parts = {f'{path}.' if path else '': part for path, part in _mapping(noted).items()}
+    parts = {path: part for path, part in parts.items() if 'grid' in _mapping(part)}
+    return {name.removesuffix('.'): {'grid': parts[path]['grid']} for name, path in plain_names(parts).items()}
 
 
 def grid_in(sides: Any) -> tuple[int, int] | None:

@@ -9,10 +9,12 @@ from torch import nn
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.lookup import Candidate, Match, Size, build, class_of, signature, size_of
 from mmlape.checkpoint.metadata import arguments_in, lasting_arguments, mismatch
+from mmlape.errors import CheckpointError
+from mmlape.models.base.fitting import read_table
 from mmlape.models.base.recognising import RecognisesFiles
 from mmlape.models.base.recording import RecordsModels
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
-from mmlape.models.grid import Grid, square_grid
+from mmlape.models.grid import Grid
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.models.names import parameters
 from mmlape.weights import gate
@@ -52,7 +54,7 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
         described = {key: value for key, value in described.items() if key in known}
         for name, options in (vars(model_class).get('model_names') or {}).items():
             # what an older file records may be another model's than the one of this name
-            name = '' if weights.recorded else name
+            name = '' if weights.is_described else name
             yield Candidate(name, {'type': f'mmlape.{model_class.__name__}', **options, **described})
 
     def size(self, weights: Weights) -> Size:
@@ -73,7 +75,10 @@ class FindsConfigs(RecognisesFiles, RecordsModels):
         model = build(config)
         if model is None:
             return None
-        grid = _grid(model, weights, self.names)
+        try:
+            grid = _grid(model, weights, self.names)
+        except CheckpointError:
+            return None
         if grid is not None and grid != model.grid:
             if not other_grid:
                 return None
@@ -113,12 +118,13 @@ def _grid(model: nn.Module, weights: Weights, names: TensorNames) -> Grid | None
         return weights.grid
     for name in model.pe_names:
         if name in weights.tensors:
-            return square_grid(with_batch_axis(weights.tensors[name]).shape[1] - model.pe_prefix)
+            table = with_batch_axis(weights.tensors[name])
+            return read_table(model, name, table, [model.table_tokens()], None, weights.path).grid
     attn = names.attention(weights)
     encodings = model.all_layers[0].attention.encodings if model.position.inside else ()
     for encoding in encodings:
         if encoding.has_grid and not encoding.slot.window and encoding.found_in(attn):
-            return encoding.infer_grid(attn, encoding.slot.num_prefix)
+            return encoding.infer_grid(attn, model.grid)
     return None
 
 

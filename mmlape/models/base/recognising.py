@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from torch import nn
+
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.targets import Target
+from mmlape.models.base.table_rows import Tokens
 from mmlape.models.base.tensor_names import TensorNames
-from mmlape.models.grid import Grid
 
 
 class RecognisesFiles:
@@ -41,7 +43,11 @@ class RecognisesFiles:
         """Return the layouts that weights can be written in."""
         return {'mmlape': Target(wrapper='state_dict'), **self.public_targets}
 
-    def table_prefix(self, model_class: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
-        """Return how many rows for prefix tokens each PE table of a file, of ``grid``, begins with, by its name."""
-        count = sum(name in weights.tensors for name in model_class.prefix_tokens)
-        return dict.fromkeys(self.names.tables(weights), count)
+    def tables(self, weights: Weights) -> list[str]:
+        """Return the names of a file's tables of the absolute PE."""
+        return self.names.tables(weights)
+
+    def table_tokens(self, model: nn.Module | type, weights: Weights) -> list[Tokens]:
+        """Return the tokens that a file's PE tables can have rows for, the usual ones for such a model first."""
+        model_class = model if isinstance(model, type) else type(model)
+        return [{name: 1 for name in model_class.prefix_tokens if name in weights.tensors}]

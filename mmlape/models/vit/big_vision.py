@@ -15,9 +15,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Tensors, Weights, rename_keys
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tensor_names import join_qkv, split_qkv, with_batch_axis
-from mmlape.models.grid import square_grid
-from mmlape.models.position.absolute import Sincos2dMoco
+from mmlape.models.base.tensor_names import join_qkv, split_qkv
 
 HEAD_DIMS = 64
 _DENSE = ('head', 'head_dist', 'pre_logits')
@@ -172,18 +170,20 @@ def from_jax(tensors: Tensors) -> Tensors:
 
 
 _TOKENS = {'cls': 'cls_token', 'pos_embedding': 'pos_embed'}
+TABLE, TABLE_WITH_ROW = 'pos_embedding', 'Transformer/posembed_input/pos_embedding'
+"""Where big_vision's loader looks for a PE, and for one with a row of the class token."""
 
 
 def to_big_vision(tensors: Tensors) -> Tensors:
-    """Translate back, to big_vision's names; a PE with a class row goes where its loader looks for one."""
+    """Translate back, to big_vision's names; the PE has its own already."""
     stem = 'embedding/dense' if any(name.startswith('patch_embed.norm') for name in tensors) else 'embedding'
     theirs = {ours: (name, kind) for name, (ours, kind) in MODULES.items() if ours != 'patch_embed.proj'}
     theirs['patch_embed.proj'] = stem, MODULES[stem][1]
     out: Tensors = {}
     for name, value in split_qkv(tensors).items():
         module, _, leaf = name.rpartition('.')
-        if name == 'pos_embed':
-            out |= _to_table(with_batch_axis(value))
+        if name in (TABLE, TABLE_WITH_ROW):
+            out[name] = value
         elif name == 'cls_token':
             out['cls'] = value
         else:
@@ -205,18 +205,6 @@ def _unstacked(tensors: Tensors) -> Tensors:
         else:
             out[name] = value
     return out
-
-
-def _to_table(table: Tensor) -> Tensors:
-    """Name a PE, (1, rows, D), without sinusoids.
-
-    In big_vision one row beside a square is the class token's.
-    """
-    grid = square_grid(table.shape[1])
-    name = 'pos_embedding' if grid else 'Transformer/posembed_input/pos_embedding'
-    grid = grid or square_grid(table.shape[1] - 1)
-    is_fixed = grid and Sincos2dMoco().matches(table, grid, table.shape[1] - grid[0] * grid[1])
-    return {} if is_fixed else {name: table}
 
 
 def other_heads(weights: Weights) -> list[str]:

@@ -20,11 +20,21 @@ from dataclasses import replace
 
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
+from mmlape.models.base.table_rows import Reading, Tokens, read_rows
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
-from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition
+from mmlape.models.position.absolute import Sincos2dMoco
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.vit.big_vision import SIGN, from_jax, other_heads, patch_side, stem_order, to_big_vision
+from mmlape.models.vit.big_vision import (
+    SIGN,
+    TABLE_WITH_ROW,
+    from_jax,
+    other_heads,
+    patch_side,
+    stem_order,
+    to_big_vision,
+)
+from mmlape.models.vit.big_vision import TABLE as TABLE_OF_PATCHES
 from mmlape.weights.normalisation import HALF
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
@@ -247,8 +257,8 @@ _IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight
 ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution)
 BEIT = Layout('beit', _BEIT, _from_beit)
 BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
-UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver)
-UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver)
+UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver, rows=())
+UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver, rows=())
 ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
 PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
@@ -271,19 +281,25 @@ LAYOUTS = (
         (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'),
         _from_mmseg,
         arguments=TORCH_EPS,
+        rows=TOKENS,
     ),
+    # AugReg's table has a row for its class token, big_vision's has none
+    Layout('jax', (SIGN, r'(.*/)?posembed_input/'), from_jax, IMAGES_OF_JAX, rows=TOKENS),
+    Layout('jax', (SIGN, r'(params/|opt/target/)?(img/)?pos_embedding$'), from_jax, IMAGES_OF_JAX, rows=()),
     Layout('jax', (SIGN,), from_jax, IMAGES_OF_JAX),
     Layout(
         'vit-pytorch',
         (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'),
         _from_vit_pytorch,
         arguments=TORCH_EPS,
+        rows=TOKENS,
     ),
     Layout(
         'open_clip',
         (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'),
         _from_open_clip,
         arguments=TORCH_EPS,
+        rows=TOKENS,
     ),
 )
 
@@ -313,27 +329,49 @@ def prefix_tokens(weights: Weights) -> tuple[str, ...]:
     return tuple(name for name in TOKENS if name in weights.tensors)
 
 
-def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
-    """Return the tokens that the PE tables, of ``grid``, have rows for, and how many each.
+def possible_tokens(weights: Weights) -> list[Tokens]:
+    """Return the tokens that the PE tables of a file can have rows for, the usual ones first.
 
-    An adapter or a pyramid need not have a class token, but keeps its row; the registers of DINOv2
-    have none, nor has a token of DeiT III. Without a grid it is that recorded, or a square.
+    An adapter or a pyramid need not have a class token, but keeps its row; where no layout says so, registers may have
+    none, as DINOv2's, or no token, as DeiT III's.
     """
-    grid = grid or weights.grid
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
     if is_adapter(weights) or is_pyramid(weights):
         tokens = tokens or {'cls_token': 1}
-    tables = NAMES.tables(weights)
-    if not tables:
-        return tokens
-    rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
-    without_registers = {name: count for name, count in tokens.items() if name != 'reg_token'}
-    for some in (tokens, without_registers, {}):
-        patches = max(rows - sum(some.values()), 0)
-        of_grid = patches == grid[0] * grid[1] if grid else square_grid(patches)
-        if patches and of_grid:
-            return some
-    return tokens
+    if weights.rows is not None:
+        return [{name: count for name, count in tokens.items() if name in weights.rows}]
+    every = [tokens, {name: count for name, count in tokens.items() if name != 'reg_token'}, {}]
+    return [some for number, some in enumerate(every) if some not in every[:number]]
+
+
+def table_tokens(weights: Weights) -> Tokens:
+    """Return the tokens that the PE tables of a file have rows for, and how many each; none without a table.
+
+    Raises:
+        CheckpointError: If nothing tells it.
+    """
+    reading = _reading(weights)
+    return reading.tokens if reading else {}
+
+
+def _reading(weights: Weights) -> Reading | None:
+    """Return how the rows of the tables of a file are read, which all are the same; None without a table."""
+    for name in NAMES.tables(weights):
+        rows = with_batch_axis(weights.tensors[name]).shape[1]
+        known, table = [weights.grid] if weights.grid else [], f'checkpoint {weights.path}: {name}'
+        remedy = 'loading it into its model with grid=(rows, columns), and saving model.state_dict()'
+        return read_rows(rows, possible_tokens(weights), known, [], table, remedy)
+    return None
+
+
+def table_of_big_vision(weights: Weights, tensors: Tensors) -> Tensors:
+    """Name a PE as big_vision does, which has one place with and one without a class row; leave out sinusoids."""
+    reading = _reading(weights)
+    if reading is None:
+        return tensors
+    table, others = with_batch_axis(tensors['pos_embed']), {k: v for k, v in tensors.items() if k != 'pos_embed'}
+    is_fixed = Sincos2dMoco().matches(table, reading.grid, sum(reading.tokens.values()))
+    return others if is_fixed else others | {TABLE_WITH_ROW if reading.tokens else TABLE_OF_PATCHES: table}
 
 
 GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
@@ -425,6 +463,7 @@ TARGETS = {
     ),
     'big_vision': Target(
         lambda tensors: to_big_vision(to_deit(tensors)),
+        rename_table=table_of_big_vision,
         names=rf'{PLAIN}|patch_embed\.norm[01]{LEAF}',
         needed={**_LAST_NORM, **_QKV_BIAS, **_PE_TABLE},
         encodings=_TABLE,
