@@ -157,6 +157,16 @@ class Metadata:
         """Return the metadata of a file with one backbone of this name, '' for the backbone alone."""
         return replace(self, backbones={name: self.backbone} if self.backbone else {})
 
+    def common(self, other: 'Metadata') -> 'Metadata | None':
+        """Return what two files both record; None if they differ in it."""
+        pairs = {name: (one, other.backbones[name]) for name, one in self.backbones.items() if name in other.backbones}
+        images = [of_file for of_file in (self.normalisation, other.normalisation) if of_file]
+        same = all(one[key] == two[key] for one, two in pairs.values() for key in one if key in two)
+        if not same or len(set(images)) > 1:
+            return None
+        backbones = {name: {key: one[key] for key in one if key in two} for name, (one, two) in pairs.items()}
+        return Metadata(backbones, images[0] if len(images) > 1 else None)
+
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, empty if nothing is recorded."""
         images = self.normalisation

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         from rich.table import Table
         from rich.text import Text
 
-        from mmlape.checkpoint.converting import inspect
+        from mmlape.checkpoint.inspecting import inspect
         from mmlape.console import console
         from mmlape.extension.released import released_configs
 
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _publish(args: argparse.Namespace) -> None:
-    from mmlape.checkpoint.converting import publish
+    from mmlape.checkpoint.publishing import publish
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.lab.engine.stored_config import published_config
     from mmlape.lab.engine.trained import weights_of_run

@@ -60,7 +60,7 @@ def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
 def test_a_non_square_pe_needs_its_grid(tmp_path):
     source = vit(img_size=(48, 16)).state_dict()
     path = save(tmp_path / 'a.pth', dict(source))  # without what a state dict brings along
-    with pytest.raises(CheckpointError, match=r'no square grid; pass grid=\(rows, columns\)'):
+    with pytest.raises(CheckpointError, match=r'12 \(no square grid\) patches beside cls_token: say which by grid='):
         load_backbone(vit(), path)
     assert load_backbone(vit(), path, grid=(6, 2)).resized == {'pos_embed': '6x2 -> 4x4'}
     brought = save(tmp_path / 'b.pth', source)

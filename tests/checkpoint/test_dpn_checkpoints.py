@@ -14,7 +14,8 @@ from model_helpers import randomise
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer

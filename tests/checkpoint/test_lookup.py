@@ -6,7 +6,8 @@ import torch
 from checkpoint_helpers import assert_same, run_file, save
 from model_helpers import vit
 
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.lookup import Candidate, size_of
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError

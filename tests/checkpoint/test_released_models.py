@@ -23,8 +23,9 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.heads import describe_heads
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.errors import CheckpointError
 from mmlape.extension.released import released_arms, released_configs
@@ -401,7 +402,7 @@ def test_the_arms_of_a_released_model_are_named(tmp_path, names):
     tensors = {name: value.new_zeros((), device='cpu').expand(value.shape) for name, value in {**head, **own}.items()}
     (tmp_path / 'a.pth').touch()
     with (
-        mock.patch('mmlape.checkpoint.converting.read_checkpoint', return_value={'state_dict': tensors}),
+        mock.patch('mmlape.checkpoint.inspecting.read_checkpoint', return_value={'state_dict': tensors}),
         mock.patch('mmlape.weights.reading._require_plain'),
     ):
         found = inspect(tmp_path / 'a.pth', released_configs)

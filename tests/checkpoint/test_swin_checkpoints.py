@@ -8,7 +8,8 @@ from checkpoint_helpers import assert_same, run_file, save
 from model_helpers import SWIN_ARMS, SWIN_BOTH, meta_device, randomise, swin
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer
 from mmlape.models.position.base import resize_absolute

@@ -15,8 +15,10 @@ from model_helpers import randomise, tiny_detr
 from torchvision.models._meta import _COCO_CATEGORIES
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert, inspect, write_tensors
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import metadata_of
+from mmlape.checkpoint.writing import write_tensors
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
 from mmlape.pe_figures.backbones import open_model

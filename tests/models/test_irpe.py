@@ -14,7 +14,7 @@ from model_helpers import meta_device
 from torch import nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import inspect
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError

@@ -17,7 +17,7 @@ from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import inspect
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.export.backbone import export_backbone
 from mmlape.lab.export.writing import Form
