@@ -53,15 +53,11 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     tensors = target.translate(weights, tensors)
     require_finite(tensors, src)
     is_npz = Path(dst).suffix == '.npz'
-    if is_npz and weights.grid and weights.grid[0] != weights.grid[1]:
-        raise CheckpointError(
-            f'{dst}: an .npz has no place for the grid of its PE, {weights.grid[0]}x{weights.grid[1]}, and whoever '
-            'reads it takes a square; write a .safetensors'
-        )
     metadata = read_metadata(content, src).alone(target.part)
     metadata = replace(metadata, normalisation=None if is_npz else weights.normalisation)
-    # a layout of other code has no place for metadata in an .npz, and needs none
-    write_tensors(tensors, dst, target.wrapper, overwrite, None if is_npz and not target.wrapper else metadata)
+    if is_npz and not target.wrapper:  # a layout of other code needs no metadata but the grid
+        metadata = metadata.grids()
+    write_tensors(tensors, dst, target.wrapper, overwrite, metadata)
     return weights.dropped + ([] if takes_heads else list(weights.head_tensors))
 
 

@@ -157,6 +157,19 @@ class Metadata:
         """Return the metadata of a file with one backbone of this name, '' for the backbone alone."""
         return replace(self, backbones={name: self.backbone} if self.backbone else {})
 
+    def grids(self) -> 'Metadata':
+        """Return the grids alone."""
+        known = {name: record['grid'] for name, record in self.backbones.items() if 'grid' in record}
+        return Metadata({name: {'grid': grid} for name, grid in known.items()})
+
+    def beside_squares(self) -> dict[str, Any]:
+        """Return what is recorded beside square grids, which are what a table without a record is read as."""
+        backbones = {
+            name: {key: value for key, value in record.items() if key != 'grid' or value[0] != value[1]}
+            for name, record in self.backbones.items()
+        }
+        return replace(self, backbones=backbones).plain()
+
     def common(self, other: 'Metadata') -> 'Metadata | None':
         """Return what two files both record; None if they differ in it."""
         pairs = {name: (one, other.backbones[name]) for name, one in self.backbones.items() if name in other.backbones}

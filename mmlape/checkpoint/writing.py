@@ -35,7 +35,7 @@ def write_tensors(
     recorded = metadata.plain()
     if path.suffix not in OUT_SUFFIXES:
         raise CheckpointError(f'{path.name}: the name must end with {" or ".join(OUT_SUFFIXES)}')
-    if path.suffix == '.npz' and recorded:
+    if path.suffix == '.npz' and metadata.beside_squares():
         raise CheckpointError(
             f'{path.name}: an .npz has no place for what the source records, {recorded}; write a .pth or .safetensors'
         )
