@@ -79,10 +79,15 @@ def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
 
 def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
     """Return timm's description of weights, from a file's metadata or from the file beside it."""
-    values = _mapping(metadata.get('pretrained_cfg'))
-    if not values and path.name in HUB_NAMES and path.with_name('config.json').is_file():
-        values = _mapping(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
+    values = _mapping(metadata.get('pretrained_cfg')) or config_beside(path)
     return _mapping(values.get('pretrained_cfg')) or values
+
+
+def config_beside(path: Path) -> Mapping:
+    """Return the ``config.json`` beside a file that is named as on the hub; empty if there is none."""
+    config = path.with_name('config.json')
+    known = path.name in HUB_NAMES and config.is_file()
+    return _mapping(config.read_text(encoding='utf-8', errors='replace')) if known else {}
 
 
 def _preprocessor(text: str) -> Mapping:

@@ -25,7 +25,7 @@ from mmlape.models.timm.joined import TABLE as TABLE_NAME
 from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
 from mmlape.models.timm.subclassing import Proxy
-from mmlape.models.vit.layouts import EVA_NAMES, is_beit, to_timm
+from mmlape.models.vit.layouts import EVA_NAMES, SAM, is_beit, to_timm, unchunked
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import from_transformers
 
@@ -78,9 +78,10 @@ def _from_transformers(tensors: Tensors) -> Tensors:
 
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))
 LAYOUTS = (
+    SAM,
     ADAPTER,
     OWN,
-    Layout('timm', (r'blocks\.0\.', r'patch_embed\.proj\.')),
+    Layout('timm', (r'blocks\.0\.', r'patch_embed\.proj\.'), unchunked),
     Layout('clip', (r'(module\.)?visual\.(conv1|trunk|patch_embed|class_embedding)',)),
     *(replace(layout, rename=_from_transformers) for layout in OF_TRANSFORMERS if layout.rename),
 )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.metadata import config_beside
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.fitting import read_table
@@ -30,6 +31,7 @@ from mmlape.models.vit.layouts import (
 )
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import TARGETS as TO_TRANSFORMERS
+from mmlape.weights.download import local_path
 
 _NAMES_OF_TRANSFORMERS = tuple(layout.name for layout in OF_TRANSFORMERS)
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
@@ -103,7 +105,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; LayerScale must fit."""
-        report.problems += _other_base(model, weights)
+        report.problems += [*_other_base(model, weights), *_other_activation(model, weights)]
         weights = _with_patches_of(model, weights, report)
         _check_layer_scale(model, weights, report)
         if model.position.absolute is not None and model.num_prefix and not model.pe_prefix:
@@ -162,6 +164,25 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
         "window_padding='before-qkv'": after_qkv and (stored or uni_perceiver),
     }
     return [problem for problem, holds in found.items() if holds]
+
+
+HIDDEN_ACTS = {
+    'gelu': dict(type='GELU'),
+    **{name: dict(type='GELU', approximate='tanh') for name in ('gelu_new', 'gelu_fast', 'gelu_pytorch_tanh')},
+    'quick_gelu': dict(type='mmpretrain.QuickGELU'),
+}
+"""What ``hidden_act`` of transformers' configurations is as ``act_cfg``."""
+
+
+def _other_activation(model: nn.Module, weights: Weights) -> list[str]:
+    """Return the activation that the ``config.json`` beside a file of transformers names, if the model has another."""
+    config = config_beside(local_path(weights.path)) if of_transformers(weights) and weights.path else {}
+    name, built = config.get('vision_config', config).get('hidden_act'), model.recorded_arguments.get('act_cfg')
+    wanted = HIDDEN_ACTS.get(name, built)
+    kinds = [(str(cfg['type']).rpartition('.')[2], cfg.get('approximate', 'none')) for cfg in (wanted, built)]
+    if kinds[0] == kinds[1]:
+        return []
+    return [f'wrong act_cfg: its config.json has hidden_act={name!r}, which is {wanted}, and the model has {built}']
 
 
 def _includes(options: Any, wanted: Mapping[str, Any]) -> bool:

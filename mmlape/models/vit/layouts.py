@@ -115,6 +115,11 @@ def as_convolution(tensors: Tensors) -> Tensors:
     return tensors
 
 
+def unchunked(tensors: Tensors) -> Tensors:
+    """Leave out the numbers of chunks that DINOv2's training puts layers into; those of the layers count through."""
+    return rename_keys(tensors, [(r'^blocks\.\d+\.(?=\d+\.)', 'blocks.')])
+
+
 def _from_deit(tensors: Tensors) -> Tensors:
     """Rename timm's LayerScale and norm of the stem, and what its older versions call ``pre_logits.fc``.
 
@@ -124,7 +129,7 @@ def _from_deit(tensors: Tensors) -> Tensors:
         (r'^pre_logits\.fc\.', 'pre_logits.'),
         (r'^mask_token$', '/mask_token'),  # of a pretraining by masked patches
     ]
-    return as_convolution(rename_keys(_TIMM.read(tensors), names))
+    return as_convolution(rename_keys(_TIMM.read(unchunked(tensors)), names))
 
 
 def split_gates(tensors: Tensors) -> Tensors:
@@ -264,15 +269,25 @@ PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
     Layout('vit-baseline', (r'up1\.0\.', r'blocks\.0\.attn\.qkv\.'), as_convolution),
 )
+SAM = Layout(
+    "SAM's image encoder",
+    (r'(.*\.)?(blocks|layers)\.0\.attn\.rel_pos_h',),
+    refused='no ViT here has its relative positions of rows and columns; take the weights of MAE that it began with',
+)
 LAYOUTS = (
+    SAM,
     *ADAPTERS,
     *PYRAMIDS,
     BEIT,
     UNI_PERCEIVER,
-    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'), _from_deit),
+    Layout(
+        'deit',
+        (r'blocks\.0\.(0\.)?attn\.qkv\.', r'blocks\.0\.(0\.)?mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'),
+        _from_deit,
+    ),
     Layout(
         DINOV2_GIANT,
-        (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'),
+        (r'blocks\.0\.(0\.)?mlp\.w12\.', r'patch_embed\.proj\.'),
         lambda tensors: split_gates(_from_deit(tensors)),
     ),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
