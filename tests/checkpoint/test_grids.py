@@ -375,4 +375,4 @@ def test_a_trained_vit_of_timm_validates_and_tests_the_same(tmp_path):
     tested = evaluator.test(config, tmp_path / 'run' / 'iter_3.pth', tmp_path / 'test')
     assert tested['metrics']['mIoU'] == validated['mIoU']
     table = torch.load(tmp_path / 'run' / 'iter_3.pth', weights_only=False)['state_dict']['backbone.vit.pos_embed']
-    assert torch.equal(mmlape.load(tmp_path / 'run', device='cpu').model.backbone.vit.pos_embed, table)
+    assert torch.equal(mmlape.load(tmp_path / 'run', device='cpu').module.backbone.vit.pos_embed, table)

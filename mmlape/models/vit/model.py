@@ -199,7 +199,7 @@ class VisionTransformer(IsotropicBackbone):
         self.register_arguments(locals())
         self.arch = resolve_arch(arch, ARCHS)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
-        if not isinstance(patch_size, int):
+        if isinstance(patch_size, tuple | list):
             raise ConfigError(
                 f'patch_size={patch_size!r}: patches are squares, so it is one side in pixels, such as 16'
             )
