@@ -638,8 +638,7 @@ BY_FILE = {
         ('FFN: dropout of the output missing', 'self.drop(self.fc2(', '(self.fc2('),
     ],
     'mmlape/models/vit/big_vision.py': [
-        ('big_vision: LN0 in the order of its file',
-         "Kind('scale', stem_order, _big_vision_order, stem_order, _big_vision_order)", "Kind('scale')"),
+        ('big_vision: LN0 in the order of its file', 'STEM_NORM = Kind(stem_order, stem_order)', 'STEM_NORM = Kind()'),
         ('big_vision: heads of the output after their channels', 'lambda kernel: kernel.flatten(0, 1).t()',
          'lambda kernel: kernel.transpose(0, 1).flatten(0, 1).t()'),
         ('big_vision: patches of (channel, row, column)', 'kernel.unflatten(0, (side, side, 3))\n',
@@ -651,7 +650,6 @@ BY_FILE = {
         ('big_vision: a projection of two towers as a classifier', "tower.endswith('img/') or ", ''),
         ('big_vision: a map behind MAP as a classifier',
          'or any(name.startswith(_MAP_HEAD) for name in image)', ''),
-        ('big_vision: written heads of 32', 'HEAD_DIMS = 64', 'HEAD_DIMS = 32'),
     ],
     'mmlape/models/layers/norm_placement.py': [
         ('placement: post is before as well', "BranchNorms(place != 'post',", 'BranchNorms(True,'),
@@ -823,8 +821,8 @@ BY_FILE = {
     'mmlape/models/base/fitting.py': [
         ('a file: tuples of recorded arguments are others', 'not mismatch(pe_type, self.record(model))',
          "pe_type['pe_type'] == self.record(model)['pe_type']"),
-        ('a file: any table taken for sinusoids', 'if not recorded and not', 'if False and not'),
-        ('a file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
+        ('a file: any table taken for sinusoids', 'if not recorded:', 'if False:'),
+        ('a file: recorded sinusoids refused', 'if not recorded:', 'if True:'),
         ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
         ('PE file: tokens in the order of the file', 'for token, count in tokens.items():',
          'for token, count in reversed(tokens.items()):'),
@@ -839,8 +837,6 @@ BY_FILE = {
     'mmlape/models/timm/checkpoint.py': [
         ("a file: DINOv3's adapter left out", 'beside=True,\n)\nDINOV3_PARTS', 'beside=False,\n)\nDINOV3_PARTS'),
         ("a file: DINOv3's ViT without its adapter", "name.startswith('spm.')", "name.startswith('x.')"),
-        ("a file: DINOv2's registers have rows", 'for key in names if key in PREFIX_TOKENS)',
-         'for key in names)'),
     ],
     'mmlape/models/position/irpe.py': [
         ('iRPE file: bucket of prefix tokens counted', '- bool(num_prefix)\n        stored_as', '\n        stored_as'),
@@ -1010,7 +1006,6 @@ BY_FILE = {
          "'ln_post.': 'norm.',", "'ln_pre.': 'norm.',"),
         ('convert: any stem bias lost', 'tensors[\'patch_embed.proj.bias\'].any()', 'False'),
         ('convert: heads of the mean', "weights.recorded.get('out_type') == 'avg_featmap'", 'False'),
-        ('convert: exact GELU for big_vision', "'act_cfg': [TANH_GELU],", "'act_cfg': None,"),
         ('convert: LaPE shared in its file', "'unshared', 'lape']", "'unshared', 'lape', 'lape-shared']"),
     ],
     'mmlape/models/vit/transformers_layouts.py': [

@@ -24,8 +24,8 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         src: The file to read.
         dst: The file to write.
         to: One of the ``targets`` of the backbone's adapter; for a ViT 'mmlape' (our names), 'classifier' (a complete
-            model, as of ``configs/deit``), 'timm' (LayerScale as timm has it), 'lape' (the official file: under
-            ``model``), 'big_vision' or 'open_clip'. 'mmdet' and 'mmseg' write a complete released detector or
+            model, as of ``configs/deit``), 'timm' (LayerScale as timm has it) or 'lape' (the official file: under
+            ``model``). 'mmdet' and 'mmseg' write a complete released detector or
             segmentor, heads included, as our configs' models name it.
         overwrite: Whether ``dst`` may be there already.
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--to',
         required=True,
         metavar='LAYOUT',
-        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision, open_clip or '
+        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape or '
         'transformers-vit (-deit, -beit, -dinov2, -dinov3, -clip, -siglip); of a Swin transformers-swin, ...; '
         'mmdet and mmseg write a released detector or segmentor, heads included',
     )

@@ -133,7 +133,6 @@ def test_a_flax_archive_and_an_adapter_round_trip(tmp_path):
         (dict(final_norm=False), 'lape', ('final_norm=False', 'a model without a last norm')),
         (dict(pe_type='none'), 'lape', ("pe_type='none'", 'a model without a position encoding')),
         (dict(with_prefix_pe=False), 'lape', ('with_prefix_pe=False', 'tokens without a row of the PE')),
-        (dict(patch_norm='rms'), 'big_vision', ("patch_norm='rms'", 'a norm of the patches without a bias')),
     ],
 )
 def test_a_layout_without_a_place_for_something_refuses(tmp_path, kwargs, to, reason):

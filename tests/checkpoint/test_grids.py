@@ -328,12 +328,7 @@ def test_files_of_other_grids_are_refused(tmp_path):
         load_model(Complete(build('TimmViT', (32, 18))), file)
 
 
-OTHER_LAYOUTS = {
-    'timm': {},
-    'lape': {},
-    'big_vision': dict(act_cfg=dict(type='GELU', approximate='tanh')),
-    'transformers-dinov2': dict(num_registers=2, layer_scale_init_value=0.1),
-}
+OTHER_LAYOUTS = {'timm': {}, 'lape': {}, 'transformers-dinov2': dict(num_registers=2, layer_scale_init_value=0.1)}
 
 
 def test_other_layouts_keep_the_grid_and_the_class_row(tmp_path):

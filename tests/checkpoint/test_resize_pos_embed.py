@@ -50,17 +50,15 @@ LAYOUTS = {
     'classifier': {},
     'timm': {},
     'lape': dict(pe_joining='lape'),
-    'big_vision': dict(act_cfg=dict(type='GELU', approximate='tanh')),
-    'open_clip': dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5)),
+    'transformers-clip': dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5)),
 }
 
 
 def written(folder, layout: str) -> tuple[str, dict]:
     """A file of a layout, and the arguments of the model that it is of."""
-    options = dict(LAYOUTS[layout], img_size=SIDE, patch_size=PATCH)
-    options['arch'] = dict(ARCH, embed_dims=64, num_heads=1) if layout == 'big_vision' else ARCH
+    options = dict(LAYOUTS[layout], arch=ARCH, img_size=SIDE, patch_size=PATCH)
     model = randomise(mmlape.VisionTransformer(**options))
-    if layout == 'open_clip':
+    if layout == 'transformers-clip':
         torch.nn.init.zeros_(model.patch_embed.proj.bias)  # its stem has none
     source, target = save(folder / 'ours.pth', model.state_dict(), 'state_dict'), folder / 'theirs.pth'
     convert(source, target, layout)

@@ -23,18 +23,8 @@ from mmlape.checkpoint.targets import Target
 from mmlape.models.base.table_rows import Reading, Tokens, read_rows
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.position import AbsolutePosition
-from mmlape.models.position.absolute import Sincos2dMoco
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.vit.big_vision import (
-    SIGN,
-    TABLE_WITH_ROW,
-    from_jax,
-    other_heads,
-    patch_side,
-    stem_order,
-    to_big_vision,
-)
-from mmlape.models.vit.big_vision import TABLE as TABLE_OF_PATCHES
+from mmlape.models.vit.big_vision import SIGN, from_jax, patch_side, stem_order
 from mmlape.weights.normalisation import HALF
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
@@ -240,16 +230,6 @@ def _from_open_clip(tensors: Tensors) -> Tensors:
     return as_convolution(out)
 
 
-def to_open_clip(tensors: Tensors) -> Tensors:
-    """Translate back; the stem is linear where LN0 is before it, else a convolution without bias."""
-    out = {name: value for name, value in tensors.items() if name != 'patch_embed.proj.bias'}
-    if 'patch_embed.norm0.weight' in tensors:
-        out['patch_embed.proj.weight'] = out['patch_embed.proj.weight'].flatten(1)
-        out['patch_embed.proj.bias'] = tensors['patch_embed.proj.bias']
-    out['cls_token'], out['pos_embed'] = out['cls_token'].flatten(), out['pos_embed'].flatten(0, -2)
-    return {f'visual.{name}': value for name, value in _OPEN_CLIP.write(out).items()}
-
-
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 TORCH_EPS = dict(norm_cfg=dict(type='LN', eps=1e-5))
 """The norms of code that leaves torch's default."""
@@ -379,16 +359,6 @@ def _reading(weights: Weights) -> Reading | None:
     return None
 
 
-def table_of_big_vision(weights: Weights, tensors: Tensors) -> Tensors:
-    """Name a PE as big_vision does, which has one place with and one without a class row; leave out sinusoids."""
-    reading = _reading(weights)
-    if reading is None:
-        return tensors
-    table, others = with_batch_axis(tensors['pos_embed']), {k: v for k, v in tensors.items() if k != 'pos_embed'}
-    is_fixed = Sincos2dMoco().matches(table, reading.grid, sum(reading.tokens.values()))
-    return others if is_fixed else others | {TABLE_WITH_ROW if reading.tokens else TABLE_OF_PATCHES: table}
-
-
 GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
 LEAF = r'\.(weight|bias)'
 PLAIN = (
@@ -430,13 +400,6 @@ def rowless_tokens(weights: Weights) -> list[str]:
     return ['tokens without a row of the PE'] if rowless else []
 
 
-def _rms_stem(weights: Weights) -> list[str]:
-    """Return a norm of patches that is not LayerNorm, since it has no bias."""
-    norm0 = 'patch_embed.norm0.'
-    bare = f'{norm0}weight' in weights.tensors and f'{norm0}bias' not in weights.tensors
-    return ['a norm of the patches without a bias'] if bare else []
-
-
 def _clashes_in_timm(weights: Weights) -> list[str]:
     rows = NAMES.tables(weights) and list(table_tokens(weights))
     wrong = 'dist_token' in weights.tensors and rows != ['cls_token', 'dist_token']
@@ -475,35 +438,5 @@ TARGETS = {
             **dict.fromkeys(('qkv_bias', 'norm_cfg', 'out_type')),
         },
         clashes=lambda weights: mean_pooling(weights) + rowless_tokens(weights),
-    ),
-    'big_vision': Target(
-        lambda tensors: to_big_vision(to_deit(tensors)),
-        rename_table=table_of_big_vision,
-        names=rf'{PLAIN}|patch_embed\.norm[01]{LEAF}',
-        needed={**_LAST_NORM, **_QKV_BIAS, **_PE_TABLE},
-        encodings=_TABLE,
-        arguments={
-            'pe_joining': ['default'],
-            'patch_norm': ['none', 'dual', 'pre', 'post'],
-            'act_cfg': [TANH_GELU],
-            **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
-        },
-        clashes=lambda weights: other_heads(weights) + mean_pooling(weights) + _rms_stem(weights),
-        head_names=('head.', 'pre_logits.'),
-    ),
-    'open_clip': Target(
-        to_open_clip,
-        names=rf'{PLAIN}|(norm_pre|patch_embed\.norm0){LEAF}|blocks\.\d+\.gamma[12]',
-        needed={**_CLASS_TOKEN, **_LAST_NORM, **_QKV_BIAS, **_PE_TABLE, 'a norm after the PE': r'norm_pre\.weight'},
-        encodings=_TABLE,
-        arguments={
-            'pe_joining': ['default'],
-            'patch_norm': ['post-posemb', 'pre-post-posemb'],
-            'norm_cfg': [dict(type='LN', eps=1e-5)],
-            'act_cfg': [GELU, dict(type='mmpretrain.QuickGELU'), dict(type='QuickGELU')],
-            **dict.fromkeys(('layer_scale_init_value', 'out_type')),
-        },
-        clashes=lambda weights: stem_bias(weights) + rowless_tokens(weights) + _rms_stem(weights),
-        head_names=(),
     ),
 }
