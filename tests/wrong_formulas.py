@@ -96,12 +96,13 @@ OWN_TESTS = {
     'mmlape/projects/upgraded_mask_rcnn/': ('tests/models/test_necks.py',),
     'mmlape/projects/htc/roi_head.py': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
     'mmlape/models/base/balance.py': ('tests/analysis/test_balance.py',),
-    'mmlape/models/base/finding.py': (
+    'mmlape/models/base/checkpoint.py': (
         'tests/checkpoint/test_lookup.py',
         *OF_FILES[:-1],
         f'{OF_FILES[-1]} or prints or found or named',
     ),
     'mmlape/models/base/recording.py': ('tests/models/test_own_backbone.py',),
+    'mmlape/models/base/describing.py': ('tests/checkpoint/test_lookup.py',),
     'mmlape/models/base/fitting.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
     'mmlape/models/vit/transformers_layouts.py': OF_TRANSFORMERS,
@@ -806,9 +807,15 @@ BY_FILE = {
         ('ALiBi: no factor of the slopes', 'self.slope * 2 **', '2 **'),
         ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
     ],
-    'mmlape/models/base/finding.py': [
+    'mmlape/models/base/describing.py': [
         ('lookup: any shapes', 'return signature(of_model) == signature(stored)',
          'return dict(signature(of_model)).keys() == dict(signature(stored)).keys()'),
+    ],
+    'mmlape/models/base/checkpoint.py': [
+        ('a file: tuples of recorded arguments are others', 'not mismatch(pe_type, self.record(model))',
+         "pe_type['pe_type'] == self.record(model)['pe_type']"),
+        ('a file: any table taken for sinusoids', 'if not recorded:', 'if False:'),
+        ('a file: recorded sinusoids refused', 'if not recorded:', 'if True:'),
         ('lookup: what a file records is not compared',
          'if model is None or mismatch(weights.recorded, self.record(model)):', 'if model is None:'),
         ('lookup: the grid transposed', 'rows, columns = (side * model.patch_size',
@@ -819,10 +826,6 @@ BY_FILE = {
         ('a file: an argument of its default value recorded', 'value != defaults[key]', 'True'),
     ],
     'mmlape/models/base/fitting.py': [
-        ('a file: tuples of recorded arguments are others', 'not mismatch(pe_type, self.record(model))',
-         "pe_type['pe_type'] == self.record(model)['pe_type']"),
-        ('a file: any table taken for sinusoids', 'if not recorded:', 'if False:'),
-        ('a file: recorded sinusoids refused', 'if not recorded:', 'if True:'),
         ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
         ('PE file: tokens in the order of the file', 'for token, count in tokens.items():',
          'for token, count in reversed(tokens.items()):'),

@@ -3,14 +3,12 @@
 import logging
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torch import Tensor
 
-from mmlape.checkpoint.heads import Head, describe_heads
+from mmlape.checkpoint.heads import describe_heads
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.metadata import read_metadata
 from mmlape.errors import CheckpointError
 from mmlape.files import sha256
@@ -25,16 +23,8 @@ UNKNOWN = (
 )
 
 
-Released = Callable[[Head, Size], Iterable[Candidate]]
-"""Returns the configs that released models belong to, of a head and of backbones of a size."""
-
-
-def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dict[str, object]:
+def inspect(path: str | Path) -> dict[str, object]:
     """Describe a checkpoint file: printable values by name, in the order to print them.
-
-    Args:
-        path: The file.
-        released: Where configs of complete models are found.
 
     Raises:
         CheckpointError: If the file cannot be read, or no backbone recognises it.
@@ -43,22 +33,15 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
     tensors = state_dict_of(content, path)
     if broken := not_finite(tensors):
         log(f'checkpoint {path}: {broken}', logging.WARNING)
-    head, rows_of_head = describe_heads(tensors)
+    rows_of_head = describe_heads(tensors)
     try:
         backbone, weights = recognise_backbone(content, path)
     except CheckpointError:
         if not rows_of_head:
             raise
-        alone = list(released(head, (None, None))) if head and head.channels else []
-        return _head_alone(path, content, tensors, rows_of_head, alone)
+        return _head_alone(path, content, tensors, rows_of_head)
     adapter = backbone.checkpoint_adapter
-    candidates = released(head, adapter.size(weights)) if head else ()
-    fitting = [one for one in candidates if adapter.compare(one, weights)]
-    rows, config, notes = adapter.describe(backbone, weights, str(path), fitting[:1])
-    if head:
-        rows_of_head['config'] = (
-            ', '.join(one.name for one in fitting) or 'no released model of ours is of such a file'
-        )
+    rows, config, notes = adapter.describe(backbone, weights, str(path))
     if weights.dropped or weights.head_tensors:
         notes = [*notes, f'{len(weights.dropped) + len(weights.head_tensors)} tensors of heads and necks are left out']
     averages = next((key for key in AVERAGES if key in content), None)
@@ -83,7 +66,7 @@ def inspect(path: str | Path, released: Released = lambda head, size: ()) -> dic
 
 
 def _head_alone(
-    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str], candidates: list[Candidate]
+    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str]
 ) -> dict[str, object]:
     """Describe a file with a head, whose frozen backbone is in another file."""
     metadata = read_metadata(content, path)
@@ -92,7 +75,6 @@ def _head_alone(
         'sha256': sha256(local_path(path)),
         'layout': 'a head without its backbone',
         **rows,
-        'config': ', '.join(one.name for one in candidates) or 'no released model of ours is of such a file',
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(metadata.normalisation or 'the file does not say how they were normalised'),
         'to load it': f'mmlape test CONFIG {shlex.quote(str(path))}, where '

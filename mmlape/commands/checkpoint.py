@@ -57,9 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
         from mmlape.checkpoint.inspecting import inspect
         from mmlape.console import console
-        from mmlape.extension.released import released_configs
 
-        found = inspect(args.file, released_configs)
+        found = inspect(args.file)
         to_load = found.pop('to load it')
         table = Table('name', 'value', show_header=False)
         table.columns[1].overflow = 'fold'  # hashes are not shortened

@@ -22,7 +22,6 @@ from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
-from mmlape.models.position.base import resize_absolute
 from mmlape.models.vit.layouts import LAYOUTS
 from mmlape.registry import MODELS
 from mmlape.weights import reading
@@ -40,15 +39,6 @@ def test_a_lape_file_loads_through_init_cfg(tmp_path):
     assert_same(model, source)
 
 
-def test_the_pe_is_resized_with_its_prefix_rows_apart(tmp_path):
-    source = vit()
-    report = load_backbone(model := vit(img_size=(48, 24)), save(tmp_path / 'a.pth', source.state_dict()))
-    expected = resize_absolute(source.pos_embed, (4, 4), (6, 3), 1)
-    assert torch.equal(model.pos_embed, expected)
-    assert report.resized == {'pos_embed': '4x4 -> 6x3'}
-    assert_same(model, source, ('pos_embed',))
-
-
 def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
     """A record is JSON: the tuple of an argument is a list in it."""
     pe_type = ['sincos2d', dict(type='cpe', after=(0, 1))]
@@ -58,16 +48,6 @@ def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
         source, model = model, vit(img_size=48, pe_type=pe_type)
         assert load_backbone(model, path).resized == resized
     assert_same(model, source)
-
-
-def test_a_non_square_pe_needs_its_grid(tmp_path):
-    source = vit(img_size=(48, 16)).state_dict()
-    path = save(tmp_path / 'a.pth', dict(source))  # without what a state dict brings along
-    with pytest.raises(CheckpointError, match=r'12 \(no square grid\) patches beside cls_token: say which by grid='):
-        load_backbone(vit(), path)
-    assert load_backbone(vit(), path, grid=(6, 2)).resized == {'pos_embed': '6x2 -> 4x4'}
-    brought = save(tmp_path / 'b.pth', source)
-    assert load_backbone(vit(), brought).resized == {'pos_embed': '6x2 -> 4x4'}
 
 
 def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):

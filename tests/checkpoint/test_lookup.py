@@ -110,7 +110,7 @@ def test_our_files_are_pasted_whatever_their_model_is(tmp_path):
 
 
 def test_candidates_of_another_size_are_not_built(monkeypatch):
-    import mmlape.models.base.finding as module
+    import mmlape.models.base.checkpoint as module
 
     weights = module.Weights('deit', VisionTransformer('deit-tiny').state_dict())
     monkeypatch.setattr(module, 'build', lambda config: pytest.fail('built'))

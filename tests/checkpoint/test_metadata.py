@@ -5,7 +5,6 @@ import logging
 import re
 
 import pytest
-import torch
 from checkpoint_helpers import assert_same, record_in, run_file, save
 from mmengine.logging import MMLogger
 from model_helpers import ARCH, vit
@@ -18,7 +17,6 @@ from mmlape.checkpoint.metadata import KEY, Metadata, metadata_of
 from mmlape.checkpoint.publishing import publish
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViTAdapter
-from mmlape.models.grid import resize_map
 from mmlape.registry import MODELS
 
 PAIRS = [
@@ -211,24 +209,3 @@ def test_what_only_training_needs_is_not_recorded():
     recorded = dict(vit=dict(model_name='test_vit'), deform_num_heads=4)
     assert metadata_of(model).backbone['config'] == dict(type='mmlape.TimmViTAdapter', **recorded)
     assert model.arguments['vit']['with_cp'] and vit(frozen_stages=1).arguments['frozen_stages'] == 1
-
-
-@pytest.mark.parametrize('grid', [(16, 9), (9, 16), (4, 1), (1, 4), (2, 8), (3, 12), (5, 7)])
-def test_a_grid_is_the_recorded_one_whether_its_cells_are_a_square_or_not(tmp_path, grid):
-    """144 rows are 16 x 9, and not 12 x 12: bit for bit on their own grid, resized from it to another."""
-    sides = tuple(8 * side for side in grid)
-    for kind, options in (('absolute', {}), ('layers', dict(pe_joining='unshared'))):
-        source = vit(img_size=sides, **options)
-        path = run_file(tmp_path / f'{kind}.pth', source)
-        converted = tmp_path / f'{kind}.safetensors'
-        convert(path, converted, 'mmlape')
-        for file in (path, converted):
-            load_backbone(same := vit(img_size=sides, **options), str(file))
-            assert_same(same, source)
-            load_backbone(other := vit(img_size=(40, 48), **options), str(file))
-            for name, table in source.state_dict().items():
-                if name.startswith('pos_embed'):
-                    rows = resize_map(table[0, 1:], grid, (5, 6), other.interpolate_mode)
-                    assert torch.equal(other.state_dict()[name][0, 1:], rows)
-        load_model(complete := vit(img_size=(40, 48), **options), path, resize=True)
-        assert_same(complete, other)

@@ -65,12 +65,6 @@ def written(folder, layout: str) -> tuple[str, dict]:
     return str(target), options
 
 
-def test_state_dicts_of_this_package_bring_their_grid_along():
-    model = vit(img_size=(24, 48))
-    same = mmlape.resize_pos_embed(model.state_dict(), (3, 6))
-    assert torch.equal(same['pos_embed'], model.pos_embed)
-
-
 @pytest.mark.parametrize('layout', LAYOUTS)
 def test_a_resized_file_loads_as_the_loader_would_have_resized_it(layout, tmp_path):
     file, options = written(tmp_path, layout)

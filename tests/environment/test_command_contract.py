@@ -573,7 +573,7 @@ CONTRACTS = {
     'checkpoint inspect': Contract(
         'm.pth',
         of_modules('checkpoint')
-        | {'mmlape.checkpoint.inspecting.inspect': lambda path, released: {'to load it': path}},
+        | {'mmlape.checkpoint.inspecting.inspect': lambda path: {'to load it': path}},
         {'file': [('n.pth', {'inspect.path': 'n.pth', 'printed': 'to load it: n.pth'})]} | IMPORTS | TRUST,
     ),
     'checkpoint convert': Contract(

@@ -1,96 +1,16 @@
 """How the tensors of a file become those of a model: norms of the PE, tables, and encodings inside attention."""
 
-import contextlib
-import re
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.metadata import mismatch
 from mmlape.errors import CheckpointError
 from mmlape.log import log
-from mmlape.models.base.recognising import RecognisesFiles
-from mmlape.models.base.recording import RecordsModels
 from mmlape.models.base.table_rows import Reading, Tokens, read_rows
-from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import Grid
-from mmlape.models.position import has_norms_in, joinings
 from mmlape.weights.load_report import summary_of_resized
-
-
-class FitsModels(RecognisesFiles, RecordsModels):
-    """Fits a file's tensors to a model; ``resize`` also serves ``load_state_dict``, see ``resize_on_load``."""
-
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as a model takes them: resized, without what it has no place for.
-
-        ``report`` gets what was dropped and resized, and problems.
-
-        Raises:
-            CheckpointError: If the weights cannot be meant for this model.
-        """
-        tensors, position = dict(weights.tensors), model.position
-        if position.absolute is not None or position.inside:
-            fit_pe_norms(model, position.joining.name, tensors, model.absent_parts(), options, report)
-        grid = options.grid or weights.grid
-        pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
-        recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
-        for name in model.stored_tables():
-            if name in tensors:
-                table = with_batch_axis(tensors[name])
-                reading = read_table(model, name, table, self.table_tokens(model, weights), grid, report.path)
-                if not recorded:
-                    _require_kind(model, name, table, reading, report)
-                tensors[name] = fit_table(model, name, table, reading, report)
-        tensors |= resize_inside(model, tensors, grid, report.resized)
-        unwanted = set() if position.absolute or position.inside else set(self.names.tables(weights))
-        for name in list(tensors):
-            if name in unwanted or name.startswith(model.absent_parts()):
-                del tensors[name]
-                report.dropped.append(name)
-        return tensors
-
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor that a file lacks may keep its initial values."""
-        if name in model.pe_names and model.position.absolute.unstored:
-            return not self.names.tables(weights)
-        place = norm_place(name)
-        if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
-            return False
-        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
-
-    def resize(
-        self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
-    ) -> dict[str, str]:
-        """Resize the PE in a state dict, also of a model that contains this one, to the model's grid, in place.
-
-        The names begin with ``prefix``; ``grid`` is that of the stored PE, None if it is unknown.
-
-        Returns:
-            What was resized, and how, by name.
-        """
-        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
-        resized: dict[str, str] = {}
-        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(model, stored, grid, resized)
-        state_dict.update({prefix + name: value for name, value in tensors.items()})
-        return {prefix + name: how for name, how in resized.items()}
-
-    def resize_tables(
-        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
-    ) -> dict[str, Tensor]:
-        """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
-        out = {}
-        for name in model.stored_tables():
-            if name not in stored:
-                continue
-            table = out[name] = with_batch_axis(stored[name])
-            with contextlib.suppress(CheckpointError):  # the shape is what strict loading refuses then
-                reading = read_table(model, name, table, [model.table_tokens()], grid, '')
-                out[name] = _resized(model, name, table, reading, resized)
-        return out
 
 
 def resize_on_load(model: nn.Module) -> None:
@@ -180,7 +100,7 @@ def read_table(
     return read_rows(table.shape[1], tokens, [*recorded], [*own], f'checkpoint {path}: {name}')
 
 
-def _require_kind(model: nn.Module, name: str, table: Tensor, reading: Reading, report: LoadReport) -> None:
+def require_kind(model: nn.Module, name: str, table: Tensor, reading: Reading, report: LoadReport) -> None:
     """Refuse a table that is not of the model's kind; one whose kind a file records may have been resized."""
     kind, (rows, columns) = model.position.absolute, reading.grid
     if not kind.matches(table, reading.grid, sum(reading.tokens.values())):
@@ -191,7 +111,7 @@ def _require_kind(model: nn.Module, name: str, table: Tensor, reading: Reading, 
         )
 
 
-def _resized(model: nn.Module, name: str, table: Tensor, reading: Reading, resized: dict[str, str]) -> Tensor:
+def resized_table(model: nn.Module, name: str, table: Tensor, reading: Reading, resized: dict[str, str]) -> Tensor:
     """Return a table (1, rows, D) on the model's grid, with the rows of tokens that it has."""
     src, dst = reading.grid, model.table_grid(name, model.grid)
     if src != dst:
@@ -205,7 +125,7 @@ def fit_table(model: nn.Module, name: str, table: Tensor, reading: Reading, repo
     Tokens without a row get one of zeros, which is what no row means where the PE is added to the tokens.
     """
     stored, tokens = reading.tokens, model.table_tokens()
-    num_prefix, resized = sum(stored.values()), _resized(model, name, table, reading, report.resized)
+    num_prefix, resized = sum(stored.values()), resized_table(model, name, table, reading, report.resized)
     rows = dict(zip(stored, resized[:, :num_prefix].split(list(stored.values()), dim=1)))
     report.dropped += [f'{name}[{token}]' for token in stored if token not in tokens]
     prefix = []
