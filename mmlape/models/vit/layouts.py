@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.table_rows import Reading, Tokens, read_rows
+from mmlape.models.base.table_rows import Tokens, read_rows
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
@@ -345,18 +345,12 @@ def table_tokens(weights: Weights) -> Tokens:
     Raises:
         CheckpointError: If nothing tells it.
     """
-    reading = _reading(weights)
-    return reading.tokens if reading else {}
-
-
-def _reading(weights: Weights) -> Reading | None:
-    """Return how the rows of the tables of a file are read, which all are the same; None without a table."""
     for name in NAMES.tables(weights):
         rows = with_batch_axis(weights.tensors[name]).shape[1]
         known, table = [weights.grid] if weights.grid else [], f'checkpoint {weights.path}: {name}'
         remedy = 'loading it into its model with grid=(rows, columns), and saving model.state_dict()'
-        return read_rows(rows, possible_tokens(weights), known, [], table, remedy)
-    return None
+        return read_rows(rows, possible_tokens(weights), known, [], table, remedy).tokens
+    return {}
 
 
 GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
