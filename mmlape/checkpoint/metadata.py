@@ -85,7 +85,7 @@ def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
 
 def config_beside(path: Path) -> Mapping:
     """Return the ``config.json`` beside a file that is named as on the hub; empty if there is none."""
-    config = path.with_name('config.json')
+    config = path.parent / 'config.json'
     known = path.name in HUB_NAMES and config.is_file()
     return _mapping(config.read_text(encoding='utf-8', errors='replace')) if known else {}
 
