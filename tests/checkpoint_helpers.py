@@ -1,5 +1,6 @@
 """Checkpoint files in the layouts that are read, and what loads them exactly."""
 
+import math
 import os
 
 import numpy as np
@@ -8,7 +9,6 @@ import torch
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of, read_metadata
-from mmlape.models.vit.layouts import table_tokens
 
 
 def save(path, tensors, wrapper='model', **extra):
@@ -71,8 +71,12 @@ def to_flax(source):
     return out
 
 
+def is_square(rows):
+    return math.isqrt(rows) ** 2 == rows
+
+
 def vit_config(path, num_heads, **changes):
-    """A ViT for a file of any layout, after the names of its tensors in ours; its image is the default."""
+    """A ViT for a file of square images and any layout, after the names of its tensors in ours."""
     kind, weights = recognise_backbone(read_checkpoint(path), path)
     state = weights.tensors
     layers = {name.split('.')[1] for name in state if name.startswith('blocks.')}
@@ -94,7 +98,7 @@ def vit_config(path, num_heads, **changes):
             with_cls_token='cls_token' in state,
             out_type='cls_token' if 'cls_token' in state else 'featmap',
             num_registers=state['reg_token'].shape[1] if 'reg_token' in state else 0,
-            with_prefix_pe=not tokens or 'pos_embed' not in state or bool(table_tokens(weights)),
+            with_prefix_pe=not tokens or 'pos_embed' not in state or not is_square(state['pos_embed'].shape[-2]),
             pe_type='learnable' if 'pos_embed' in state else 'sincos2d-moco',
             patch_norm=norms.get(tuple(stem), 'none'),
             norm_placement='sub-ln' if 'blocks.0.attn.norm.weight' in state else 'pre',

@@ -91,7 +91,6 @@ class HeadKind:
         sign: A regular expression that matches the beginning of one of its names.
         scores: The name of a tensor with a row for each class.
         more: How many rows more that has, for no object or the background.
-        inputs: The name of a tensor with a row for each channel of its input, where the head may be alone in a file.
     """
 
     name: str
@@ -99,19 +98,9 @@ class HeadKind:
     sign: str
     scores: str
     more: int = 0
-    inputs: str = ''
 
     def __str__(self) -> str:
         return f'{self.name} of {self.toolbox}'
-
-
-@dataclass(frozen=True)
-class Head:
-    """The head of a file."""
-
-    kind: HeadKind
-    classes: int
-    channels: int | None  # of its input; None where its kind is not alone in a file
 
 
 KINDS = (
@@ -125,13 +114,7 @@ KINDS = (
         'decode_head.decoder.class_head.bias',
         more=1,
     ),
-    HeadKind(
-        'linear head',
-        'mmseg',
-        r'decode_head\.(bn|conv_seg)\.',
-        'decode_head.conv_seg.bias',
-        inputs='decode_head.bn.weight',
-    ),
+    HeadKind('linear head', 'mmseg', r'decode_head\.(bn|conv_seg)\.', 'decode_head.conv_seg.bias'),
     HeadKind('Mask2Former', 'mmdet', r'panoptic_head\.query_feat\.', 'panoptic_head.cls_embed.bias', more=1),
     HeadKind('Sparse R-CNN', 'mmdet', r'rpn_head\.init_proposal', 'roi_head.bbox_head.0.fc_cls.bias'),
     HeadKind('HTC++', 'mmdet', r'roi_head\.semantic_head\.', 'roi_head.bbox_head.0.fc_cls.bias', more=1),
@@ -206,23 +189,21 @@ def toolbox_file(
     return {**of_backbone, **heads}, dropped
 
 
-def describe_heads(stored: Tensors) -> tuple[Head | None, dict[str, str]]:
-    """Return the head in a file, if it is of a known kind, and printable values of it by name: empty without one."""
+def describe_heads(stored: Tensors) -> dict[str, str]:
+    """Return printable values of the head in a file, by name; empty without one."""
     renamed, source = rename_heads(stored)
     if not any(name.startswith(PARTS) for name in renamed):
-        return None, {}
+        return {}
     kind = kind_of_head(renamed)
     if kind is None:
-        return None, {'model': f'its head is of no known layout (first name: {first_of_heads(renamed)})'}
+        return {'model': f'its head is of no known layout (first name: {first_of_heads(renamed)})'}
     classes = len(renamed[kind.scores]) - kind.more if kind.scores in renamed else 0
-    channels = len(renamed[kind.inputs]) if kind.inputs in renamed else None
     queries = renamed.get(f'{kind.scores.partition(".")[0]}.query_feat.weight')
     counts = f'{classes} classes' if queries is None else f'{classes} classes, {len(queries)} queries'
-    rows = {
+    return {
         'model': f'{kind}, {counts}',
         'names of its head': f'those of {source}; the loader renames them' if source else "today's",
     }
-    return Head(kind, classes, channels), rows
 
 
 def first_of_heads(names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from mmlape.checkpoint.metadata import grid_in, parts_with_adapter, read_metadat
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
 from mmlape.weights.normalisation import Normalisation
-from mmlape.weights.reading import state_dict_of, weights_in
+from mmlape.weights.reading import state_dict_of
 
 CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')
 OTHER_PARTS = (
@@ -40,6 +40,8 @@ class Layout:
     refused: str = ''  # why such files cannot be loaded; '' if they can
     # arguments that leave no trace in such files, but that all of them have
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    # the tokens that all its tables have rows for, where a file has such a token; None where files differ
+    rows: tuple[str, ...] | None = None
 
     def named(self, stored: Tensors) -> Tensors | None:
         """Return a file's tensors by the names that this layout knows, or None if they are not of it."""
@@ -65,12 +67,17 @@ class Weights:
     config: str = ''  # the text of the configuration in the file
     path: str = ''  # of the file, for messages
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the layout
-    noted: tuple[int, int] | None = None  # the grid that a state dict of this package brings along
+    rows: tuple[str, ...] | None = None  # of the layout
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """The recorded grid of the PE; None if it is unknown."""
-        return tuple(self.recorded['grid']) if 'grid' in self.recorded else self.noted
+        return grid_in(self.recorded.get('grid'))
+
+    @property
+    def is_described(self) -> bool:
+        """Whether the file records more of its model than the grid that a state dict brings along."""
+        return bool(self.recorded.keys() - {'grid'})
 
     def on_grid(self, grid: tuple[int, int]) -> 'Weights':
         """Return the same weights, whose PE is known to be of ``grid``."""
@@ -177,8 +184,7 @@ def _translated(content: Mapping, stored: Tensors, layouts: Iterable[Layout], pa
                 metadata.normalisation or layout.normalisation,
             )
             weights.config, weights.arguments = stored_config(content), layout.arguments
-            weights.path = str(path)
-            weights.noted = _noted_grid(weights_in(content, str(path)))
+            weights.path, weights.rows = str(path), layout.rows
             return weights
     return None
 
@@ -212,14 +218,6 @@ def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors 
             'mmlape.load_weights a dict with the tensors of one, without what stands before their names'
         )
     return next(iter(inner.values()), None)
-
-
-def _noted_grid(weights: Mapping) -> tuple[int, int] | None:
-    """Return the one grid that state dicts of this package's models bring along, in their ``_metadata``."""
-    parts = getattr(weights, '_metadata', None)
-    parts = parts.values() if isinstance(parts, Mapping) else ()
-    found = {grid_in(part.get('grid')) for part in parts if isinstance(part, Mapping)} - {None}
-    return found.pop() if len(found) == 1 else None
 
 
 def backbones() -> Iterator[type]:

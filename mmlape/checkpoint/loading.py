@@ -14,7 +14,7 @@ from torch import nn
 from mmlape.checkpoint.channels import fit_channels
 from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.load_options import LoadOptions
-from mmlape.checkpoint.metadata import ambiguity, mismatch, parts_with_adapter, read_metadata
+from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.errors import ConfigError
 from mmlape.log import log
@@ -207,9 +207,13 @@ def _load_model(
     tensors = below_prefix(state_dict_of(content, path), model, report)
     for name, backbone in parts_with_adapter(model).items():
         recorded = metadata.backbones.get(name, {})
+        fitted, grid, prefix = dict(tensors), grid_in(recorded.get('grid')), f'{name}.' if name else ''
+        resized = backbone.checkpoint_adapter.resize(backbone, fitted, prefix, grid)
         if resize:
-            grid = recorded.get('grid') and tuple(recorded['grid'])
-            report.resized |= backbone.checkpoint_adapter.resize(backbone, tensors, f'{name}.' if name else '', grid)
+            tensors, report.resized = fitted, report.resized | resized
+        else:  # the shape tells the others
+            same = [name for name in resized if tensors[name].shape == fitted[name].shape]
+            report.problems += [f'wrong grid: {name}, which would have to be resized {resized[name]}' for name in same]
         different = mismatch(recorded, backbone.checkpoint_adapter.record(backbone))
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')

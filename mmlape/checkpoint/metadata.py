@@ -23,6 +23,8 @@ from mmlape.errors import CheckpointError
 from mmlape.files import parse_json, require_limits
 from mmlape.weights.download import local_path
 from mmlape.weights.normalisation import HALF, IMAGENET, Normalisation, normalisation_of
+from mmlape.weights.reading import AVERAGES, WRAPPERS
+from mmlape.weights.wrapping import plain_names
 
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
@@ -77,10 +79,15 @@ def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
 
 def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
     """Return timm's description of weights, from a file's metadata or from the file beside it."""
-    values = _mapping(metadata.get('pretrained_cfg'))
-    if not values and path.name in HUB_NAMES and path.with_name('config.json').is_file():
-        values = _mapping(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
+    values = _mapping(metadata.get('pretrained_cfg')) or config_beside(path)
     return _mapping(values.get('pretrained_cfg')) or values
+
+
+def config_beside(path: Path) -> Mapping:
+    """Return the ``config.json`` beside a file that is named as on the hub; empty if there is none."""
+    config = path.parent / 'config.json'
+    known = path.name in HUB_NAMES and config.is_file()
+    return _mapping(config.read_text(encoding='utf-8', errors='replace')) if known else {}
 
 
 def _preprocessor(text: str) -> Mapping:
@@ -155,6 +162,29 @@ class Metadata:
         """Return the metadata of a file with one backbone of this name, '' for the backbone alone."""
         return replace(self, backbones={name: self.backbone} if self.backbone else {})
 
+    def grids(self) -> 'Metadata':
+        """Return the grids alone."""
+        known = {name: record['grid'] for name, record in self.backbones.items() if 'grid' in record}
+        return Metadata({name: {'grid': grid} for name, grid in known.items()})
+
+    def beside_squares(self) -> dict[str, Any]:
+        """Return what is recorded beside square grids, which are what a table without a record is read as."""
+        backbones = {
+            name: {key: value for key, value in record.items() if key != 'grid' or value[0] != value[1]}
+            for name, record in self.backbones.items()
+        }
+        return replace(self, backbones=backbones).plain()
+
+    def common(self, other: 'Metadata') -> 'Metadata | None':
+        """Return what two files both record; None if they differ in it."""
+        pairs = {name: (one, other.backbones[name]) for name, one in self.backbones.items() if name in other.backbones}
+        images = [of_file for of_file in (self.normalisation, other.normalisation) if of_file]
+        same = all(one[key] == two[key] for one, two in pairs.values() for key in one if key in two)
+        if not same or len(set(images)) > 1:
+            return None
+        backbones = {name: {key: one[key] for key in one if key in two} for name, (one, two) in pairs.items()}
+        return Metadata(backbones, images[0] if len(images) > 1 else None)
+
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, empty if nothing is recorded."""
         images = self.normalisation
@@ -185,10 +215,10 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
     backbones = {}
-    for name, entry in _mapping(stored.get('backbones')).items():
+    for name, entry in (_mapping(stored.get('backbones')) or _noted_grids(content)).items():
         backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
-        if grid_in(backbones[str(name)].get('grid')) is None:
-            backbones[str(name)].pop('grid', None)
+        grid = grid_in(backbones[str(name)].pop('grid', None))
+        backbones[str(name)] |= {'grid': list(grid)} if grid else {}
     try:
         require_limits(backbones)
     except ValueError as error:
@@ -196,6 +226,15 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
             f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
         ) from error
     return Metadata(backbones, stored_normalisation(content, stored, path))
+
+
+def _noted_grids(content: Mapping) -> dict[str, dict]:
+    """Return the grids that a state dict of this package's models brings along, as a record has them."""
+    held = (content.get(key) for key in (*WRAPPERS, *AVERAGES))
+    noted = next((part._metadata for part in (content, *held) if hasattr(part, '_metadata')), None)
+    parts = {f'{path}.' if path else '': part for path, part in _mapping(noted).items()}
+    parts = {path: part for path, part in parts.items() if 'grid' in _mapping(part)}
+    return {name.removesuffix('.'): {'grid': parts[path]['grid']} for name, path in plain_names(parts).items()}
 
 
 def grid_in(sides: Any) -> tuple[int, int] | None:

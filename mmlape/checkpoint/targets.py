@@ -31,6 +31,8 @@ class Target:
     clashes: Callable[[Weights], list[str]] | None = None
     # beginnings of the names of a classifier's heads; with any other, all heads are left out
     head_names: tuple[str, ...] = ('head.', 'head_dist.')
+    # does before ``rename`` what depends on the rows of a file's tables
+    rename_table: Callable[[Weights, Tensors], Tensors] | None = None
 
     def missing(self, weights: Weights, described: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
         """Return what of a file's model this layout has no place for.
@@ -57,6 +59,11 @@ class Target:
             if not any(re.fullmatch(pattern, name) for name in weights.tensors)
         ]
         return [*numberless, *absent]
+
+    def translate(self, weights: Weights, tensors: Tensors) -> Tensors:
+        """Return tensors of a file, ``weights`` and perhaps heads, under the names of this layout."""
+        tensors = self.rename_table(weights, tensors) if self.rename_table else tensors
+        return self.rename(tensors) if self.rename else tensors
 
     def takes_heads(self, weights: Weights) -> bool:
         """Check whether there is a place for a classifier's heads."""

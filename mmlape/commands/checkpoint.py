@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--to',
         required=True,
         metavar='LAYOUT',
-        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision, open_clip or '
+        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape or '
         'transformers-vit (-deit, -beit, -dinov2, -dinov3, -clip, -siglip); of a Swin transformers-swin, ...; '
         'mmdet and mmseg write a released detector or segmentor, heads included',
     )
@@ -55,11 +55,10 @@ def run(args: argparse.Namespace) -> int:
         from rich.table import Table
         from rich.text import Text
 
-        from mmlape.checkpoint.converting import inspect
+        from mmlape.checkpoint.inspecting import inspect
         from mmlape.console import console
-        from mmlape.extension.released import released_configs
 
-        found = inspect(args.file, released_configs)
+        found = inspect(args.file)
         to_load = found.pop('to load it')
         table = Table('name', 'value', show_header=False)
         table.columns[1].overflow = 'fold'  # hashes are not shortened
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _publish(args: argparse.Namespace) -> None:
-    from mmlape.checkpoint.converting import publish
+    from mmlape.checkpoint.publishing import publish
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.lab.engine.stored_config import published_config
     from mmlape.lab.engine.trained import weights_of_run

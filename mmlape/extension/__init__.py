@@ -32,7 +32,6 @@ class Papers(Extension):
             'visualize-pe --balance shows it',
         )
     }
-    arm_keys = ('released',)
     metrics = {'25-shot': 'few-shot/25-shot'}
     on_pretraining = (
         'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '

@@ -33,6 +33,9 @@ __all__ = ['PyramidEncoder', 'register']
 class PyramidEncoder(nn.Module, EncoderMixin):
     """A backbone of mmlape, ``backbone``, as segmentation-models-pytorch has encoders.
 
+    ``unfreeze_encoder`` of a model trains what ``frozen_stages`` has frozen; a ``TimmViT`` with ``frozen=True`` has no
+    gradients all the same.
+
     Args:
         name: The class of the backbone, ``ViTAdapter``, ``TimmViTAdapter`` or another of four maps.
         options: Its arguments; weights that they name are loaded.

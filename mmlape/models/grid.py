@@ -29,7 +29,7 @@ def ceil_div(dividend: int, divisor: int) -> int:
 def square_grid(cells: int) -> Grid | None:
     """Return the square grid of so many cells; None if there is none."""
     side = math.isqrt(max(cells, 0))
-    return (side, side) if side * side == cells else None
+    return (side, side) if side and side * side == cells else None
 
 
 def require_patch(x: Tensor, size: int) -> None:

@@ -1,5 +1,6 @@
 """The table of an absolute position embedding in a checkpoint of any known layout, resized to another grid."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -7,8 +8,9 @@ from torch import Tensor
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.load_options import require_grid
 from mmlape.errors import CheckpointError, require_choice
+from mmlape.models.base.table_rows import read_rows
 from mmlape.models.base.tensor_names import with_batch_axis
-from mmlape.models.grid import RESIZE_MODES, Grid, square_grid
+from mmlape.models.grid import RESIZE_MODES, Grid
 from mmlape.models.position import AttentionPosition, kinds
 from mmlape.models.position.base import resize_absolute
 from mmlape.weights.reading import state_dict_of, weights_in
@@ -21,17 +23,17 @@ def resize_pos_embed(
 ) -> dict[str, Tensor]:
     """Return the weights of a ViT with its tables of the position embedding resized to another grid.
 
-    Names and all other tensors stay as they are. The file may be of timm, DeiT, DINOv2, MAE, CLIP,
-    big_vision, OpenMMLab or this package: its layout is recognised as ``load_weights`` does it, and
-    so is whether the class token and registers have rows of the table, which are kept.
+    Names and all other tensors stay as they are, and the dict notes the new grid, as ``state_dict()`` does. The file
+    may be of timm, DeiT, DINOv2, MAE, CLIP, big_vision, OpenMMLab or this package: its layout is recognised as
+    ``load_weights`` does it. Rows of the class token and of registers are kept.
 
     Args:
         state_dict: Weights by name, or a file's content with them under 'model', 'state_dict' and
             the like.
         grid: (rows, columns) of patches; an int for a square. It is the image's (height, width)
             over the patch size.
-        source: The grid that the table has; by default the one that the file records, else a
-            square.
+        source: The grid that the table has; by default the one that the file records, else a square beside the rows
+            of the file's tokens.
         mode: As ``interpolate_mode`` of ``VisionTransformer``. 'bicubic-antialias' is what timm
             does, 'bicubic-offset' what DINOv2 without registers does, 'bilinear-corners' what
             big_vision does.
@@ -48,8 +50,9 @@ def resize_pos_embed(
     stored = {name: value for name, value in weights_in(state_dict, NAME).items() if isinstance(value, Tensor)}
     model_class, weights = recognise_backbone(state_dict, NAME)
     known = known or weights.grid
-    tables = model_class.checkpoint_adapter.table_prefix(model_class, weights, known)
-    attn = model_class.checkpoint_adapter.names.attention(weights)
+    adapter = model_class.checkpoint_adapter
+    tables, tokens = adapter.tables(weights), adapter.table_tokens(model_class, weights)
+    attn = adapter.names.attention(weights)
     inside = [encoding.name for encoding in kinds(AttentionPosition) if encoding.has_grid and encoding.found_in(attn)]
     if inside:
         raise CheckpointError(
@@ -59,18 +62,19 @@ def resize_pos_embed(
         )
     if not tables:
         raise CheckpointError(f'{NAME} ({weights.layout} layout) has no table of an absolute PE to resize')
-    out = dict(stored)
-    for name, prefix in tables.items():
+    out = OrderedDict(stored)
+    noted = dict(getattr(weights_in(state_dict, NAME), '_metadata', {}))
+    for name in tables:
         table = with_batch_axis(weights.tensors[name])
         stored_name = _named(stored, table, name)
-        src = known or _square(table.shape[1] - prefix, stored_name)
-        if src[0] * src[1] + prefix != table.shape[1]:
-            raise CheckpointError(
-                f'{NAME}: {stored_name} has {table.shape[1]} rows, not those of {prefix} prefix tokens and '
-                f'of the {src[0]}x{src[1]} grid that source gives'
-            )
-        resized = resize_absolute(table.float(), src, target, prefix, mode).to(table.dtype)
+        recorded, remedy = [known] if known else [], 'source=(rows, columns)'
+        reading = read_rows(table.shape[1], tokens, recorded, [], f'{NAME}: {stored_name}', remedy)
+        prefix = sum(reading.tokens.values())
+        resized = resize_absolute(table, reading.grid, target, prefix, mode)
         out[stored_name] = resized.reshape(*stored[stored_name].shape[:-2], *resized.shape[1:])
+        path = stored_name.rpartition('.')[0]
+        noted[path] = {**noted.get(path, {}), 'grid': target}
+    out._metadata = noted  # where torch looks for what a state dict says of itself
     return out
 
 
@@ -89,12 +93,3 @@ def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:
         f'{NAME}: {name} is computed of several of its tensors; build the model for the other '
         'image size, and mmlape.load_weights resizes it'
     )
-
-
-def _square(rows: int, stored_name: str) -> Grid:
-    grid = square_grid(rows)
-    if grid is None:
-        raise CheckpointError(
-            f'{NAME}: {stored_name} has {rows} rows for patches, which is no square grid; pass source=(rows, columns)'
-        )
-    return grid

@@ -115,6 +115,8 @@ def fill(
         elif wanted[name].shape != value.shape:
             shapes = f'{tuple(value.shape)} in the file, {tuple(wanted[name].shape)} in the model'
             report.problems.append(f'wrong shape: {name} is {shapes}')
+        elif wanted[name].is_floating_point() and not value.is_floating_point():
+            report.problems.append(f'wrong type: {name} is {value.dtype}, quantised values whose scales are unknown')
         else:
             matching[name] = value
     absent = [name for name in wanted if name not in tensors and name not in elsewhere]

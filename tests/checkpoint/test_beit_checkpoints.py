@@ -10,7 +10,8 @@ from model_helpers import ARCH, randomise
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError

@@ -1,6 +1,8 @@
 """Checkpoints: every layout loads exactly, whatever does not fit is refused by name, nothing in a file is run."""
 
 import argparse
+import contextlib
+import json
 import pickle
 import re
 from pathlib import Path
@@ -15,11 +17,11 @@ from model_helpers import ARCH, randomise, shallow_adapter, vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
+from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
-from mmlape.models.position.base import resize_absolute
 from mmlape.models.vit.layouts import LAYOUTS
 from mmlape.registry import MODELS
 from mmlape.weights import reading
@@ -37,15 +39,6 @@ def test_a_lape_file_loads_through_init_cfg(tmp_path):
     assert_same(model, source)
 
 
-def test_the_pe_is_resized_with_its_prefix_rows_apart(tmp_path):
-    source = vit()
-    report = load_backbone(model := vit(img_size=(48, 24)), save(tmp_path / 'a.pth', source.state_dict()))
-    expected = resize_absolute(source.pos_embed, (4, 4), (6, 3), 1)
-    assert torch.equal(model.pos_embed, expected)
-    assert report.resized == {'pos_embed': '4x4 -> 6x3'}
-    assert_same(model, source, ('pos_embed',))
-
-
 def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
     """A record is JSON: the tuple of an argument is a list in it."""
     pe_type = ['sincos2d', dict(type='cpe', after=(0, 1))]
@@ -55,16 +48,6 @@ def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
         source, model = model, vit(img_size=48, pe_type=pe_type)
         assert load_backbone(model, path).resized == resized
     assert_same(model, source)
-
-
-def test_a_non_square_pe_needs_its_grid(tmp_path):
-    source = vit(img_size=(48, 16)).state_dict()
-    path = save(tmp_path / 'a.pth', dict(source))  # without what a state dict brings along
-    with pytest.raises(CheckpointError, match=r'no square grid; pass grid=\(rows, columns\)'):
-        load_backbone(vit(), path)
-    assert load_backbone(vit(), path, grid=(6, 2)).resized == {'pos_embed': '6x2 -> 4x4'}
-    brought = save(tmp_path / 'b.pth', source)
-    assert load_backbone(vit(), brought).resized == {'pos_embed': '6x2 -> 4x4'}
 
 
 def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):
@@ -450,3 +433,37 @@ def test_new_layer_scale_must_not_scale_the_branches_of_a_file_without_it(tmp_pa
     assert load_backbone(ones, path).new == [f'blocks.{i}.gamma{k}' for i in (0, 1) for k in (1, 2)]
     with torch.no_grad():
         torch.testing.assert_close(ones(images)[0], source(images)[0])
+
+
+def test_files_that_cannot_be_what_they_seem_are_refused_in_one_line(tmp_path):
+    """SAM's encoder, quantised values without their scales, another activation in the config.json beside a file."""
+    file = dict(vit().state_dict())
+    name = 'blocks.0.attn.proj.weight'
+    quantised = {**file, name: file[name].to(torch.int8)}
+    sam = {**file, 'pos_embed': torch.zeros(1, 4, 4, 24), 'blocks.0.attn.rel_pos_h': torch.zeros(7, 8)}
+    with pytest.raises(CheckpointError, match=r"is of SAM's image encoder, which cannot be loaded: no ViT here"):
+        load_backbone(vit(), sam)
+    with pytest.raises(CheckpointError, match=f'wrong type: {name} is torch.int8, quantised values whose scales'):
+        load_backbone(vit(), quantised)
+    convert(save(tmp_path / 'a.pth', file, None), path := tmp_path / 'model.safetensors', 'transformers-vit')
+    for config, refused in (({}, False), (dict(hidden_act='gelu'), False), (dict(hidden_act='quick_gelu'), True)):
+        (tmp_path / 'config.json').write_text(json.dumps(dict(vision_config=config) if refused else config))
+        with pytest.raises(CheckpointError, match="hidden_act='quick_gelu'") if refused else contextlib.nullcontext():
+            load_backbone(vit(norm_cfg=dict(type='LN', eps=1e-12)), path)
+    for size in ((8, 8), (8, 4)):
+        with pytest.raises(ConfigError, match='patches are squares'):
+            vit(patch_size=size)
+
+
+def test_the_teacher_of_dinov2s_training_loads(tmp_path):
+    """Its layers are in chunks, whose layers keep their numbers."""
+    source = vit(layer_scale_init_value=0.1)
+    teacher = {
+        'backbone.' + re.sub(r'^blocks\.(\d+)', r'blocks.\1.\1', name).replace('.gamma1', '.ls1.gamma'): value
+        for name, value in source.state_dict().items()
+    }
+    teacher = {name.replace('.gamma2', '.ls2.gamma'): value for name, value in teacher.items()}
+    model = vit(layer_scale_init_value=0.1)
+    report = load_backbone(model, {'teacher': teacher | {'dino_head.mlp.0.weight': torch.zeros(2, 2)}})
+    assert_same(model, source)
+    assert report.dropped == ['dino_head.mlp.0.weight'] and not report.new

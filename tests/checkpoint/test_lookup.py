@@ -6,7 +6,8 @@ import torch
 from checkpoint_helpers import assert_same, run_file, save
 from model_helpers import vit
 
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.lookup import Candidate, size_of
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
@@ -17,7 +18,6 @@ from mmlape.registry import MODELS
 NAMED = [name for name in list_models() if not name.startswith('timm/')]
 SMALL = {
     'deit-tiny-lape': ('mmlape', 'lape', 'classifier'),
-    'deit-tiny-dpn': ('big_vision',),
     'deit-tiny-distilled': ('timm',),
     'deit-tiny-adapter': ('mmlape',),
     'swin-tiny': ('swin', 'timm', 'mmpretrain'),
@@ -52,10 +52,9 @@ FIRST = {to: name for name, to in reversed(LAYOUTS)}
     [pair if FIRST[pair[1]] == pair[0] else pytest.param(*pair, marks=pytest.mark.release) for pair in LAYOUTS],
 )
 def test_a_named_model_is_found_by_a_file_of_each_layout(tmp_path, name, to):
-    source = get_model(name, **(dict(act_cfg=dict(type='GELU', approximate='tanh')) if to == 'big_vision' else {}))
+    source = get_model(name)
     path = save(tmp_path / 'a.pth', source.state_dict())
-    written = tmp_path / ('b.npz' if to == 'big_vision' else 'b.pth')
-    convert(path, written, to)
+    convert(path, written := tmp_path / 'b.pth', to)
     found = inspect(written)
     assert found['model'] == name
     model = loaded(found)
@@ -111,7 +110,7 @@ def test_our_files_are_pasted_whatever_their_model_is(tmp_path):
 
 
 def test_candidates_of_another_size_are_not_built(monkeypatch):
-    import mmlape.models.base.finding as module
+    import mmlape.models.base.checkpoint as module
 
     weights = module.Weights('deit', VisionTransformer('deit-tiny').state_dict())
     monkeypatch.setattr(module, 'build', lambda config: pytest.fail('built'))

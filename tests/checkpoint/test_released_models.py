@@ -7,9 +7,7 @@ and written by hand, or hold the names of DINOv3's public code, whose outputs ar
 import re
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,12 +21,10 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.heads import describe_heads
-from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
-from mmlape.extension.released import released_arms, released_configs
-from mmlape.lab.engine.config import load_config
 from mmlape.weights.reading import read_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
@@ -284,10 +280,9 @@ HEADS = sorted({path.parent for path in CONFIGS if re.search('_(coco|ade20k|mini
 def test_the_heads_of_our_own_configs_are_known(folder):
     """One of each folder, by its toolbox and number of classes, as `checkpoint inspect` prints them."""
     cfg = load(min(folder.glob('*.py'), key=lambda path: ('mini' not in path.name, path.name)))
-    head, rows = describe_heads(dict(build_without_data(cfg).state_dict()))
+    rows = describe_heads(dict(build_without_data(cfg).state_dict()))
     classes = len(cfg.classes) if 'classes' in cfg else 80  # COCO's
-    assert head.kind.toolbox == cfg.default_scope and head.classes == classes
-    assert rows['model'].startswith(f'{head.kind}, {classes} classes')
+    assert f' of {cfg.default_scope}, {classes} classes' in rows['model']
 
 
 # names of mmdetection 2's and mmsegmentation 0's heads, written by hand
@@ -356,59 +351,8 @@ def test_the_heads_of_configs_have_the_released_names(name):
 )
 def test_outputs_of_a_head_are_its_classes_and_of_a_softmax_the_background(sign, bias, outputs, told):
     """Sparse R-CNN, ATSS and GFL have sigmoids, as mmdetection's configs of them have ``use_sigmoid=True``."""
-    _, rows = describe_heads({sign: torch.zeros(9, 1), f'{bias}.bias': torch.zeros(outputs)})
+    rows = describe_heads({sign: torch.zeros(9, 1), f'{bias}.bias': torch.zeros(outputs)})
     assert rows['model'].startswith(told)
-
-
-ARMS = dict(released_arms())
-STUDY = 'mmlape::studies/vit-adapter-'
-TWINS = [
-    [f'{STUDY}coco.yml:mask-rcnn-base'],
-    [f'{STUDY}coco.yml:mask-rcnn-vit-tiny'],
-    [f'{STUDY}segmentation.yml:stuff10k'],
-    [f'{STUDY}segmentation.yml:{arm}' for arm in ('stuff164k', 'stuff164k-beitv2')],
-    [f'{STUDY}segmentation.yml:upernet-uniperceiver-large'],
-]
-"""Arms whose models have the same names and shapes; BEiT's and BEiTv2's have; of 171 classes are two grids."""
-
-
-def meta_model(name: str) -> nn.Module:
-    return build_without_data(load_config(name))
-
-
-def half(cases) -> list:
-    """Every second of some; the others are a release's."""
-    return [pytest.param(case, marks=pytest.mark.release) if place % 2 else case for place, case in enumerate(cases)]
-
-
-@pytest.mark.parametrize('name', half(ARMS))
-def test_what_an_arm_says_of_its_released_model_is_so(name):
-    model = meta_model(name)
-    head, rows = describe_heads(model.state_dict())
-    size = model.backbone.checkpoint_adapter.size(Weights('', model.backbone.state_dict()))
-    fits = ARMS[name].fits
-    assert fits(head, size) and str(head.kind) in rows['model']
-    assert not fits(head, (size[0] + 1, size[1])) and not fits(head, (size[0], size[1] + 1))
-    assert not fits(replace(head, classes=head.classes + 1), size)
-
-
-@pytest.mark.parametrize('names', half(TWINS), ids=lambda names: names[0].partition(':')[2])
-def test_the_arms_of_a_released_model_are_named(tmp_path, names):
-    """Of all with that head and size: by the names and shapes of the backbone."""
-    model = meta_model(names[0])
-    head = {name: value for name, value in model.state_dict().items() if not name.startswith('backbone.')}
-    own = {f'backbone.{name}': value for name, value in model.backbone.state_dict().items()}
-    tensors = {name: value.new_zeros((), device='cpu').expand(value.shape) for name, value in {**head, **own}.items()}
-    (tmp_path / 'a.pth').touch()
-    with (
-        mock.patch('mmlape.checkpoint.converting.read_checkpoint', return_value={'state_dict': tensors}),
-        mock.patch('mmlape.weights.reading._require_plain'),
-    ):
-        found = inspect(tmp_path / 'a.pth', released_configs)
-    assert found['config'].split(', ') == names
-    printed = eval(found['to load it'].removeprefix('backbone='))
-    recipe = load_config(names[0]).model.backbone
-    assert all(printed[key] == recipe[key] for key in recipe if key not in ('init_cfg', 'img_size'))
 
 
 def test_a_released_model_is_converted_and_described(tmp_path, released):
@@ -425,4 +369,4 @@ def test_a_released_model_is_converted_and_described(tmp_path, released):
     told = inspect(file)
     assert told['model'] == 'Mask2Former of mmseg, 5 classes, 6 queries'
     assert told['names of its head'] == "those of mmcv 1.x's Mask2Former; the loader renames them"
-    assert told['config'] == 'no released model of ours is of such a file' and told['layout'] == 'vit-adapter'
+    assert told['layout'] == 'vit-adapter'

@@ -35,13 +35,13 @@ def test_files_of_timm_become_what_timm_makes_of_them(name):
     prefix = 0 if model.no_embed_class else model.num_prefix_tokens
     for seed in range(4):
         grid = tuple(random.Random(seed).choices(range(1, 30), k=2))
-        out = mmlape.resize_pos_embed(stored, grid, mode='bicubic-antialias')
+        out = mmlape.resize_pos_embed(stored, grid, model.patch_embed.grid_size, mode='bicubic-antialias')
         expected = resample_abs_pos_embed(stored['pos_embed'], list(grid), num_prefix_tokens=prefix)
         assert list(out) == list(stored)
         torch.testing.assert_close(out['pos_embed'], expected, rtol=0, atol=1e-6)
         assert all(out[key] is stored[key] for key in stored if key != 'pos_embed')
     resized = timm.create_model(name, **TINY, img_size=(7 * 16, 9 * 16), patch_size=16)
-    out = mmlape.resize_pos_embed(stored, (7, 9))
+    out = mmlape.resize_pos_embed(stored, (7, 9), model.patch_embed.grid_size)
     assert out['pos_embed'].shape == resized.pos_embed.shape
 
 
@@ -50,27 +50,19 @@ LAYOUTS = {
     'classifier': {},
     'timm': {},
     'lape': dict(pe_joining='lape'),
-    'big_vision': dict(act_cfg=dict(type='GELU', approximate='tanh')),
-    'open_clip': dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5)),
+    'transformers-clip': dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5)),
 }
 
 
 def written(folder, layout: str) -> tuple[str, dict]:
     """A file of a layout, and the arguments of the model that it is of."""
-    options = dict(LAYOUTS[layout], img_size=SIDE, patch_size=PATCH)
-    options['arch'] = dict(ARCH, embed_dims=64, num_heads=1) if layout == 'big_vision' else ARCH
+    options = dict(LAYOUTS[layout], arch=ARCH, img_size=SIDE, patch_size=PATCH)
     model = randomise(mmlape.VisionTransformer(**options))
-    if layout == 'open_clip':
+    if layout == 'transformers-clip':
         torch.nn.init.zeros_(model.patch_embed.proj.bias)  # its stem has none
     source, target = save(folder / 'ours.pth', model.state_dict(), 'state_dict'), folder / 'theirs.pth'
     convert(source, target, layout)
     return str(target), options
-
-
-def test_state_dicts_of_this_package_bring_their_grid_along():
-    model = vit(img_size=(24, 48))
-    same = mmlape.resize_pos_embed(model.state_dict(), (3, 6))
-    assert torch.equal(same['pos_embed'], model.pos_embed)
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)
@@ -140,8 +132,9 @@ def test_wrong_input_is_one_line():
     biased = vit(img_size=SIDE, pe_type=['learnable', 'rpe'], pe_joining='lape').state_dict()
     bare = timm.create_model('vit_small_patch16_dinov3', **TINY).state_dict()
     for given, more, message in (
-        (rectangle, {}, r'pos_embed has 18 rows for patches, which is no square grid; pass source=\(rows, columns\)'),
-        (stored, dict(source=(3, 5)), 'pos_embed has 17 rows, not those of 1 prefix tokens and of the 3x5 grid'),
+        (dict(rectangle), {}, r'has 19 rows, of 18 \(no square grid\) patches .*: say which by source=\('),
+        (dict(stored, pos_embed=torch.zeros(1, 16, 24)), {}, 'beside cls_token or 4x4 patches beside no'),
+        (stored, dict(source=(3, 5)), 'pos_embed has 16 or 17 patch rows, which is not the grid 3x5'),
         (biased, {}, r'inside attention \(rpe\), .* mmlape.load_weights resizes all of the file'),
         (bare, {}, 'has no table of an absolute PE to resize'),
         ({'fc.weight': torch.zeros(2, 2)}, {}, 'matches no known layout'),

@@ -17,7 +17,8 @@ from torch import nn
 
 import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.checkpoint.metadata import metadata_of
 from mmlape.errors import CheckpointError

@@ -13,7 +13,8 @@ from torch.optim.swa_utils import AveragedModel
 
 import mmlape
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import (
     DistilledVisionTransformer,

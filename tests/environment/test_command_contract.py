@@ -573,7 +573,7 @@ CONTRACTS = {
     'checkpoint inspect': Contract(
         'm.pth',
         of_modules('checkpoint')
-        | {'mmlape.checkpoint.converting.inspect': lambda path, released: {'to load it': path}},
+        | {'mmlape.checkpoint.inspecting.inspect': lambda path: {'to load it': path}},
         {'file': [('n.pth', {'inspect.path': 'n.pth', 'printed': 'to load it: n.pth'})]} | IMPORTS | TRUST,
     ),
     'checkpoint convert': Contract(
@@ -593,7 +593,7 @@ CONTRACTS = {
         'm.pth d.safetensors',
         of_modules('checkpoint')
         | {
-            'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
+            'mmlape.checkpoint.publishing.publish': 'd-hash.safetensors',
             'mmlape.lab.engine.stored_config.published_config': 'config',
         },
         {

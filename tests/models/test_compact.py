@@ -10,7 +10,8 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models.position.base import resize_absolute
 from mmlape.projects import CompactTransformer

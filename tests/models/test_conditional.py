@@ -8,7 +8,7 @@ from model_helpers import randomise
 from timm.models.twins import PosConv
 from torch import nn
 
-from mmlape.checkpoint.converting import inspect
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position.conditional import ConditionalPosition
 from mmlape.projects import CeiT

@@ -11,7 +11,7 @@ from golden_models import load
 from torch import nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import inspect
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer, ViTAdapter

@@ -11,7 +11,7 @@ from model_helpers import ARCH, CEIT_ARCH, SWIN_ARCH, T2T_ARCH, meta_device, ran
 
 import mmlape
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import inspect
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position import joinings

@@ -18,7 +18,7 @@ from torch import nn
 
 from mmlape.backbones import export_backbone
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import inspect
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.lab.export.writing import Form
 from mmlape.models import VisionTransformer, ViTAdapter

@@ -67,20 +67,6 @@ def test_the_same_size_is_the_identity_and_not_logged(log, kwargs):
     assert not log
 
 
-@pytest.mark.parametrize('kwargs', [dict(), dict(pe_type='rpe', pe_joining='lape')], ids=str)
-def test_a_state_dict_brings_its_grid_along(tmp_path, kwargs):
-    """A grid of rows and columns, also one with as many cells as the model's, and also through a file."""
-    source = vit(img_size=(16, 64), **kwargs)
-    torch.save(source.state_dict(), tmp_path / 'a.pth')
-    for stored in (source.state_dict(), torch.load(tmp_path / 'a.pth', weights_only=True)):
-        model = vit(img_size=32, **kwargs)
-        model.load_state_dict(stored)
-        assert_same_features(model, source, (32, 32))
-    rectangle = dict(vit(img_size=(48, 16), **kwargs).state_dict())
-    with pytest.raises(RuntimeError, match='size mismatch'):  # 6x2 or 3x4? Nothing says it
-        vit(img_size=48, **kwargs).load_state_dict(rectangle)
-
-
 def test_agrees_with_mmpretrains_hook():
     from mmpretrain.models.backbones import VisionTransformer as Peer
 

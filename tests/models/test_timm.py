@@ -10,7 +10,7 @@ from model_helpers import randomise
 from timm.models import deit, model_entrypoint, vision_transformer
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.converting import inspect
+from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
@@ -123,13 +123,3 @@ def test_a_table_without_class_row_gets_one_of_zeros(tmp_path):
     assert not model.pos_embed[:, 0].any() and torch.equal(model.pos_embed[:, 1:], theirs.pos_embed)
     report = load_backbone(VisionTransformer(arch, 96, layer_scale_init_value=1e-6), str(path), grid=(7, 28))
     assert report.resized == {'pos_embed': '7x28 -> 6x6'}
-
-
-def test_a_grid_tells_a_class_row_from_a_square_table(tmp_path):
-    """3 x 5 patches and a class row are as many as 4 x 4 patches."""
-    arch = dict(embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=192)
-    source = VisionTransformer(arch, (48, 80))
-    torch.save(dict(source.state_dict()), path := tmp_path / 'a.pth')  # without the grid that a state dict brings
-    report = load_backbone(model := VisionTransformer(arch, (48, 80)), str(path), grid=(3, 5))
-    assert not report.new and torch.equal(model.pos_embed, source.pos_embed)
-    assert load_backbone(VisionTransformer(arch, 64), str(path)).new == ['pos_embed[cls_token] (zeros)']

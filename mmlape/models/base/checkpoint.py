@@ -5,17 +5,283 @@ r"""What the checkpoint files of a backbone look like, and how they fit a model:
 
 An adapter has no state. Methods get the class of the backbone (``model_class``) where there is no model yet,
 else the model.
-
-    RecognisesFiles    layouts, whose files they are, and layouts to write
-    RecordsModels      what files record of a model
-    FindsConfigs       the configuration of a file's model
-    DescribesFiles     ``mmlape checkpoint inspect``
-    FitsModels         a file's tensors as a model takes them
 """
 
-from mmlape.models.base.describing import DescribesFiles
-from mmlape.models.base.fitting import FitsModels
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.lookup import Candidate, Match, Size, build, size_of
+from mmlape.checkpoint.metadata import ambiguity, mismatch
+from mmlape.checkpoint.targets import Target
+from mmlape.errors import CheckpointError
+from mmlape.models.base.describing import UNTOLD, admitted, grid_of_file, is_of, printable, recorded_in, shapes
+from mmlape.models.base.fitting import (
+    fit_pe_norms,
+    fit_table,
+    norm_place,
+    read_table,
+    require_kind,
+    resize_inside,
+    resized_table,
+)
+from mmlape.models.base.recording import recorded_config
+from mmlape.models.base.table_rows import Tokens
+from mmlape.models.base.tensor_names import Description, TensorNames, with_batch_axis
+from mmlape.models.grid import Grid
+from mmlape.models.names import parameters
+from mmlape.models.position import has_norms_in, joinings
 
 
-class CheckpointAdapter(DescribesFiles, FitsModels):
-    """The files of a backbone: recognised, described, translated, and fitted to a model."""
+class CheckpointAdapter:
+    """The files of a backbone: recognised, described, translated, and fitted to a model.
+
+    Args:
+        signs: Regular expressions that each match a key of the backbone's files, if they have one layout only. A file
+            of other signs is of another backbone.
+
+    Attributes:
+        public_layouts: How files are recognised, and translated to this package's names; the most special first.
+        public_targets: The layouts that weights can be written in, beside this package's.
+        names: The names of the tensors that belong to position encodings.
+        assumed_arguments: Arguments that change what a model computes, but no name and no shape of its tensors, with
+            the values that a file without a record is taken to mean. A model lists its own values in
+            ``recorded_arguments``.
+        config_key: The key of a configuration that holds such a model.
+    """
+
+    assumed_arguments: ClassVar[Mapping[str, Any]] = {}
+    config_key: ClassVar[str] = 'backbone'
+    public_layouts: ClassVar[tuple[Layout, ...]] = ()
+    public_targets: ClassVar[Mapping[str, Target]] = {}
+    names: ClassVar[TensorNames] = TensorNames()
+
+    def __init__(self, signs: tuple[str, ...] = ()):
+        self.signs = signs
+
+    def layouts(self, model_class: type) -> tuple[Layout, ...]:
+        """Return how files are recognised, and translated to this package's names; the most special layouts first."""
+        return (Layout(model_class.__name__, self.signs),) if self.signs else self.public_layouts
+
+    def owns(self, model_class: type, weights: Weights) -> bool:
+        """Check whether translated weights are those of this backbone, not of another one with the same layouts."""
+        return True
+
+    def targets(self) -> dict[str, Target]:
+        """Return the layouts that weights can be written in."""
+        return {'mmlape': Target(wrapper='state_dict'), **self.public_targets}
+
+    def tables(self, weights: Weights) -> list[str]:
+        """Return the names of a file's tables of the absolute PE."""
+        return self.names.tables(weights)
+
+    def table_tokens(self, model: nn.Module | type, weights: Weights) -> list[Tokens]:
+        """Return the tokens that a file's PE tables can have rows for, the usual ones for such a model first."""
+        model_class = model if isinstance(model, type) else type(model)
+        return [{name: 1 for name in model_class.prefix_tokens if name in weights.tensors}]
+
+    # what files record of a model
+
+    def record(self, model: nn.Module) -> dict[str, Any]:
+        """Return what files record of a model: what no key tells, the PE's grid, and the complete configuration."""
+        position, arch = model.position, getattr(model, 'arch', {})
+        grid = {'grid': list(model.grid)} if position.absolute or position.inside else {}
+        heads = {'num_heads': arch['num_heads']} if arch.get('num_heads') else {}
+        config = {'config': recorded_config(model)} if hasattr(model, 'arguments') else {}
+        return {**position.options(), **grid, **heads, **model.recorded_arguments, **config}
+
+    def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
+        """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
+        attn = model.all_layers[0].attention if model.position.inside else None
+        texts = [
+            text
+            for encoding in (attn.encodings if attn else ())
+            for text in encoding.ambiguous_options(attn.state_dict(), encoding.slot.num_prefix)
+        ]
+        return {**model.position.ambiguous_options(model.norm_places()), 'pe_type': texts}
+
+    # the configuration of a file's model
+
+    def find(self, model_class: type, weights: Weights) -> Match | None:
+        """Return the configuration of a file's model; None if nothing tells it.
+
+        It is the one that the file records, or that of the first model that has a name whose tensors have these names
+        and shapes. ``Match.model`` is None where the file records it.
+        """
+        weights = replace(weights, recorded=admitted(weights.recorded, weights))
+        recorded = recorded_in(model_class, weights, self.config_key)
+        if recorded:
+            return Match('', admitted(recorded, weights), None)
+        for other_grid in (False, True):  # AugReg's ViTs are DeiT's for larger images
+            for candidate in self.candidates(model_class, weights):
+                found = self.compare(candidate, weights, other_grid)
+                if found:
+                    return found
+        return None
+
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
+        """Yield the models of a class that have a name, with the arguments that a file and its layout tell."""
+        known = parameters(model_class)
+        described = {**weights.arguments, **weights.recorded}
+        described = {key: value for key, value in described.items() if key in known}
+        for name, options in (vars(model_class).get('model_names') or {}).items():
+            # what an older file records may be another model's than the one of this name
+            name = '' if weights.is_described else name
+            yield Candidate(name, {'type': f'mmlape.{model_class.__name__}', **options, **described})
+
+    def size(self, weights: Weights) -> Size:
+        """Return the width of the first layer's tokens and the number of layers."""
+        layers = self.names.layers(weights)
+        qkv = layers[0].get(f'{self.names.attn}qkv.weight') if layers else None
+        return None if qkv is None else qkv.shape[1], len(layers) or None
+
+    def compare(self, candidate: Candidate, weights: Weights, other_grid: bool = False) -> Match | None:
+        """Return a candidate as it fits a file; None if names or shapes differ.
+
+        With ``other_grid`` it is made for the grid of the file's PE, which may be another than its own.
+        """
+        pairs = zip(size_of(candidate.config), self.size(weights))
+        if any(of_model != stored for of_model, stored in pairs if of_model is not None and stored is not None):
+            return None
+        config = dict(candidate.config)
+        model = build(config)
+        if model is None:
+            return None
+        try:
+            grid = grid_of_file(model, weights, self.names)
+        except CheckpointError:
+            return None
+        if grid is not None and grid != model.grid:
+            if not other_grid:
+                return None
+            rows, columns = (side * model.patch_size for side in grid)
+            config['img_size'] = rows if rows == columns else (rows, columns)
+            model = build(config)
+        if model is None or mismatch(weights.recorded, self.record(model)):
+            return None
+        is_same = is_of(model, weights, self.names.tables(weights))
+        return Match(candidate.name, config, model) if is_same else None
+
+    # what a file is, for its user
+
+    def describe(self, model_class: type, weights: Weights, path: str) -> Description:
+        """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
+        rows, notes, found = (self.rows(weights), self.notes(weights), self.find(model_class, weights))
+        if found is None:
+            return Description(rows | shapes(weights, self.names), None, notes)
+        if found.model is not None:
+            rows = {**({'model': found.name} if found.name else {}), **rows, **printable(self.record(found.model))}
+            notes += filter(None, [ambiguity(weights.recorded, found.model)])
+        init_cfg = dict(type='Pretrained', checkpoint=path)
+        return Description(rows, {**found.config, 'init_cfg': init_cfg}, notes)
+
+    def rows(self, weights: Weights) -> dict[str, Any]:
+        """Return printable values that names, shapes and the record of a file tell, by name."""
+        sizes = dict(zip(('width', 'layers'), self.size(weights)))
+        tables = {name: tuple(weights.tensors[name].shape) for name in self.names.tables(weights)[:1]}
+        known = {key: value for key, value in sizes.items() if value is not None}
+        return known | tables | printable(weights.recorded)
+
+    def notes(self, weights: Weights) -> list[str]:
+        """Return what a user has to know of a file that no configuration says."""
+        return []
+
+    def arguments(self, model_class: type, weights: Weights) -> dict[str, Any]:
+        """Return the arguments that a file records, beside those that no layout needs a place for."""
+        defaults, config = parameters(model_class), weights.recorded.get('config')
+        described = {**(config if isinstance(config, Mapping) else {}), **weights.recorded}
+        always = ('pe_type', *self.assumed_arguments)
+        return {
+            key: value
+            for key, value in described.items()
+            if key in defaults and key not in UNTOLD and (key in always or value != defaults[key])
+        }
+
+    def view(self, model_class: type, weights: Weights, grid: Grid | None, path: str) -> dict[str, Any]:
+        """Return the configuration of a model that shows the position encodings of a file with a PE of ``grid``.
+
+        Raises:
+            CheckpointError: If nothing tells it.
+        """
+        found = self.find(model_class, weights if grid is None else weights.on_grid(grid))
+        if found is None:
+            raise CheckpointError(
+                f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
+            )
+        return {**found.config, 'init_cfg': None}
+
+    # a file's tensors as a model takes them
+
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors as a model takes them: resized, without what it has no place for.
+
+        ``report`` gets what was dropped and resized, and problems.
+
+        Raises:
+            CheckpointError: If the weights cannot be meant for this model.
+        """
+        tensors, position = dict(weights.tensors), model.position
+        if position.absolute is not None or position.inside:
+            fit_pe_norms(model, position.joining.name, tensors, model.absent_parts(), options, report)
+        grid = options.grid or weights.grid
+        pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
+        recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
+        for name in model.stored_tables():
+            if name in tensors:
+                table = with_batch_axis(tensors[name])
+                reading = read_table(model, name, table, self.table_tokens(model, weights), grid, report.path)
+                if not recorded:
+                    require_kind(model, name, table, reading, report)
+                tensors[name] = fit_table(model, name, table, reading, report)
+        tensors |= resize_inside(model, tensors, grid, report.resized)
+        unwanted = set() if position.absolute or position.inside else set(self.names.tables(weights))
+        for name in list(tensors):
+            if name in unwanted or name.startswith(model.absent_parts()):
+                del tensors[name]
+                report.dropped.append(name)
+        return tensors
+
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor that a file lacks may keep its initial values."""
+        if name in model.pe_names and model.position.absolute.unstored:
+            return not self.names.tables(weights)
+        place = norm_place(name)
+        if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
+            return False
+        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
+
+    def resize(
+        self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
+    ) -> dict[str, str]:
+        """Resize the PE in a state dict, also of a model that contains this one, to the model's grid, in place.
+
+        The names begin with ``prefix``; ``grid`` is that of the stored PE, None if it is unknown.
+
+        Returns:
+            What was resized, and how, by name.
+        """
+        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+        resized: dict[str, str] = {}
+        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(model, stored, grid, resized)
+        state_dict.update({prefix + name: value for name, value in tensors.items()})
+        return {prefix + name: how for name, how in resized.items()}
+
+    def resize_tables(
+        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
+    ) -> dict[str, Tensor]:
+        """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
+        out = {}
+        for name in model.stored_tables():
+            if name not in stored:
+                continue
+            table = out[name] = with_batch_axis(stored[name])
+            with contextlib.suppress(CheckpointError):  # the shape is what strict loading refuses then
+                reading = read_table(model, name, table, [model.table_tokens()], grid, '')
+                out[name] = resized_table(model, name, table, reading, resized)
+        return out

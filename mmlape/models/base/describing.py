@@ -1,17 +1,19 @@
-"""What a file is, for its user: rows to print, notes, and the configuration that loads it."""
+"""The configuration of a file's model, what the file records or a candidate of the same names and shapes; its rows."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.lookup import Candidate
-from mmlape.checkpoint.metadata import ambiguity
-from mmlape.errors import CheckpointError
-from mmlape.models.base.finding import FindsConfigs
-from mmlape.models.base.tensor_names import Description, TensorNames
+from mmlape.checkpoint.lookup import class_of, signature
+from mmlape.checkpoint.metadata import arguments_in, lasting_arguments
+from mmlape.models.base.fitting import read_table
+from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
-from mmlape.models.names import parameters
+from mmlape.models.named_layers import ACTIVATIONS, NORMS
+from mmlape.weights import gate
 
 UNTOLD = (
     'type',
@@ -28,59 +30,50 @@ UNTOLD = (
 """What configurations say beside the arguments that every layout must have a place for, or refuse."""
 
 
-class DescribesFiles(FindsConfigs):
-    """Describes files."""
-
-    def describe(
-        self, model_class: type, weights: Weights, path: str, candidates: Iterable[Candidate] = ()
-    ) -> Description:
-        """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
-        rows, notes, found = (self.rows(weights), self.notes(weights), self.find(model_class, weights, candidates))
-        if found is None:
-            return Description(rows | _shapes(weights, self.names), None, notes)
-        if found.model is not None:
-            rows = {**({'model': found.name} if found.name else {}), **rows, **_printable(self.record(found.model))}
-            notes += filter(None, [ambiguity(weights.recorded, found.model)])
-        init_cfg = dict(type='Pretrained', checkpoint=path)
-        return Description(rows, {**found.config, 'init_cfg': init_cfg}, notes)
-
-    def rows(self, weights: Weights) -> dict[str, Any]:
-        """Return printable values that names, shapes and the record of a file tell, by name."""
-        sizes = dict(zip(('width', 'layers'), self.size(weights)))
-        tables = {name: tuple(weights.tensors[name].shape) for name in self.names.tables(weights)[:1]}
-        known = {key: value for key, value in sizes.items() if value is not None}
-        return known | tables | _printable(weights.recorded)
-
-    def notes(self, weights: Weights) -> list[str]:
-        """Return what a user has to know of a file that no configuration says."""
-        return []
-
-    def arguments(self, model_class: type, weights: Weights) -> dict[str, Any]:
-        """Return the arguments that a file records, beside those that no layout needs a place for."""
-        defaults, config = parameters(model_class), weights.recorded.get('config')
-        described = {**(config if isinstance(config, Mapping) else {}), **weights.recorded}
-        always = ('pe_type', *self.assumed_arguments)
-        return {
-            key: value
-            for key, value in described.items()
-            if key in defaults and key not in UNTOLD and (key in always or value != defaults[key])
-        }
-
-    def view(self, model_class: type, weights: Weights, grid: Grid | None, path: str) -> dict[str, Any]:
-        """Return the configuration of a model that shows the position encodings of a file with a PE of ``grid``.
-
-        Raises:
-            CheckpointError: If nothing tells it.
-        """
-        found = self.find(model_class, weights if grid is None else weights.on_grid(grid))
-        if found is None:
-            raise CheckpointError(
-                f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
-            )
-        return {**found.config, 'init_cfg': None}
+def recorded_in(model_class: type, weights: Weights, config_key: str) -> dict[str, Any]:
+    """Return the configuration that a file records, or that a run has stored in it; empty if there is none."""
+    config = weights.recorded.get('config')
+    of_model = class_of(config) if isinstance(config, Mapping) else None
+    if of_model and issubclass(of_model, model_class):
+        return lasting_arguments(config)
+    config = arguments_in(weights.config, config_key, model_class.__name__)
+    # OpenMMLab has other backbones of these names
+    is_other = model_class.__module__.startswith('mmlape.') and not str(config.get('type')).startswith('mmlape.')
+    return {} if is_other else config
 
 
-def _shapes(weights: Weights, names: TensorNames) -> dict[str, Any]:
+def is_of(model: nn.Module, weights: Weights, tables: list[str]) -> bool:
+    """Check whether a file has the names and shapes of a model, also if it lacks a table that is never stored."""
+    stored = weights.tensors | {name: with_batch_axis(weights.tensors[name]) for name in tables}
+    of_model = model.state_dict()
+    if not tables and model.pe_names and model.position.absolute.unstored:
+        of_model = {name: value for name, value in of_model.items() if name not in model.pe_names}
+    return signature(of_model) == signature(stored)
+
+
+def grid_of_file(model: nn.Module, weights: Weights, names: TensorNames) -> Grid | None:
+    """Return the grid of a file's position encodings in such a model; None if nothing tells it."""
+    if weights.grid:
+        return weights.grid
+    for name in model.pe_names:
+        if name in weights.tensors:
+            table = with_batch_axis(weights.tensors[name])
+            return read_table(model, name, table, [model.table_tokens()], None, weights.path).grid
+    attn = names.attention(weights)
+    encodings = model.all_layers[0].attention.encodings if model.position.inside else ()
+    for encoding in encodings:
+        if encoding.has_grid and not encoding.slot.window and encoding.found_in(attn):
+            return encoding.infer_grid(attn, model.grid)
+    return None
+
+
+def admitted(values: Mapping[str, Any], weights: Weights) -> dict[str, Any]:
+    """Return what a file says of its model, if a model may be built of it."""
+    known = (*NORMS, *ACTIVATIONS)
+    return gate.admit(values, f'checkpoint {weights.path}', known=known)
+
+
+def shapes(weights: Weights, names: TensorNames) -> dict[str, Any]:
     """Return what describes a file of an unknown model: its norms, and the shapes of the first layer."""
     norms = [name for name, value in weights.tensors.items() if re.search(r'norm\w*\.\w+$', name)]
     kinds_of_norm = dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name.rpartition('.')[0]) for name in norms)
@@ -89,7 +82,7 @@ def _shapes(weights: Weights, names: TensorNames) -> dict[str, Any]:
     return {'norms': ', '.join(kinds_of_norm) or 'none', 'first layer': ', '.join(first)}
 
 
-def _printable(record: Mapping[str, Any]) -> dict[str, Any]:
+def printable(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record has, as a description shows it."""
     shown = {key: value for key, value in record.items() if key not in ('config', 'grid')}
     return shown | ({'pe grid': '{} x {}'.format(*record['grid'])} if 'grid' in record else {})

@@ -1,100 +1,16 @@
 """How the tensors of a file become those of a model: norms of the PE, tables, and encodings inside attention."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.metadata import mismatch
 from mmlape.errors import CheckpointError
 from mmlape.log import log
-from mmlape.models.base.recognising import RecognisesFiles
-from mmlape.models.base.recording import RecordsModels
-from mmlape.models.base.tensor_names import with_batch_axis
-from mmlape.models.grid import Grid, square_grid
-from mmlape.models.position import has_norms_in, joinings
+from mmlape.models.base.table_rows import Reading, Tokens, read_rows
+from mmlape.models.grid import Grid
 from mmlape.weights.load_report import summary_of_resized
-
-
-class FitsModels(RecognisesFiles, RecordsModels):
-    """Fits a file's tensors to a model; ``resize`` also serves ``load_state_dict``, see ``resize_on_load``."""
-
-    def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
-        """Return the prefix tokens that a file's PE tables, of ``grid``, have rows for, and how many each."""
-        known = dict.fromkeys((*type(model).prefix_tokens, *model.prefix_tokens), 1)
-        return {name: count for name, count in known.items() if name in weights.tensors}
-
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as a model takes them: resized, without what it has no place for.
-
-        ``report`` gets what was dropped and resized, and problems.
-
-        Raises:
-            CheckpointError: If the weights cannot be meant for this model.
-        """
-        tensors, position = dict(weights.tensors), model.position
-        if position.absolute is not None or position.inside:
-            fit_pe_norms(model, position.joining.name, tensors, model.absent_parts(), options, report)
-        grid = options.grid or weights.grid
-        pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
-        recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
-        for name in model.pe_names:
-            if name in tensors:
-                stored = self.infer_table_tokens(model, weights, grid)
-                source = grid and model.table_grid(name, grid)
-                tensors[name] = fit_table(tensors[name], name, stored, source, model, report, recorded)
-        tensors |= resize_inside(model, tensors, grid, report.resized)
-        unwanted = set() if position.absolute or position.inside else set(self.names.tables(weights))
-        for name in list(tensors):
-            if name in unwanted or name.startswith(model.absent_parts()):
-                del tensors[name]
-                report.dropped.append(name)
-        return tensors
-
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor that a file lacks may keep its initial values."""
-        if name in model.pe_names and model.position.absolute.unstored:
-            return not self.names.tables(weights)
-        place = norm_place(name)
-        if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
-            return False
-        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
-
-    def resize(
-        self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
-    ) -> dict[str, str]:
-        """Resize the PE in a state dict, also of a model that contains this one, to the model's grid, in place.
-
-        The names begin with ``prefix``; ``grid`` is that of the stored PE, None if it is unknown.
-
-        Returns:
-            What was resized, and how, by name.
-        """
-        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
-        resized: dict[str, str] = {}
-        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(model, stored, grid, resized)
-        state_dict.update({prefix + name: value for name, value in tensors.items()})
-        return {prefix + name: how for name, how in resized.items()}
-
-    def resize_tables(
-        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
-    ) -> dict[str, Tensor]:
-        """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
-        out, prefix = {}, model.pe_prefix
-        for name in model.pe_names:
-            if name not in stored:
-                continue
-            table = out[name] = with_batch_axis(stored[name])
-            dst = model.table_grid(name, model.grid)
-            known = dst if table.shape == getattr(model, name).shape else None
-            src = (model.table_grid(name, grid) if grid else known) or square_grid(table.shape[1] - prefix)
-            if src not in (None, dst):
-                out[name] = model.position.absolute.resize(table, src, dst, prefix, model.interpolate_mode)
-                resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
-        return out
 
 
 def resize_on_load(model: nn.Module) -> None:
@@ -169,51 +85,47 @@ def fit_pe_norms(
     report.dropped += dropped
 
 
-def _infer_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str) -> Grid:
-    """Return the grid of a stored table (1, rows, D); CheckpointError if its rows are not those of one."""
-    patches = table.shape[1] - sum(tokens.values())
-    grid = grid or square_grid(patches)
-    if grid is None:
-        raise CheckpointError(
-            f'checkpoint {path}: {name} has {patches} rows beside those of '
-            f'{", ".join(tokens) or "no prefix token"}, which is no square grid; pass grid=(rows, '
-            'columns) in init_cfg'
-        )
-    if grid[0] * grid[1] != patches:
-        raise CheckpointError(
-            f'checkpoint {path}: {name} has {patches} patch rows, which is not the grid {grid[0]}x{grid[1]}'
-        )
-    return grid
+def read_table(
+    model: nn.Module, name: str, table: Tensor, tokens: Sequence[Tokens], grid: Grid | None, path: str
+) -> Reading:
+    """Return how the rows of a file's table (1, rows, D) are read for a model.
 
+    They can begin with those of ``tokens``; ``grid`` is that of the file's patches, None if it is unknown. A table
+    need not be larger than the grid, as the model's may be.
 
-def fit_table(
-    table: Tensor,
-    name: str,
-    stored: dict[str, int],
-    grid: Grid | None,
-    model: nn.Module,
-    report: LoadReport,
-    recorded: bool,
-) -> Tensor:
-    """Return the rows of a model's prefix tokens, then the patches resized to its grid, (1, rows, D).
-
-    Tokens without a row get one of zeros, which is what no row means where the PE is added to the tokens. The table
-    has rows for the tokens ``stored``, how many each, and for ``grid``; None for a square. One whose kind the file has
-    ``recorded`` may have been resized.
+    Raises:
+        CheckpointError: If nothing tells it.
     """
-    kind, built, tokens = (model.position.absolute, model.table_grid(name, model.grid), model.table_tokens())
-    table = with_batch_axis(table)
-    source = _infer_grid(table, name, stored, grid, report.path)
-    num_prefix = sum(stored.values())
-    if not recorded and not kind.matches(table, source, num_prefix):
+    recorded, own = (dict.fromkeys((model.table_grid(name, of), of)) if of else {} for of in (grid, model.grid))
+    return read_rows(table.shape[1], tokens, [*recorded], [*own], f'checkpoint {path}: {name}')
+
+
+def require_kind(model: nn.Module, name: str, table: Tensor, reading: Reading, report: LoadReport) -> None:
+    """Refuse a table that is not of the model's kind; one whose kind a file records may have been resized."""
+    kind, (rows, columns) = model.position.absolute, reading.grid
+    if not kind.matches(table, reading.grid, sum(reading.tokens.values())):
         report.problems.append(
             f'wrong PE: {name} is not the table of pe_type={kind.name!r} on a grid of '
-            f"{source[0]}x{source[1]}; if it was resized, as T2T-ViT's public code does for other "
+            f"{rows}x{columns}; if it was resized, as T2T-ViT's public code does for other "
             "images, pe_type='learnable' takes it as it is"
         )
-    resized = kind.resize(table, source, built, num_prefix, model.interpolate_mode)
-    if source != built:
-        report.resized[name] = f'{source[0]}x{source[1]} -> {built[0]}x{built[1]}'
+
+
+def resized_table(model: nn.Module, name: str, table: Tensor, reading: Reading, resized: dict[str, str]) -> Tensor:
+    """Return a table (1, rows, D) on the model's grid, with the rows of tokens that it has."""
+    src, dst = reading.grid, model.table_grid(name, model.grid)
+    if src != dst:
+        resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
+    return model.resize_table(table, src, dst, sum(reading.tokens.values()))
+
+
+def fit_table(model: nn.Module, name: str, table: Tensor, reading: Reading, report: LoadReport) -> Tensor:
+    """Return the rows of a model's prefix tokens, then the patches resized to its grid, (1, rows, D).
+
+    Tokens without a row get one of zeros, which is what no row means where the PE is added to the tokens.
+    """
+    stored, tokens = reading.tokens, model.table_tokens()
+    num_prefix, resized = sum(stored.values()), resized_table(model, name, table, reading, report.resized)
     rows = dict(zip(stored, resized[:, :num_prefix].split(list(stored.values()), dim=1)))
     report.dropped += [f'{name}[{token}]' for token in stored if token not in tokens]
     prefix = []
@@ -236,21 +148,20 @@ def resize_inside(
     for start, layer in zip(model.layer_names, model.all_layers if model.position.inside else ()):
         prefix = f'{start}{layer.attn_name}.'
         attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-        of_layer = layer.attention.state_dict()
         for encoding in layer.attention.encodings:
             fitted = encoding.fit(attn)
             for name in (name for name in attn if fitted[name] is not attn[name]):
                 out[prefix + name] = fitted[name]
                 resized[prefix + name] = f'{tuple(attn[name].shape)} -> {tuple(fitted[name].shape)}'
             attn = fitted
-        if not grid and all(of_layer[name].shape == value.shape for name, value in attn.items() if name in of_layer):
-            continue
         for encoding in layer.attention.encodings:
             if not (encoding.has_grid and encoding.found_in(attn)):
                 continue
             # tables of a window have the window's grid, whatever that of the image
             known, dst = None if encoding.slot.window else grid, encoding.slot.grid
-            src = known or encoding.infer_grid(attn, encoding.slot.num_prefix)
+            src = encoding.infer_grid(attn, known or dst)
+            if known and src != known:
+                raise CheckpointError(f'the tables of {prefix}* are not of the grid {known[0]}x{known[1]}')
             if src in (None, dst):
                 continue
             for name, value in encoding.resize(attn, src).items():

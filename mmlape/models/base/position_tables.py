@@ -1,5 +1,6 @@
 """The position encodings of a backbone: tables of the absolute PE, encodings between layers, norms of the PE."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -49,9 +50,17 @@ class JoinsPosition(LayerStack):
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
         return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
 
+    def stored_tables(self) -> Sequence[str]:
+        """Return the names of the absolute PE's tables in files."""
+        return self.pe_names
+
     def table_grid(self, name: str, grid: Grid) -> Grid:
         """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
         return self.position.absolute.table_grid(grid)
+
+    def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
+        """Resize a file's table (1, num_prefix + N_src, D) to another grid."""
+        return self.position.absolute.resize(table, src, dst, num_prefix, self.interpolate_mode)
 
     def add_tables(self, num_layers: int) -> None:
         """Add the absolute PE, if it is not there yet: parameters if it is trainable, else buffers, saved as well."""

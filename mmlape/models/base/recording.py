@@ -1,43 +1,12 @@
 """What files record of a model: what no key tells, and the complete configuration."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
 from mmlape.checkpoint.metadata import lasting_arguments
 from mmlape.errors import ConfigError
 from mmlape.models.names import own_parameters, parameters
-
-
-class RecordsModels:
-    """Says what files record of a model.
-
-    Attributes:
-        assumed_arguments: Arguments that change what a model computes, but no name and no shape of its tensors, with
-            the values that a file without a record is taken to mean. A model lists its own values in
-            ``recorded_arguments``.
-    """
-
-    assumed_arguments: ClassVar[Mapping[str, Any]] = {}
-
-    def record(self, model: nn.Module) -> dict[str, Any]:
-        """Return what files record of a model: what no key tells, the PE's grid, and the complete configuration."""
-        position, arch = model.position, getattr(model, 'arch', {})
-        grid = {'grid': list(model.grid)} if position.absolute or position.inside else {}
-        heads = {'num_heads': arch['num_heads']} if arch.get('num_heads') else {}
-        config = {'config': recorded_config(model)} if hasattr(model, 'arguments') else {}
-        return {**position.options(), **grid, **heads, **model.recorded_arguments, **config}
-
-    def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
-        """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
-        attn = model.all_layers[0].attention if model.position.inside else None
-        texts = [
-            text
-            for encoding in (attn.encodings if attn else ())
-            for text in encoding.ambiguous_options(attn.state_dict(), encoding.slot.num_prefix)
-        ]
-        return {**model.position.ambiguous_options(model.norm_places()), 'pe_type': texts}
 
 
 def require_registered(backbone: nn.Module) -> None:

@@ -163,8 +163,8 @@ class AttentionPosition:
         """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
         return []
 
-    def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
-        """Return the grid of a stored attention's parameters; None if it is unknown."""
+    def infer_grid(self, attn: dict[str, Tensor], known: Grid | None = None) -> Grid | None:
+        """Return the grid of a stored attention's parameters: what they tell, ``known`` if it fits; else a square."""
         return None
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
-from mmlape.models.grid import Grid, cached_tensor, square_grid
+from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionSlot
 from mmlape.models.position.relative_bias import (
     CLASS_ENTRIES,
     TABLE,
     OffsetBias,
+    grid_of_offsets,
     has_class_entries,
     is_beits,
     offset_index,
@@ -177,8 +178,7 @@ class BEiTBias(OffsetBias):
         """Check for a table that is BEiT's; an attached one knows its own."""
         return TABLE in attn and (hasattr(self, 'slot') or is_beits(attn))
 
-    def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
-        """Return the square grid whose offsets the table has."""
+    def infer_grid(self, attn: dict[str, Tensor], known: Grid | None = None) -> Grid | None:
+        """Return the grid whose offsets the table has."""
         table = attn[TABLE]
-        offsets = square_grid(len(table) - CLASS_ENTRIES * has_class_entries(table))
-        return offsets and tuple((side + 1) // 2 for side in offsets)
+        return grid_of_offsets(len(table) - CLASS_ENTRIES * has_class_entries(table), known)

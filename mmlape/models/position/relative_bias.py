@@ -47,8 +47,16 @@ def of_offsets(table: Tensor, grid: Grid) -> Tensor:
 
 
 def has_class_entries(table: Tensor) -> bool:
-    """Check whether a table has rows for the class token, by their number."""
-    return square_grid(len(table)) is None and square_grid(len(table) - CLASS_ENTRIES) is not None
+    """Check whether a table has the three rows of the class token beside those of offsets, which are an odd number."""
+    return len(table) % 2 == 0
+
+
+def grid_of_offsets(rows: int, known: Grid | None = None) -> Grid | None:
+    """Return the grid that has so many offsets, (2h - 1) (2w - 1): ``known`` if it has; else a square; else None."""
+    if known and (2 * known[0] - 1) * (2 * known[1] - 1) == rows:
+        return known
+    span = square_grid(rows)
+    return span and tuple((side + 1) // 2 for side in span)
 
 
 def is_beits(attn: dict[str, Tensor]) -> bool:
@@ -144,10 +152,9 @@ class RelativePositionBias(OffsetBias):
         """Check for the table, which must not be BEiT's; an attached one knows its own."""
         return TABLE in attn and (hasattr(self, 'slot') or not is_beits(attn))
 
-    def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
-        """Return the square grid whose offsets the table has."""
-        offsets = square_grid(attn[TABLE].shape[0])
-        return offsets and tuple((side + 1) // 2 for side in offsets)
+    def infer_grid(self, attn: dict[str, Tensor], known: Grid | None = None) -> Grid | None:
+        """Return the grid whose offsets the table has."""
+        return grid_of_offsets(len(attn[TABLE]), known)
 
 
 @POSITION_ENCODINGS.register_module('alibi2d')

@@ -170,6 +170,6 @@ class Sasa(AttentionPosition):
         """Check for the tables."""
         return 'rpe_rows' in attn
 
-    def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid:
+    def infer_grid(self, attn: dict[str, Tensor], known: Grid | None = None) -> Grid:
         """Return the grid whose offsets the tables have."""
         return tuple((len(attn[name]) + 1) // 2 for name in ('rpe_rows', 'rpe_columns'))

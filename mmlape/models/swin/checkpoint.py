@@ -18,9 +18,8 @@ from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import TensorNames, split_qkv
 from mmlape.models.base.transformers_files import LAYER, NEWER, STEM, layers, read
-from mmlape.models.grid import square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
-from mmlape.models.position.relative_bias import INDEX, TABLE, offset_index
+from mmlape.models.position.relative_bias import INDEX, TABLE, grid_of_offsets, offset_index
 from mmlape.models.swin.layers import table_windows
 
 _MMPRETRAIN = NameTable(
@@ -152,9 +151,9 @@ def _with_indices(tensors: Tensors) -> Tensors:
     """Add the index that belongs to each bias table, which not every layout stores."""
     out = dict(tensors)
     for name, table in tensors.items():
-        span = square_grid(len(table)) if name.endswith(TABLE) else None
-        if span:
-            out[name.removesuffix(TABLE) + INDEX] = offset_index(tuple((side + 1) // 2 for side in span))
+        window = grid_of_offsets(len(table)) if name.endswith(TABLE) else None  # windows are squares
+        if window:
+            out[name.removesuffix(TABLE) + INDEX] = offset_index(window)
     return out
 
 
@@ -210,7 +209,7 @@ def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
     sides = []
     for stage in range(num_stages(weights.tensors)):
         attn = of_stage(stage).attention(weights)
-        grids = [kind.infer_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+        grids = [kind.infer_grid(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
         sides.append(next((grid[0] for grid in grids if grid), None))
     return sides[0] if len(set(sides)) == 1 else tuple(sides)
 

@@ -149,6 +149,8 @@ def _fit_patch(vit: dict, patch14: str | None) -> bool:
     embed = skeleton(find_model(vit['model_name']).architecture).patch_embed
     model_args = vit.get('model_args') or {}
     side = vit.get('patch_size') or model_args.get('patch_size') or embed.patch_size[0]
+    if isinstance(side, tuple | list) and len(set(side)) == 1:
+        side = side[0]
     if side == PATCH:
         return False
     if side != 14:

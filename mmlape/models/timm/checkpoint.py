@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import signature
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -17,18 +18,19 @@ from mmlape.checkpoint.lookup import Candidate, Size
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.fitting import fit_pe_norms
+from mmlape.models.base.fitting import fit_pe_norms, fit_table, read_table
 from mmlape.models.base.recording import recorded_config
-from mmlape.models.grid import Grid, square_grid
-from mmlape.models.position.base import resize_absolute
+from mmlape.models.base.table_rows import Tokens
+from mmlape.models.timm.joined import TABLE as TABLE_NAME
 from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
-from mmlape.models.vit.layouts import EVA_NAMES, is_beit, table_tokens, to_timm
+from mmlape.models.timm.subclassing import Proxy
+from mmlape.models.vit.layouts import EVA_NAMES, SAM, is_beit, to_timm, unchunked
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import from_transformers
 
-VIT = 'vit.'
-TABLE = f'{VIT}pos_embed'
+VIT, PATCHES = 'vit.', 'patch_embed.proj.weight'
+TABLE = f'{VIT}{TABLE_NAME}'
 
 
 _IN_SEGMENTOR = r'(segmentation_model\.0\.)?'
@@ -76,20 +78,39 @@ def _from_transformers(tensors: Tensors) -> Tensors:
 
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))
 LAYOUTS = (
+    SAM,
     ADAPTER,
     OWN,
-    Layout('timm', (r'blocks\.0\.', r'patch_embed\.proj\.')),
+    Layout('timm', (r'blocks\.0\.', r'patch_embed\.proj\.'), unchunked),
     Layout('clip', (r'(module\.)?visual\.(conv1|trunk|patch_embed|class_embedding)',)),
     *(replace(layout, rename=_from_transformers) for layout in OF_TRANSFORMERS if layout.rename),
 )
 HEADS = ('head.', 'fc_norm.', 'attn_pool.', 'decoder_')
 """Names of what timm's filters may add, and of MAE's decoder."""
 BILINEAR = ('flexi', 'radio')
-"""In names of models whose tables timm resizes linearly, without antialiasing."""
+"""In names of models whose tables and kernels timm resizes linearly, without antialiasing."""
 
 
 def _timm_names(tensors: Tensors) -> Tensors:
     return rename_keys(tensors, [(r'^vit\.', '')])
+
+
+class _AnySize:
+    """A size that is equal to any other."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+class _WithAnyTable(Proxy):
+    """A model as timm's filters see it, into which every table fits: they would guess the grid that it has."""
+
+    pos_embed = SimpleNamespace(shape=(1, _AnySize()))
+
+    @property
+    def patch_embed(self) -> SimpleNamespace:
+        """The stem, to which filters resize a kernel."""
+        return SimpleNamespace(proj=self.module.patch_embed.proj, grid_size=_AnySize())
 
 
 class TimmCheckpointAdapter(CheckpointAdapter):
@@ -113,12 +134,18 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         eva = weights.has(EVA_NAMES) and not is_beit(weights)
         return weights.layout == OWN.name or (weights.layout == 'timm' and (eva or not plain))
 
-    def table_prefix(self, model_class: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
-        """Return how many rows for prefix tokens each PE table of a file begins with."""
+    def tables(self, weights: Weights) -> list[str]:
+        """Return the names of a file's tables of the absolute PE."""
         start = VIT if weights.has(VIT) else ''
-        vit = replace(weights, tensors=weights.below(start))
-        count = sum(table_tokens(vit, grid).values())
-        return {start + name: count for name in self.names.tables(vit)}
+        return [start + name for name in self.names.tables(replace(weights, tensors=weights.below(start)))]
+
+    def table_tokens(self, model: nn.Module | type, weights: Weights) -> list[Tokens]:
+        """Return the tokens that a file's tables can have rows for, which a model of timm knows: all, or none."""
+        vit = _timm_names(weights.tensors)
+        every = {name: vit[name].shape[1] for name in PREFIX_TOKENS if name in vit}
+        if isinstance(model, type):
+            return [every, {}] if every else [{}]
+        return [{} if model.vit.no_embed_class else every]
 
     def size(self, weights: Weights) -> Size:
         """Return the width of the tokens and the number of layers."""
@@ -133,7 +160,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
 
     def notes(self, weights: Weights) -> list[str]:
         """Return what only the user knows of a file of timm."""
-        return [] if weights.recorded else ["the file does not name timm's model: give it as model_name"]
+        return [] if weights.is_described else ["the file does not name timm's model: give it as model_name"]
 
     def record(self, model: nn.Module) -> dict[str, Any]:
         """Return timm's name of the model, the grid of its table, changes, and the complete configuration."""
@@ -144,28 +171,47 @@ class TimmCheckpointAdapter(CheckpointAdapter):
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: through timm's filter if they have not its names."""
         report.normalisation = report.normalisation or model.source.normalisation
-        grid = options.grid or weights.grid
         vit, of_adapter = _vit_and_adapter(weights)
-        if not model.num_prefix:
-            vit = _without_prefix(vit, grid, report)
-        stored = {key: value.shape for key, value in vit.items()}
-        names = table_names(model.vit)
-        if names:
+        patches = vit.get(PATCHES)
+        if table_names(model.vit):
             joining = model.recorded_arguments['pe_joining']
             fit_pe_norms(model.vit, joining, vit, _absent_norms(model), options, report)
-            vit = _one_table_per_layer(model, vit, options, report)
-        # timm's filter takes every grid for a square
-        tables = {name: _on_grid(model, vit[name], grid) for name in names if name in stored and grid}
         if weights.layout not in (ADAPTER.name, OWN.name):
             vit = self._filtered(model, vit, report)
-            tables = {name: table[:, -vit[name].shape[1] :] for name, table in tables.items()}
-        vit |= tables
-        self._note_resized(model, stored, vit, grid, report)
+        vit = self._fit_tables(model, replace(weights, tensors=vit), options, report)
+        before, after = (None if kernel is None else kernel.shape[2:] for kernel in (patches, vit.get(PATCHES)))
+        if before and after and before != after:
+            report.resized[VIT + PATCHES] = f'{before[0]}x{before[1]} -> {after[0]}x{after[1]}'
         state = model.state_dict()
         unused = [key for key in vit if VIT + key not in state and self._unused(model, key)]
         report.dropped += unused
         kept = {VIT + key: value for key, value in vit.items() if key not in unused}
         return {**of_adapter, **kept}
+
+    def _fit_tables(
+        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+    ) -> dict[str, Tensor]:
+        """Return the tensors of a ViT with its tables on the model's grid.
+
+        Where each layer has a table, a file's one is where all of them start.
+
+        Raises:
+            CheckpointError: If that is not allowed, or nothing tells the grid of the file's table.
+        """
+        vit, names, grid = dict(weights.tensors), table_names(model.vit), options.grid or weights.grid
+        if TABLE_NAME in vit and names and TABLE_NAME not in names:
+            if not options.allow_joining_mismatch:
+                raise CheckpointError(
+                    f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each "
+                    'layer: set the pe_joining that it was trained with, or pass '
+                    'allow_joining_mismatch=True in init_cfg to start every layer from that table'
+                )
+            table = vit.pop(TABLE_NAME)
+            vit |= {name: table.clone() for name in names}
+        for name in (name for name in names if name in vit):
+            reading = read_table(model, VIT + name, vit[name], self.table_tokens(model, weights), grid, report.path)
+            vit[name] = fit_table(model, VIT + name, vit[name], reading, report)
+        return vit
 
     def _unused(self, model: nn.Module, key: str) -> bool:
         """Check whether a tensor belongs to what this model leaves out: tokens, heads, the final norm, last layers."""
@@ -182,12 +228,12 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             from timm.models.vision_transformer import checkpoint_filter_fn as convert
         known = signature(convert).parameters
         extra = {'adapt_layer_scale': True} if 'adapt_layer_scale' in known else {}
-        if any(part in model.source.architecture for part in BILINEAR):
+        if is_bilinear(model):
             extra |= dict(interpolation='bilinear', antialias=False)
         self._check_bias(model, tensors, report)
         with contextlib.redirect_stdout(io.StringIO()):  # one line for each bias that a model does without
             try:
-                out = convert(dict(tensors), model.vit, **extra)
+                out = convert(dict(tensors), _WithAnyTable(model.vit), **extra)
             except (KeyError, AttributeError, RuntimeError, ValueError) as error:
                 raise CheckpointError(
                     f'checkpoint {report.path}: not of the architecture {model.source.architecture} ({error})'
@@ -210,38 +256,9 @@ class TimmCheckpointAdapter(CheckpointAdapter):
                 report.problems.append(f"{key} is not zero, and {name} has no such bias: take timm's {with_bias}")
                 return
 
-    def _note_resized(
-        self, model: nn.Module, stored: dict, vit: Tensors, grid: Grid | None, report: LoadReport
-    ) -> None:
-        patch = 'patch_embed.proj.weight'
-        before, after = stored.get(patch), vit.get(patch)
-        if before is not None and after is not None and len(before) == 4 and before != after.shape:
-            report.resized[VIT + patch] = f'{before[2]}x{before[3]} -> {after.shape[2]}x{after.shape[3]}'
-        for table in table_names(model.vit):
-            if table not in stored or table not in vit:
-                continue
-            prefix = _prefix_rows(model, table)
-            src = grid or square_grid(stored[table][1]) or square_grid(stored[table][1] - max(prefix, 1))
-            if src and src != model.grid:
-                report.resized[VIT + table] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
-
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values: norms of the PE, if so allowed."""
         return options.allow_joining_mismatch and '.pe_norm.' in name
-
-    def resize_tables(
-        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
-    ) -> dict[str, Tensor]:
-        """Return the table of such a model on this grid."""
-        out = {}
-        for name in table_names(model.vit):
-            table, prefix = stored.get(VIT + name), _prefix_rows(model, name)
-            src = None if table is None else grid or square_grid(table.shape[1] - prefix)
-            if src in (None, model.grid) or src[0] * src[1] + prefix != table.shape[1]:
-                continue
-            resized[VIT + name] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
-            out[VIT + name] = resample_table(table, src, model.grid, prefix)
-        return out
 
 
 class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
@@ -264,13 +281,18 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
     def notes(self, weights: Weights) -> list[str]:
         """Return what leaves no trace in a file, too."""
         trace = 'layers, vit_feature_source and n_points leave no trace in a file'
-        return [*([] if weights.recorded else [trace]), *super().notes(weights)]
+        return [*([] if weights.is_described else [trace]), *super().notes(weights)]
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
         if name.startswith(VIT):
             return super().may_be_new(model, name, weights, options)
         return weights.layout not in WITH_ADAPTER
+
+
+def is_bilinear(model: nn.Module) -> bool:
+    """Check for a model whose tables and kernels timm resizes linearly."""
+    return any(part in model.source.architecture for part in BILINEAR)
 
 
 def _absent_norms(model: nn.Module) -> tuple[str, ...]:
@@ -292,63 +314,3 @@ def _vit_and_adapter(weights: Weights) -> tuple[Tensors, Tensors]:
         return dict(weights.tensors), {}
     adapter = {key: value for key, value in weights.tensors.items() if not key.startswith(VIT)}
     return weights.below(VIT), adapter
-
-
-def _without_prefix(vit: Tensors, grid: Grid | None, report: LoadReport) -> Tensors:
-    """Leave out prefix tokens, and their rows of the table, for a model that is built without them."""
-    # 'register_tokens' is DINOv2's own name, whose table has no rows for them
-    names = [key for key in (*PREFIX_TOKENS, 'register_tokens') if key in vit]
-    report.dropped += names
-    out = {key: value for key, value in vit.items() if key not in names}
-    table, count = (out.get('pos_embed'), sum(vit[key].shape[1] for key in names if key in PREFIX_TOKENS))
-    if table is not None and grid:
-        out['pos_embed'] = table[:, table.shape[1] - grid[0] * grid[1] :]
-    elif table is not None and count and not square_grid(table.shape[1]):
-        out['pos_embed'] = table[:, count:]
-    return out
-
-
-def _prefix_rows(model: nn.Module, name: str) -> int:
-    """Return how many rows for prefix tokens a table of a model begins with."""
-    return getattr(model.vit, name).shape[1] - model.grid[0] * model.grid[1]
-
-
-def _one_table_per_layer(model: nn.Module, vit: Tensors, options: LoadOptions, report: LoadReport) -> Tensors:
-    """Start the table of each layer from a file's one; nothing changes where the model has one table too.
-
-    Raises:
-        CheckpointError: If that is not allowed, or the grid of the file's table is unknown.
-    """
-    names, table = table_names(model.vit), vit.get('pos_embed')
-    if table is None or 'pos_embed' in names:
-        return vit
-    if not options.allow_joining_mismatch:
-        raise CheckpointError(
-            f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each "
-            'layer: set the pe_joining that it was trained with, or pass '
-            'allow_joining_mismatch=True in init_cfg to start every layer from that table'
-        )
-    prefix = _prefix_rows(model, names[0])
-    source = options.grid or square_grid(table.shape[1] - prefix)
-    if source is None:
-        raise CheckpointError(f'checkpoint {report.path}: its PE is of no square grid, pass grid=(rows, columns)')
-    table = resample_table(table, source, model.grid, prefix)
-    others = {key: value for key, value in vit.items() if key != 'pos_embed'}
-    return others | {name: table.clone() for name in names}
-
-
-def _on_grid(model: nn.Module, table: Tensor, grid: Grid) -> Tensor:
-    """Return a table of a known grid on the model's.
-
-    Raises:
-        CheckpointError: If it has not so many rows.
-    """
-    prefix = table.shape[1] - grid[0] * grid[1]
-    if prefix < 0:
-        raise CheckpointError(f'pos_embed has {table.shape[1]} rows, which is no grid of {grid[0]} x {grid[1]}')
-    return resample_table(table, grid, model.grid, prefix)
-
-
-def resample_table(table: Tensor, src: Grid, dst: Grid, prefix: int) -> Tensor:
-    """Resize a table (1, prefix + N, D) as timm does: bicubic, antialiased, in float32."""
-    return resize_absolute(table.float(), src, dst, prefix, 'bicubic-antialias').to(table.dtype)

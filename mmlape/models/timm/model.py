@@ -17,9 +17,10 @@ from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, is_recorded, require_patch
 from mmlape.models.position import Joining
-from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
+from mmlape.models.position.base import resize_absolute
+from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter, is_bilinear
 from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
-from mmlape.models.timm.joined import Joined, JoinedForward
+from mmlape.models.timm.joined import Joined, JoinedForward, table_names
 from mmlape.models.timm.lape import add_lape
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
 from mmlape.param_rules import timm_depth
@@ -127,6 +128,23 @@ class TimmViT(IsotropicBackbone):
         self.keep_layers(max(self.out_indices) + 1)
         self.vit.requires_grad_(not frozen)
         self.complete()
+
+    def stored_tables(self) -> list[str]:
+        """Return the names of the tables that timm's model has."""
+        return [VIT + name for name in table_names(self.vit)]
+
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the tables have rows for: all, or none."""
+        names = () if self.vit.no_embed_class else [name.removeprefix(VIT) for name in self.prefix_tokens]
+        return {name: getattr(self.vit, name).shape[1] for name in names}
+
+    def table_grid(self, name: str, grid: Grid) -> Grid:
+        """Return the grid of a table, which is that of the tokens."""
+        return grid
+
+    def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
+        """Resize a file's table (1, num_prefix + N_src, D) as timm does."""
+        return resize_absolute(table, src, dst, num_prefix, 'bilinear' if is_bilinear(self) else 'bicubic-antialias')
 
     def keep_layers(self, count: int) -> None:
         """Leave out the layers behind the first ``count`` ones."""

@@ -223,6 +223,8 @@ def build_vit(
         vit = timm_package().create_model(source.architecture, **options, **model_args)
     except (TypeError, AssertionError, ValueError) as error:
         raise ConfigError(f'timm cannot build {source.architecture} with {model_args or options}: {error}') from error
+    if len(set(vit.patch_embed.patch_size)) > 1:
+        raise ConfigError(f'patch_size={vit.patch_embed.patch_size}: patches are squares, so both sides must be equal')
     vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = (nn.Identity(), nn.Identity(), nn.Identity(), None)
     if not keep_norm:
         vit.norm = nn.Identity()

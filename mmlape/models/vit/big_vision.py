@@ -8,18 +8,15 @@ read; a pooling by attention (MAP) belongs to the head.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Tensors, rename_keys
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tensor_names import join_qkv, split_qkv, with_batch_axis
-from mmlape.models.grid import square_grid
-from mmlape.models.position.absolute import Sincos2dMoco
+from mmlape.models.base.tensor_names import join_qkv
 
-HEAD_DIMS = 64
 _DENSE = ('head', 'head_dist', 'pre_logits')
 _MAP_HEAD = 'MAPHead_0/'
 _TOWERS = ('params/img/', 'img/', 'opt/target/', 'params/', '')
@@ -36,28 +33,11 @@ def _transposed(value: Tensor) -> Tensor:
     return value.t()
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How a module keeps its parameters: the name of its weight, and both ways between the shapes and ours."""
+class Kind(NamedTuple):
+    """How a module keeps its parameters: from the shapes of its weight and bias to ours."""
 
-    weight: str
     read_weight: Callable[[Tensor], Tensor] = _same
-    write_weight: Callable[[Tensor], Tensor] = _same
     read_bias: Callable[[Tensor], Tensor] = _same
-    write_bias: Callable[[Tensor], Tensor] = _same
-
-    def read(self, leaf: str, value: Tensor) -> tuple[str, Tensor]:
-        """Return our name and shape of a parameter."""
-        return ('bias', self.read_bias(value)) if leaf == 'bias' else ('weight', self.read_weight(value))
-
-    def write(self, leaf: str, value: Tensor) -> tuple[str, Tensor]:
-        """Return big_vision's name and shape of a parameter."""
-        return ('bias', self.write_bias(value)) if leaf == 'bias' else (self.weight, self.write_weight(value))
-
-
-def _split_heads(value: Tensor) -> Tensor:
-    """Split the last axis into heads; a file does not tell how many, and all models of big_vision have this width."""
-    return value.unflatten(-1, (-1, HEAD_DIMS))
 
 
 def patch_side(num_values: int) -> int:
@@ -74,12 +54,6 @@ def stem_order(values: Tensor) -> Tensor:
     return values.unflatten(0, (side, side, 3)).movedim(2, 0).flatten(0, 2)
 
 
-def _big_vision_order(values: Tensor) -> Tensor:
-    """Reverse ``stem_order``."""
-    side = patch_side(values.shape[0])
-    return values.unflatten(0, (3, side, side)).movedim(0, 2).flatten(0, 2)
-
-
 def _read_stem(kernel: Tensor) -> Tensor:
     """Turn a stem's kernel, (P, P, C, D) or (P*P*C, D), into a convolution's weight (D, C, P, P)."""
     if kernel.ndim == 2:
@@ -88,25 +62,12 @@ def _read_stem(kernel: Tensor) -> Tensor:
     return kernel.permute(3, 2, 0, 1)
 
 
-def _write_stem(weight: Tensor) -> Tensor:
-    return weight.permute(2, 3, 1, 0)  # (P, P, C, D)
-
-
-NORM = Kind('scale')
-LINEAR = Kind('kernel', _transposed, _transposed)
-INTO_HEADS = Kind(  # (D, heads, d)
-    'kernel',
-    lambda kernel: kernel.flatten(1).t(),
-    lambda weight: _split_heads(weight.t()),
-    torch.flatten,
-    _split_heads,
-)
-FROM_HEADS = Kind(  # (heads, d, D)
-    'kernel', lambda kernel: kernel.flatten(0, 1).t(), lambda weight: weight.t().unflatten(0, (-1, HEAD_DIMS))
-)
-STEM_NORM = Kind('scale', stem_order, _big_vision_order, stem_order, _big_vision_order)
-CONVOLUTION = Kind('kernel', _read_stem, _write_stem)
-FLAT_CONVOLUTION = Kind('kernel', _read_stem, lambda weight: _write_stem(weight).flatten(0, 2))
+NORM = Kind()
+LINEAR = Kind(_transposed)
+INTO_HEADS = Kind(lambda kernel: kernel.flatten(1).t(), torch.flatten)  # (D, heads, d)
+FROM_HEADS = Kind(lambda kernel: kernel.flatten(0, 1).t())  # (heads, d, D)
+STEM_NORM = Kind(stem_order, stem_order)
+STEM = Kind(_read_stem)
 
 _BLOCK, _ATTENTION = ('Transformer/encoderblock_#/', 'Transformer/encoderblock_#/MultiHeadDotProductAttention_0/')
 MODULES = {
@@ -121,8 +82,8 @@ MODULES = {
     'Transformer/encoder_norm': ('norm', NORM),
     'embedding/ln0': ('patch_embed.norm0', STEM_NORM),
     'embedding/ln1': ('patch_embed.norm1', NORM),
-    'embedding/dense': ('patch_embed.proj', FLAT_CONVOLUTION),
-    'embedding': ('patch_embed.proj', CONVOLUTION),  # without norms beside it
+    'embedding/dense': ('patch_embed.proj', STEM),
+    'embedding': ('patch_embed.proj', STEM),  # without norms beside it
     **{name: (name, LINEAR) for name in _DENSE},
 }
 """Modules of big_vision, those here, and how their parameters turn; '#' is the number of a layer."""
@@ -164,35 +125,14 @@ def from_jax(tensors: Tensors) -> Tensors:
             out[_TOKENS[name]] = value
         elif ours:
             ours = ours.replace('#', number[1]) if number else ours
-            leaf, value = kind.read(leaf, value)
-            out[f'{ours}.{leaf}'] = value
+            leaf, read = ('bias', kind.read_bias) if leaf == 'bias' else ('weight', kind.read_weight)
+            out[f'{ours}.{leaf}'] = read(value)
         else:
             out[name.replace('/', '.')] = value
     return elsewhere | join_qkv(out)
 
 
 _TOKENS = {'cls': 'cls_token', 'pos_embedding': 'pos_embed'}
-
-
-def to_big_vision(tensors: Tensors) -> Tensors:
-    """Translate back, to big_vision's names; a PE with a class row goes where its loader looks for one."""
-    stem = 'embedding/dense' if any(name.startswith('patch_embed.norm') for name in tensors) else 'embedding'
-    theirs = {ours: (name, kind) for name, (ours, kind) in MODULES.items() if ours != 'patch_embed.proj'}
-    theirs['patch_embed.proj'] = stem, MODULES[stem][1]
-    out: Tensors = {}
-    for name, value in split_qkv(tensors).items():
-        module, _, leaf = name.rpartition('.')
-        if name == 'pos_embed':
-            out |= _to_table(with_batch_axis(value))
-        elif name == 'cls_token':
-            out['cls'] = value
-        else:
-            number = re.match(r'blocks\.(\d+)\.', module)
-            path, kind = theirs[re.sub(r'^blocks\.\d+\.', 'blocks.#.', module)]
-            path = path.replace('#', number[1]) if number else path
-            leaf, value = kind.write(leaf, value)
-            out[f'{path}/{leaf}'] = value
-    return out
 
 
 def _unstacked(tensors: Tensors) -> Tensors:
@@ -205,23 +145,3 @@ def _unstacked(tensors: Tensors) -> Tensors:
         else:
             out[name] = value
     return out
-
-
-def _to_table(table: Tensor) -> Tensors:
-    """Name a PE, (1, rows, D), without sinusoids.
-
-    In big_vision one row beside a square is the class token's.
-    """
-    grid = square_grid(table.shape[1])
-    name = 'pos_embedding' if grid else 'Transformer/posembed_input/pos_embedding'
-    grid = grid or square_grid(table.shape[1] - 1)
-    is_fixed = grid and Sincos2dMoco().matches(table, grid, table.shape[1] - grid[0] * grid[1])
-    return {} if is_fixed else {name: table}
-
-
-def other_heads(weights: Weights) -> list[str]:
-    """Return the width of attention's heads if it is known not to be ``HEAD_DIMS``."""
-    dims = len(weights.tensors['patch_embed.proj.weight'])
-    heads = weights.recorded.get('num_heads')
-    wrong = dims % HEAD_DIMS or (isinstance(heads, int) and heads * HEAD_DIMS != dims)
-    return [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []

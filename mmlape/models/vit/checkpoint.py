@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.metadata import config_beside
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.fitting import read_table
+from mmlape.models.base.table_rows import Tokens
 from mmlape.models.base.tensor_names import with_batch_axis
-from mmlape.models.grid import Grid
 from mmlape.models.vit.layouts import (
     DINOV2_GIANT,
     EVA_NAMES,
@@ -24,11 +26,12 @@ from mmlape.models.vit.layouts import (
     is_beit,
     is_pyramid,
     is_uni_perceiver,
+    possible_tokens,
     prefix_tokens,
-    table_tokens,
 )
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import TARGETS as TO_TRANSFORMERS
+from mmlape.weights.download import local_path
 
 _NAMES_OF_TRANSFORMERS = tuple(layout.name for layout in OF_TRANSFORMERS)
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
@@ -73,9 +76,10 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         other = is_adapter(weights) or is_pyramid(weights) or weights.layout == DINOV2_GIANT
         return not other and stored in (model_class.prefix_tokens, ())
 
-    def table_prefix(self, model_class: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
-        """Return how many rows for prefix tokens each PE table of a file begins with."""
-        return dict.fromkeys(NAMES.tables(weights), sum(table_tokens(weights, grid).values()))
+    def table_tokens(self, model: nn.Module | type, weights: Weights) -> list[Tokens]:
+        """Return the tokens that a file's PE tables can have rows for; none first for a model without such rows."""
+        tokens = possible_tokens(weights)
+        return tokens if getattr(model, 'with_prefix_pe', True) else tokens[::-1]
 
     # describe
 
@@ -99,18 +103,32 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     # fit
 
-    def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
-        """Return the prefix tokens that a file's PE tables have rows for, and how many each."""
-        return table_tokens(weights, grid)
-
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; LayerScale must fit."""
-        report.problems += _other_base(model, weights)
+        report.problems += [*_other_base(model, weights), *_other_activation(model, weights)]
         weights = _with_patches_of(model, weights, report)
         _check_layer_scale(model, weights, report)
         if model.position.absolute is not None and model.num_prefix and not model.pe_prefix:
-            weights = _without_prefix_rows(model, weights, options, report)
+            weights = self._without_prefix_rows(model, weights, options, report)
         return super().fit(model, weights, options, report)
+
+    def _without_prefix_rows(
+        self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport
+    ) -> Weights:
+        """Add the PE's rows of prefix tokens to these tokens, which is the same where the PE joins at the input."""
+        tensors, grid = dict(weights.tensors), options.grid or weights.grid
+        for name in (name for name in model.stored_tables() if name in tensors):
+            table = with_batch_axis(tensors[name])
+            stored = read_table(model, name, table, self.table_tokens(model, weights), grid, report.path).tokens
+            if stored and not model.position.joining.at_input:
+                report.problems.append(
+                    f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set with_prefix_pe=True'
+                )
+            elif stored:
+                rows = table[:, : sum(stored.values())].split(list(stored.values()), dim=1)
+                tensors |= {token: tensors[token] + row for token, row in zip(stored, rows)}
+                report.notes.append(f'the rows of {name} for {", ".join(stored)} were added to the tokens')
+        return replace(weights, tensors=tensors)
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values.
@@ -122,23 +140,6 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         if name in model.pe_names and options.allow_joining_mismatch and is_beit(weights):
             return not NAMES.tables(weights)
         return super().may_be_new(model, name, weights, options)
-
-
-def _without_prefix_rows(model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> Weights:
-    """Add the PE's rows of prefix tokens to these tokens, which is the same where the PE joins at the input."""
-    stored = table_tokens(weights, options.grid)
-    tensors = dict(weights.tensors)
-    for name in NAMES.tables(weights) if stored else ():
-        if not model.position.joining.at_input:
-            report.problems.append(
-                f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set with_prefix_pe=True'
-            )
-            continue
-        rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(list(stored.values()), dim=1)
-        for token, row in zip(stored, rows):
-            tensors[token] = tensors[token] + row
-        report.notes.append(f'the rows of {name} for {", ".join(stored)} were added to the tokens')
-    return replace(weights, tensors=tensors)
 
 
 def _other_base(model: nn.Module, weights: Weights) -> list[str]:
@@ -163,6 +164,25 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
         "window_padding='before-qkv'": after_qkv and (stored or uni_perceiver),
     }
     return [problem for problem, holds in found.items() if holds]
+
+
+HIDDEN_ACTS = {
+    'gelu': dict(type='GELU'),
+    **{name: dict(type='GELU', approximate='tanh') for name in ('gelu_new', 'gelu_fast', 'gelu_pytorch_tanh')},
+    'quick_gelu': dict(type='mmpretrain.QuickGELU'),
+}
+"""What ``hidden_act`` of transformers' configurations is as ``act_cfg``."""
+
+
+def _other_activation(model: nn.Module, weights: Weights) -> list[str]:
+    """Return the activation that the ``config.json`` beside a file of transformers names, if the model has another."""
+    config = config_beside(local_path(weights.path)) if of_transformers(weights) and weights.path else {}
+    name, built = config.get('vision_config', config).get('hidden_act'), model.recorded_arguments.get('act_cfg')
+    wanted = HIDDEN_ACTS.get(name, built)
+    kinds = [(str(cfg['type']).rpartition('.')[2], cfg.get('approximate', 'none')) for cfg in (wanted, built)]
+    if kinds[0] == kinds[1]:
+        return []
+    return [f'wrong act_cfg: its config.json has hidden_act={name!r}, which is {wanted}, and the model has {built}']
 
 
 def _includes(options: Any, wanted: Mapping[str, Any]) -> bool:

@@ -20,11 +20,11 @@ from dataclasses import replace
 
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
+from mmlape.models.base.table_rows import Tokens, read_rows
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
-from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.vit.big_vision import SIGN, from_jax, other_heads, patch_side, stem_order, to_big_vision
+from mmlape.models.vit.big_vision import SIGN, from_jax, patch_side, stem_order
 from mmlape.weights.normalisation import HALF
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
@@ -105,6 +105,11 @@ def as_convolution(tensors: Tensors) -> Tensors:
     return tensors
 
 
+def unchunked(tensors: Tensors) -> Tensors:
+    """Leave out the numbers of chunks that DINOv2's training puts layers into; those of the layers count through."""
+    return rename_keys(tensors, [(r'^blocks\.\d+\.(?=\d+\.)', 'blocks.')])
+
+
 def _from_deit(tensors: Tensors) -> Tensors:
     """Rename timm's LayerScale and norm of the stem, and what its older versions call ``pre_logits.fc``.
 
@@ -114,7 +119,7 @@ def _from_deit(tensors: Tensors) -> Tensors:
         (r'^pre_logits\.fc\.', 'pre_logits.'),
         (r'^mask_token$', '/mask_token'),  # of a pretraining by masked patches
     ]
-    return as_convolution(rename_keys(_TIMM.read(tensors), names))
+    return as_convolution(rename_keys(_TIMM.read(unchunked(tensors)), names))
 
 
 def split_gates(tensors: Tensors) -> Tensors:
@@ -225,16 +230,6 @@ def _from_open_clip(tensors: Tensors) -> Tensors:
     return as_convolution(out)
 
 
-def to_open_clip(tensors: Tensors) -> Tensors:
-    """Translate back; the stem is linear where LN0 is before it, else a convolution without bias."""
-    out = {name: value for name, value in tensors.items() if name != 'patch_embed.proj.bias'}
-    if 'patch_embed.norm0.weight' in tensors:
-        out['patch_embed.proj.weight'] = out['patch_embed.proj.weight'].flatten(1)
-        out['patch_embed.proj.bias'] = tensors['patch_embed.proj.bias']
-    out['cls_token'], out['pos_embed'] = out['cls_token'].flatten(), out['pos_embed'].flatten(0, -2)
-    return {f'visual.{name}': value for name, value in _OPEN_CLIP.write(out).items()}
-
-
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 TORCH_EPS = dict(norm_cfg=dict(type='LN', eps=1e-5))
 """The norms of code that leaves torch's default."""
@@ -247,22 +242,32 @@ _IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight
 ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), as_convolution)
 BEIT = Layout('beit', _BEIT, _from_beit)
 BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
-UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver)
-UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver)
+UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver, rows=())
+UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver, rows=())
 ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
 PYRAMIDS = (
     Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
     Layout('vit-baseline', (r'up1\.0\.', r'blocks\.0\.attn\.qkv\.'), as_convolution),
 )
+SAM = Layout(
+    "SAM's image encoder",
+    (r'(.*\.)?(blocks|layers)\.0\.attn\.rel_pos_h',),
+    refused='no ViT here has its relative positions of rows and columns; take the weights of MAE that it began with',
+)
 LAYOUTS = (
+    SAM,
     *ADAPTERS,
     *PYRAMIDS,
     BEIT,
     UNI_PERCEIVER,
-    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'), _from_deit),
+    Layout(
+        'deit',
+        (r'blocks\.0\.(0\.)?attn\.qkv\.', r'blocks\.0\.(0\.)?mlp\.(fc1|w1)\.', r'patch_embed\.proj\.'),
+        _from_deit,
+    ),
     Layout(
         DINOV2_GIANT,
-        (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'),
+        (r'blocks\.0\.(0\.)?mlp\.w12\.', r'patch_embed\.proj\.'),
         lambda tensors: split_gates(_from_deit(tensors)),
     ),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
@@ -271,19 +276,25 @@ LAYOUTS = (
         (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'),
         _from_mmseg,
         arguments=TORCH_EPS,
+        rows=TOKENS,
     ),
+    # AugReg's table has a row for its class token, big_vision's has none
+    Layout('jax', (SIGN, r'(.*/)?posembed_input/'), from_jax, IMAGES_OF_JAX, rows=TOKENS),
+    Layout('jax', (SIGN, r'(params/|opt/target/)?(img/)?pos_embedding$'), from_jax, IMAGES_OF_JAX, rows=()),
     Layout('jax', (SIGN,), from_jax, IMAGES_OF_JAX),
     Layout(
         'vit-pytorch',
         (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'),
         _from_vit_pytorch,
         arguments=TORCH_EPS,
+        rows=TOKENS,
     ),
     Layout(
         'open_clip',
         (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'),
         _from_open_clip,
         arguments=TORCH_EPS,
+        rows=TOKENS,
     ),
 )
 
@@ -313,27 +324,33 @@ def prefix_tokens(weights: Weights) -> tuple[str, ...]:
     return tuple(name for name in TOKENS if name in weights.tensors)
 
 
-def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
-    """Return the tokens that the PE tables, of ``grid``, have rows for, and how many each.
+def possible_tokens(weights: Weights) -> list[Tokens]:
+    """Return the tokens that the PE tables of a file can have rows for, the usual ones first.
 
-    An adapter or a pyramid need not have a class token, but keeps its row; the registers of DINOv2
-    have none, nor has a token of DeiT III. Without a grid it is that recorded, or a square.
+    An adapter or a pyramid need not have a class token, but keeps its row; where no layout says so, registers may have
+    none, as DINOv2's, or no token, as DeiT III's.
     """
-    grid = grid or weights.grid
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
     if is_adapter(weights) or is_pyramid(weights):
         tokens = tokens or {'cls_token': 1}
-    tables = NAMES.tables(weights)
-    if not tables:
-        return tokens
-    rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
-    without_registers = {name: count for name, count in tokens.items() if name != 'reg_token'}
-    for some in (tokens, without_registers, {}):
-        patches = max(rows - sum(some.values()), 0)
-        of_grid = patches == grid[0] * grid[1] if grid else square_grid(patches)
-        if patches and of_grid:
-            return some
-    return tokens
+    if weights.rows is not None:
+        return [{name: count for name, count in tokens.items() if name in weights.rows}]
+    every = [tokens, {name: count for name, count in tokens.items() if name != 'reg_token'}, {}]
+    return [some for number, some in enumerate(every) if some not in every[:number]]
+
+
+def table_tokens(weights: Weights) -> Tokens:
+    """Return the tokens that the PE tables of a file have rows for, and how many each; none without a table.
+
+    Raises:
+        CheckpointError: If nothing tells it.
+    """
+    for name in NAMES.tables(weights):
+        rows = with_batch_axis(weights.tensors[name]).shape[1]
+        known, table = [weights.grid] if weights.grid else [], f'checkpoint {weights.path}: {name}'
+        remedy = 'loading it into its model with grid=(rows, columns), and saving model.state_dict()'
+        return read_rows(rows, possible_tokens(weights), known, [], table, remedy).tokens
+    return {}
 
 
 GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
@@ -377,13 +394,6 @@ def rowless_tokens(weights: Weights) -> list[str]:
     return ['tokens without a row of the PE'] if rowless else []
 
 
-def _rms_stem(weights: Weights) -> list[str]:
-    """Return a norm of patches that is not LayerNorm, since it has no bias."""
-    norm0 = 'patch_embed.norm0.'
-    bare = f'{norm0}weight' in weights.tensors and f'{norm0}bias' not in weights.tensors
-    return ['a norm of the patches without a bias'] if bare else []
-
-
 def _clashes_in_timm(weights: Weights) -> list[str]:
     rows = NAMES.tables(weights) and list(table_tokens(weights))
     wrong = 'dist_token' in weights.tensors and rows != ['cls_token', 'dist_token']
@@ -422,34 +432,5 @@ TARGETS = {
             **dict.fromkeys(('qkv_bias', 'norm_cfg', 'out_type')),
         },
         clashes=lambda weights: mean_pooling(weights) + rowless_tokens(weights),
-    ),
-    'big_vision': Target(
-        lambda tensors: to_big_vision(to_deit(tensors)),
-        names=rf'{PLAIN}|patch_embed\.norm[01]{LEAF}',
-        needed={**_LAST_NORM, **_QKV_BIAS, **_PE_TABLE},
-        encodings=_TABLE,
-        arguments={
-            'pe_joining': ['default'],
-            'patch_norm': ['none', 'dual', 'pre', 'post'],
-            'act_cfg': [TANH_GELU],
-            **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
-        },
-        clashes=lambda weights: other_heads(weights) + mean_pooling(weights) + _rms_stem(weights),
-        head_names=('head.', 'pre_logits.'),
-    ),
-    'open_clip': Target(
-        to_open_clip,
-        names=rf'{PLAIN}|(norm_pre|patch_embed\.norm0){LEAF}|blocks\.\d+\.gamma[12]',
-        needed={**_CLASS_TOKEN, **_LAST_NORM, **_QKV_BIAS, **_PE_TABLE, 'a norm after the PE': r'norm_pre\.weight'},
-        encodings=_TABLE,
-        arguments={
-            'pe_joining': ['default'],
-            'patch_norm': ['post-posemb', 'pre-post-posemb'],
-            'norm_cfg': [dict(type='LN', eps=1e-5)],
-            'act_cfg': [GELU, dict(type='mmpretrain.QuickGELU'), dict(type='QuickGELU')],
-            **dict.fromkeys(('layer_scale_init_value', 'out_type')),
-        },
-        clashes=lambda weights: stem_bias(weights) + rowless_tokens(weights) + _rms_stem(weights),
-        head_names=(),
     ),
 }

@@ -199,6 +199,10 @@ class VisionTransformer(IsotropicBackbone):
         self.register_arguments(locals())
         self.arch = resolve_arch(arch, ARCHS)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
+        if isinstance(patch_size, tuple | list):
+            raise ConfigError(
+                f'patch_size={patch_size!r}: patches are squares, so it is one side in pixels, such as 16'
+            )
         self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)

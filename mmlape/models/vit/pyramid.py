@@ -36,7 +36,7 @@ class PyramidCheckpointAdapter(ViTCheckpointAdapter):
     def notes(self, weights: Weights) -> list[str]:
         """Return what leaves no trace in a file, too."""
         trace = 'out_indices and windows leave no trace in a file'
-        return [*([] if weights.recorded else [trace]), *super().notes(weights)]
+        return [*([] if weights.is_described else [trace]), *super().notes(weights)]
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT those of the pyramid may."""

@@ -25,6 +25,7 @@ from mmlape.models.vit.layouts import (
     PLAIN,
     SHARED_TABLE,
     TANH_GELU,
+    TOKENS,
     as_convolution,
     copy_shared_table,
     mean_pooling,
@@ -151,19 +152,24 @@ def _writer(
 
 
 def _to_dinov2(tensors: Tensors) -> Tensors:
-    """Add the rows of registers to them, join the maps of a gated FFN, and add a mask token, which no image needs."""
+    """Join the maps of a gated FFN, and add a mask token, which no image needs."""
     out = {name: value for name, value in tensors.items() if '.mlp.w2.' not in name}
     for name in (name for name in tensors if '.mlp.w1.' in name):
         joined = torch.cat((tensors[name], tensors[name.replace('.w1.', '.w2.')]))
         out[name.replace('.w1.', '.w12.')] = joined
         del out[name]
-    rows = table_tokens(Weights('', tensors)).get('reg_token')
-    if rows and 'reg_token' in tensors:
-        table = with_batch_axis(tensors['pos_embed'])
-        out['reg_token'] = tensors['reg_token'] + table[:, 1 : 1 + rows]
-        out['pos_embed'] = torch.cat((table[:, :1], table[:, 1 + rows :]), dim=1)
     out['embeddings.mask_token'] = tensors['cls_token'].new_zeros(1, tensors['cls_token'].shape[-1])
     return out
+
+
+def _without_rows_of_registers(weights: Weights, tensors: Tensors) -> Tensors:
+    """Add the rows of registers to them, as DINOv2's table has none for them."""
+    rows = table_tokens(weights).get('reg_token')
+    if not rows:
+        return tensors
+    table = with_batch_axis(tensors['pos_embed'])
+    without = torch.cat((table[:, :1], table[:, 1 + rows :]), dim=1)
+    return {**tensors, 'reg_token': tensors['reg_token'] + table[:, 1 : 1 + rows], 'pos_embed': without}
 
 
 def _to_dinov3(tensors: Tensors) -> Tensors:
@@ -203,8 +209,8 @@ def _layer(pattern: str) -> str:
     return rf'(.*\.)?(encoder\.|model\.)?layers?\.0\.{pattern}'
 
 
-def _layout(name: str, *signs: str, absent: str | None = None, **arguments) -> Layout:
-    return Layout(name, (STEM, *signs), from_transformers, arguments=arguments, absent=absent)
+def _layout(name: str, *signs: str, absent: str | None = None, rows: tuple[str, ...] = TOKENS, **arguments) -> Layout:
+    return Layout(name, (STEM, *signs), from_transformers, arguments=arguments, absent=absent, rows=rows)
 
 
 _QUERY = r'attention\.(attention\.query|q_proj)\.'
@@ -244,7 +250,7 @@ LAYOUTS = (
         **_NO_CLASS,
         **_eps(1e-6),
     ),
-    _layout('transformers-dinov2', _layer(r'layer_scale1\.'), _layer(_QUERY), **_eps(1e-6)),
+    _layout('transformers-dinov2', _layer(r'layer_scale1\.'), _layer(_QUERY), rows=('cls_token',), **_eps(1e-6)),
     _layout(
         'transformers-beit',
         _layer(rf'{_QUERY}bias'),
@@ -270,6 +276,7 @@ def _target(
     encodings: tuple[tuple[str | type, ...], ...] = _TABLE,
     clashes: Callable[[Weights], list[str]] = rowless_tokens,
     heads: tuple[str, ...] = (),
+    rename_table: Callable[[Weights, Tensors], Tensors] | None = None,
     **arguments: list | None,
 ) -> Target:
     """Return a target, whose norms and activation are said by the ``config.json`` of a model that reads it."""
@@ -282,6 +289,7 @@ def _target(
         arguments={'pe_joining': ['default'], 'patch_norm': ['none'], **free, **arguments},
         clashes=clashes,
         head_names=heads,
+        rename_table=rename_table,
     )
 
 
@@ -320,6 +328,7 @@ TARGETS = {
         _writer(DINOV2, '', {}, _to_dinov2),
         rf'{PLAIN}|reg_token|{_GAMMA}|{_GATES}',
         {**_OF_VIT, **_SCALED},
+        rename_table=_without_rows_of_registers,
         qkv_bias=[True, False],
         **_ANY,
     ),
