@@ -93,4 +93,4 @@ gate.KINDS.update(pe_type=POSITION_ENCODINGS.get, pe_joining=JOININGS.get)
 gate.WORDS.update(
     norm_placement=('both', 'normformer', 'post', 'pre', 'sub-ln'), pe_type=('none',), tokenizer=('conv', 'patch')
 )
-gate.NAMED += ('attn', 'ffn', 'pooling', 'timm_model', 'vit_feature_source')
+gate.NAMED += ('attn', 'ffn', 'pe_joining', 'pe_type', 'pooling', 'timm_model', 'vit_feature_source')
