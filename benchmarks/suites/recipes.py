@@ -74,7 +74,7 @@ def _side(settings: Settings, name: str, side: str, factor: float, dtype: str) -
 
 def recipe(settings: Settings, name: str, side: str, factor: float):
     """Return the config of a recipe over a backbone: a public one by its type, or ours, 'default' or 'LaPE'."""
-    from mmlape.lab.datasets.sources import iter_heads, set_num_classes
+    from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
     from mmlape.lab.engine.config import load_config
 
     data, path, public = RECIPES[name]

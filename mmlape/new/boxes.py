@@ -9,8 +9,7 @@ import numpy as np
 
 from mmlape.errors import DataError, StackError
 from mmlape.files import parse_json, parse_yaml
-from mmlape.lab.datasets.folders import is_image
-from mmlape.lab.datasets.sources import read_lines, read_text
+from mmlape.lab.datasets.folders import is_image, read_lines, read_text
 from mmlape.new.coco import CocoData, CocoPart, of_parts
 from mmlape.new.listing import Listing, split_of, train_and_val
 

@@ -14,7 +14,7 @@ from rich.progress import track
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
-from mmlape.lab.datasets.sources import read_names
+from mmlape.lab.datasets.folders import read_names
 from mmlape.new.found import CLASSES, Found, divide, image_sizes, require_enough
 from mmlape.new.listing import Listing, split_of, train_and_val
 from mmlape.new.pairs import COLOUR, Pair, find_layout, find_pairs, link, read_values, unique_names

@@ -15,8 +15,8 @@ from pycocotools import mask as rle
 from scipy import ndimage
 from tiny import ROOT
 
+from mmlape.lab.datasets.formats import SPLITS
 from mmlape.lab.datasets.formats.coco_rules import decode_run_lengths
-from mmlape.lab.datasets.sources import SPLITS
 
 # ---------------------------------------------------------------- the data and its perfect model
 

@@ -20,9 +20,9 @@ from test_contract_coco import COCO
 from mmlape.errors import DataError
 from mmlape.lab.datasets import images
 from mmlape.lab.datasets.checks import check_data, full_check
+from mmlape.lab.datasets.formats import SPLITS
 from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
 from mmlape.lab.datasets.label_maps import read_label_map
-from mmlape.lab.datasets.sources import SPLITS
 from mmlape.projects.lit.captions import read_captions
 
 # ---------------------------------------------------------------- label maps, and their perfect model

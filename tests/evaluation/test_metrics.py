@@ -26,7 +26,7 @@ from pycocotools.cocoeval import COCOeval
 from sklearn import metrics
 
 from mmlape.errors import ConfigError, DataError, StackError
-from mmlape.lab.datasets.sources import class_palette
+from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.engine.hooks import SavePredictionsHook
 from mmlape.lab.engine.hooks.evaluation import _instances
 from mmlape.lab.evaluation import CocoMetric, IoUMetric

@@ -16,10 +16,10 @@ from PIL import Image
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import atomic_path
 from mmlape.lab.analysis.drawing import draw_sample
-from mmlape.lab.datasets.checks import FullReport
+from mmlape.lab.datasets.checks import FullReport, spread
+from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSummary
-from mmlape.lab.datasets.sources import class_palette, spread
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine.seeding import seed_everything
 

@@ -23,7 +23,7 @@ from mmlape.files import atomic_path, write_json
 from mmlape.lab.analysis.drawing import image_suffixes, write_image
 from mmlape.lab.analysis.images import find_images
 from mmlape.lab.analysis.prediction import Model
-from mmlape.lab.datasets.sources import class_palette
+from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.evaluation.label_maps import save_label_map
 from mmlape.lab.evaluation.saved import object_rows, row_lines, write_rows
 

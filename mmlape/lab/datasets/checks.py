@@ -26,7 +26,7 @@ from rich.table import Table
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import write_json
-from mmlape.lab.datasets.formats import distinct, iter_sources
+from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
     ERROR,
     WARNING,
@@ -39,7 +39,8 @@ from mmlape.lab.datasets.formats.base import (
     IssueLog,
     shorten,
 )
-from mmlape.lab.datasets.sources import SPLITS, iter_heads, patch_size, reads_head, spread
+from mmlape.lab.datasets.retarget import iter_heads, reads_head
+from mmlape.lab.datasets.transforms import patch_size
 from mmlape.quiet import printable
 
 SAMPLE = 32  # images that the quick check opens
@@ -92,6 +93,12 @@ def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
         yield from facts.issues
         source.count(facts)
     yield from source.nothing_to_learn()
+
+
+def spread(items: Sequence, count: int) -> list:
+    """Return up to ``count`` items, evenly spread from the first to the last."""
+    picks = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int))
+    return [items[pick] for pick in picks]
 
 
 def check_heads(cfg: Config, source: DataSource) -> None:

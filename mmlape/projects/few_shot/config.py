@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
-from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.engine.plan import require_keys
 
 DATASET = 'mmlape.FewShotDataset'

@@ -10,10 +10,9 @@ from mmengine.dataset import BaseDataset
 
 from mmlape.errors import DataError
 from mmlape.files import parse_json
-from mmlape.lab.datasets.folders import other_form
+from mmlape.lab.datasets.folders import other_form, read_text
 from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
-from mmlape.lab.datasets.sources import read_text
 from mmlape.projects.lit.shards import PREFIX, files_of, read_shards
 from mmlape.registry import DATASETS, TRANSFORMS
 

@@ -19,7 +19,7 @@ from mmengine.config import Config
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import parse_json
-from mmlape.lab.datasets.sources import read_lines
+from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.engine.optim import check_precision, quiet_logger
 from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise

@@ -4,6 +4,7 @@
 the quick check raises the first error, the full check collects all.
 """
 
+import inspect
 import os
 import shlex
 import unicodedata
@@ -15,7 +16,7 @@ from typing import Any
 from mmengine.logging import print_log
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import other_form
+from mmlape.lab.datasets.folders import class_palette, other_form, read_listed
 from mmlape.lab.datasets.images import (
     EITHER,
     STORED,
@@ -26,7 +27,6 @@ from mmlape.lab.datasets.images import (
     largest_of_16_bits,
     require_size,
 )
-from mmlape.lab.datasets.sources import class_palette, default_argument, read_listed
 
 ERROR, WARNING = 'error', 'warning'
 UNLABELLED = 'pixels without a label'
@@ -427,3 +427,15 @@ def shorten(names: Iterable) -> str:
     names = [str(name) for name in names]
     more = len(names) - MAX_NAMES
     return ', '.join(names[:MAX_NAMES]) + (f' and {more} more' if more > 0 else '')
+
+
+def default_argument(cls: type[Any], name: str) -> Any:
+    """Return the default of a constructor's argument, of the nearest base class that has one.
+
+    None without any.
+    """
+    for base in cls.__mro__:
+        parameter = inspect.signature(base.__init__).parameters.get(name)  # type: ignore[misc]
+        if parameter is not None and parameter.default is not parameter.empty:
+            return parameter.default
+    return None

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import files_below, files_in, is_hidden, is_image, other_form
+from mmlape.lab.datasets.folders import files_below, files_in, is_hidden, is_image, other_form, read_lines, read_listed
 from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, WARNING, DataIssue, DataSource, ImageEntry, shorten
-from mmlape.lab.datasets.sources import read_lines, read_listed
 
 
 class FolderSource(DataSource):

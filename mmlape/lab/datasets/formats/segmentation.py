@@ -10,11 +10,10 @@ import numpy as np
 from mmengine.logging import print_log
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import files_below, is_image, other_form
+from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
 from mmlape.lab.datasets.images import Annotated, step_of
 from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
-from mmlape.lab.datasets.sources import read_listed, read_names, require_unique
 
 
 class SegmentationSource(DataSource):
