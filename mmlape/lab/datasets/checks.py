@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +52,7 @@ RAREST_SHOWN = 3
 def check_data(
     cfg: Config, splits: Sequence[str] = SPLITS, sources: Iterable[DataSource] | None = None
 ) -> list[DataSummary]:
-    """Check the datasets, heads and evaluators of a config's splits against the files on disk.
+    """Check the datasets and heads of a config's splits against the files on disk.
 
     Return and log a summary of each dataset. Datasets of unknown format and on remote storage are
     skipped.
@@ -70,8 +70,6 @@ def check_data(
         summaries.append(source.summary)
         print_log(str(source.summary), logger='current')
         check_heads(cfg, source)
-    for split in splits:
-        check_evaluator(cfg.get(f'{split}_evaluator'), split)
     for group in log:
         print_log(f'{group.split} data: {group}', logger='current', level=logging.WARNING)
     return summaries
@@ -144,17 +142,6 @@ def _chooses(cfg: Config, name: str, head: dict) -> bool:
     return 'loss_cls' not in head and not any(part.get('use_sigmoid') for part in parts)
 
 
-def check_evaluator(evaluator: dict | list | None, split: str) -> None:
-    """Raise DataError if an annotation file of a split's evaluators does not exist."""
-    for part in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:
-        path = (part or {}).get('ann_file')
-        if isinstance(path, str) and '://' not in path and not os.path.isfile(path):
-            raise DataError(
-                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of '
-                f'the {split} dataset; --cfg-options data_root=DIR moves both.'
-            )
-
-
 def file_digest(path: str) -> bytes | None:
     """Hash a file; None if it cannot be read."""
     try:
@@ -188,11 +175,7 @@ class Duplicates:
                 if split != 'train' and 'train' in first:
                     shared[split].append((entry.path, first['train'].path))
                 same = first[split]
-                is_label = isinstance(entry.annotation, int)
-                if entry is not same and is_label and entry.annotation != same.annotation:
-                    message = f'{entry.path} is {same.path}, of another class.'
-                    yield split, DataIssue(WARNING, 'one image, two classes', message)
-                elif entry is not same:
+                if entry is not same:
                     yield (split, DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'))
         for split, pairs in shared.items():
             everything = complete and len(pairs) == self._counts[split]
@@ -219,7 +202,7 @@ class FullReport:
 def full_check(
     cfg: Config, splits: Sequence[str], sample: int | None = None, workers: int | None = None
 ) -> FullReport:
-    """Check all files of a config's datasets, and its heads and evaluators, with a progress bar.
+    """Check all files of a config's datasets, and its heads, with a progress bar.
 
     Args:
         cfg: A config.
@@ -238,7 +221,10 @@ def full_check(
             report.summaries.append(source.summary)
             report.checked.append(0)
             report.issues.add(split, source.structure_issues(complete=True))
-            report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
+            try:
+                check_heads(cfg, source)
+            except DataError as error:
+                report.issues.add(split, [DataIssue(ERROR, 'heads', str(error))])
             entries = source.entries if sample is None else spread(source.entries, sample)
             images = _check_images(source, entries, smallest, workers)
             shown = track(images, description, len(entries), console=stderr, disable=not stderr.is_terminal)
@@ -250,8 +236,6 @@ def full_check(
             report.issues.add(split, source.nothing_to_learn())
             if sample is None:
                 report.issues.add(split, _unseen_classes(source))
-        for split in splits:
-            report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
     except KeyboardInterrupt:
         report.interrupted = True
     for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
@@ -276,14 +260,6 @@ def _check_images(
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(entries), CHUNK * workers):
             yield from pool.map(check_one, entries[start : start + CHUNK * workers])
-
-
-def _issues_of(check: Callable[..., None], topic: str, *args) -> Iterator[DataIssue]:
-    """Run a check that raises `DataError`."""
-    try:
-        check(*args)
-    except DataError as error:
-        yield DataIssue(ERROR, topic, str(error))
 
 
 def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
