@@ -238,7 +238,7 @@ def _stack_error(error: Exception) -> MMLaPEError | None:
 
     None if it has none.
     """
-    from mmlape.lab.environment.stack import missing_extra, require_stack
+    from mmlape.lab.environment.doctor import missing_extra, require_stack
 
     lacking = missing_extra(error)
     if lacking:

@@ -22,7 +22,7 @@ from mmlape.cli import _OF_FILES, main
 from mmlape.commands import COMMANDS
 from mmlape.figures import save_figure
 from mmlape.files import atomic_path, write_bytes, write_json, write_text
-from mmlape.lab.evaluation.label_maps import save_label_map
+from mmlape.lab.evaluation.saved import save_label_map
 from mmlape.tables import write_csv
 
 NOISE = torch.rand(64, 64)
