@@ -1,5 +1,6 @@
 """YOLO's and Pascal VOC's annotations, which supervision reads, as annotations in COCO's form."""
 
+import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mmlape.errors import DataError, StackError
-from mmlape.files import parse_json, parse_yaml
+from mmlape.files import parse_yaml
 from mmlape.lab.datasets.folders import is_image, read_lines, read_text
 from mmlape.new.coco import CocoData, CocoPart, of_parts
 from mmlape.new.listing import Listing, split_of, train_and_val
@@ -150,7 +151,7 @@ def _content(pairs: Iterable[tuple[Path, Path]], read: Callable[[Path, Path], An
                 starting_image_id=len(images) + 1,
                 starting_annotation_id=len(annotations) + 1,
             )
-            content = parse_json(file.read_text(encoding='utf-8'))
+            content = json.loads(file.read_text(encoding='utf-8'))
         ids = {one['id']: names.setdefault(one['name'], len(names) + 1) for one in content['categories']}
         for image in content['images']:
             name = (folder / image['file_name']).relative_to(root).as_posix()

@@ -1,5 +1,6 @@
 """Annotations in COCO's form, in any layout; other forms of boxes become this one."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.files import parse_json, write_json
+from mmlape.files import write_json
 from mmlape.new.found import CLASSES, Found, Task, divide, image_sizes, require_enough
 from mmlape.new.listing import Listing, list_files, split_of, train_and_val
 
@@ -179,7 +180,7 @@ def _complete(content: dict[str, Any]) -> int:
 def json_of(file: Path) -> Any:
     """Return what a file holds, or None if it is no JSON."""
     try:
-        return parse_json(file.read_text(encoding='utf-8'))
+        return json.loads(file.read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return None
 

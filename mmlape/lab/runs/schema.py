@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mmlape.errors import DataError
-from mmlape.files import atomic_path, parse_json, read_json, write_json
+from mmlape.files import atomic_path, read_json, write_json
 from mmlape.lab.extension import PaperModel
 from mmlape.lab.runs.decoding import FIX, LATER, UNSTORED, Rule, decode, encode, is_number, is_whole, stored_fields
 
@@ -235,7 +235,7 @@ def read_evaluations(work_dir: str | Path) -> list[Evaluation]:
     evaluations: list[Evaluation] = []
     for number, line in enumerate(lines, 1):
         try:
-            content = parse_json(line)
+            content = json.loads(line)
         except ValueError:  # a kill while it was written
             break
         entry = decode(Evaluation, content, path, f'line {number}')

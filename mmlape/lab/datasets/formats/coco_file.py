@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mmlape.errors import DataError
-from mmlape.files import parse_json
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, shorten
 
 HINT = 'Download or unpack it again.'
@@ -56,7 +55,7 @@ def read_coco(path: str) -> dict[str, Any]:
         DataError: It is empty, truncated, not JSON, or not of COCO's form.
     """
     try:
-        content = parse_json(_read_text(path), unique_keys=True)
+        content = json.loads(_read_text(path))
     except ValueError as error:
         raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
     if isinstance(content, list):
