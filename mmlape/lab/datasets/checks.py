@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -150,41 +150,34 @@ def file_digest(path: str) -> bytes | None:
         return None
 
 
-class Duplicates:
-    """Collects the hashes of files, and finds those that occur more than once."""
+def find_duplicates(
+    images: Iterable[tuple[str, str, bytes | None]], complete: bool
+) -> Iterator[tuple[str, DataIssue]]:
+    """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
 
-    def __init__(self) -> None:
-        self._entries: dict[bytes, list[tuple[str, ImageEntry]]] = defaultdict(list)
-        self._counts: Counter[str] = Counter()
-
-    def add(self, split: str, entry: ImageEntry, digest: bytes | None) -> None:
-        """Add the image of a split by the hash of its file."""
+    Args:
+        images: Split, path and hash of the file of each.
+        complete: Whether these are all; then a split that is completely trained on is an error.
+    """
+    first: dict[tuple[str, bytes], str] = {}
+    copies = []
+    counts: Counter[str] = Counter()
+    for split, path, digest in images:
         if digest is not None:
-            self._entries[digest].append((split, entry))
-            self._counts[split] += 1
-
-    def issues(self, complete: bool) -> Iterator[tuple[str, DataIssue]]:
-        """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
-
-        Once all images were added, ``complete``, a split that is completely trained on is an error.
-        """
-        shared: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for entries in self._entries.values():
-            first = dict(reversed(entries))
-            for split, entry in entries:
-                if split != 'train' and 'train' in first:
-                    shared[split].append((entry.path, first['train'].path))
-                same = first[split]
-                if entry is not same:
-                    yield (split, DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'))
-        for split, pairs in shared.items():
-            everything = complete and len(pairs) == self._counts[split]
-            for path, other in pairs:
-                message = f'{path} is {other} of the train data.'
-                if everything:
-                    start = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing'
-                    message = f'{start}: {message}'
-                yield (split, DataIssue(ERROR if everything else WARNING, f'image in train and {split}', message))
+            counts[split] += 1
+            original = first.setdefault((split, digest), path)
+            if original != path:
+                yield split, DataIssue(WARNING, 'duplicate image', f'{path} is {original}.')
+            if split != 'train':
+                copies.append((split, path, digest))
+    shared = [(split, path, first['train', digest]) for split, path, digest in copies if ('train', digest) in first]
+    of_split = Counter(split for split, _, _ in shared)
+    for split, path, other in shared:
+        message, severity = f'{path} is {other} of the train data.', WARNING
+        if complete and of_split[split] == counts[split]:
+            severity = ERROR
+            message = f'All {counts[split]} images of {split} are trained on, so its results mean nothing: {message}'
+        yield split, DataIssue(severity, f'image in train and {split}', message)
 
 
 @dataclass
@@ -213,7 +206,7 @@ def full_check(
     Returns:
         All issues; after Ctrl-C, those up to then.
     """
-    report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
+    report, started, hashed = FullReport(), time.monotonic(), []
     workers, smallest, stderr = (workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True))
     try:
         for source in distinct(iter_sources(cfg, splits)):
@@ -231,14 +224,14 @@ def full_check(
             for entry, facts, digest in shown:
                 report.issues.add(split, facts.issues)
                 source.count(facts)
-                duplicates.add(split, entry, digest)
+                hashed.append((split, entry.path, digest))
                 report.checked[-1] += 1
             report.issues.add(split, source.nothing_to_learn())
             if sample is None:
                 report.issues.add(split, _unseen_classes(source))
     except KeyboardInterrupt:
         report.interrupted = True
-    for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
+    for split, issue in find_duplicates(hashed, sample is None and not report.interrupted):
         report.issues.add(split, [issue])
     report.seconds = time.monotonic() - started
     return report

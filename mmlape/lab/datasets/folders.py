@@ -30,7 +30,7 @@ def files_below(root: str) -> Iterator[str]:
 
     Raises:
         DataError: An image is in a hidden folder, which MMEngine does not leave out; a link leads
-            nowhere, or to a folder that it is in; a folder cannot be read.
+            nowhere; a folder cannot be read.
     """
     try:
         yield from _files_below(root, root, hidden=False)
@@ -42,8 +42,6 @@ def _files_below(root: str, folder: str, hidden: bool) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                if entry.is_symlink() and _is_inside(folder, entry.path):
-                    raise DataError(f'{entry.path} is a link to a folder that it is in: remove it.')
                 yield from _files_below(root, entry.path, hidden or is_hidden(entry.name))
             elif entry.name.startswith('.') or not (is_image(entry.name) or entry.is_file()):
                 continue
@@ -65,11 +63,6 @@ def files_in(folder: str) -> list[str]:
     """Return the names of the files that are directly in a folder and not hidden."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries if entry.is_file() and not entry.name.startswith('.')]
-
-
-def _is_inside(folder: str, link: str) -> bool:
-    """Return whether a folder is the one that a link leads to, or below it."""
-    return f'{os.path.realpath(folder)}/'.startswith(f'{os.path.realpath(link)}/')
 
 
 def is_hidden(name: str) -> bool:

@@ -5,7 +5,6 @@ COCO's, ADE20K's, ImageNet's, CIFAR's and others. A format of your own is a subc
 """
 
 import inspect
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -27,8 +26,6 @@ FORMATS: dict[str, type[DataSource]] = {
 }
 """The format of the dataset classes of these names, and of their subclasses that read the same
 files."""
-OPTIONS = re.compile(r'[\w./ -]*')
-"""What a config's ``mini_data_options`` may consist of."""
 READERS = ('load_data_list', 'parse_data_info')
 """A subclass that overrides one of these reads files of its own, as panoptic ones and LVIS's do."""
 
@@ -45,10 +42,8 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
             if source_class:
                 source = source_class(split, dataset, cls)
                 source.is_part = len(datasets) > 1
-                options = str(cfg.get('mini_data_options') or '')
-                # people copy it into a shell, and a config may be somebody else's
                 source.metrics = list(_metrics(cfg, split))
-                source.mini_data_options = options if OPTIONS.fullmatch(options) else ''
+                source.mini_data_options = str(cfg.get('mini_data_options') or '')
                 yield source
 
 

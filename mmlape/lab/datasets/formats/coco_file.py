@@ -1,10 +1,11 @@
 """Reading an annotation file of COCO's form, as MMDetection reads it, and what each of its annotations must be."""
 
+import codecs
 import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,34 +13,8 @@ from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, shorten
 
 HINT = 'Download or unpack it again.'
-PACKED = {b'\x1f\x8b': 'gzip', b'PK': 'zip', b'BZh': 'bzip2', b'\xfd7zXZ': 'xz'}
-"""First bytes of a compressed file."""
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool)
-
-
-def _is_side(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0 and value == int(value)
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
-    'categories': dict(id=_is_id, name=_is_name),
-    'images': dict(id=_is_id, file_name=_is_name, height=_is_side, width=_is_side),
-    'annotations': {},
-}
-"""The fields that the entries of each list must have, and what they must be."""
-_WANTED: dict[Callable[[Any], bool], str] = {
-    _is_id: 'a whole number or a text',
-    _is_side: 'a number of pixels',
-    _is_name: 'a text',
-}
+FIELDS = {'categories': ('id', 'name'), 'images': ('id', 'file_name', 'height', 'width'), 'annotations': ()}
+"""The fields that the entries of each list must have."""
 
 
 def read_coco(path: str) -> dict[str, Any]:
@@ -58,21 +33,26 @@ def read_coco(path: str) -> dict[str, Any]:
         content = json.loads(_read_text(path))
     except ValueError as error:
         raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
-    if isinstance(content, list):
-        raise DataError(
-            f'Annotation file {path} is not of COCO form: a list, as a file of predictions is, not '
-            'an object with "images", "annotations" and "categories".'
-        )
     if not isinstance(content, dict):
-        raise DataError(f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.')
+        raise DataError(
+            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, as a file of predictions is a '
+            'list, not an object with "images", "annotations" and "categories".'
+        )
     content.setdefault('annotations', [])
-    for key, fields in _FIELDS.items():
+    for key, fields in FIELDS.items():
         if not isinstance(content.get(key), list):
             raise DataError(f'Annotation file {path} is not of COCO form: it has no list "{key}".')
         for entry in content[key]:
-            defect = _find_defect(entry, fields)
-            if defect is not None:
-                raise DataError(f'Annotation file {path} has an entry {defect} in "{key}": {str(entry)[:120]}')
+            missing = [name for name in fields if not isinstance(entry, dict) or entry.get(name) in (None, '')]
+            if missing:
+                raise DataError(
+                    f'Annotation file {path} has an entry without "{missing[0]}" in "{key}": {str(entry)[:120]}'
+                )
+    for record in content['images']:
+        if not all(is_number(record[side]) and record[side] > 0 for side in ('height', 'width')):
+            raise DataError(
+                f'Annotation file {path}: the height or the width of an image is no number of pixels: {str(record)[:120]}'
+            )
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
@@ -88,22 +68,14 @@ def _read_text(path: str) -> str:
         raise DataError(f'Annotation file {path} cannot be read: {error.strerror}.') from error
     if not data.strip():
         raise DataError(f'Annotation file {path} is empty. {HINT}')
-    for start, name in PACKED.items():
-        if data.startswith(start):
-            raise DataError(f'Annotation file {path} is compressed ({name}): unpack it.')
-    encoding = json.detect_encoding(data)
-    if encoding != 'utf-8':
-        found = 'a byte order mark' if encoding == 'utf-8-sig' else encoding.upper()
+    if data.startswith(codecs.BOM_UTF8):
         raise DataError(
-            f'Annotation file {path} has {found}, which MMDetection does not read: save it as '
-            'UTF-8 without a byte order mark.'
+            f'Annotation file {path} has a byte order mark, which MMDetection does not read: save it without.'
         )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise DataError(
-            f'Annotation file {path} is not UTF-8 (byte {error.start}), perhaps Latin-1: save it as UTF-8.'
-        ) from error
+        raise DataError(f'Annotation file {path} is not UTF-8 (byte {error.start}): save it as UTF-8.') from error
 
 
 def class_names(coco: dict[str, Any]) -> tuple[str, ...]:
@@ -115,19 +87,6 @@ def class_names(coco: dict[str, Any]) -> tuple[str, ...]:
 def listed_classes(path: str, version: tuple[int, int]) -> tuple[str, ...]:
     """Read the classes of a version of a file once: a study moves the data of each of its arms."""
     return class_names(read_coco(path))
-
-
-def _find_defect(entry: Any, fields: dict[str, Callable[[Any], bool]]) -> str | None:
-    """Say what an entry lacks: to be an object, one of these fields, the type of one, or ids that can be hashed."""
-    if not isinstance(entry, dict):
-        return 'that is not an object'
-    for name, is_right in fields.items():
-        if name not in entry:
-            return f'without "{name}"'
-        if not is_right(entry[name]):
-            return f'with an invalid "{name}" ({entry[name]!r} is not {_WANTED[is_right]})'
-    invalid = [name for name in ('id', 'image_id', 'category_id') if isinstance(entry.get(name), list | dict)]
-    return f'with an invalid "{invalid[0]}"' if invalid else None
 
 
 # what an annotation must be: MMDetection and pycocotools check next to nothing. A NaN in a polygon takes all memory,
