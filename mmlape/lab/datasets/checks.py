@@ -313,12 +313,15 @@ def write_report(report: FullReport, config: str, path: str | Path) -> None:
         seconds=round(report.seconds, 1),
         errors=len(report.issues.errors),
         data=data,
-        issues=[_issue_row(group) for group in report.issues],
+        issues=[
+            dict(
+                split=group.split,
+                severity=group.severity,
+                kind=group.topic,
+                count=group.count,
+                examples=group.examples,
+            )
+            for group in report.issues
+        ],
     )
     write_json(path, content)
-
-
-def _issue_row(group: IssueGroup) -> dict:
-    return dict(
-        split=group.split, severity=group.severity, kind=group.topic, count=group.count, examples=group.examples
-    )

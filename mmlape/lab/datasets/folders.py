@@ -114,15 +114,13 @@ def read_listed(path: str | Path) -> list[str]:
     Raises:
         DataError: A line is blank, or the encoding is not UTF-8 without a mark.
     """
-    text = read_text(path)
-    lines = text.removesuffix('\n').split('\n') if text else []
-    with open(path, 'rb') as file:
-        marked = file.read(3).startswith(tuple(MARKS))
-    if marked:
+    if Path(path).read_bytes().startswith(tuple(MARKS)):
         raise DataError(
             f'{path} begins with a byte order mark, which OpenMMLab takes for a part of the first '
             'line. Save the file in UTF-8 without one.'
         )
+    text = read_text(path)
+    lines = text.removesuffix('\n').split('\n') if text else []
     blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
     if blank is not None:
         raise DataError(f'{path}, line {blank} is blank, which OpenMMLab takes for a name: remove it.')

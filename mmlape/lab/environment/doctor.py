@@ -4,7 +4,6 @@ Works without torch or any MM package; nothing heavy is imported before it is as
 """
 
 import importlib
-import os
 import platform
 import re
 import sys
@@ -180,13 +179,8 @@ def _cuda() -> Check:
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return Check('CUDA', f'{torch.version.cuda}: {len(names)} x {", ".join(dict.fromkeys(names))}')
-    # the kernel shows a GPU that CUDA_VISIBLE_DEVICES hides
-    problem = None
-    if Path('/proc/driver/nvidia/gpus').is_dir() and os.environ.get('CUDA_VISIBLE_DEVICES') != '':
-        what = 'there is an NVIDIA GPU, which this torch cannot use with its driver'
-        problem = StackProblem(what, install_line('torch').replace('pip install', 'pip install --force-reinstall'))
     state = f'{torch.version.cuda}, no device' if torch.version.cuda else 'torch was built without it'
-    return Check('CUDA', f'{state}: training runs on the CPU', problem, needed=False)
+    return Check('CUDA', f'{state}: training runs on the CPU')
 
 
 def _ops(device: str, imports: bool) -> Check:

@@ -205,11 +205,6 @@ class DataSource:
         """Return an argument's value: the config's, or the default of the nearest class that has one."""
         return self.cfg[name] if name in self.cfg else default_argument(self.dataset_class, name)
 
-    def has_transform(self, **options: Any) -> bool:
-        """Return whether a transform of its pipeline is given all these options."""
-        pipeline = self.cfg.get('pipeline') or ()
-        return any(all(step.get(key) == value for key, value in options.items()) for step in pipeline)
-
     def read_classes(self) -> tuple[str, ...] | None:
         """Read the class names from the data; None where it is missing or lists none."""
         return None

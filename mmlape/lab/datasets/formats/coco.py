@@ -57,23 +57,6 @@ def _find_other_form(annotations: list[dict], images: Mapping[Any, dict], path: 
         yield DataIssue(ERROR, 'boxes of another form', message, len(sized))
 
 
-def _find_repeated(annotations: list[dict], path: str) -> Iterator[DataIssue]:
-    """Find objects that are annotated twice."""
-    objects = Counter(
-        (annotation.get('image_id'), annotation.get('category_id'), *annotation['bbox'])
-        for annotation in annotations
-        if is_box(annotation.get('bbox'))
-    )
-    repeated = [key for key, count in objects.items() if count > 1]
-    if repeated:
-        image, _, *box = repeated[0]
-        message = (
-            f'Annotation file {path} has {len(repeated)} objects more than once; the first is the '
-            f'box {box} of image {image!r}. A prediction matches one of them, so AP counts the others as missed.'
-        )
-        yield DataIssue(WARNING, 'object annotated twice', message, len(repeated))
-
-
 def _find_duplicates(coco: dict[str, Any], path: str) -> Iterator[DataIssue]:
     for what, records, key, effect in (
         ('category id', coco['categories'], 'id', ''),
@@ -150,7 +133,7 @@ class CocoSource(DataSource):
         """Check each annotation, and that something is left to be learnt or evaluated."""
         path, annotations, metrics = self.ann_file, coco['annotations'], self._ap_metrics
         kinds = [kind for _, options in metrics for kind in _listed(options.get('metric'))]
-        with_mask = 'segm' in kinds or self.has_transform(with_mask=True)
+        with_mask = 'segm' in kinds or any(step.get('with_mask') for step in self.cfg.get('pipeline') or ())
         masked = any(annotation.get('segmentation') for annotation in annotations)
         if with_mask and annotations and not masked:
             yield DataIssue(ERROR, 'boxes without masks', f'Annotation file {path} {WITHOUT_MASKS}')
@@ -162,7 +145,6 @@ class CocoSource(DataSource):
             as_it_is=not all(getattr(cls, 'any_ids', False) for cls, _ in metrics),
         )
         yield from _find_other_form(annotations, rules.images, path)
-        yield from _find_repeated(annotations, path)
         defects = [rules.find_defect(annotation) for annotation in annotations]
         for number, (annotation, defect) in enumerate(zip(annotations, defects), start=1):
             if defect is not None:

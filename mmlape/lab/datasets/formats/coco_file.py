@@ -51,7 +51,7 @@ def read_coco(path: str) -> dict[str, Any]:
     for record in content['images']:
         if not all(is_number(record[side]) and record[side] > 0 for side in ('height', 'width')):
             raise DataError(
-                f'Annotation file {path}: the height or the width of an image is no number of pixels: {str(record)[:120]}'
+                f'Annotation file {path} has an image whose height or width is no number of pixels: {str(record)[:99]}'
             )
     counts = Counter(class_names(content))
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
@@ -69,9 +69,7 @@ def _read_text(path: str) -> str:
     if not data.strip():
         raise DataError(f'Annotation file {path} is empty. {HINT}')
     if data.startswith(codecs.BOM_UTF8):
-        raise DataError(
-            f'Annotation file {path} has a byte order mark, which MMDetection does not read: save it without.'
-        )
+        raise DataError(f'Annotation file {path} has a byte order mark, which MMDetection does not read: remove it.')
     try:
         return data.decode()
     except UnicodeDecodeError as error:

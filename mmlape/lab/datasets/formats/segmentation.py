@@ -119,7 +119,9 @@ class SegmentationSource(DataSource):
             stems = [line.strip() for line in read_listed(self.ann_file)]
             if not stems:
                 raise DataError(f'{self.ann_file} has no images.')
-            yield from self._check_list(stems, suffix)
+            paths = [os.path.join(self.image_dir, stem + suffix) for stem in stems]
+            fix = f'Write the names without {suffix}.' if stems[0].endswith(suffix) else ''
+            yield from self.missing_images([path for path in paths if not os.path.isfile(path)], len(stems), fix)
             return stems
         files = sorted(files_below(self.image_dir))
         stems = [file.removesuffix(suffix) for file in files if file.endswith(suffix)]
@@ -146,12 +148,6 @@ class SegmentationSource(DataSource):
             )
             yield DataIssue(ERROR, 'image of another suffix', message, len(meant))
         return stems
-
-    def _check_list(self, stems: list[str], suffix: str) -> Iterator[DataIssue]:
-        """Check that the images of a list exist."""
-        paths = [os.path.join(self.image_dir, stem + suffix) for stem in stems]
-        fix = f'Write the names without {suffix}.' if stems[0].endswith(suffix) else ''
-        yield from self.missing_images([path for path in paths if not os.path.isfile(path)], len(stems), fix)
 
     def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
         image_suffix, label_suffix = self.option('img_suffix'), self.option('seg_map_suffix')
