@@ -94,8 +94,6 @@ class CocoSource(DataSource):
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check paths, categories, every annotation, and that the images are there."""
         self.require(self.root, 'Data root')
-        if os.path.isdir(self.ann_file):
-            raise DataError(f'Annotation file {self.ann_file} is a folder. {self.hint()}')
         self.require(self.ann_file, 'Annotation file', os.path.isfile)
         self.require(self.image_dir, 'Image directory')
         coco = read_coco(self.ann_file)

@@ -1,18 +1,17 @@
 """Reading an annotation file of COCO's form, as MMDetection reads it, and what each of its annotations must be."""
 
-import codecs
 import functools
 import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, shorten
 
-HINT = 'Download or unpack it again.'
 FIELDS = {'categories': ('id', 'name'), 'images': ('id', 'file_name', 'height', 'width'), 'annotations': ()}
 """The fields that the entries of each list must have."""
 
@@ -27,12 +26,14 @@ def read_coco(path: str) -> dict[str, Any]:
         Its content, with ``annotations`` in any case: a list of test images has none.
 
     Raises:
-        DataError: It is empty, truncated, not JSON, or not of COCO's form.
+        DataError: It is no JSON in UTF-8, or not of COCO's form.
     """
     try:
-        content = json.loads(_read_text(path))
+        content = json.loads(Path(path).read_bytes().decode())
     except ValueError as error:
-        raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
+        raise DataError(
+            f'Annotation file {path} is not JSON in UTF-8 ({error}): download or unpack it again, or save it so.'
+        ) from error
     if not isinstance(content, dict):
         raise DataError(
             f'Annotation file {path} is not of COCO form: a {type(content).__name__}, as a file of predictions is a '
@@ -57,23 +58,6 @@ def read_coco(path: str) -> dict[str, Any]:
     if duplicates := sorted(name for name, count in counts.items() if count > 1):
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
     return content
-
-
-def _read_text(path: str) -> str:
-    """Read a file as MMDetection does, in UTF-8."""
-    try:
-        with open(path, 'rb') as file:
-            data = file.read()
-    except OSError as error:
-        raise DataError(f'Annotation file {path} cannot be read: {error.strerror}.') from error
-    if not data.strip():
-        raise DataError(f'Annotation file {path} is empty. {HINT}')
-    if data.startswith(codecs.BOM_UTF8):
-        raise DataError(f'Annotation file {path} has a byte order mark, which MMDetection does not read: remove it.')
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f'Annotation file {path} is not UTF-8 (byte {error.start}): save it as UTF-8.') from error
 
 
 def class_names(coco: dict[str, Any]) -> tuple[str, ...]:
