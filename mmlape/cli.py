@@ -55,7 +55,8 @@ def _prepare_streams() -> None:
     """Let no name end a command: what a stream cannot encode is written as an escape."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors='backslashreplace')
+            with contextlib.suppress(OSError):  # another file took the stream's place
+                stream.reconfigure(errors='backslashreplace')
 
 
 def _command(argv: Sequence[str]) -> int:
