@@ -1,4 +1,4 @@
-"""What becomes of label maps, folders of classes and captions with one change each: see contract.py."""
+"""What becomes of label maps and folders of classes with one change each: see contract.py."""
 
 import io
 import shutil
@@ -19,11 +19,10 @@ from test_contract_coco import COCO
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets import images
-from mmlape.lab.datasets.checks import check_data, full_check
+from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.formats import SPLITS
 from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
 from mmlape.lab.datasets.label_maps import read_label_map
-from mmlape.projects.lit.captions import read_captions
 
 # ---------------------------------------------------------------- label maps, and their perfect model
 
@@ -528,25 +527,6 @@ CASES_OF_FOLDERS = (
           '1 of 6', 'ship9.png', options=LISTED),
 )  # fmt: skip
 
-TEXT = 'a.png\ta tree\nb.png\tän house\n'
-PAIRS = [('a.png', 'a tree'), ('b.png', 'än house')]
-CAPTIONS = (
-    ('c.tsv', TEXT.encode(), PAIRS),
-    ('c.tsv', TEXT.encode('utf-8-sig'), PAIRS),
-    ('c.tsv', TEXT.encode('utf-16'), PAIRS),
-    ('c.tsv', TEXT.encode('utf-16-le'), ('line', 'UTF-8')),
-    ('c.tsv', TEXT.encode('latin-1'), ('line 2', 'UTF-8')),
-    ('c.tsv', TEXT.replace('\n', ' \r\n\r\n').encode(), PAIRS),
-    ('c.tsv', TEXT.replace('\n', '\r').encode(), PAIRS),
-    ('c.tsv', TEXT.replace('\t', ' ').encode(), ('line 1', 'a tab')),
-    ('c.tsv', TEXT.replace('a.png', 'A.png').encode(), ('1 of 2', 'A.png', "'a.png' exists")),
-    ('c.jsonl', b'\xef\xbb\xbf{"image": "a.png", "caption": "a tree"}\r\n\r\n', PAIRS[:1]),
-    ('c.jsonl', '{"image": "a.png", "caption": "é"}'.encode('latin-1'), ('line 1', 'UTF-8')),
-    ('c.json', '[{"image": "a.png", "caption": "a tree"}]'.encode('utf-16'), PAIRS[:1]),
-    ('c.csv', b'a.png,a tree', ('unknown format', '.csv', '.tsv')),
-)
-"""The file, its content, and the pairs that it has or the words of its refusal."""
-
 
 def palette(image: Image.Image) -> Image.Image:
     """Give label ids colours."""
@@ -647,21 +627,3 @@ def test_images_beyond_the_limit_of_opencv(tmp_path, monkeypatch):
     scene(0)[0].save(tmp_path / 'a.png')
     with pytest.raises(DataError, match=r'a\.png is 64 x 40 pixels, more than the 2\^30'):
         open_image(str(tmp_path / 'a.png'))
-
-
-def test_captions(tmp_path):
-    for name in ('a.png', 'b.png'):
-        scene(0)[0].save(tmp_path / name)
-    for name, content, outcome in each(CAPTIONS):
-        (tmp_path / name).write_bytes(content)
-        dataset = dict(type='mmlape.CaptionDataset', ann_file=name, data_root=str(tmp_path), pipeline=[])
-        cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
-        if isinstance(outcome, list):
-            assert read_captions(str(tmp_path / name)) == outcome
-            assert not full_check(cfg, ('train',)).issues.errors
-            continue
-        told = [full_check(cfg, ('train',)).issues.errors[0].examples[0]]
-        with pytest.raises(DataError) as caught:
-            check_data(cfg, ('train',))
-        for text in [*told, str(caught.value)]:
-            assert all(word in text for word in (name, *outcome)) and '\n' not in text, text

@@ -36,8 +36,9 @@ def test_remote_and_unknown_data_is_skipped():
 
 def test_what_is_missing_is_told_with_how_to_get_it(mini, tmp_path):
     for made in each(('', ' --overwrite')):
-        assert f'"mmlape make-mini-data {tmp_path}/mini{made}"' in refusal(ade_cfg(tmp_path / 'mini' / 'ade'))
-        (tmp_path / 'mini').mkdir(exist_ok=True)
+        none = tmp_path / 'none' / 'mini'
+        assert f'"mmlape make-mini-data {none}{made}"' in refusal(ade_cfg(none / 'ade'))
+        none.mkdir(exist_ok=True, parents=True)
     for kind, cfg in each((('coco', coco_cfg), ('ade', ade_cfg))):
         assert f'Did you mean --cfg-options data_root={mini}/{kind}' in refusal(cfg(mini))
     own = mini.with_name('own')

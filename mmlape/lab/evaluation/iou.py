@@ -51,9 +51,9 @@ class IoUMetric(MMSegIoUMetric):
             label = sample['gt_sem_seg']['data'].squeeze().to(predicted)
             areas = self.intersect_and_union(predicted, label, num_classes, self.ignore_index)
             if int(areas[-1].sum()) < int((label != self.ignore_index).sum()):
+                path = sample.get('seg_map_path') or sample.get('img_path')
                 raise DataError(
-                    f'{sample.get("seg_map_path")} has labels above {num_classes - 1}: check num_classes, the class '
-                    'list and reduce_zero_label'
+                    f'{path} has labels above {num_classes - 1}: check num_classes, the classes and reduce_zero_label'
                 )
             self.results.append(areas)
 
