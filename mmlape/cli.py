@@ -170,27 +170,12 @@ def _stop(error: Exception) -> int:
         raise error
     message: object = error
     if not isinstance(error, MMLaPEError):
+        from mmlape.lab.environment.doctor import stack_error
+
         unknown = f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
-        message = _stack_error(error) or unknown
+        message = stack_error(error) or unknown
     say_error(f'mmlape: error: {message}')
     return 1
-
-
-def _stack_error(error: Exception) -> MMLaPEError | None:
-    """Return the error of the installed stack, the usual cause of a failed import.
-
-    None if it has none.
-    """
-    from mmlape.lab.environment.doctor import missing_extra, require_stack
-
-    lacking = missing_extra(error)
-    if lacking:
-        return lacking
-    try:
-        require_stack()
-    except MMLaPEError as problem:
-        return problem
-    return None
 
 
 def usage() -> str:

@@ -39,7 +39,7 @@ CACHES = {
     'new/listing.py by_folder': OF_ARGUMENTS,
     'new/listing.py images': OF_ARGUMENTS,
     'lab/studies/parsing.py _parse': 'test_studies',
-    'lab/environment/lock.py locked': OF_PROCESS,
+    'lab/environment/packages.py locked': OF_PROCESS,
     'extension/metafiles.py read_metafiles': OF_PROCESS,
     'mmcv_ext.py _kernel': OF_PROCESS,
     'models/adapter/deform_attn.py _level_table': OF_ARGUMENTS,

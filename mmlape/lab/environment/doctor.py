@@ -239,34 +239,21 @@ def show(checks: list[Check]) -> int:
     return int(broken)
 
 
-def missing_extra(error: Exception) -> StackError | None:
-    """Return the error, in one line, of an import that lacks what an extra brings.
+def stack_error(error: Exception) -> StackError | None:
+    """Return the error of the installed stack, the usual cause of an import that failed; None if it has none.
 
-    None if something else is wrong.
+    It is of what an extra brings, in one line, or has a line for each package that is missing, too old or broken, and
+    for mmcv's ops, two of which are run.
     """
     module = (getattr(error, 'name', None) or '').partition('.')[0]
-    if not module or importable(module) or not importable('torch'):
-        return None
-    pip = f"{sys.executable} -m pip install 'mmlape"
-    if module in EXPERIMENTS:
-        return StackError(f"this command needs {module}, which is not installed: {pip}[experiments]'")
-    if not any(map(importable, OF_OPENMMLAB)):
-        return StackError(f"this command needs OpenMMLab's stack; {module} is not installed: {pip}[stack]'")
-    return None
-
-
-def require_stack() -> None:
-    """Stop with one clear message unless the stack works.
-
-    All packages, and mmcv's ops, two of which are run.
-
-    Raises:
-        StackError: Something is missing, too old or broken; the message has a line for each that
-            fixes it.
-    """
-    problems = [problem for module in PACKAGES if (problem := _presence_problem(module))]
+    if module and importable('torch') and not importable(module):
+        pip = f"{sys.executable} -m pip install 'mmlape"
+        if module in EXPERIMENTS:
+            return StackError(f"this command needs {module}, which is not installed: {pip}[experiments]'")
+        if not with_openmmlab():
+            return StackError(f"this command needs OpenMMLab's stack; {module} is not installed: {pip}[stack]'")
+    problems = [problem for name in PACKAGES if (problem := _presence_problem(name))]
     problems = problems or [problem for name in ('torch', 'mmengine', 'mmcv') if (problem := _import_problem(name))]
     problems = problems or [problem for problem in [_ops_problem()] if problem]
-    if problems:
-        lines = [f'  {problem}' for problem in problems]
-        raise StackError('\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines]))
+    lines = ''.join(f'\n  {problem}' for problem in problems)
+    return StackError(f'the stack cannot be used (`mmlape doctor` tells more):{lines}') if problems else None
