@@ -166,7 +166,8 @@ class FolderSource(DataSource):
         if complete or len(listed) <= QUICKLY_FOUND:
             self.entries = [entry for entry in listed if os.path.isfile(entry.path)]
         there = set(self.entries)
-        yield from self.missing_images([entry.path for entry in listed if entry not in there], len(listed))
+        fix = f'Correct the list, or data_prefix of the {self.split} dataset.'
+        yield from self.missing_images([entry.path for entry in listed if entry not in there], len(listed), fix)
 
 
 class SunSource(FolderSource):
