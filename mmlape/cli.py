@@ -7,6 +7,7 @@ import errno
 import importlib
 import io
 import os
+import select
 import sys
 from collections.abc import Sequence
 
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
+        if not _stdout_is_closed():
+            raise
         _drop_stdout()
         return 141  # what a shell gives a program that SIGPIPE ends
     except OSError as error:  # of the help, or of what is left to be written
@@ -87,6 +90,13 @@ def _command(argv: Sequence[str]) -> int:
     sys.stderr.write(usage_error.getvalue())
     with quiet_stack(args.quiet):
         return _main(name, args)
+
+
+def _stdout_is_closed() -> bool:
+    """Check whether the reader of the output has gone, as `| head` does; else another pipe is broken."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _drop_stdout() -> None:

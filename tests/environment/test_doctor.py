@@ -67,7 +67,7 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(tmp_path: Path)
     own = forking_python.executable()
     for hide, modules, problem, line in each((
         (HIDE.format(name='mmcv._ext'), ('mmcv._ext', 'mmcv.ops'), 'mmcv has no ops', f'{own} -m mmlape install-ops'),
-        (symbol, ('mmcv._ext', 'mmcv.ops'), "mmcv's ops do not run on CPU: _ZN", install_line('mmcv')),
+        (symbol, ('mmcv._ext', 'mmcv.ops'), "mmcv's ops do not run on CPU: ImportError: _ZN", install_line('mmcv')),
         (HIDE.format(name='mmdet'), ('mmdet',), 'mmdet is not installed', install_line('mmdet')),
     )):  # fmt: skip
         printed = forked_doctor(hide, *modules, cwd=tmp_path)

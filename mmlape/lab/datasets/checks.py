@@ -256,7 +256,9 @@ def _check_images(
 
 
 def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
-    unseen = source.unseen()
+    names = source.summary.classes
+    wanted = source.classes or names
+    unseen = [name for label, name in enumerate(names) if name in wanted and not source.summary.labels[label]]
     if unseen and source.summary.labels:
         effect = 'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
         classes = f'{len(unseen)} of {source.summary.num_classes} classes'

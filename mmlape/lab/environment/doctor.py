@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from mmlape.errors import StackError
+from mmlape.errors import StackError, shown
 from mmlape.lab.environment.packages import (
     CORE_LIBRARIES,
     EXPERIMENTS,
@@ -156,7 +156,7 @@ def _import_problem(module: str) -> StackProblem | None:
     try:
         importlib.import_module(module)
     except Exception as error:
-        return StackProblem(f'{module} does not import: {_first_line(error)}', _import_fix(module, error))
+        return StackProblem(f'{module} does not import: {shown(error)}', _import_fix(module, error))
     return None
 
 
@@ -165,11 +165,6 @@ def _import_fix(module: str, error: Exception) -> str:
     name = error.name if isinstance(error, ModuleNotFoundError) and error.name else module
     missing = name.partition('.')[0]
     return install_line(missing) if missing in PACKAGES else library_line(_DISTRIBUTIONS.get(missing, missing))
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type where it has none."""
-    return (str(error).strip().splitlines() or [''])[0] or type(error).__name__
 
 
 def _cuda() -> Check:
@@ -208,9 +203,9 @@ def _ops_problem(device: str = 'cpu') -> StackProblem | None:
     except ModuleNotFoundError as error:
         if (error.name or '').startswith('mmcv._ext'):
             return StackProblem("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
-        return StackProblem(f'mmcv does not import: {_first_line(error)}', _import_fix('mmcv', error))
+        return StackProblem(f'mmcv does not import: {shown(error)}', _import_fix('mmcv', error))
     except Exception as error:  # reinstalled without compiled ops, for which mmlape has its own
-        return StackProblem(f"mmcv's ops do not run on {device.upper()}: {_first_line(error)}", install_line('mmcv'))
+        return StackProblem(f"mmcv's ops do not run on {device.upper()}: {shown(error)}", install_line('mmcv'))
     return None
 
 

@@ -311,12 +311,6 @@ class DataSource:
             self.summary.facts[UNLABELLED] += facts.unlabelled.total()
             self.summary.unlabelled.update(facts.unlabelled)
 
-    def unseen(self) -> list[str]:
-        """Return the classes of the config that occur nowhere."""
-        classes, labels = self.summary.classes, self.summary.labels
-        wanted = self.classes or classes
-        return [name for label, name in enumerate(classes) if name in wanted and not labels[label]]
-
     def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
         """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):

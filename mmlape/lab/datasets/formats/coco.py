@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmlape.errors import DataError
@@ -27,11 +27,6 @@ WITHOUT_MASKS = (
     "roi_head, and metric='bbox' in the evaluators, or take a config of boxes "
     '(configs/{faster_rcnn,atss,gfl,detr,sparse_rcnn}).'
 )
-
-
-def _listed(value: Any) -> Sequence:
-    """Return the metrics of an evaluator, given as one or a list."""
-    return value if isinstance(value, list | tuple) else [value]
 
 
 def _find_other_form(annotations: list[dict], images: Mapping[Any, dict], path: str) -> Iterator[DataIssue]:
@@ -130,8 +125,8 @@ class CocoSource(DataSource):
     def _check_annotations(self, coco: dict[str, Any]) -> Iterator[DataIssue]:
         """Check each annotation, and that something is left to be learnt or evaluated."""
         path, annotations, metrics = self.ann_file, coco['annotations'], self._ap_metrics
-        kinds = [kind for _, options in metrics for kind in _listed(options.get('metric'))]
-        with_mask = 'segm' in kinds or any(step.get('with_mask') for step in self.cfg.get('pipeline') or ())
+        evaluated = any('segm' in (options.get('metric') or ()) for _, options in metrics)
+        with_mask = evaluated or any(step.get('with_mask') for step in self.cfg.get('pipeline') or ())
         masked = any(annotation.get('segmentation') for annotation in annotations)
         if with_mask and annotations and not masked:
             yield DataIssue(ERROR, 'boxes without masks', f'Annotation file {path} {WITHOUT_MASKS}')
