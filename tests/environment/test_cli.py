@@ -76,8 +76,8 @@ def test_every_command_has_a_module_and_help(capsys):
         assert f'usage: mmlape {name}' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py')))
-def test_every_tool_is_its_command(tool):
+@pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py') if path.stem != 'rehearse'))
+def test_every_tool_of_a_command_is_its_command(tool):
     done = subprocess.run([sys.executable, TOOLS / f'{tool}.py', '--help'], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f'usage: mmlape {tool.replace("_", "-")}' in done.stdout
