@@ -166,8 +166,11 @@ class FolderSource(DataSource):
         if complete or len(listed) <= QUICKLY_FOUND:
             self.entries = [entry for entry in listed if os.path.isfile(entry.path)]
         there = set(self.entries)
-        fix = f'Correct the list, or data_prefix of the {self.split} dataset.'
-        yield from self.missing_images([entry.path for entry in listed if entry not in there], len(listed), fix)
+        yield from self.missing_images(
+            [entry.path for entry in listed if entry not in there],
+            len(listed),
+            f'Correct the list, or data_prefix of the {self.split} dataset.',
+        )
 
 
 class SunSource(FolderSource):
