@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -91,14 +92,29 @@ def naming(path: str | Path) -> Iterator[None]:
 
 
 def parse_yaml(text: str, loader: type | None = None) -> Any:
-    """Parse YAML by ``yaml.SafeLoader`` or one of its kind; errors show the line."""
+    """Parse YAML by ``yaml.SafeLoader`` or one of its kind; errors show the line.
+
+    Raises:
+        yaml.YAMLError: It is no YAML, nested too deeply, or aliases repeat what it holds more often than it has
+            characters: lists that repeat a list that repeats another one are exponentially many.
+    """
     import yaml  # here, as the core of the package does without
 
     loader = loader or yaml.SafeLoader
     try:
-        return yaml.load(text, _by_libyaml(loader))
+        content = yaml.load(text, _by_libyaml(loader))
     except yaml.YAMLError:
-        return yaml.load(text, loader)
+        content = yaml.load(text, loader)
+    except RecursionError:
+        raise yaml.YAMLError('lists and mappings are nested too deeply') from None
+    level, left = [content], max(len(text), 10_000)
+    while level and left >= 0:
+        parts = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
+        level = list(itertools.islice(itertools.chain.from_iterable(parts), left + 1))
+        left -= len(level)
+    if level:
+        raise yaml.YAMLError('aliases repeat too many values')
+    return content
 
 
 @functools.cache
@@ -122,7 +138,7 @@ def read_json(path: str | Path, expected: type = dict) -> Any:
     """Return what a JSON file holds; None if it cannot be read, or holds another kind of value."""
     try:
         content = json.loads(Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, expected) else None
 

@@ -181,7 +181,7 @@ def json_of(file: Path) -> Any:
     """Return what a file holds, or None if it is no JSON."""
     try:
         return json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

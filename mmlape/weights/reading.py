@@ -132,7 +132,7 @@ def _read_parts(path: Path, map_location: str, mmap: bool) -> dict:
     try:
         parts = json.loads(path.read_bytes())['weight_map'].values()
         names = sorted({Path(part).name for part in parts})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f'checkpoint {path}: no list of the parts of weights') from error
     content: dict = {}
     for name in names:

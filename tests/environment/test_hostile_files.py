@@ -9,19 +9,46 @@ import pytest
 import torch
 import yaml
 from checkpoint_helpers import record_in, save
+from each import each
 from model_helpers import vit
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import KEY
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, DataError
-from mmlape.files import parse_yaml
+from mmlape.files import parse_yaml, read_json
 from mmlape.lab.datasets.formats.coco_file import read_coco
 from mmlape.lab.runs.resume import is_complete
+from mmlape.lab.runs.schema import read_evaluations
 from mmlape.lab.studies import parsing
+from mmlape.projects.lit.captions import read_captions
 from mmlape.registry import POSITION_ENCODINGS
 
 ROOT = Path(__file__).parents[2]
+
+
+LAUGHS = 'x0: &x0 [1, 1]\n' + ''.join(f'x{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n' for i in range(1, 60))
+DEEP = '[' * 100_000
+
+
+@pytest.mark.parametrize('text', ['[' * 2000 + ']' * 2000, LAUGHS, 'a: &a [*a]'], ids=['nested', 'aliases', 'itself'])
+def test_yaml_is_parsed_or_a_yaml_error(text):
+    with pytest.raises(yaml.YAMLError):
+        parse_yaml(text)
+    shared = 'a: &a {b: [1, 2]}\nc: [*a, *a]\nd: {<<: *a, e: 1}'
+    assert parse_yaml(shared) == yaml.safe_load(shared)
+
+
+def test_each_reader_of_json_names_the_file_or_counts_it_as_unreadable(tmp_path):
+    for name, read in each((('coco.json', read_coco), ('captions.json', read_captions), ('c.jsonl', read_captions))):
+        (tmp_path / name).write_text(DEEP)
+        with pytest.raises(DataError, match=name) as caught:
+            read(str(tmp_path / name))
+        assert len(str(caught.value)) < 500
+    (tmp_path / 'run.json').write_text(DEEP)
+    assert read_json(tmp_path / 'run.json') is None
+    (tmp_path / 'evaluations.jsonl').write_text(f'{{"step": 1, "metrics": {{"mIoU": 1.0}}}}\n{DEEP}\n')
+    assert [entry.step for entry in read_evaluations(tmp_path)] == [1]
 
 
 @pytest.mark.parametrize(

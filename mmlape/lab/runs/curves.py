@@ -42,7 +42,7 @@ class Band:
 def read_scalars(file: Path) -> Iterator[dict]:
     """Yield the rows of a ``scalars.json``, the log of MMEngine's visualiser."""
     for line in file.read_text(encoding='utf-8').splitlines():
-        with contextlib.suppress(ValueError):  # the last line of a run that was killed
+        with contextlib.suppress(ValueError, RecursionError):  # the last line of a run that was killed
             row = json.loads(line)
             if isinstance(row, dict):
                 yield row

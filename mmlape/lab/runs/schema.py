@@ -236,7 +236,7 @@ def read_evaluations(work_dir: str | Path) -> list[Evaluation]:
     for number, line in enumerate(lines, 1):
         try:
             content = json.loads(line)
-        except ValueError:  # a kill while it was written
+        except (ValueError, RecursionError):  # a kill while it was written
             break
         entry = decode(Evaluation, content, path, f'line {number}')
         if entry is not None:

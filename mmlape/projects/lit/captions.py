@@ -123,7 +123,7 @@ def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
 def _parsed(where: str, text: str):
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f'Captions {where}: no JSON ({error}).') from error
 
 

@@ -105,7 +105,7 @@ def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
                 continue
             image, stem = f'{PREFIX}{shard}/{name}', os.path.join(folder, key)
             text = None
-            with contextlib.suppress(ValueError, AttributeError):  # no UTF-8, no JSON, no object
+            with contextlib.suppress(ValueError, AttributeError, RecursionError):  # no UTF-8, no JSON, no object
                 if f'{stem}.txt' in members(shard):
                     text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
                 elif f'{stem}.json' in members(shard):

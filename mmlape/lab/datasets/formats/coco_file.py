@@ -30,7 +30,7 @@ def read_coco(path: str) -> dict[str, Any]:
     """
     try:
         content = json.loads(Path(path).read_bytes().decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f'Annotation file {path} is not JSON in UTF-8 ({error}): download or unpack it again, or save it so.'
         ) from error
