@@ -102,9 +102,10 @@ def parse_yaml(text: str, loader: type | None = None) -> Any:
 
     loader = loader or yaml.SafeLoader
     try:
-        content = yaml.load(text, _by_libyaml(loader))
-    except yaml.YAMLError:
-        content = yaml.load(text, loader)
+        try:
+            content = yaml.load(text, _by_libyaml(loader))
+        except yaml.YAMLError:
+            content = yaml.load(text, loader)
     except RecursionError:
         raise yaml.YAMLError('lists and mappings are nested too deeply') from None
     level, left = [content], max(len(text), 10_000)

@@ -47,6 +47,7 @@ def test_each_reader_of_json_names_the_file_or_counts_it_as_unreadable(tmp_path)
         assert len(str(caught.value)) < 500
     (tmp_path / 'run.json').write_text(DEEP)
     assert read_json(tmp_path / 'run.json') is None
+    (tmp_path / 'run.json').write_text('{"last": {"step": 2, "metrics": {}}}')
     (tmp_path / 'evaluations.jsonl').write_text(f'{{"step": 1, "metrics": {{"mIoU": 1.0}}}}\n{DEEP}\n')
     assert [entry.step for entry in read_evaluations(tmp_path)] == [1]
 
