@@ -13,35 +13,16 @@ from collections.abc import Sequence
 
 import mmlape
 from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
-from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
+from mmlape.errors import MMLaPEError, failed_import, shown
 from mmlape.mim import resolve_path
-from mmlape.quiet import debugging, launched, printable, quiet_stack, say_error
+from mmlape.quiet import debugging, launched, quiet_stack, say_error
 
 _SMALLER = 'choose a smaller size, batch or number of processes; MMLAPE_DEBUG=1 shows the traceback'
 
-_ELSEWHERE = ', or write elsewhere'
-_OF_FILES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f': free some space{_ELSEWHERE}'),
-    errno.EFBIG: f': raise the limit of the size of a file (ulimit -f){_ELSEWHERE}',
-    errno.EROFS: ': write elsewhere',
-    errno.EIO: ': check the disk',
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), ': raise the limit of open files (ulimit -n)'),
-    **dict.fromkeys(
-        (
-            errno.ENOENT,
-            errno.EEXIST,
-            errno.ENOTDIR,
-            errno.EISDIR,
-            errno.ENOTEMPTY,
-            errno.EACCES,
-            errno.EPERM,
-            errno.ELOOP,
-            errno.ENAMETOOLONG,
-        ),
-        '',
-    ),
-}
-"""Errors of files and file systems, which are shown without a traceback, and what to do about them."""
+_OF_NO_FILE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE,
+)  # fmt: skip
+"""Errors of disks and open files, which are shown without a traceback though they name no file."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _stdout_is_closed():
             raise
+        _drop_stdout()
         return 141  # what a shell gives a program that SIGPIPE ends
     except OSError as error:  # of the help, or of what is left to be written
         status = _stop_by_file(error)
@@ -73,34 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """Let no name and no closed stream end a command: what a stream cannot encode is written as an escape."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:  # closed, by a shell's >&-; the next file would get its number
-            os.open(os.devnull, os.O_RDWR)
-    for name in ('stdout', 'stderr'):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, 'w', encoding='utf-8'))  # noqa: SIM115
-        elif isinstance(getattr(sys, name), io.TextIOWrapper):
+    """Let no name end a command: what a stream cannot encode is written as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(OSError):  # another file took the stream's place
-                getattr(sys, name).reconfigure(errors='backslashreplace')
-
-
-def _require_printable(args: argparse.Namespace) -> None:
-    """Raise ConfigError for a name of a file that no log, record or table could show."""
-    words = [('trained', word) for word in getattr(args, 'trained', ())]
-    for name, value in (*vars(args).items(), *words):
-        if not isinstance(value, str) or name == 'title':
-            continue
-        where = f'{name}={value!a}'
-        if printable(value.replace('\n', '\0')) != value:
-            raise ConfigError(f'{where} has control characters: rename the file or folder')
-        if value.encode('utf-8', 'replace').decode() != value:
-            raise ConfigError(
-                f'{where} is not text in the encoding of file names ({sys.getfilesystemencoding()}): '
-                'rename the file or folder, or set LC_ALL=C.UTF-8'
-            )
+                stream.reconfigure(errors='backslashreplace')
 
 
 def _command(argv: Sequence[str]) -> int:
@@ -134,16 +93,10 @@ def _command(argv: Sequence[str]) -> int:
 
 
 def _stdout_is_closed() -> bool:
-    """Check whether the reader of the output has gone, as `| head` does.
-
-    Nothing more is written then.
-    """
+    """Check whether the reader of the output has gone, as `| head` does; else another pipe is broken."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
-    if not any(event & select.POLLERR for _, event in poll.poll(0)):
-        return False
-    _drop_stdout()
-    return True
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _drop_stdout() -> None:
@@ -164,7 +117,6 @@ def _main(name: str, args: argparse.Namespace) -> int:
 def _run(run, args: argparse.Namespace) -> int:
     """Run a sub-command; the package's own errors, and paths that cannot be used, are shown without traceback."""
     try:
-        _require_printable(args)
         _check_config(args)
         if getattr(args, 'trust_checkpoint', False):
             importlib.import_module('mmlape.weights.reading').trust_checkpoints()
@@ -191,13 +143,11 @@ def _run(run, args: argparse.Namespace) -> int:
 
 
 def _stop_by_file(error: OSError) -> int:
-    """Print an error of a file or file system; raise one that is not of these."""
-    advice = _OF_FILES.get(error.errno)
-    # one without a file is of a write only if it is of the disk
-    if advice is None or (not advice and error.filename is None) or debugging():
+    """Print an error of a file or file system; raise one that is of neither."""
+    if debugging() or (error.filename is None and error.errno not in _OF_NO_FILE):
         raise error
     where = '' if error.filename is None else f'{error.filename}: '
-    say_error(f'mmlape: error: {where}{error.strerror}{advice}')
+    say_error(f'mmlape: error: {where}{error.strerror or error}')
     return 1
 
 
@@ -228,31 +178,14 @@ def _stop(error: Exception) -> int:
     """Print an error of this package, or what is wrong with the stack if an import failed."""
     if debugging():
         raise error
-    message = error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
+    message: object = error
+    if not isinstance(error, MMLaPEError):
+        from mmlape.lab.environment.doctor import stack_error
+
+        unknown = f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
+        message = stack_error(error) or unknown
     say_error(f'mmlape: error: {message}')
     return 1
-
-
-def _stack_error(error: Exception) -> MMLaPEError | None:
-    """Return the error of the installed stack, the usual cause of a failed import.
-
-    None if it has none.
-    """
-    from mmlape.lab.environment.stack import missing_extra, require_stack
-
-    lacking = missing_extra(error)
-    if lacking:
-        return lacking
-    try:
-        require_stack()
-    except MMLaPEError as problem:
-        return problem
-    return None
-
-
-def _unknown_import(error: Exception) -> str:
-    """Return one line about a package that is installed in a supported version and does not import."""
-    return f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
 
 
 def usage() -> str:

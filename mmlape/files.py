@@ -1,8 +1,4 @@
-"""Files written atomically, so that neither a reader nor a kill ever meets half of one.
-
-JSON and YAML read safely. Nothing that a JSON or YAML file holds makes its reader fail later: its
-depth, its integers and what aliases of YAML multiply are limited.
-"""
+"""Files written atomically, so that neither a reader nor a kill ever meets half of one."""
 
 import contextlib
 import functools
@@ -14,12 +10,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-MAX_DEPTH = 100
-"""Of lists and mappings in each other."""
-MAX_DIGITS = 300
-"""Of an integer; from 309 on it is larger than a float can be."""
-LIMIT = 10**MAX_DIGITS
 
 
 @contextlib.contextmanager
@@ -104,31 +94,12 @@ def naming(path: str | Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def parse_json(text: str | bytes, unique_keys: bool = False) -> Any:
-    """Parse JSON.
-
-    Args:
-        text: The JSON.
-        unique_keys: Whether an object may have a key once only; otherwise its last value counts.
-
-    Raises:
-        ValueError: It is none, nested too deeply, or has an integer too large to compute with.
-    """
-    try:
-        content = json.loads(text, parse_int=_integer, object_pairs_hook=_unique if unique_keys else None)
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-    if _open_brackets(text) > MAX_DEPTH:  # those in strings, too
-        require_limits(content, len(text))
-    return content
-
-
 def parse_yaml(text: str, loader: type | None = None) -> Any:
-    """Parse YAML by ``yaml.SafeLoader`` or one of its kind.
+    """Parse YAML by ``yaml.SafeLoader`` or one of its kind; errors show the line.
 
     Raises:
-        yaml.YAMLError: It is no YAML; where `parse_json` raises ValueError; or aliases multiply
-            what it holds.
+        yaml.YAMLError: It is no YAML, nested too deeply, or aliases repeat what it holds more often than it has
+            characters: lists that repeat a list that repeats another one are exponentially many.
     """
     import yaml  # here, as the core of the package does without
 
@@ -137,12 +108,16 @@ def parse_yaml(text: str, loader: type | None = None) -> Any:
         try:
             content = yaml.load(text, _by_libyaml(loader))
         except yaml.YAMLError:
-            content = yaml.load(text, loader)  # whose errors show the line
-        require_limits(content, len(text))
+            content = yaml.load(text, loader)
     except RecursionError:
-        raise yaml.YAMLError(_TOO_DEEP) from None
-    except ValueError as error:  # a date that does not exist, an integer of thousands of digits
-        raise yaml.YAMLError(str(error)) from error
+        raise yaml.YAMLError('lists and mappings are nested too deeply') from None
+    level, left = [content], max(len(text), 10_000)
+    while level and left >= 0:
+        parts = (part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list))
+        level = list(itertools.islice(itertools.chain.from_iterable(parts), left + 1))
+        left -= len(level)
+    if level:
+        raise yaml.YAMLError('aliases repeat too many values')
     return content
 
 
@@ -163,70 +138,11 @@ def _by_libyaml(loader: type) -> type:
     return type(loader.__name__, (parser, loader), {'__init__': start})
 
 
-_TOO_DEEP = f'lists and mappings are nested more than {MAX_DEPTH} times'
-
-
-def _integer(digits: str) -> int:
-    if len(digits.lstrip('-')) > MAX_DIGITS:
-        raise ValueError(f'an integer of more than {MAX_DIGITS} digits')
-    return int(digits)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in content if keys.count(key) > 1)
-        raise ValueError(f'the key "{twice}" twice in one object')
-    return content
-
-
-_STEPS = {**dict.fromkeys(b'[{', 1), **dict.fromkeys(b']}', -1)}
-_OTHERS = bytes({*range(256)} - {*_STEPS})
-
-
-def _open_brackets(text: str | bytes) -> int:
-    """Return how many brackets are open at most.
-
-    A bound of the depth that is fast for COCO's files, too.
-    """
-    data = text.encode('utf-8', 'surrogatepass') if isinstance(text, str) else text
-    steps = map(_STEPS.__getitem__, data.translate(None, _OTHERS))
-    return max(itertools.accumulate(steps), default=0)
-
-
-def require_limits(content: Any, length: int = 0) -> None:
-    """Raise ValueError if plain values are too deep or too many to copy or to print, or hold too large an integer.
-
-    Args:
-        content: Lists, tuples and dicts, and what they hold.
-        length: Of the text that they were read from, which has fewer values than characters.
-            Aliases of YAML may repeat a list that repeats another one, which makes exponentially
-            more of them.
-    """
-    most = max(length, 10_000)
-    level: list[Any] = [[content]]
-    count = 0
-    for _ in range(MAX_DEPTH + 2):
-        level = [one for one in level if isinstance(one, list | tuple | dict)]
-        if not level:
-            return
-        inside = itertools.chain.from_iterable(one.values() if isinstance(one, dict) else one for one in level)
-        level = list(itertools.islice(inside, most - count + 1))
-        count += len(level)
-        if count > most:
-            raise ValueError(f'more than {most} values')
-        if any(isinstance(one, int) and abs(one) >= LIMIT for one in level):
-            raise ValueError(f'an integer of more than {MAX_DIGITS} digits')
-    raise ValueError(_TOO_DEEP)
-
-
 def read_json(path: str | Path, expected: type = dict) -> Any:
     """Return what a JSON file holds; None if it cannot be read, or holds another kind of value."""
     try:
-        content = parse_json(Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
+        content = json.loads(Path(path).read_text(encoding='utf-8'))
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, expected) else None
 

@@ -36,11 +36,7 @@ def config_path(name: str) -> str:
     path = configs / relative
     if path.is_file():
         return str(path)
-    known = [str(p.relative_to(configs)) for p in sorted(configs.rglob('*.py'))]
-    same = [one for one in known if Path(one).name == path.name]  # in another folder
-    close = same or difflib.get_close_matches(relative, known, n=3, cutoff=0.5)
-    hint = f'; did you mean {", ".join(PREFIX + c for c in close)}' if close else ''
-    raise ConfigError(f'no config {PREFIX}{relative} below {configs}{hint}')
+    raise ConfigError(f'no config {PREFIX}{relative} below {configs}{did_you_mean(Path(relative))}')
 
 
 def resolve_path(path: str | Path) -> Path:

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.checks import Check, Found, NotRunError, Options
 from benchmarks.comparison import DTYPES, Settings
 from benchmarks.models import adapter, complete_model, without_dropout
-from mmlape.determinism import prefer_deterministic_kernels
+from mmlape.lab.engine.seeding import prefer_deterministic_kernels
 
 STEPS, QUICK_STEPS = 20, 6
 ARMS = {

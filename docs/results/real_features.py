@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 import mmlape
-from mmlape.lab.datasets.sources import class_palette
+from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.experiments.statistics import estimate, welch
 from mmlape.lab.runs.schema import read_record
 from mmlape.lab.studies.study_file import read_study

@@ -19,8 +19,6 @@ from typing import Any
 
 from torch import nn
 
-from mmlape.errors import CheckpointError
-from mmlape.files import parse_json, require_limits
 from mmlape.weights.download import local_path
 from mmlape.weights.normalisation import HALF, IMAGENET, Normalisation, normalisation_of
 from mmlape.weights.reading import AVERAGES, WRAPPERS
@@ -209,9 +207,6 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
     """Return the metadata in what ``read_checkpoint`` has read from a file, without backbones if there is none.
 
     Of files that others have written, the normalisation may be known.
-
-    Raises:
-        CheckpointError: If it is deeper or larger than any that is written here.
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
     backbones = {}
@@ -219,12 +214,6 @@ def read_metadata(content: Mapping, path: str | Path) -> Metadata:
         backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
         grid = grid_in(backbones[str(name)].pop('grid', None))
         backbones[str(name)] |= {'grid': list(grid)} if grid else {}
-    try:
-        require_limits(backbones)
-    except ValueError as error:
-        raise CheckpointError(
-            f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
-        ) from error
     return Metadata(backbones, stored_normalisation(content, stored, path))
 
 
@@ -260,8 +249,8 @@ def _mapping(value: object) -> Mapping:
     """Return a mapping, also from JSON; an empty one instead of anything else."""
     if isinstance(value, str):
         try:
-            value = parse_json(value)
-        except ValueError:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
             return {}
     return value if isinstance(value, Mapping) else {}
 

@@ -13,8 +13,8 @@ import yaml
 
 from mmlape.errors import DataError
 from mmlape.files import parse_yaml
+from mmlape.lab.datasets.folders import read_lines, read_text
 from mmlape.lab.datasets.images import shown_size
-from mmlape.lab.datasets.sources import read_lines, read_text
 from mmlape.new.coco import CocoData, fields_of
 from mmlape.new.listing import NAMES, SPLITS, Listing, folder_and_stem, match_images, names_images
 from mmlape.new.names import Names

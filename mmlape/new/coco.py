@@ -13,8 +13,7 @@ import numpy as np
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
-from mmlape.lab.datasets.formats.coco_file import require_form
-from mmlape.lab.datasets.formats.coco_rules import is_box
+from mmlape.lab.datasets.formats.coco_file import is_box, require_form
 from mmlape.new.found import CLASSES, Found, Sample, common_folder, divide
 from mmlape.new.listing import SPLITS, Listing, names_images, split_of
 from mmlape.new.names import Names

@@ -15,8 +15,8 @@ from rich.progress import track
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
+from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.datasets.images import open_header
-from mmlape.lab.datasets.sources import read_lines
 from mmlape.new.found import CLASSES, MUCH, Found, divide
 from mmlape.new.listing import Listing, folder_and_stem, match_images
 from mmlape.new.names import COLOUR, IGNORED, NONE, Names, describe, meaning

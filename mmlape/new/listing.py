@@ -1,5 +1,6 @@
 """The files below a folder: splits that their folders and lists say, files of one name, and what JSON files hold."""
 
+import json
 import os
 import re
 from collections import Counter, defaultdict
@@ -10,9 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.files import parse_json
-from mmlape.lab.datasets.folders import files_below, is_image
-from mmlape.lab.datasets.sources import read_lines, read_names, read_text
+from mmlape.lab.datasets.folders import files_below, is_image, read_lines, read_names, read_text
 
 SPLITS = {
     **dict.fromkeys(('train', 'training', 'trainval'), 'train'),
@@ -84,8 +83,8 @@ def list_files(root: Path) -> Listing:
 
 def _read_json(file: Path) -> Any:
     try:
-        content = parse_json(read_text(file))
-    except (DataError, ValueError) as error:
+        content = json.loads(read_text(file))
+    except (DataError, ValueError, RecursionError) as error:
         return error if isinstance(error, DataError) else DataError(f'{file}: no JSON ({error})')
     if isinstance(content, dict):
         content.pop('imageData', None)  # the image itself, in LabelMe's files

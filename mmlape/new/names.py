@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.sources import read_lines, require_unique
+from mmlape.lab.datasets.folders import read_lines, require_unique
 
 IGNORED = 255
 """The id of pixels that are not learnt."""

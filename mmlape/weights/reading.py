@@ -6,6 +6,7 @@ can run any code in a file.
 """
 
 import argparse
+import json
 import logging
 import math
 import os
@@ -22,7 +23,6 @@ import torch
 from torch import Tensor
 
 from mmlape.errors import CheckpointError, MissingCheckpointError
-from mmlape.files import parse_json
 from mmlape.log import log
 from mmlape.weights.download import local_path
 from mmlape.weights.wrapping import plain_names
@@ -130,9 +130,9 @@ def _read_packed(path: Path, map_location: str) -> dict:
 def _read_parts(path: Path, map_location: str, mmap: bool) -> dict:
     """Read the parts of weights that an index beside them lists."""
     try:
-        parts = parse_json(path.read_bytes())['weight_map'].values()
+        parts = json.loads(path.read_bytes())['weight_map'].values()
         names = sorted({Path(part).name for part in parts})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f'checkpoint {path}: no list of the parts of weights') from error
     content: dict = {}
     for name in names:

@@ -13,8 +13,8 @@ from PIL import Image
 from mmlape.lab.analysis import drawing
 from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.inference import compare_on_dataset, init_model, predict
+from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.datasets.sources import class_palette
 
 CLASSES = ('ant', 'bee', 'cat')
 CONFIGS = tiny.ROOT / 'configs'

@@ -50,8 +50,7 @@ from torch import nn
 
 from mmlape.lab.analysis.cost import input_shape, model_cost
 from mmlape.lab.datasets.checks import check_heads
-from mmlape.lab.datasets.formats import iter_sources
-from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.datasets.formats import iter_sources, iter_unwrapped
 from mmlape.lab.engine import keys
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.keys import check_keys

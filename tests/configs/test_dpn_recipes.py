@@ -362,9 +362,7 @@ def test_sun397s_files_are_checked(pristine, tmp_path):
         dataset = DATASETS.build(cfg.train_dataloader.dataset)
     assert [dataset.get_data_info(i)['gt_label'] for i in range(2)] == sorted(check_data(cfg)[0].seen)
     (tmp_path / 'SUN397' / names[1][1:]).unlink()
-    with pytest.raises(
-        DataError, match=r'1 of the 2 images in .*Training_01.txt do not exist, the first is .*sun_b.jpg'
-    ):
+    with pytest.raises(DataError, match=r'1 of 2 images of .*Training_01.txt do not exist; the first is .*sun_b.jpg'):
         check_data(cfg)
     (tmp_path / 'Partitions' / 'Training_01.txt').write_text('/a/abey/sun_a.jpg')
     with pytest.raises(DataError, match='line 1: "/a/abey/sun_a.jpg" is in the folder of no class'):

@@ -23,8 +23,7 @@ from PIL import Image
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets import checks
-from mmlape.lab.datasets.formats import iter_sources
-from mmlape.lab.datasets.sources import SPLITS
+from mmlape.lab.datasets.formats import SPLITS, iter_sources
 from mmlape.lab.datasets.transforms import BrokenSampleError, guard_loading, load_again
 
 CLASSES = ('ship', 'tree', 'house')

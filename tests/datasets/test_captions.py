@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from config_helpers import ROOT
+from each import each
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import DefaultScope
@@ -19,7 +20,7 @@ from PIL import Image
 from tiny import difference, evaluations, run
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.checks import check_data, full_check
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.datasets.mini.scenes import Digit, Scene
@@ -135,41 +136,57 @@ def test_wrong_shards(tmp_path, content, reason):
         CaptionDataset('000.tar', str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ('name', 'content', 'reason'),
-    [
-        ('c.csv', '', "unknown format '.csv'"),
-        ('c.tsv', None, 'do not exist'),
-        ('c.tsv', '\n', 'have no caption'),
-        ('c.tsv', 'a.jpg\ta dog\nb.jpg two cats\n', r'c\.tsv, line 2: expected an image, a tab'),
-        ('c.jsonl', '{"image": "a.jpg"}', r'c\.jsonl, line 1: expected'),
-        ('c.jsonl', '{"image"', r'c\.jsonl, line 1: no JSON'),
-        ('c.json', '{"images": [], "annotations": [{"image_id": 3, "caption": "x"}]}', "neither COCO's"),
-        ('c.json', '[{"image": "a.jpg", "caption": [3]}]', 'entry 0: expected'),
-    ],
+TEXT = 'a.png\ta tree\nb.png\tän house\n'
+TWO = [('a.png', 'a tree'), ('b.png', 'än house')]
+CAPTIONS = (
+    ('c.tsv', TEXT.encode(), TWO),
+    ('c.tsv', TEXT.encode('utf-8-sig'), TWO),
+    ('c.tsv', TEXT.encode('utf-16'), TWO),
+    ('c.tsv', TEXT.encode('utf-16-le'), ('line', 'UTF-8')),
+    ('c.tsv', TEXT.encode('latin-1'), ('line 2', 'UTF-8')),
+    ('c.tsv', TEXT.replace('\n', ' \r\n\r\n').encode(), TWO),
+    ('c.tsv', TEXT.replace('\n', '\r').encode(), TWO),
+    ('c.tsv', TEXT.replace('\t', ' ').encode(), ('line 1', 'a tab')),
+    ('c.tsv', TEXT.replace('a.png', 'A.png').encode(), ('1 of 2', 'A.png', "'a.png' exists")),
+    ('c.jsonl', b'\xef\xbb\xbf{"image": "a.png", "caption": "a tree"}\r\n\r\n', TWO[:1]),
+    ('c.jsonl', '{"image": "a.png", "caption": "é"}'.encode('latin-1'), ('line 1', 'UTF-8')),
+    ('c.json', '[{"image": "a.png", "caption": "a tree"}]'.encode('utf-16'), TWO[:1]),
+    ('c.tsv', b'\n', ('have no caption',)),
+    ('c.jsonl', b'{"image": "a.jpg"}', ('line 1: expected',)),
+    ('c.jsonl', b'{"image"', ('line 1: no JSON',)),
+    ('c.json', b'{"images": [], "annotations": [{"image_id": 3, "caption": "x"}]}', ("neither COCO's",)),
+    ('c.json', b'[{"image": "a.jpg", "caption": [3]}]', ('entry 0: expected',)),
+    ('c.csv', b'a.png,a tree', ('unknown format', '.csv', '.tsv')),
 )
-def test_wrong_files(tmp_path, name, content, reason):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match=reason):
-        CaptionDataset(name, str(tmp_path))
+"""The file, its content, and the pairs that it has or the words of its refusal."""
 
 
-def test_the_check_before_training_finds_missing_images(tmp_path):
+def test_captions(tmp_path):
+    for name in ('a.png', 'b.png'):
+        Image.new('RGB', (64, 40)).save(tmp_path / name)
+    for name, content, outcome in each(CAPTIONS):
+        (tmp_path / name).write_bytes(content)
+        dataset = dict(type='mmlape.CaptionDataset', ann_file=name, data_root=str(tmp_path), pipeline=[])
+        cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
+        if isinstance(outcome, list):
+            assert read_captions(str(tmp_path / name)) == outcome
+            assert not full_check(cfg, ('train',)).issues.errors
+            continue
+        told = [full_check(cfg, ('train',)).issues.errors[0].examples[0]]
+        with pytest.raises(DataError) as caught:
+            check_data(cfg, ('train',))
+        for text in [*told, str(caught.value)]:
+            assert all(word in text for word in (name, *outcome)) and '\n' not in text, text
+
+
+def test_the_check_before_training_counts_images_and_captions(tmp_path):
     (tmp_path / 'c.tsv').write_text(FILES['c.tsv'])
     (tmp_path / 'images').mkdir()
-    dataset = dict(
-        type='mmlape.CaptionDataset',
-        ann_file='c.tsv',
-        data_root=str(tmp_path),
-        data_prefix=dict(img_path='images'),
-        pipeline=[],
-    )
+    for name in ('a', 'b'):
+        Image.new('RGB', (8, 8)).save(tmp_path / 'images' / f'{name}.jpg')
+    dataset = dict(type='mmlape.CaptionDataset', ann_file='c.tsv', data_root=str(tmp_path), pipeline=[])
+    dataset['data_prefix'] = dict(img_path='images')
     cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
-    Image.new('RGB', (8, 8)).save(tmp_path / 'images' / 'b.jpg')
-    with pytest.raises(DataError, match=r'1 of 2 images of .*c\.tsv do not exist, first .*a\.jpg'):
-        check_data(cfg, ('train',))
-    Image.new('RGB', (8, 8)).save(tmp_path / 'images' / 'a.jpg')
     (summary,) = check_data(cfg, ('train',))
     assert (summary.images, summary.facts['captions']) == (2, 3)
 

@@ -1,4 +1,4 @@
-"""What becomes of label maps, folders of classes and captions with one change each: see contract.py."""
+"""What becomes of label maps and folders of classes with one change each: see contract.py."""
 
 import io
 import shutil
@@ -19,11 +19,10 @@ from test_contract_coco import COCO
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets import images
-from mmlape.lab.datasets.checks import check_data, full_check
+from mmlape.lab.datasets.checks import full_check
+from mmlape.lab.datasets.formats import SPLITS
 from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
 from mmlape.lab.datasets.label_maps import read_label_map
-from mmlape.lab.datasets.sources import SPLITS
-from mmlape.projects.lit.captions import read_captions
 
 # ---------------------------------------------------------------- label maps, and their perfect model
 
@@ -320,320 +319,134 @@ def wide(array):
     return np.where(array > 0, array.astype(np.uint16) + 256, 0).astype(np.uint16)
 
 
+def right(name: str, change, complete: bool = True, options: dict | None = None) -> Case:
+    """A change that leaves data right."""
+    return Case(name, change, Perfect(complete), options or {})
+
+
+def wrong(name: str, change, *words: str, options: dict | None = None, **outcome) -> Case:
+    """A change that is refused with these words."""
+    return Case(name, change, Refused(words, **outcome), options or {})
+
+
+def warned(name: str, change, *words: str, score: float | None = None) -> Case:
+    """A change that is warned of in these words."""
+    return Case(name, change, Warned(words, score))
+
+
 CASES_OF_MAPS = (
-    Case('nothing', lambda root, split: None, Perfect()),
-    # ------------------------------------------------ orientation
-    *(Case(f'tag {tag}, maps of the image as shown', tagged(tag), Perfect()) for tag in (5, 6, 7, 8)),
-    *(Case(f'tag {tag}, JPEG', tagged(tag, form='JPEG'), Perfect()) for tag in (6,)),
-    *(
-        Case(
-            f'tag {tag}, maps as stored',
-            tagged(tag, stored=True),
-            Warned(('orientation', str(tag), 'stored pixels', 'exiftool'), 100.0),
-        )
-        for tag in (5, 6, 7, 8)
-    ),
-    *(
-        Case(f'tag {tag}, both fit', tagged(tag), Warned(('orientation', str(tag), 'near 0', 'exiftool'), 100.0))
-        for tag in (2, 3, 4)
-    ),
-    Case('a square image', tagged(6, square=True), Warned(('orientation', '6', 'near 0'), 100.0)),
-    *(
-        Case(
-            f'tag {tag}, of the map, too',
-            tagged(tag, stored=True, tag_maps=True),
-            Warned(('orientation', 'stored pixels'), 100.0),
-        )
-        for tag in (3, 6)
-    ),
-    Case(
-        'square images, tags of the maps, too',
-        tagged(6, stored=True, square=True, tag_maps=True),
-        Warned(('orientation', 'stored pixels'), 100.0),
-    ),
-    # ------------------------------------------------ ids
-    Case('16 bits', ids(lambda a: a.astype(np.uint16)), Perfect()),
-    Case('32 bits', ids(lambda a: a.astype(np.int32), form='TIFF'), Perfect()),
-    Case('255', ids(lambda a: np.where(a == 0, np.uint8(255), a)), Perfect()),
-    Case('above 255', ids(wide, last=True), Refused(('labels', '3.png', 'id 25', 'ids 1 to 3'), in_images=True)),
-    Case(
-        'outside the classes',
-        ids(lambda a: np.where(a > 0, np.uint8(7), a), last=True),
-        Refused(('labels', '3.png', 'id 7', 'ids 1 to 3'), in_images=True),
-    ),
-    Case(
-        '300 classes',
-        classes(lambda b: ''.join(f'c{n}\n' for n in range(300)).encode()),
-        Refused(('300 classes', '255')),
-        named(*(f'c{n}' for n in range(300))),
-    ),
-    Case('only 0', ids(lambda a: a * 0), Refused(('No pixel', 'labels', 'nothing to learn'))),
-    Case('only 255', ids(lambda a: a * 0 + 255), Refused(('No pixel', 'nothing to learn', '255'))),
-    Case('0 and 255', ids(binary), Refused(('No pixel', '0, 255', 'write 1 for 0 and 2 for 255'))),
-    Case(
-        '0 and 255, from 0',
-        both(ids(binary), classes(lambda b: b'ground\n' + b)),
-        Refused(('one class', 'ground', '0, 255', 'write 0 for 0 and 1 for 255')),
-        {**FROM_0, **named('ground', *CLASSES)},
-    ),
-    Case(
-        'one class',
-        ids(lambda a: (a == 2).astype(np.uint8) * 2),
-        Refused(('one class', 'tree', 'nothing to learn'), splits=('train',)),
-    ),
-    Case(
-        'from 0 as if from 1',
-        ids(lambda a: np.where(a > 0, a - 1, 255).astype(np.uint8)),
-        Warned(('ids from 0 to 2', '3 classes', 'add 1', 'reduce_zero_label')),
-    ),
-    Case(
-        'from 1 as if from 0',
-        ids(lambda a: np.where(a > 0, a, 255).astype(np.uint8)),
-        Refused(('id 3', 'ids 0 to 2', 'reduce_zero_label=True')),
-        FROM_0,
-    ),
-    Case(
-        'reduced twice',
-        lambda root, split: None,
-        Refused(('reduce_zero_label', 'LoadAnnotations')),
-        {f'{split}_dataloader.dataset.pipeline.1.reduce_zero_label': False for split in SPLITS},
-    ),
-    Case(
-        'one class under a softmax',
-        both(in_both_splits(ids(lambda a: (a > 0).astype(np.uint8))), classes(lambda b: b'crack\n')),
-        Refused(('num_classes is 1', 'the only class', 'second class')),
-        named('crack'),
-    ),
-    Case(
-        '1 bit',
-        both(ids(lambda a: a > 0), classes(lambda b: b'ground\nthing\n')),
-        Warned((), None),
-        {**FROM_0, **named('ground', 'thing')},
-    ),
-    # ------------------------------------------------ forms of maps
-    Case('palette', replaced(lambda i: saved(i, 'PNG', 'P'), 'labels'), Perfect()),
-    Case(
-        'palette with transparency', replaced(lambda i: saved(palette(i), 'PNG', transparency=0), 'labels'), Perfect()
-    ),
-    Case(
-        'RGB',
-        replaced(lambda i: saved(i, 'PNG', 'RGB'), 'labels'),
-        Refused(('labels', '3.png', '3 channels', 'equal'), in_images=True),
-    ),
-    Case(
-        'colours',
-        replaced(lambda i: saved(palette(i), 'PNG', 'RGB'), 'labels'),
-        Refused(('labels', '3.png', '3 channels', '3 colours'), in_images=True),
-    ),
-    Case('RGBA', replaced(lambda i: saved(i, 'PNG', 'RGBA'), 'labels'), Refused(('4 channels',), in_images=True)),
-    Case('LA', replaced(lambda i: saved(i, 'PNG', 'LA'), 'labels'), Refused(('2 channels',), in_images=True)),
-    Case('floats', replaced(lambda i: saved(i, 'TIFF', 'F'), 'labels'), Refused(('floats',), in_images=True)),
-    Case('JPEG', replaced(lambda i: saved(i, 'JPEG'), 'labels'), Refused(('JPEG', 'PNG'), in_images=True)),
-    Case('JPEG 2000 of ids', replaced(lambda i: saved(i, 'JPEG2000'), 'labels'), Refused(('2000',), in_images=True)),
-    *(
-        Case(
-            f'indices {value!r}',
-            lambda root, split: None,
-            Refused(('indices of the ', words)),
-            everywhere(indices=value),
-        )
-        for value, words in (([], 'no image'), ('2', 'a list'), (2.5, 'a list'), ([7], '4 images to choose from'))
-    ),
-    Case('two images by number', lambda root, split: None, Perfect(), everywhere(indices=[-1, 0])),
-    Case(
-        'another size',
-        replaced(lambda i: saved(i.resize((30, 50)), 'PNG'), 'labels'),
-        Refused(('labels', '3.png', '30 x 50', f'{WIDTH} x {HEIGHT}'), in_images=True),
-    ),
-    Case(
-        'turned',
-        replaced(lambda i: saved(i.transpose(Image.Transpose.ROTATE_90), 'PNG'), 'labels'),
-        Refused(('labels', '3.png', f'{HEIGHT} x {WIDTH}', f'{WIDTH} x {HEIGHT}'), in_images=True),
-    ),
-    Case('a broken map', replaced(lambda i: b'\x89PNG', 'labels'), Refused(('labels', '3.png'), in_images=True)),
-    Case('an empty map', replaced(lambda i: b'', 'labels'), Refused(('labels', '3.png', 'empty'), in_images=True)),
-    # ------------------------------------------------ forms of images
-    Case('grey', replaced(lambda i: saved(i, 'PNG', 'P')), Perfect()),
-    Case('an alpha channel', replaced(lambda i: saved(i, 'PNG', 'RGBA')), Perfect()),
-    Case('CMYK', replaced(lambda i: saved(i, 'JPEG', 'CMYK', quality=98, subsampling=0)), Warned((), None)),
-    Case('GIF', replaced(lambda i: saved(i, 'GIF')), Perfect()),
-    Case('an animation', replaced(lambda i: saved(i, 'GIF', save_all=True, append_images=[i.rotate(180)])), Perfect()),
-    Case('WebP', replaced(lambda i: saved(i, 'WEBP', lossless=True)), Perfect()),
-    Case('JPEG 2000', replaced(lambda i: saved(i, 'JPEG2000')), Perfect()),
-    Case('TIFF', replaced(lambda i: saved(i, 'TIFF')), Perfect()),
-    Case('AVIF', replaced(lambda i: saved(i, 'AVIF', quality=100)), Warned((), None)),
-    Case('16 bits of grey', as_array(np.uint16, 'PNG', factor=257), Warned(('3.png', '16 bits', 'becomes'))),
+    right('nothing', lambda root, split: None),
+    *(right(f'tag {tag}, maps of the image as shown', tagged(tag)) for tag in (5, 6, 7, 8)),
+    *(right(f'tag {tag}, JPEG', tagged(tag, form='JPEG')) for tag in (6,)),
+    *(warned(f'tag {tag}, maps as stored', tagged(tag, stored=True), 'orientation', str(tag), 'stored pixels',
+             'exiftool', score=100.0) for tag in (5, 6, 7, 8)),
+    *(warned(f'tag {tag}, both fit', tagged(tag), 'orientation', str(tag), 'near 0', 'exiftool', score=100.0)
+      for tag in (2, 3, 4)),
+    warned('a square image', tagged(6, square=True), 'orientation', '6', 'near 0', score=100.0),
+    *(warned(f'tag {tag}, of the map, too', tagged(tag, stored=True, tag_maps=True), 'orientation', 'stored pixels',
+             score=100.0) for tag in (3, 6)),
+    warned('square images, tags of the maps, too', tagged(6, stored=True, square=True, tag_maps=True), 'orientation',
+           'stored pixels', score=100.0),
+    right('16 bits', ids(lambda a: a.astype(np.uint16))),
+    right('32 bits', ids(lambda a: a.astype(np.int32), form='TIFF')),
+    right('255', ids(lambda a: np.where(a == 0, np.uint8(255), a))),
+    wrong('above 255', ids(wide, last=True), 'labels', '3.png', 'id 25', 'ids 1 to 3', in_images=True),
+    wrong('outside the classes', ids(lambda a: np.where(a > 0, np.uint8(7), a), last=True), 'labels', '3.png', 'id 7',
+          'ids 1 to 3', in_images=True),
+    wrong('300 classes', classes(lambda b: ''.join(f'c{n}\n' for n in range(300)).encode()), '300 classes', '255',
+          options=named(*(f'c{n}' for n in range(300)))),
+    wrong('only 0', ids(lambda a: a * 0), 'No pixel', 'labels', 'nothing to learn'),
+    wrong('only 255', ids(lambda a: a * 0 + 255), 'No pixel', 'nothing to learn', '255'),
+    wrong('0 and 255', ids(binary), 'No pixel', '0, 255', 'write 1 for 0 and 2 for 255'),
+    wrong('0 and 255, from 0', both(ids(binary), classes(lambda b: b'ground\n' + b)), 'one class', 'ground', '0, 255',
+          'write 0 for 0 and 1 for 255', options={**FROM_0, **named('ground', *CLASSES)}),
+    wrong('one class', ids(lambda a: (a == 2).astype(np.uint8) * 2), 'one class', 'tree', 'nothing to learn',
+          splits=('train',)),
+    warned('from 0 as if from 1', ids(lambda a: np.where(a > 0, a - 1, 255).astype(np.uint8)), 'ids from 0 to 2',
+           '3 classes', 'add 1', 'reduce_zero_label'),
+    wrong('from 1 as if from 0', ids(lambda a: np.where(a > 0, a, 255).astype(np.uint8)), 'id 3', 'ids 0 to 2',
+          'reduce_zero_label=True', options=FROM_0),
+    wrong('reduced twice', lambda root, split: None, 'reduce_zero_label', 'LoadAnnotations',
+          options={f'{split}_dataloader.dataset.pipeline.1.reduce_zero_label': False for split in SPLITS}),
+    wrong('one class under a softmax',
+          both(in_both_splits(ids(lambda a: (a > 0).astype(np.uint8))), classes(lambda b: b'crack\n')),
+          'num_classes is 1', 'the only class', 'second class', options=named('crack')),
+    right('palette', replaced(lambda i: saved(i, 'PNG', 'P'), 'labels')),
+    wrong('RGB', replaced(lambda i: saved(i, 'PNG', 'RGB'), 'labels'), 'labels', '3.png', '3 channels', 'equal',
+          in_images=True),
+    wrong('colours', replaced(lambda i: saved(palette(i), 'PNG', 'RGB'), 'labels'), 'labels', '3.png', '3 channels',
+          '3 colours', in_images=True),
+    wrong('RGBA', replaced(lambda i: saved(i, 'PNG', 'RGBA'), 'labels'), '4 channels', in_images=True),
+    wrong('floats', replaced(lambda i: saved(i, 'TIFF', 'F'), 'labels'), 'floats', in_images=True),
+    wrong('JPEG', replaced(lambda i: saved(i, 'JPEG'), 'labels'), 'JPEG', 'PNG', in_images=True),
+    wrong('another size', replaced(lambda i: saved(i.resize((30, 50)), 'PNG'), 'labels'), 'labels', '3.png', '30 x 50',
+          f'{WIDTH} x {HEIGHT}', in_images=True),
+    wrong('a broken map', replaced(lambda i: b'\x89PNG', 'labels'), 'labels', '3.png', in_images=True),
+    right('grey', replaced(lambda i: saved(i, 'PNG', 'P'))),
+    right('GIF', replaced(lambda i: saved(i, 'GIF'))),
+    right('WebP', replaced(lambda i: saved(i, 'WEBP', lossless=True))),
+    right('TIFF', replaced(lambda i: saved(i, 'TIFF'))),
+    warned('AVIF', replaced(lambda i: saved(i, 'AVIF', quality=100)), score=None),
+    warned('16 bits of grey', as_array(np.uint16, 'PNG', factor=257), '3.png', '16 bits', 'becomes'),
     *(Case(form, replaced(partial(saved, form=form)), IMAGE) for form in ('TGA', 'PCX', 'SGI', 'DDS')),
     Case('ICO', replaced(lambda i: saved(i, 'ICO', sizes=[(WIDTH, HEIGHT)])), IMAGE),
     Case('32 bits', as_array(np.int32, 'TIFF'), IMAGE),
-    Case('floats of an image', as_array(np.float32, 'TIFF'), Refused(('3.png', 'floats'), in_images=True)),
-    Case('a truncated PNG', replaced(lambda i: saved(i, 'PNG')[:-40]), Refused(('images', '3.png'), in_images=True)),
-    Case(
-        'a truncated JPEG', replaced(lambda i: saved(i, 'JPEG')[:-40]), Refused(('3.png', 'truncated'), in_images=True)
-    ),
-    Case('a broken PNG', replaced(lambda i: flipped(saved(i, 'PNG'))), Refused(('images', '3.png'), in_images=True)),
-    Case('an empty image', replaced(lambda i: b''), Refused(('images', '3.png', 'empty'), in_images=True)),
-    Case('a text', replaced(lambda i: b'<html>404'), Refused(('images', '3.png', 'identify'), in_images=True)),
-    Case(
-        'one pixel',
-        both(
-            replaced(lambda i: saved(i.crop((0, 0, 1, 1)), 'PNG')),
-            replaced(lambda i: saved(i.crop((0, 0, 1, 1)), 'PNG'), 'labels'),
-        ),
-        Refused(('images', '3.png', '1 x 1', 'patch'), in_images=True),
-    ),
-    Case(
-        'a row of pixels',
-        both(
-            replaced(lambda i: saved(i.resize((500, 1)), 'PNG')),
-            replaced(lambda i: saved(i.resize((500, 1), 0), 'PNG'), 'labels'),
-        ),
-        Refused(('images', '3.png', '500 x 1', 'patch'), in_images=True),
-    ),
-    # ------------------------------------------------ names and folders
-    Case(
-        'files of programs',
-        both(
-            *(add('images/{split}/' + name) for name in ('._0.png', '.DS_Store', 'Thumbs.db')),
-            add('labels/{split}/._0.png'),
-        ),
-        Perfect(),
-    ),
-    Case(
-        'checkpoints of a notebook',
-        add('images/{split}/.ipynb_checkpoints/0-checkpoint.png'),
-        Refused(('.ipynb_checkpoints', 'rm -r')),
-    ),
-    Case('an archive of a Mac', add('images/{split}/__MACOSX/._0.png'), Perfect()),
-    Case('an archive of a Mac, with images', add('images/{split}/__MACOSX/0.png'), Refused(('__MACOSX', 'rm -r'))),
-    Case(
-        'capitals',
-        renamed('images', lambda name: name.replace('.png', '.PNG')),
-        Refused(('1 images', '3.PNG', 'img_suffix')),
-    ),
-    Case(
-        'all in capitals',
-        renamed('images', lambda name: name.replace('.png', '.PNG'), last=False),
-        Refused(('no .png images', '3.PNG', 'img_suffix')),
-    ),
-    Case(
-        'another suffix',
-        renamed('images', lambda name: name.replace('.png', '.jpeg')),
-        Refused(('1 images', '3.jpeg', 'img_suffix')),
-    ),
-    Case(
-        'two suffixes of a stem',
-        lambda root, split: shutil.copy(*(root / f'images/{split}/{n}' for n in ('0.png', '0.jpg'))),
-        Warned(('1 images', '0.jpg', 'left out'), 100.0),
-    ),
-    Case('an image without a map', renamed('labels', lambda name: '9.png'), Refused(('1 of 4', '3.png'))),
-    Case(
-        'a map without an image',
-        lambda root, split: files(root, 'images', split)[3].unlink(),
-        Warned(('1 label maps', 'no image', '3'), 100.0),
-    ),
-    Case(
-        'another suffix of a map',
-        renamed('labels', lambda name: name.replace('.png', '.PNG')),
-        Refused(('1 of 4', '3.png', '3.PNG')),
-    ),
-    Case(
-        'double suffixes',
-        both(
-            renamed('images', lambda name: f'{name}.png', last=False),
-            renamed('labels', lambda name: f'{name}.png', last=False),
-        ),
-        Perfect(),
-    ),
-    Case(
-        'spaces and umlauts',
-        both(*(renamed(kind, lambda name: f'an {NFC} {name}', last=False) for kind in ('images', 'labels'))),
-        Perfect(),
-    ),
-    Case(
-        'two forms of Unicode',
-        both(renamed('images', lambda name: NFC + name), renamed('labels', lambda name: NFD + name)),
-        Refused(('1 of 4', 'exists', '\\u0308')),
-    ),
-    Case(
-        'nested folders',
-        both(renamed('images', lambda name: f'a/b/{name}'), renamed('labels', lambda name: f'a/b/{name}')),
-        Perfect(),
-    ),
-    Case(
-        'a link to an image',
-        both(
-            lambda root, split: (root / f'labels/{split}/5.png').symlink_to('0.png'),
-            link('images/{split}/5.png', '0.png'),
-        ),
-        Perfect(),
-    ),
-    Case(
-        'a link to nowhere',
-        link('images/{split}/5.png', 'nowhere.png'),
-        Refused(('5.png', 'nowhere.png', 'does not exist')),
-    ),
-    Case('a loop of links', link('images/{split}/again', '.'), Refused(('again', 'is a link to a folder'))),
-    Case(
-        'no images',
-        lambda root, split: shutil.rmtree(root / f'images/{split}') or (root / f'images/{split}').mkdir(),
-        Refused(('no .png images',)),
-    ),
-    # ------------------------------------------------ lists of classes
-    *(
-        Case(f'classes in {name}', classes(lambda b, e=encoding: b.decode().encode(e)), Perfect())
-        for name, encoding in (('UTF-8 with a mark', 'utf-8-sig'), ('UTF-16', 'utf-16'))
-    ),
-    Case(
-        'classes in UTF-16 without a mark',
-        classes(lambda b: b.decode().encode('utf-16-le')),
-        Refused(('classes.txt, line 1', 'UTF-8')),
-    ),
-    Case(
-        'classes in Latin-1',
-        classes(lambda b: b.replace(b'tree', b'tr\xe9e')),
-        Refused(('classes.txt, line 2', 'UTF-8')),
-    ),
-    Case('lines of Windows', classes(lambda b: b.replace(b'\n', b' \r\n') + b'\r\n'), Perfect()),
-    Case('a blank line', classes(lambda b: b.replace(b'\n', b'\n\n', 1)), Refused(('classes.txt, line 2', 'blank'))),
-    Case('a tab', classes(lambda b: b.replace(b'tree', b'1\ttree')), Refused(('classes.txt, line 2', 'tab'))),
-    Case(
-        'a class twice',
-        classes(lambda b: b.replace(b'tree', b'ship')),
-        Refused(('classes.txt', 'ship', 'more than once')),
-    ),
-    Case('other classes', classes(lambda b: b.replace(b'tree', b'bush')), Refused(('classes.txt', 'bush', 'tree'))),
-    # ------------------------------------------------ lists of images
-    Case('a list', listed('\n'.join), Perfect(), LISTS),
-    Case('a list of Windows', listed('\r\n'.join), Perfect(), LISTS),
-    Case('a list with a mark', listed('\n'.join, 'utf-8-sig'), Refused(('.txt', 'byte order mark')), LISTS),
-    Case('a list in UTF-16', listed('\n'.join, 'utf-16'), Refused(('.txt', 'byte order mark')), LISTS),
-    Case(
-        'a list with suffixes',
-        listed(lambda names: '\n'.join(f'{name}.png' for name in names)),
-        Refused(('4 of the 4', '0.png.png', 'without .png')),
-        LISTS,
-    ),
-    Case(
-        'a list with a name that is no image',
-        listed(lambda names: '\n'.join([*names, 'nowhere'])),
-        Refused(('1 of the 5', 'nowhere.png')),
-        LISTS,
-    ),
-    Case(
-        'a list with a blank line',
-        listed(lambda names: '\n'.join([*names[:2], '', *names[2:]])),
-        Refused(('.txt, line 3', 'blank')),
-        LISTS,
-    ),
-    Case(
-        'a list with an image twice',
-        listed(lambda names: '\n'.join([*names, names[0]])),
-        Warned(('1 images more than once',), 100.0),
-        LISTS,
-    ),
-    Case('an empty list', listed(lambda names: ''), Refused(('.txt',)), LISTS),
-)
+    wrong('floats of an image', as_array(np.float32, 'TIFF'), '3.png', 'floats', in_images=True),
+    wrong('a truncated PNG', replaced(lambda i: saved(i, 'PNG')[:-40]), 'images', '3.png', in_images=True),
+    wrong('a truncated JPEG', replaced(lambda i: saved(i, 'JPEG')[:-40]), '3.png', 'truncated', in_images=True),
+    wrong('a broken PNG', replaced(lambda i: flipped(saved(i, 'PNG'))), 'images', '3.png', in_images=True),
+    wrong('an empty image', replaced(lambda i: b''), 'images', '3.png', 'empty', in_images=True),
+    wrong('a text', replaced(lambda i: b'<html>404'), 'images', '3.png', 'identify', in_images=True),
+    wrong('one pixel',
+          both(*(replaced(lambda i: saved(i.crop((0, 0, 1, 1)), 'PNG'), kind) for kind in ('images', 'labels'))),
+          'images', '3.png', '1 x 1', 'patch', in_images=True),
+    right('files of programs',
+          both(*(add('images/{split}/' + name) for name in ('._0.png', '.DS_Store', 'Thumbs.db')),
+               add('labels/{split}/._0.png'))),
+    wrong('checkpoints of a notebook', add('images/{split}/.ipynb_checkpoints/0-checkpoint.png'), '.ipynb_checkpoints',
+          'rm -r'),
+    wrong('capitals', renamed('images', lambda name: name.replace('.png', '.PNG')), '1 images', '3.PNG', 'img_suffix'),
+    wrong('all in capitals', renamed('images', lambda name: name.replace('.png', '.PNG'), last=False),
+          'no .png images', '3.PNG', 'img_suffix'),
+    wrong('another suffix', renamed('images', lambda name: name.replace('.png', '.jpeg')), '1 images', '3.jpeg',
+          'img_suffix'),
+    wrong('an image without a map', renamed('labels', lambda name: '9.png'), '1 of 4', '3.png'),
+    warned('a map without an image', lambda root, split: files(root, 'images', split)[3].unlink(), '1 label maps',
+           'no image', '3', score=100.0),
+    wrong('another suffix of a map', renamed('labels', lambda name: name.replace('.png', '.PNG')), '1 of 4', '3.png',
+          '3.PNG'),
+    right('spaces and umlauts',
+          both(*(renamed(kind, lambda name: f'an {NFC} {name}', last=False) for kind in ('images', 'labels')))),
+    wrong('two forms of Unicode',
+          both(renamed('images', lambda name: NFC + name), renamed('labels', lambda name: NFD + name)), '1 of 4',
+          'exists', '\\u0308'),
+    right('nested folders',
+          both(renamed('images', lambda name: f'a/b/{name}'), renamed('labels', lambda name: f'a/b/{name}'))),
+    right('a link to an image',
+          both(link('labels/{split}/5.png', '0.png'), link('images/{split}/5.png', '0.png'))),
+    wrong('a link to nowhere', link('images/{split}/5.png', 'nowhere.png'), '5.png', 'nowhere.png', 'does not exist'),
+    wrong('no images',
+          lambda root, split: shutil.rmtree(root / f'images/{split}') or (root / f'images/{split}').mkdir(),
+          'no .png images'),
+    *(right(f'classes in {name}', classes(lambda b, e=encoding: b.decode().encode(e)))
+      for name, encoding in (('UTF-8 with a mark', 'utf-8-sig'), ('UTF-16', 'utf-16'))),
+    wrong('classes in UTF-16 without a mark', classes(lambda b: b.decode().encode('utf-16-le')), 'classes.txt, line 1',
+          'UTF-8'),
+    wrong('classes in Latin-1', classes(lambda b: b.replace(b'tree', b'tr\xe9e')), 'classes.txt, line 2', 'UTF-8'),
+    right('lines of Windows', classes(lambda b: b.replace(b'\n', b' \r\n') + b'\r\n')),
+    wrong('a blank line', classes(lambda b: b.replace(b'\n', b'\n\n', 1)), 'classes.txt, line 2', 'blank'),
+    wrong('a tab', classes(lambda b: b.replace(b'tree', b'1\ttree')), 'classes.txt, line 2', 'tab'),
+    wrong('a class twice', classes(lambda b: b.replace(b'tree', b'ship')), 'classes.txt', 'ship', 'more than once'),
+    wrong('other classes', classes(lambda b: b.replace(b'tree', b'bush')), 'classes.txt', 'bush', 'tree'),
+    right('a list', listed('\n'.join), options=LISTS),
+    wrong('a list with a mark', listed('\n'.join, 'utf-8-sig'), '.txt', 'byte order mark', options=LISTS),
+    wrong('a list with suffixes', listed(lambda names: '\n'.join(f'{name}.png' for name in names)), '4 of 4',
+          '0.png.png', 'without .png', options=LISTS),
+    wrong('a list with a name that is no image', listed(lambda names: '\n'.join([*names, 'nowhere'])), '1 of 5',
+          'nowhere.png', options=LISTS),
+    wrong('a list with a blank line', listed(lambda names: '\n'.join([*names[:2], '', *names[2:]])), '.txt, line 3',
+          'blank', options=LISTS),
+)  # fmt: skip
 
 
 SHIP = 'ship'
@@ -676,136 +489,43 @@ def only_class(root, split):
 
 
 CASES_OF_FOLDERS = (
-    Case('nothing', lambda root, split: None, Perfect()),
-    Case(
-        'files of programs',
-        both(
-            *(add('{split}/ship/' + name) for name in ('._ship0.png', '.DS_Store', 'Thumbs.db')),
-            add('{split}/.DS_Store'),
-        ),
-        Perfect(),
-    ),
-    *(
-        Case(name, add('{split}/' + name + '/a.png'), Refused((name, 'is no class', 'rm -r')))
-        for name in ('.ipynb_checkpoints', '__MACOSX', '@eaDir')
-    ),
-    Case(
-        'checkpoints in a class',
-        add('{split}/ship/.ipynb_checkpoints/a.png'),
-        Refused(('.ipynb_checkpoints', 'rm -r')),
-    ),
-    Case('capitals', renamed(SHIP, lambda name: name.upper()), Perfect()),
-    Case(
-        'another suffix',
-        replaced(lambda i: saved(i, 'WEBP'), SHIP, '.webp'),
-        Refused(('1 images', 'ship1.webp', 'extensions', '.webp')),
-    ),
-    Case(
-        'an image in no folder',
-        lambda root, split: shutil.copy(files(root, SHIP, split)[0], root / split),
-        Warned(('1 images', 'ship0.png', 'in no folder'), 100.0),
-    ),
-    Case('nested folders', renamed(SHIP, lambda name: f'a/b/{name}'), Perfect()),
-    Case('spaces and umlauts', renamed(SHIP, lambda name: f'an {NFD} {name}', last=False), Perfect()),
-    Case('an empty folder', emptied, Refused(('ship', 'no images', 'cannot be learnt'), splits=('train',))),
-    Case(
-        'an empty folder of validation',
-        lambda root, split: split == 'val' and emptied(root, split),
-        Warned(('ship', 'no images', 'not evaluated'), 100.0),
-    ),
-    Case(
-        'a class in one split',
-        lambda root, split: shutil.rmtree(root / split / SHIP),
-        Refused(('only in the config: ship', 'empty folder')),
-    ),
-    Case('another class', with_class('boat'), Refused(('only in the data: boat',))),
-    Case(
-        'two classes of almost one name',
-        with_class('Ship'),
-        Warned(("'Ship', 'ship'", '2 classes')),
-        named('Ship', *FOLDERS),
-    ),
-    Case(
-        'more predictions than classes',
-        lambda root, split: None,
-        Refused(('Accuracy) has topk=(1, 5)', '3 classes'), splits=('val',)),
-        {f'{split}_evaluator.topk': (1, 5) for split in ('val', 'test')},
-    ),
-    Case('one class', only_class, Refused(('num_classes', 'only class')), named('house')),
-    Case(
-        'a link to nowhere',
-        link('{split}/ship/a.png', 'nowhere.png'),
-        Refused(('a.png', 'nowhere.png', 'does not exist')),
-    ),
-    Case('a loop of links', link('{split}/ship/again', '..'), Refused(('again', 'is a link to a folder'))),
-    Case('a broken image', replaced(lambda i: b'', SHIP, index=0), Refused(('ship0.png', 'empty'), in_images=True)),
+    right('nothing', lambda root, split: None),
+    right('files of programs',
+          both(*(add('{split}/' + name) for name in ('ship/._ship0.png', 'ship/Thumbs.db', '.DS_Store')))),
+    *(wrong(name, add('{split}/' + name + '/a.png'), name, 'is no class', 'rm -r')
+      for name in ('.ipynb_checkpoints', '__MACOSX', '@eaDir')),
+    wrong('checkpoints in a class', add('{split}/ship/.ipynb_checkpoints/a.png'), '.ipynb_checkpoints', 'rm -r'),
+    right('capitals', renamed(SHIP, lambda name: name.upper())),
+    wrong('another suffix', replaced(lambda i: saved(i, 'WEBP'), SHIP, '.webp'), '1 images', 'ship1.webp',
+          'extensions', '.webp'),
+    warned('an image in no folder', lambda root, split: shutil.copy(files(root, SHIP, split)[0], root / split),
+           '1 images', 'ship0.png', 'in no folder', score=100.0),
+    right('nested folders', renamed(SHIP, lambda name: f'a/b/{name}')),
+    right('spaces and umlauts', renamed(SHIP, lambda name: f'an {NFD} {name}', last=False)),
+    wrong('an empty folder', emptied, 'ship', 'no images', 'cannot be learnt', splits=('train',)),
+    warned('an empty folder of validation', lambda root, split: split == 'val' and emptied(root, split), 'ship',
+           'no images', 'not evaluated', score=100.0),
+    wrong('a class in one split', lambda root, split: shutil.rmtree(root / split / SHIP), 'only in the config: ship',
+          'empty folder'),
+    wrong('another class', with_class('boat'), 'only in the data: boat'),
+    wrong('more predictions than classes', lambda root, split: None, 'Accuracy) has topk=(1, 5)', '3 classes',
+          splits=('val',), options={f'{split}_evaluator.topk': (1, 5) for split in ('val', 'test')}),
+    wrong('one class', only_class, 'num_classes', 'only class', options=named('house')),
+    wrong('a link to nowhere', link('{split}/ship/a.png', 'nowhere.png'), 'a.png', 'nowhere.png', 'does not exist'),
+    wrong('a broken image', replaced(lambda i: b'', SHIP, index=0), 'ship0.png', 'empty', in_images=True),
     Case('a TGA', replaced(lambda i: saved(i, 'TGA'), SHIP, index=0), IN_FOLDER),
     Case('32 bits', as_array(np.int32, 'TIFF', SHIP, index=0), IN_FOLDER),
-    # ------------------------------------------------ lists of images
-    Case('a list', listed_images('{} {}'.format), Perfect(), LISTED),
-    Case('a list of Windows', listed_images('{} {}'.format, end='\r\n'), Perfect(), LISTED),
-    Case(
-        'a list with a mark', listed_images('{} {}'.format, 'utf-8-sig'), Refused(('.txt', 'byte order mark')), LISTED
-    ),
-    Case(
-        'a list in Latin-1',
-        listed_images(lambda path, label: f'{NFC}{path} {label}', 'latin-1'),
-        Refused(('.txt, line 1', 'UTF-8')),
-        LISTED,
-    ),
-    Case('tabs', listed_images('{}\t{}'.format), Refused(('.txt, line 1', 'no tab')), LISTED),
-    Case('blank lines', listed_images('{} {}'.format, end='\n\n'), Refused(('.txt, line 2', 'blank')), LISTED),
-    Case('no labels', listed_images(lambda path, label: path), Refused(('.txt, line 1', 'path label')), LISTED),
-    Case(
-        'labels from 1',
-        listed_images(lambda path, label: f'{path} {label + 1}'),
-        Refused(('.txt, line 5', 'label 3', '0 to 2')),
-        LISTED,
-    ),
-    Case(
-        'no classes, and a label that the head does not have',
-        listed_images(lambda path, label: f'{path} {label + 1}'),
-        Refused(('num_classes is 3', 'label 3')),
-        {**LISTED, **everywhere(metainfo={'_delete_': True})},
-    ),
-    Case(
-        'images that are missing',
-        listed_images(lambda path, label: f'{path.replace("ship1", "ship9")} {label}'),
-        Refused(('1 of the 6', 'ship9.png')),
-        LISTED,
-    ),
-    Case(
-        'one label',
-        listed_images(lambda path, label: f'{path} 1'),
-        Refused(('label 1', 'nothing'), splits=('train',)),
-        LISTED,
-    ),
-    Case(
-        'an image twice',
-        listed_images(lambda path, label: f'{path.replace("ship1", "ship0")} {label}'),
-        Warned(('1 images more than once',), 100.0),
-        LISTED,
-    ),
-)
-
-TEXT = 'a.png\ta tree\nb.png\tän house\n'
-PAIRS = [('a.png', 'a tree'), ('b.png', 'än house')]
-CAPTIONS = (
-    ('c.tsv', TEXT.encode(), PAIRS),
-    ('c.tsv', TEXT.encode('utf-8-sig'), PAIRS),
-    ('c.tsv', TEXT.encode('utf-16'), PAIRS),
-    ('c.tsv', TEXT.encode('utf-16-le'), ('line', 'UTF-8')),
-    ('c.tsv', TEXT.encode('latin-1'), ('line 2', 'UTF-8')),
-    ('c.tsv', TEXT.replace('\n', ' \r\n\r\n').encode(), PAIRS),
-    ('c.tsv', TEXT.replace('\n', '\r').encode(), PAIRS),
-    ('c.tsv', TEXT.replace('\t', ' ').encode(), ('line 1', 'a tab')),
-    ('c.tsv', TEXT.replace('a.png', 'A.png').encode(), ('1 of 2', 'A.png', "'a.png' exists")),
-    ('c.jsonl', b'\xef\xbb\xbf{"image": "a.png", "caption": "a tree"}\r\n\r\n', PAIRS[:1]),
-    ('c.jsonl', '{"image": "a.png", "caption": "é"}'.encode('latin-1'), ('line 1', 'UTF-8')),
-    ('c.json', '[{"image": "a.png", "caption": "a tree"}]'.encode('utf-16'), PAIRS[:1]),
-    ('c.csv', b'a.png,a tree', ('unknown format', '.csv', '.tsv')),
-)
-"""The file, its content, and the pairs that it has or the words of its refusal."""
+    right('a list', listed_images('{} {}'.format), options=LISTED),
+    wrong('a list with a mark', listed_images('{} {}'.format, 'utf-8-sig'), '.txt', 'byte order mark', options=LISTED),
+    wrong('tabs', listed_images('{}\t{}'.format), '.txt, line 1', 'no tab', options=LISTED),
+    wrong('labels from 1', listed_images(lambda path, label: f'{path} {label + 1}'), '.txt, line 5', 'label 3',
+          '0 to 2', options=LISTED),
+    wrong('no classes, and a label that the head does not have',
+          listed_images(lambda path, label: f'{path} {label + 1}'), 'num_classes is 3', 'label 3',
+          options={**LISTED, **everywhere(metainfo={'_delete_': True})}),
+    wrong('images that are missing', listed_images(lambda path, label: f'{path.replace("ship1", "ship9")} {label}'),
+          '1 of 6', 'ship9.png', options=LISTED),
+)  # fmt: skip
 
 
 def palette(image: Image.Image) -> Image.Image:
@@ -907,21 +627,3 @@ def test_images_beyond_the_limit_of_opencv(tmp_path, monkeypatch):
     scene(0)[0].save(tmp_path / 'a.png')
     with pytest.raises(DataError, match=r'a\.png is 64 x 40 pixels, more than the 2\^30'):
         open_image(str(tmp_path / 'a.png'))
-
-
-def test_captions(tmp_path):
-    for name in ('a.png', 'b.png'):
-        scene(0)[0].save(tmp_path / name)
-    for name, content, outcome in each(CAPTIONS):
-        (tmp_path / name).write_bytes(content)
-        dataset = dict(type='mmlape.CaptionDataset', ann_file=name, data_root=str(tmp_path), pipeline=[])
-        cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
-        if isinstance(outcome, list):
-            assert read_captions(str(tmp_path / name)) == outcome
-            assert not full_check(cfg, ('train',)).issues.errors
-            continue
-        told = [full_check(cfg, ('train',)).issues.errors[0].examples[0]]
-        with pytest.raises(DataError) as caught:
-            check_data(cfg, ('train',))
-        for text in [*told, str(caught.value)]:
-            assert all(word in text for word in (name, *outcome)) and '\n' not in text, text

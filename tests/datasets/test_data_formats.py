@@ -7,10 +7,11 @@ from mmengine import Config
 from PIL import Image
 
 from mmlape.lab.datasets.checks import check_data, full_check
+from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.datasets.formats.base import WARNING, DataIssue, DataSource, ImageEntry
 from mmlape.lab.datasets.retarget import retarget_data
-from mmlape.lab.datasets.sources import patch_size, read_lines
+from mmlape.lab.datasets.transforms import patch_size
 from mmlape.registry import DATASETS
 
 

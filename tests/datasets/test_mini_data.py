@@ -15,6 +15,7 @@ import forking_python
 import numpy as np
 import pytest
 import tiny
+from each import each
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -107,21 +108,13 @@ def test_what_is_continued_by_reflection_is_what_numpy_pads(start, wanted, have)
     assert scenes.reflected(start, wanted, have).tolist() == padded[start : start + wanted].tolist()
 
 
-@pytest.mark.parametrize(
-    ('content', 'words'),
-    [
-        (None, 'has no mini_data.json'),
-        ('{"options": {"unknown": 1}}', 'unknown'),
-        ('{}', 'does not say how the data was made'),
-        ('[]', 'does not say how the data was made'),
-    ],
-)
-def test_data_that_does_not_say_how_it_was_made_is_named(content, words, tmp_path):
-    if content is not None:
-        (tmp_path / MARKER).write_text(content)
-    with pytest.raises(DataError, match=words) as raised:
+def test_data_that_does_not_say_how_it_was_made_is_named(tmp_path):
+    with pytest.raises(DataError, match=f'{tmp_path} .*has no mini_data.json|{tmp_path}.*mini_data.json'):
         make.read_options(tmp_path)
-    assert str(tmp_path) in str(raised.value)
+    for content in each(('{"options": {"unknown": 1}}', '{}', '[]')):
+        (tmp_path / MARKER).write_text(content)
+        with pytest.raises(DataError, match=str(tmp_path)):
+            make.read_options(tmp_path)
 
 
 @pytest.mark.parametrize('split', ['train', 'val'])
@@ -290,14 +283,6 @@ def test_default_scenes_hold_two_to_four_digits_of_the_size_that_crops_have(tmp_
         assert low - 0.2 < dark_or_light.mean() < high + 0.2
 
 
-def test_every_fifth_scan_of_a_digit_is_for_validation():
-    counts = {
-        split: [len(s) for s in scenes.Scans(split, np.random.default_rng(0)).of_class] for split in scenes.SPLITS
-    }
-    for train, val in zip(counts['train'], counts['val'], strict=True):
-        assert val == (train + val) // 5
-
-
 def test_classes_come_up_equally_often():
     sampled = scenes.Scans('train', np.random.default_rng(3)).sample()
     labels = [next(sampled)[0] for _ in range(200)]
@@ -351,28 +336,14 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ['mini']
 
 
-@pytest.mark.parametrize(
-    'option',
-    [
-        dict(train=0),
-        dict(val=0),
-        dict(digits=-1),
-        dict(digits=9),
-        dict(vtab=-1),
-        dict(size=(16, 128)),
-        dict(per_scene=(4, 3)),
-        dict(per_scene=(0, 3)),
-        dict(digit_size=(20, 300)),
-        dict(digit_size=(4, 30)),
-        dict(size=(70000, 128)),
-        dict(drawn_for=(96, 128)),
-        dict(masks='bitmap'),
-        dict(seed=-1),
-    ],
-)
-def test_invalid_options_are_refused_by_name(option):
-    with pytest.raises(ConfigError, match=f'option {next(iter(option))} '):
-        MiniOptions(**option)
+def test_invalid_options_are_refused_by_name():
+    for option in each((
+        dict(train=0), dict(val=0), dict(digits=-1), dict(digits=9), dict(vtab=-1), dict(size=(16, 128)),
+        dict(per_scene=(4, 3)), dict(per_scene=(0, 3)), dict(digit_size=(20, 300)), dict(digit_size=(4, 30)),
+        dict(size=(70000, 128)), dict(drawn_for=(96, 128)), dict(masks='bitmap'), dict(seed=-1),
+    )):  # fmt: skip
+        with pytest.raises(ConfigError, match=f'option {next(iter(option))} '):
+            MiniOptions(**option)
 
 
 def test_a_target_that_cannot_be_used_is_named(tmp_path):

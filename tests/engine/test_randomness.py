@@ -13,13 +13,12 @@ from mmengine.dataset import DefaultSampler
 from properties import examples
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mmlape.determinism import prefer_deterministic_kernels
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.hooks import ReseedHook
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.runner import Runner
-from mmlape.lab.engine.seeding import SeededSampler
+from mmlape.lab.engine.seeding import SeededSampler, prefer_deterministic_kernels
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.identity import settings
 

@@ -28,13 +28,6 @@ def call(*args: str, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
 
 
-@pytest.mark.parametrize('word', ['--version', '-V', 'version'])
-def test_version(word):
-    done = call(word)
-    assert done.returncode == 0
-    assert done.stdout.strip() == f'mmlape {mmlape.__version__}'
-
-
 @pytest.mark.parametrize('unbuffered', ['', '1'])
 @pytest.mark.parametrize('words', ['--help', 'train --help', 'completion bash'])
 def test_a_reader_that_stops_is_no_error(words, unbuffered):
@@ -57,15 +50,23 @@ def test_help_names_every_command():
     ]
 
 
-def test_no_command_is_bad_usage(capsys):
-    assert main([]) == 2
-    assert 'usage: mmlape COMMAND' in capsys.readouterr().out
-
-
-def test_unknown_command_offers_close_ones():
-    done = call('mulit-seed')
-    assert done.returncode == 2
-    assert "no command 'mulit-seed'; did you mean multi-seed" in done.stderr
+def test_bad_usage_and_words_for_help_and_version(capsys):
+    for words, status, printed in each((
+        (['--version'], 0, f'mmlape {mmlape.__version__}\n'),
+        (['-V'], 0, f'mmlape {mmlape.__version__}\n'),
+        ([], 2, 'usage: mmlape COMMAND'),
+        (['mulit-seed'], 2, "no command 'mulit-seed'; did you mean multi-seed"),
+        (['xyzzy'], 2, ', '.join(COMMANDS)),
+        (['doctor', '--no-such-option'], 2, '--no-such-option'),
+        (['demo', '--shorten', '0'], 2, '0 is not a positive whole number'),
+        (['train', 'a.py', '--log-grad-norm', '0'], 2, '0 is not a positive whole number'),
+        (['export-onnx', 'RUN', '--batch', 'many'], 2, "--batch: many is not a positive whole number, nor 'dynamic'"),
+        (['train', 'a.py', '--arm', 'rows/lape'], 2, "--arm: arm 'rows/lape': a name consists of letters"),
+        (['list-models', '--import', 'no_such_module'], 1, 'error: --import no_such_module: No module named'),
+    )):  # fmt: skip
+        assert main(words) == status
+        streams = capsys.readouterr()
+        assert printed in (streams.err if words and status else streams.out)
 
 
 def test_every_command_has_a_module_and_help(capsys):
@@ -75,8 +76,8 @@ def test_every_command_has_a_module_and_help(capsys):
         assert f'usage: mmlape {name}' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py')))
-def test_every_tool_is_its_command(tool):
+@pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py') if path.stem != 'rehearse'))
+def test_every_tool_of_a_command_is_its_command(tool):
     done = subprocess.run([sys.executable, TOOLS / f'{tool}.py', '--help'], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f'usage: mmlape {tool.replace("_", "-")}' in done.stdout
@@ -89,6 +90,13 @@ def test_checkpoints_are_trusted_before_a_command_reads_them_and_only_if_asked(m
     for options in (['--trust-checkpoint'], []):
         assert main(['checkpoint', 'inspect', 'file.pth', *options]) == 0
     assert calls == ['trust', 'read', 'read']
+
+
+def test_error_is_one_message_without_traceback():
+    printed = tiny.run(*WRONG, cwd=tiny.ROOT, status=1)
+    assert printed.startswith('mmlape: error: ')
+    assert 'no-such-config.py' in printed
+    assert 'Traceback' not in printed
 
 
 def test_a_config_that_is_not_there_is_found_before_the_stack_is_imported():

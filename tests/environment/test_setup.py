@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from mmlape.lab.environment.lock import LOCK, locked
+from mmlape.lab.environment.packages import LOCK, locked
 
 try:
     import tomllib

@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from model_helpers import vit
 
 from mmlape.checkpoint.writing import write_tensors
-from mmlape.cli import _OF_FILES, main
+from mmlape.cli import main
 from mmlape.commands import COMMANDS
 from mmlape.figures import save_figure
 from mmlape.files import atomic_path, write_bytes, write_json, write_text
-from mmlape.lab.evaluation.label_maps import save_label_map
+from mmlape.lab.evaluation.saved import save_label_map
 from mmlape.tables import write_csv
 
 NOISE = torch.rand(64, 64)
@@ -180,9 +180,8 @@ def test_every_number_of_an_error_of_files_has_a_line(capsys, monkeypatch):
     names = ('ENOSPC', 'EROFS', 'EDQUOT', 'EACCES', 'EIO', 'ENAMETOOLONG', 'EISDIR', 'ENOTDIR', 'EMFILE', 'EPERM')
     for name in each(names):
         number = getattr(errno, name)
-        assert number in _OF_FILES
         line = fail(OSError(number, os.strerror(number), '/a/b'))
-        assert line.startswith(f'mmlape: error: /a/b: {os.strerror(number)}')
+        assert line == f'mmlape: error: /a/b: {os.strerror(number)}'
         if name in ('ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE'):
             assert os.strerror(number) in fail(OSError(number, os.strerror(number)))
     with pytest.raises(PermissionError):
@@ -193,7 +192,7 @@ def test_every_number_of_an_error_of_files_has_a_line(capsys, monkeypatch):
 
 
 def test_every_help_is_printed_to_any_stream(monkeypatch):
-    """In ASCII, and to a stream that is closed; what a stream cannot encode is written as an escape."""
+    """In ASCII: what a stream cannot encode is written as an escape."""
     for name in each(['', *COMMANDS]):
         words = [name, '--help'] if name else ['--help']
         stream = io.TextIOWrapper(io.BytesIO(), encoding='ascii')
@@ -201,8 +200,6 @@ def test_every_help_is_printed_to_any_stream(monkeypatch):
         assert main(words) == 0
         stream.flush()
         assert len(stream.buffer.getvalue()) > 100
-        monkeypatch.setattr(sys, 'stdout', None)
-        assert main(words) == 0
 
 
 def test_results_are_printed_in_ascii(inputs, tmp_path, monkeypatch):
@@ -219,18 +216,6 @@ def test_a_full_stream_is_one_line(capsys, monkeypatch):
         monkeypatch.setattr(sys, 'stdout', stream)
         assert main(['list-models']) == 1
         assert 'mmlape: error: No space left on device' in capsys.readouterr().err
-
-
-@pytest.mark.parametrize('name', ['a\x1b[2J', 'a\nb', 'a\udcff'])
-def test_a_name_that_nothing_could_show_is_refused_before_anything_is_written(tmp_path, capsys, name):
-    folder = tmp_path / name
-    for words in each([
-        ('train', 'mmlape::deit/deit-mini_1xb32-5e_mini-digits.py', '--work-dir', folder),
-        ('status', folder), ('report', folder), ('make-mini-data', folder),
-    ]):  # fmt: skip
-        line = refused([str(word) for word in words], capsys)
-        assert 'rename the file or folder' in line and line.isascii()
-    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize('name', ['a\x1b[2J', 'a\nb', 'a\udcff', 'ä'])

@@ -15,7 +15,7 @@ from tiny import MMLAPE, run
 from mmlape.cli import main
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.projects.few_shot.dataset import FewShotDataset, choose_shots, few_shot_config

@@ -303,8 +303,8 @@ def test_bad_input_is_one_line_before_training(data, checkpoint, tmp_path, capsy
     first, second, third = refused(capsys, *configs, checkpoint, *common).splitlines()
     folder = f'{broken}/digits'
     assert first == (
-        f'mmlape: error: mini-digits: 2 of the 10 images in {folder}/val200.txt do not exist, the first is '
-        f'{folder}/images/val200/x.png.'
+        f'mmlape: error: mini-digits: 2 of 10 images of {folder}/val200.txt do not exist; the first is '
+        f'{folder}/images/val200/x.png. Correct the list, or data_prefix of the val dataset.'
     )
     assert second.startswith(f'mini-textures: {broken}/textures/test.txt has no images')
     assert third.startswith(f'mini-counts: {broken}/counts/train800.txt, line 1: label 4 is outside the 4 classes')

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import synthetic
@@ -189,7 +190,7 @@ def test_a_long_history_is_read_in_one_pass(tmp_path, monkeypatch):
             compared.append(other)
             return int.__ge__(self, other)
 
-    monkeypatch.setattr(schema, 'parse_json', lambda line: dict(step=Step(line), metrics={}))
+    monkeypatch.setattr(schema, 'json', SimpleNamespace(loads=lambda line: dict(step=Step(line), metrics={})))
     (tmp_path / RECORD).write_text(json.dumps(dict(last=dict(step=10**6, metrics={}))))
     (tmp_path / HISTORY).write_text('\n'.join(map(str, range(1000))))
     assert [entry.step for entry in read_evaluations(tmp_path)] == [*range(1000)]

@@ -16,7 +16,7 @@ from PIL import Image
 
 from mmlape.errors import DataError
 from mmlape.files import write_bytes
-from mmlape.lab.datasets.sources import class_palette
+from mmlape.lab.datasets.folders import class_palette
 
 MIN_LONGER_SIDE = 640  # pixels, of a drawing
 SIDES, PARTS = ('gt', 'pred'), ('instances', 'sem_seg')

@@ -23,7 +23,8 @@ from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.analysis.drawing import draw_sample, write_image
 from mmlape.lab.analysis.images import to_array
 from mmlape.lab.datasets.formats import CocoSource, SegmentationSource
-from mmlape.lab.datasets.sources import iter_heads, patch_size, set_num_classes
+from mmlape.lab.datasets.retarget import iter_heads, set_num_classes
+from mmlape.lab.datasets.transforms import patch_size
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.evaluator import TASKS
 from mmlape.lab.engine.graphs import SUFFIX, Graph, install_graph

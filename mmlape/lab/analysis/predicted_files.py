@@ -23,9 +23,8 @@ from mmlape.files import write_json, write_text
 from mmlape.lab.analysis.drawing import image_suffixes, write_image
 from mmlape.lab.analysis.images import find_images
 from mmlape.lab.analysis.prediction import Model
-from mmlape.lab.datasets.sources import class_palette
-from mmlape.lab.evaluation.label_maps import save_label_map
-from mmlape.lab.evaluation.saved import object_rows, row_lines, write_rows
+from mmlape.lab.datasets.folders import class_palette
+from mmlape.lab.evaluation.saved import object_rows, row_lines, save_label_map, write_rows
 
 LONGEST = 2048  # pixels, of the drawing of an image in tiles: all masks are in memory for it
 

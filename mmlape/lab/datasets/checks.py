@@ -10,8 +10,8 @@ import hashlib
 import logging
 import os
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from rich.table import Table
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import write_json
-from mmlape.lab.datasets.formats import distinct, iter_sources
+from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
     ERROR,
     WARNING,
@@ -39,7 +39,8 @@ from mmlape.lab.datasets.formats.base import (
     IssueLog,
     shorten,
 )
-from mmlape.lab.datasets.sources import SPLITS, iter_heads, patch_size, reads_head, spread
+from mmlape.lab.datasets.retarget import iter_heads, reads_head
+from mmlape.lab.datasets.transforms import patch_size
 from mmlape.quiet import printable
 
 SAMPLE = 32  # images that the quick check opens
@@ -51,7 +52,7 @@ RAREST_SHOWN = 3
 def check_data(
     cfg: Config, splits: Sequence[str] = SPLITS, sources: Iterable[DataSource] | None = None
 ) -> list[DataSummary]:
-    """Check the datasets, heads and evaluators of a config's splits against the files on disk.
+    """Check the datasets and heads of a config's splits against the files on disk.
 
     Return and log a summary of each dataset. Datasets of unknown format and on remote storage are
     skipped.
@@ -69,8 +70,6 @@ def check_data(
         summaries.append(source.summary)
         print_log(str(source.summary), logger='current')
         check_heads(cfg, source)
-    for split in splits:
-        check_evaluator(cfg.get(f'{split}_evaluator'), split)
     for group in log:
         print_log(f'{group.split} data: {group}', logger='current', level=logging.WARNING)
     return summaries
@@ -92,6 +91,12 @@ def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
         yield from facts.issues
         source.count(facts)
     yield from source.nothing_to_learn()
+
+
+def spread(items: Sequence, count: int) -> list:
+    """Return up to ``count`` items, evenly spread from the first to the last."""
+    picks = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int))
+    return [items[pick] for pick in picks]
 
 
 def check_heads(cfg: Config, source: DataSource) -> None:
@@ -153,17 +158,6 @@ def _chooses(cfg: Config, name: str, head: dict) -> bool:
     return 'loss_cls' not in head and not any(part.get('use_sigmoid') for part in parts)
 
 
-def check_evaluator(evaluator: dict | list | None, split: str) -> None:
-    """Raise DataError if an annotation file of a split's evaluators does not exist."""
-    for part in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:
-        path = (part or {}).get('ann_file')
-        if isinstance(path, str) and '://' not in path and not os.path.isfile(path):
-            raise DataError(
-                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of '
-                f'the {split} dataset; --cfg-options data_root=DIR moves both.'
-            )
-
-
 def file_digest(path: str) -> bytes | None:
     """Hash a file; None if it cannot be read."""
     try:
@@ -172,45 +166,34 @@ def file_digest(path: str) -> bytes | None:
         return None
 
 
-class Duplicates:
-    """Collects the hashes of files, and finds those that occur more than once."""
+def find_duplicates(
+    images: Iterable[tuple[str, str, bytes | None]], complete: bool
+) -> Iterator[tuple[str, DataIssue]]:
+    """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
 
-    def __init__(self) -> None:
-        self._entries: dict[bytes, list[tuple[str, ImageEntry]]] = defaultdict(list)
-        self._counts: Counter[str] = Counter()
-
-    def add(self, split: str, entry: ImageEntry, digest: bytes | None) -> None:
-        """Add the image of a split by the hash of its file."""
+    Args:
+        images: Split, path and hash of the file of each.
+        complete: Whether these are all; then a split that is completely trained on is an error.
+    """
+    first: dict[tuple[str, bytes], str] = {}
+    copies = []
+    counts: Counter[str] = Counter()
+    for split, path, digest in images:
         if digest is not None:
-            self._entries[digest].append((split, entry))
-            self._counts[split] += 1
-
-    def issues(self, complete: bool) -> Iterator[tuple[str, DataIssue]]:
-        """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
-
-        Once all images were added, ``complete``, a split that is completely trained on is an error.
-        """
-        shared: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for entries in self._entries.values():
-            first = dict(reversed(entries))
-            for split, entry in entries:
-                if split != 'train' and 'train' in first:
-                    shared[split].append((entry.path, first['train'].path))
-                same = first[split]
-                is_label = isinstance(entry.annotation, int)
-                if entry is not same and is_label and entry.annotation != same.annotation:
-                    message = f'{entry.path} is {same.path}, of another class.'
-                    yield split, DataIssue(WARNING, 'one image, two classes', message)
-                elif entry is not same:
-                    yield (split, DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'))
-        for split, pairs in shared.items():
-            everything = complete and len(pairs) == self._counts[split]
-            for path, other in pairs:
-                message = f'{path} is {other} of the train data.'
-                if everything:
-                    start = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing'
-                    message = f'{start}: {message}'
-                yield (split, DataIssue(ERROR if everything else WARNING, f'image in train and {split}', message))
+            counts[split] += 1
+            original = first.setdefault((split, digest), path)
+            if original != path:
+                yield split, DataIssue(WARNING, 'duplicate image', f'{path} is {original}.')
+            if split != 'train':
+                copies.append((split, path, digest))
+    shared = [(split, path, first['train', digest]) for split, path, digest in copies if ('train', digest) in first]
+    of_split = Counter(split for split, _, _ in shared)
+    for split, path, other in shared:
+        message, severity = f'{path} is {other} of the train data.', WARNING
+        if complete and of_split[split] == counts[split]:
+            severity = ERROR
+            message = f'All {counts[split]} images of {split} are trained on, so its results mean nothing: {message}'
+        yield split, DataIssue(severity, f'image in train and {split}', message)
 
 
 @dataclass
@@ -228,7 +211,7 @@ class FullReport:
 def full_check(
     cfg: Config, splits: Sequence[str], sample: int | None = None, workers: int | None = None
 ) -> FullReport:
-    """Check all files of a config's datasets, and its heads and evaluators, with a progress bar.
+    """Check all files of a config's datasets, and its heads, with a progress bar.
 
     Args:
         cfg: A config.
@@ -239,7 +222,7 @@ def full_check(
     Returns:
         All issues; after Ctrl-C, those up to then.
     """
-    report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
+    report, started, hashed = FullReport(), time.monotonic(), []
     workers, smallest, stderr = (workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True))
     try:
         for source in distinct(iter_sources(cfg, splits)):
@@ -247,23 +230,24 @@ def full_check(
             report.summaries.append(source.summary)
             report.checked.append(0)
             report.issues.add(split, source.structure_issues(complete=True))
-            report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
+            try:
+                check_heads(cfg, source)
+            except DataError as error:
+                report.issues.add(split, [DataIssue(ERROR, 'heads', str(error))])
             entries = source.entries if sample is None else spread(source.entries, sample)
             images = _check_images(source, entries, smallest, workers)
             shown = track(images, description, len(entries), console=stderr, disable=not stderr.is_terminal)
             for entry, facts, digest in shown:
                 report.issues.add(split, facts.issues)
                 source.count(facts)
-                duplicates.add(split, entry, digest)
+                hashed.append((split, entry.path, digest))
                 report.checked[-1] += 1
             report.issues.add(split, source.nothing_to_learn())
             if sample is None:
                 report.issues.add(split, _unseen_classes(source))
-        for split in splits:
-            report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
     except KeyboardInterrupt:
         report.interrupted = True
-    for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
+    for split, issue in find_duplicates(hashed, sample is None and not report.interrupted):
         report.issues.add(split, [issue])
     report.seconds = time.monotonic() - started
     return report
@@ -287,16 +271,10 @@ def _check_images(
             yield from pool.map(check_one, entries[start : start + CHUNK * workers])
 
 
-def _issues_of(check: Callable[..., None], topic: str, *args) -> Iterator[DataIssue]:
-    """Run a check that raises `DataError`."""
-    try:
-        check(*args)
-    except DataError as error:
-        yield DataIssue(ERROR, topic, str(error))
-
-
 def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
-    unseen = source.unseen()
+    names = source.summary.classes
+    wanted = source.classes or names
+    unseen = [name for label, name in enumerate(names) if name in wanted and not source.summary.labels[label]]
     if unseen and source.summary.labels:
         effect = 'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
         classes = f'{len(unseen)} of {source.summary.num_classes} classes'
@@ -353,12 +331,15 @@ def write_report(report: FullReport, config: str, path: str | Path) -> None:
         seconds=round(report.seconds, 1),
         errors=len(report.issues.errors),
         data=data,
-        issues=[_issue_row(group) for group in report.issues],
+        issues=[
+            dict(
+                split=group.split,
+                severity=group.severity,
+                kind=group.topic,
+                count=group.count,
+                examples=group.examples,
+            )
+            for group in report.issues
+        ],
     )
     write_json(path, content)
-
-
-def _issue_row(group: IssueGroup) -> dict:
-    return dict(
-        split=group.split, severity=group.severity, kind=group.topic, count=group.count, examples=group.examples
-    )

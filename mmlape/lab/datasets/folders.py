@@ -1,9 +1,13 @@
-"""The files of folders, as MMEngine lists them, and names that are almost alike."""
+"""The files of folders, as MMEngine lists them, the lines of texts, and the names of classes with their colours."""
 
+import codecs
+import colorsys
 import os
 import shlex
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from mmlape.errors import DataError
 
@@ -14,6 +18,9 @@ IMAGE_SUFFIXES = (
 )  # fmt: skip
 # beside those that begin with a dot
 PROGRAMS_FOLDERS = ('__MACOSX', '__pycache__', '@eaDir', '$RECYCLE.BIN', 'lost+found')
+# by which Windows' programs begin a text
+MARKS = {codecs.BOM_UTF8: 'utf-8-sig', codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}
+GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
 def files_below(root: str) -> Iterator[str]:
@@ -23,7 +30,7 @@ def files_below(root: str) -> Iterator[str]:
 
     Raises:
         DataError: An image is in a hidden folder, which MMEngine does not leave out; a link leads
-            nowhere, or to a folder that it is in; a folder cannot be read.
+            nowhere; a folder cannot be read.
     """
     try:
         yield from _files_below(root, root, hidden=False)
@@ -35,8 +42,6 @@ def _files_below(root: str, folder: str, hidden: bool) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                if entry.is_symlink() and _is_inside(folder, entry.path):
-                    raise DataError(f'{entry.path} is a link to a folder that it is in: remove it.')
                 yield from _files_below(root, entry.path, hidden or is_hidden(entry.name))
             elif entry.name.startswith('.') or not (is_image(entry.name) or entry.is_file()):
                 continue
@@ -60,11 +65,6 @@ def files_in(folder: str) -> list[str]:
         return [entry.name for entry in entries if entry.is_file() and not entry.name.startswith('.')]
 
 
-def _is_inside(folder: str, link: str) -> bool:
-    """Return whether a folder is the one that a link leads to, or below it."""
-    return f'{os.path.realpath(folder)}/'.startswith(f'{os.path.realpath(link)}/')
-
-
 def is_hidden(name: str) -> bool:
     """Return whether a folder is one that programs make for themselves."""
     return name.startswith('.') or name in PROGRAMS_FOLDERS
@@ -82,3 +82,81 @@ def other_form(name: str, names: Iterable[str]) -> str:
         if unicodedata.normalize('NFC', file).casefold() == plain:
             return f' ({file!a} exists)'
     return ''
+
+
+def read_text(path: str | Path) -> str:
+    """Read a text in UTF-8, or in the encoding that its byte order mark names.
+
+    Raises:
+        DataError: It is in another encoding; the message names the line.
+    """
+    content = Path(path).read_bytes()
+    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), 'utf-8')
+    try:
+        text = content.decode(encoding)
+        end = text.index('\0') if '\0' in text else None  # UTF-16 or UTF-32 without a mark
+    except UnicodeDecodeError as error:
+        text, end = '', error.start
+    if end is not None:
+        line = content.count(b'\n', 0, end) + 1
+        raise DataError(f'{path}, line {line}: no text in {encoding.upper()}. Save the file in UTF-8.')
+    return text.replace('\r\n', '\n').replace('\r', '\n')
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Return the lines of a text file that are not blank, stripped."""
+    return [line.strip() for line in read_text(path).split('\n') if line.strip()]
+
+
+def read_listed(path: str | Path) -> list[str]:
+    """Return the lines of a list that an OpenMMLab package reads, too, which takes each of them as it is.
+
+    Raises:
+        DataError: A line is blank, or the encoding is not UTF-8 without a mark.
+    """
+    if Path(path).read_bytes().startswith(tuple(MARKS)):
+        raise DataError(
+            f'{path} begins with a byte order mark, which OpenMMLab takes for a part of the first '
+            'line. Save the file in UTF-8 without one.'
+        )
+    text = read_text(path)
+    lines = text.removesuffix('\n').split('\n') if text else []
+    blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
+    if blank is not None:
+        raise DataError(f'{path}, line {blank} is blank, which OpenMMLab takes for a name: remove it.')
+    return lines
+
+
+def read_names(path: str | Path) -> tuple[str, ...]:
+    """Read the names of classes, one a line, in the order of the labels.
+
+    Raises:
+        DataError: A line is blank, so that it is not known which label those after it have, or has
+            a tab; or a name is there twice.
+    """
+    lines = [line.strip() for line in read_text(path).rstrip().split('\n')]
+    for number, line in enumerate(lines, 1):
+        if not line or '\t' in line:
+            defect = 'has a tab' if line else 'is blank'
+            raise DataError(
+                f'{path}, line {number} {defect}: write the name of one class into each line, in the order of the ids.'
+            )
+    require_unique(lines, str(path))
+    return tuple(lines)
+
+
+def require_unique(names: Sequence[str], where: str) -> None:
+    """Raise DataError if a class is named twice."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(f'{where} names the class {", ".join(twice[:6])} more than once.')
+
+
+def class_palette(count: int) -> list[list[int]]:
+    """Return RGB colours of ``count`` classes: hues a golden angle apart, in three brightnesses."""
+    colours = []
+    for index in range(count):
+        value = (1.0, 0.75, 0.55)[index % 3]
+        red, green, blue = colorsys.hsv_to_rgb(index * GOLDEN_RATIO % 1, 0.85, value)
+        colours.append([round(255 * channel) for channel in (red, green, blue)])
+    return colours

@@ -2,16 +2,18 @@
 
 import copy
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.datasets.formats import iter_sources
+from mmlape.lab.datasets.formats import SPLITS, iter_sources, iter_unwrapped, resolve_class
 from mmlape.lab.datasets.formats.base import DataSource, below_here
-from mmlape.lab.datasets.sources import SPLITS, iter_heads, iter_unwrapped, reads_head, set_num_classes
 
+# their num_classes, if any, is not the dataset's
+NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')
 _READERS = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
 
 
@@ -145,3 +147,55 @@ def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
                 evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)
                 changes.append(f'{key}.topk: {ks} -> {evaluator["topk"]}')
     return changes
+
+
+def iter_heads(cfg: Mapping) -> Iterator[tuple[str, dict, str]]:
+    """Yield (dotted name, dict, key) of every number of classes in the model and its data preprocessor.
+
+    The key is ``num_classes``, or ``num_things_classes`` where ``num_stuff_classes`` is 0:
+    MMDetection's Mask2Former for instances. Panoptic heads are left out.
+    """
+    for key in ('model', 'data_preprocessor'):
+        yield from _with_num_classes(key, cfg.get(key))
+
+
+def _with_num_classes(name: str, node: Any) -> Iterator[tuple[str, dict, str]]:
+    if isinstance(node, dict):
+        key = 'num_things_classes' if node.get('num_stuff_classes') == 0 else 'num_classes'
+        if isinstance(node.get(key), int):
+            yield f'{name}.{key}', node, key
+        for key, value in node.items():
+            if key not in NOT_HEADS:
+                yield from _with_num_classes(f'{name}.{key}', value)
+    elif isinstance(node, (list, tuple)):
+        for index, value in enumerate(node):
+            yield from _with_num_classes(f'{name}[{index}]', value)
+
+
+def set_num_classes(name: str, head: dict, key: str, count: int) -> None:
+    """Set a number of classes of `iter_heads`, with the class weights of ``loss_cls`` that end with 'no object'.
+
+    Raises:
+        ConfigError: The weights are a list with different ones for the classes.
+    """
+    loss = head.get('loss_cls')
+    weights = loss.get('class_weight') if isinstance(loss, dict) else None
+    if isinstance(weights, (list, tuple)) and len(weights) == head[key] + 1 != count + 1:
+        if len(set(weights[:-1])) > 1:
+            raise ConfigError(
+                f'{name} cannot be set to {count}: the loss_cls.class_weight beside it has '
+                f'different weights for {head[key]} classes. Set both in the config; the last one '
+                f'of {count + 1} weights is for no object.'
+            )
+        loss['class_weight'] = [weights[0]] * count + [weights[-1]]
+    head[key] = count
+
+
+def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | None) -> bool:
+    """Return whether a split's classes are those of the heads: not where all its metrics have ``reads_head = False``.
+
+    Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
+    """
+    parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
+    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
+    return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)

@@ -1,6 +1,6 @@
 """Loading transforms whose errors name the file, also from a data loader's worker process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import mmcv
 import numpy as np
@@ -9,11 +9,10 @@ from mmengine import Config
 from mmengine.structures import BaseDataElement
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.formats import iter_sources
-from mmlape.lab.datasets.formats.base import DataSource
+from mmlape.lab.datasets.formats import iter_sources, resolve_class
+from mmlape.lab.datasets.formats.base import DataSource, default_argument
 from mmlape.lab.datasets.images import Annotated, ImageLoader, require_annotated_size, require_size
 from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
-from mmlape.lab.datasets.sources import patch_size
 from mmlape.lab.registry import TRANSFORMS
 
 __all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
@@ -31,6 +30,19 @@ def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> N
         guarded |= source.guarded_transforms()
         for step in source.cfg.get('pipeline') or ():
             step.update(guarded.get(step.get('type'), {}))
+
+
+def patch_size(cfg: Mapping) -> int:
+    """Return the side of the backbone's patches, its default where the config has none.
+
+    1 without patches.
+    """
+    backbone = (cfg.get('model') or {}).get('backbone') or {}
+    size = backbone.get('patch_size')
+    if size is None and 'type' in backbone:
+        cls = resolve_class(backbone['type'], cfg.get('default_scope'), 'MODELS')
+        size = default_argument(cls, 'patch_size') if cls else None
+    return max(size) if isinstance(size, (list, tuple)) else size or 1
 
 
 class BrokenSampleError(DataError):

@@ -14,7 +14,7 @@ from mmlape.console import console
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
 from mmlape.lab.datasets.checks import check_data
-from mmlape.lab.datasets.sources import reads_head
+from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
 from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process

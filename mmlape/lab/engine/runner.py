@@ -29,7 +29,6 @@ from mmengine.visualization import Visualizer
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmlape.determinism import prefer_deterministic_kernels
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.fraction import data_fraction, with_fraction
@@ -41,7 +40,7 @@ from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, classes_of_data, load_model, recorded_of
 from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.lab.engine.plan import RunPlan
-from mmlape.lab.engine.seeding import Batches, seeded_dataloader, set_random_states
+from mmlape.lab.engine.seeding import Batches, prefer_deterministic_kernels, seeded_dataloader, set_random_states
 from mmlape.lab.engine.shared_memory import require_shared_memory
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import RunStart, read_resumable

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
-from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.datasets.formats import iter_unwrapped
 
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 """Of ViT-Adapter's figures at several scales."""

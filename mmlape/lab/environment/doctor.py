@@ -1,31 +1,59 @@
-"""Check what this installation needs, by running it where that is possible.
+"""What this installation lacks, found by running it where that is possible, with the line that installs it.
 
-Works without torch or any MM package.
+Works without torch or any MM package; nothing heavy is imported before it is asked for.
 """
 
 import importlib
-import os
 import platform
-import shutil
+import re
 import sys
 import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
-from mmlape.lab.environment import stack
-from mmlape.lab.environment.lock import everything_line, install_line, library_line
+from mmlape.errors import StackError, shown
 from mmlape.lab.environment.packages import (
     CORE_LIBRARIES,
+    EXPERIMENTS,
     LIBRARIES,
     OF_OPENMMLAB,
     PACKAGES,
-    SAFE_TORCH,
     importable,
+    install_line,
     installed,
+    library_line,
 )
-from mmlape.lab.environment.stack import StackProblem
-from mmlape.mmcv_ops import ops_in_use
+from mmlape.mmcv_ops import lend_ops, ops_in_use
+
+_DISTRIBUTIONS = {
+    'PIL': 'pillow',
+    'cv2': 'opencv-python-headless',
+    'modelindex': 'model-index',
+    'skimage': 'scikit-image',
+    'sklearn': 'scikit-learn',
+    'yaml': 'pyyaml',
+}
+"""Distributions whose name is not that of their module."""
+SAFE_TORCH = '2.10.0'
+"""The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory
+(CVE-2026-24747)."""
+_OPTIONAL = (
+    ('COCO AP', 'faster_coco_eval', "matched in C++ by CocoMetric(backend='faster')", 'pycocotools matches'),
+    ('deformops', 'deformops', "deformable attention's Triton kernels on CUDA", "mmcv's or PyTorch's op stands in"),
+)
+"""Name in the table, module, what it brings, and what is used without it."""
+
+
+class StackProblem(NamedTuple):
+    """Something that is wrong with the stack, and the shell line that fixes it."""
+
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f'{self.what}\n    {self.fix}'
 
 
 @dataclass(frozen=True)
@@ -56,15 +84,17 @@ def with_openmmlab() -> bool:
 
 
 def examine() -> list[Check]:
-    """Check Python, torch, CUDA, the MM packages, mmcv's ops, deformops, COCO AP in C++, memory, disk.
+    """Check Python, torch, CUDA, the MM packages, mmcv's ops, and what is optional.
 
     Where no MM package is installed, nothing that training needs is a problem.
     """
     complete = with_openmmlab()
-    missing = stack.library_problem(LIBRARIES if complete else CORE_LIBRARIES)
+    libraries = LIBRARIES if complete else CORE_LIBRARIES
+    missing = [_DISTRIBUTIONS.get(name, name) for name in libraries if not importable(name)]
+    lack = StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing)) if missing else None
     checks = [
         Check('Python', f'{platform.python_version()} ({sys.executable})'),
-        Check('libraries', 'some are missing' if missing else 'all installed', missing),
+        Check('libraries', 'some are missing' if missing else 'all installed', lack),
     ]
     modules = [module for module in PACKAGES if complete or module == 'torch' or installed(module)]
     packages = {module: _package(module) for module in modules}
@@ -72,7 +102,7 @@ def examine() -> list[Check]:
     if not complete:
         checks.append(Check('OpenMMLab', 'not installed: needed for training only', tried=False))
     torch_version = (installed('torch') or ('', '?'))[1]
-    if stack.is_older(torch_version, SAFE_TORCH):
+    if _is_older(torch_version, SAFE_TORCH):
         what = f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors'
         state = f'less safe with torch {torch_version} (CVE-2026-24747)'
         checks.append(Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False))
@@ -81,8 +111,11 @@ def examine() -> list[Check]:
     if complete:
         imports = torch_runs and packages['mmcv'].problem is None
         checks += [_ops(device, imports) for device in ('cpu', 'cuda')]
-        checks.append(_faster_coco_eval())
-    return [*checks, _deformops('mmcv' if complete else 'PyTorch'), *_space()]
+    for name, module, brings, instead in _OPTIONAL:
+        there, distribution = importable(module), module.replace('_', '-')
+        state = f'{version(distribution)}: {brings}' if there else f'is not installed: {instead}'
+        checks.append(Check(name, f'{distribution} {state}', tried=there))
+    return checks
 
 
 def _package(module: str) -> Check:
@@ -90,36 +123,59 @@ def _package(module: str) -> Check:
     distribution = installed(module)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        problem = stack.presence_problem(module) or stack.import_problem(module)
+        problem = _presence_problem(module) or _import_problem(module)
     if distribution is None:
         return Check(module, 'not installed', problem)
     origin = '' if len(PACKAGES[module].distributions) == 1 else f' from {distribution[0]}'
     return Check(module, distribution[1] + origin, problem)
 
 
+def _presence_problem(module: str) -> StackProblem | None:
+    """Return what is wrong with a package according to its metadata, without importing it."""
+    distribution, package = installed(module), PACKAGES[module]
+    if distribution is None:
+        return StackProblem(f'{module} is not installed', install_line(module))
+    if len(package.installed) > 1:
+        what = f'{" and ".join(package.installed)} are both installed, and write into one folder'
+        both = f'{sys.executable} -m pip uninstall -y {" ".join(package.installed)} && {install_line(module)}'
+        return StackProblem(what, both)
+    if _is_older(distribution[1], package.oldest):
+        what = f'{" ".join(distribution)} is too old: mmlape needs {package.oldest} or newer'
+        return StackProblem(what, install_line(module))
+    return None
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Return whether a version is older than another one; '?' is unknown, and not older."""
+    numbers = [list(map(int, re.findall(r'\d+', text.partition('+')[0])[:3])) for text in (version, other)]
+    return version != '?' and numbers[0] < numbers[1]
+
+
+def _import_problem(module: str) -> StackProblem | None:
+    """Return why a package does not import, or None; the import is real, and heavy."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        return StackProblem(f'{module} does not import: {shown(error)}', _import_fix(module, error))
+    return None
+
+
+def _import_fix(module: str, error: Exception) -> str:
+    """Return the line for a package that does not import: mostly, something else is missing."""
+    name = error.name if isinstance(error, ModuleNotFoundError) and error.name else module
+    missing = name.partition('.')[0]
+    return install_line(missing) if missing in PACKAGES else library_line(_DISTRIBUTIONS.get(missing, missing))
+
+
 def _cuda() -> Check:
     """Check the devices that torch sees; without one, everything runs on the CPU, slowly."""
     import torch
 
-    built, problem = torch.version.cuda, None
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-        try:
-            torch.ones(8, device='cuda').sum().item()
-        except Exception as error:
-            what = f'a computation on the GPU fails: {stack.first_line(error)}'
-            problem = StackProblem(what, install_line('torch'))
-        return Check('CUDA', f'{built}: {len(names)} x {", ".join(dict.fromkeys(names))}', problem)
-    if built:
-        state, what = (f'{built}, no device', f'there is an NVIDIA GPU, but its driver does not serve CUDA {built}')
-        line = 'nvidia-smi  # shows the driver and its CUDA version; install a driver for that version or newer'
-    else:
-        state, what = ('torch was built without it', 'there is an NVIDIA GPU that this torch cannot use')
-        line = install_line('torch').replace('pip install', 'pip install --force-reinstall')
-    # the kernel shows a GPU that CUDA_VISIBLE_DEVICES hides
-    if Path('/proc/driver/nvidia/gpus').is_dir() and os.environ.get('CUDA_VISIBLE_DEVICES') != '':
-        problem = StackProblem(what, line)
-    return Check('CUDA', f'{state}: training runs on the CPU', problem, needed=False)
+        return Check('CUDA', f'{torch.version.cuda}: {len(names)} x {", ".join(dict.fromkeys(names))}')
+    state = f'{torch.version.cuda}, no device' if torch.version.cuda else 'torch was built without it'
+    return Check('CUDA', f'{state}: training runs on the CPU')
 
 
 def _ops(device: str, imports: bool) -> Check:
@@ -128,49 +184,30 @@ def _ops(device: str, imports: bool) -> Check:
         return Check(name, 'unknown until torch and mmcv import', tried=False)
     if device == 'cuda' and not importlib.import_module('torch').cuda.is_available():
         return Check(name, 'not tried: no device', tried=False)
-    problem = stack.ops_problem(device)
+    problem = _ops_problem(device)
     return Check(name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem)
 
 
-def _faster_coco_eval() -> Check:
-    """Check the other backend of `mmlape.CocoMetric`, which nothing needs."""
-    if not importable('faster_coco_eval'):
-        state = 'faster-coco-eval is not installed: pycocotools computes AP'
-        return Check('COCO AP', state, tried=False)
-    state = f"pycocotools; faster-coco-eval {version('faster-coco-eval')} by CocoMetric(backend='faster')"
-    return Check('COCO AP', state)
+def _ops_problem(device: str = 'cpu') -> StackProblem | None:
+    """Return why mmcv's ops cannot be used on a device, or None.
 
+    NMS and RoIAlign are run, because an extension may load and still lack an operator.
+    """
+    try:
+        import torch
 
-def _deformops(instead: str) -> Check:
-    """Check deformable attention's Triton kernels, which have releases for some versions of Python only."""
-    state, what = ('not installed', 'deformops is not installed: on CUDA, deformable attention is slower')
-    if importable('deformops'):
-        try:
-            importlib.import_module('deformops')
-            return Check('deformops', f'{version("deformops")}: Triton kernels on CUDA')
-        except Exception as error:
-            state, what = 'does not import', f'deformops does not import: {error}'
-    elif not (3, 12) <= sys.version_info < (3, 14):
-        state, what = f'has no release for Python {sys.version_info[0]}.{sys.version_info[1]}', ''
-    problem = StackProblem(what, library_line('deformops')) if what else None
-    return Check('deformops', f"{state}: {instead}'s op stands in", problem, needed=False)
-
-
-def _space() -> list[Check]:
-    """Check /dev/shm, through which data loader workers hand over batches, and the disk, which takes checkpoints."""
-    checks = []
-    for name, folder, least, what, line in (
-        ('/dev/shm', '/dev/shm', 1, "the data loader's workers may die with a bus error",
-         'mount -o remount,size=8G /dev/shm  # in Docker: docker run --shm-size=8g ...'),
-        ('disk', os.getcwd(), 5, 'checkpoints may not fit',
-         'du -xh --max-depth=2 . | sort -h | tail  # shows what takes the room; or train with --work-dir elsewhere'),
-    ):  # fmt: skip
-        free = shutil.disk_usage(folder).free / 1e9 if Path(folder).is_dir() else 0.0
-        problem = None
-        if free < least:
-            problem = StackProblem(f'{folder} has less than {least} GB free: {what}', line)
-        checks.append(Check(name, f'{free:.1f} GB free in {folder}', problem, needed=False))
-    return checks
+        boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [8.0, 8.0, 9.0, 9.0]], device=device)
+        lend_ops()
+        importlib.import_module('mmcv._ext').nms(boxes, boxes[:, 2], iou_threshold=0.5, offset=0)
+        image, box = torch.ones(1, 1, 8, 8, device=device), torch.tensor([[0.0, 1.0, 1.0, 5.0, 5.0]], device=device)
+        importlib.import_module('mmcv.ops').roi_align(image, box, 2)
+    except ModuleNotFoundError as error:
+        if (error.name or '').startswith('mmcv._ext'):
+            return StackProblem("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
+        return StackProblem(f'mmcv does not import: {shown(error)}', _import_fix('mmcv', error))
+    except Exception as error:  # reinstalled without compiled ops, for which mmlape has its own
+        return StackProblem(f"mmcv's ops do not run on {device.upper()}: {shown(error)}", install_line('mmcv'))
+    return None
 
 
 def show(checks: list[Check]) -> int:
@@ -182,14 +219,37 @@ def show(checks: list[Check]) -> int:
     for check in checks:
         print(f'{check.mark:<5}{check.name:<16}{check.state}')
     for severity, mark in (('problem', 'FAIL'), ('warning', 'warn')):
-        for problem in stack.merged([check.problem for check in checks if check.mark == mark]):
-            print(f'{severity}: {problem.what}\n    {problem.fix}')
+        for check in checks:
+            if check.mark == mark:
+                print(f'{severity}: {check.problem}')
     broken = any(check.mark == 'FAIL' for check in checks)
     if with_openmmlab():
-        if broken and (everything := everything_line()):
-            print(f'everything at once: {everything}')
         print('training cannot run here' if broken else 'training can run here')
         return int(broken)
     print(f'models and checkpoints {"cannot" if broken else "can"} be used here')
-    print(f'for training, in an environment of its own: {everything_line()}')
+    root = Path(__file__).resolve().parents[3]
+    source = root if (root / 'pyproject.toml').exists() else 'mmlape'
+    print(
+        f"for training, make an environment of its own: python3 -m venv NEW && NEW/bin/pip install '{source}[stack]'"
+    )
     return int(broken)
+
+
+def stack_error(error: Exception) -> StackError | None:
+    """Return the error of the installed stack, the usual cause of an import that failed; None if it has none.
+
+    It is of what an extra brings, in one line, or has a line for each package that is missing, too old or broken, and
+    for mmcv's ops, two of which are run.
+    """
+    module = (getattr(error, 'name', None) or '').partition('.')[0]
+    if module and importable('torch') and not importable(module):
+        pip = f"{sys.executable} -m pip install 'mmlape"
+        if module in EXPERIMENTS:
+            return StackError(f"this command needs {module}, which is not installed: {pip}[experiments]'")
+        if not with_openmmlab():
+            return StackError(f"this command needs OpenMMLab's stack; {module} is not installed: {pip}[stack]'")
+    problems = [problem for name in PACKAGES if (problem := _presence_problem(name))]
+    problems = problems or [problem for name in ('torch', 'mmengine', 'mmcv') if (problem := _import_problem(name))]
+    problems = problems or [problem for problem in [_ops_problem()] if problem]
+    lines = ''.join(f'\n  {problem}' for problem in problems)
+    return StackError(f'the stack cannot be used (`mmlape doctor` tells more):{lines}') if problems else None

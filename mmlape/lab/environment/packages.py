@@ -1,11 +1,17 @@
-"""The packages of the stack and what of them is installed; nothing is imported.
+"""The packages of the stack: what of them is installed, and the shell line that installs what is not.
 
-Each MM package has distributions with one import name: of the maintained fork, and the original's.
+Each MM package has distributions with one import name: of the maintained fork, and the original's. Nothing is
+imported; standard library only.
 """
 
 import importlib.util
+import operator
+import re
+import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -23,15 +29,6 @@ class Package:
         """The distributions that are installed."""
         return [name for name in self.distributions if _version(name)]
 
-    @property
-    def original(self) -> str:
-        """The requirement of the original distribution that needs no compiler and fits the others."""
-        return f'mmcv-lite=={self.oldest}' if self.module == 'mmcv' else self.distributions[1]
-
-
-SAFE_TORCH = '2.10.0'
-"""The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory
-(CVE-2026-24747)."""
 
 # torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up
 # to 2.5.1; others: the oldest that were run with it (the wheel of mmseg 1.2.0 lacks a file;
@@ -64,6 +61,9 @@ LIBRARIES = (
     'terminaltables', 'tqdm', 'yaml', 'yapf',
 )  # fmt: skip
 """Modules of the libraries that mmlape and the MM packages import."""
+LOCK = Path(__file__).resolve().parents[2] / 'requirements.txt'
+"""Every package of the stack with version and hashes, for each supported Python, as `make lock`
+writes it."""
 
 
 def is_original_stack() -> bool:
@@ -98,3 +98,46 @@ def _version(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+@cache
+def locked() -> dict[str, set[str]]:
+    """Return the versions of each package of the lock for this Python.
+
+    There are several where they depend on the platform.
+    """
+    versions: dict[str, set[str]] = {}
+    for line in LOCK.read_text(encoding='utf-8').splitlines():
+        match = re.match(r'([\w.-]+)==([^ ;\\]+)(.*)', line)
+        if match and _is_for_this_python(match[3]):
+            versions.setdefault(match[1], set()).add(match[2])
+    return versions
+
+
+def _is_for_this_python(marker: str) -> bool:
+    """Evaluate the conditions that uv writes, all of them on the minor version."""
+    holds = {'<': operator.lt, '>=': operator.ge, '==': operator.eq}
+    limits = re.findall(r"python_full_version (<|>=|==) '(\d+)\.(\d+)", marker)
+    return all(holds[sign](sys.version_info[:2], (int(major), int(minor))) for sign, major, minor in limits)
+
+
+def library_line(*names: str, flags: str = '') -> str:
+    """Return the shell line that installs distributions, at the versions of the lock if these hold on any platform."""
+    versions = {name: locked().get(name, ()) for name in names}
+    pinned = [f'{name}=={next(iter(known))}' if len(known) == 1 else name for name, known in versions.items()]
+    return f'{sys.executable} -m pip install {flags}{" ".join(pinned)}'
+
+
+def install_line(module: str) -> str:
+    """Return the shell line that installs a package of the stack, by its import name, into the running environment."""
+    package = PACKAGES[module]
+    if module in ('torch', 'torchvision'):
+        return library_line('torch', 'torchvision')
+    if not module.startswith('mm'):
+        return library_line(*package.distributions)
+    # the MM packages ask for both packages of OpenCV; of mmcv's originals, the last one needs no compiler
+    if is_original_stack():
+        name = f'mmcv-lite=={package.oldest}' if module == 'mmcv' else package.distributions[1]
+        return library_line(name, flags='--no-deps ')
+    flags = '--no-deps --no-cache-dir --force-reinstall ' if module == 'mmcv' else '--no-deps '
+    return library_line(package.distributions[0], *['imaug'] * (module == 'mmdet'), flags=flags)

@@ -14,8 +14,7 @@ from mmengine.logging import print_log
 from pycocotools import mask as rle
 
 from mmlape.errors import ConfigError, DataError, StackError, require_choice
-from mmlape.lab.environment.lock import library_line
-from mmlape.lab.environment.packages import importable
+from mmlape.lab.environment.packages import importable, library_line
 from mmlape.lab.evaluation.names import flatten_per_class
 from mmlape.lab.registry import METRICS
 
@@ -59,8 +58,6 @@ class CocoMetric(MMDetCocoMetric):
     def __init__(self, *args, per_class: bool = True, backend: str = 'pycocotools', **kwargs) -> None:
         super().__init__(*args, **kwargs)
         require_choice('backend', backend, BACKENDS, 'mmlape.CocoMetric: ')
-        if backend == 'faster' and self.use_mp_eval:
-            raise ConfigError("mmlape.CocoMetric: use_mp_eval is of backend='pycocotools': leave one of them out")
         if backend == 'faster' and not importable('faster_coco_eval'):
             raise StackError(
                 f"mmlape.CocoMetric: backend='faster' needs faster-coco-eval: {library_line('faster-coco-eval')}"
@@ -68,11 +65,8 @@ class CocoMetric(MMDetCocoMetric):
         unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
         if unknown:
             raise ConfigError(f"mmlape.CocoMetric supports 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric")
-        if MAX_DETECTIONS not in self.proposal_nums or len(self.proposal_nums) != 3:
-            raise ConfigError(f'proposal_nums={self.proposal_nums}: give three numbers, one of them {MAX_DETECTIONS}')
-        unknown = sorted(set(self.metric_items or ()) - set(STATS))
-        if unknown:
-            raise ConfigError(f'unknown metric_items {unknown}; known: {list(STATS)}')
+        for item in self.metric_items or ():
+            require_choice('metric_items', item, STATS, 'mmlape.CocoMetric: ')
         self.per_class = per_class
         self.backend = backend
 

@@ -16,7 +16,6 @@ from mmlape.lab.runs.schema import Code
 
 COUNTED = (
     'mmlape.common_random',
-    'mmlape.determinism',
     'mmlape.lab.datasets',
     'mmlape.lab.engine',
     'mmlape.lab.evaluation',

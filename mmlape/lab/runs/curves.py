@@ -1,6 +1,7 @@
 """Logged curves: loss and metrics over the iterations, one run's figure, mean and spread over seeds."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mmlape.figures import save_figure, tidy
-from mmlape.files import parse_json
 from mmlape.lab.evaluation.names import RANKING, is_defined, label, points
 from mmlape.lab.runs.schema import RunRecord, read_record
 
@@ -42,8 +42,8 @@ class Band:
 def read_scalars(file: Path) -> Iterator[dict]:
     """Yield the rows of a ``scalars.json``, the log of MMEngine's visualiser."""
     for line in file.read_text(encoding='utf-8').splitlines():
-        with contextlib.suppress(ValueError):  # the last line of a run that was killed
-            row = parse_json(line)
+        with contextlib.suppress(ValueError, RecursionError):  # the last line of a run that was killed
+            row = json.loads(line)
             if isinstance(row, dict):
                 yield row
 

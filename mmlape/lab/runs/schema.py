@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mmlape.errors import DataError
-from mmlape.files import atomic_path, parse_json, read_json, write_json
+from mmlape.files import atomic_path, read_json, write_json
 from mmlape.lab.datasets.content import DataContent
 from mmlape.lab.extension import PaperModel
 from mmlape.lab.runs.decoding import FIX, LATER, UNSTORED, Rule, decode, encode, is_number, is_whole, stored_fields
@@ -238,8 +238,8 @@ def read_evaluations(work_dir: str | Path) -> list[Evaluation]:
     evaluations: list[Evaluation] = []
     for number, line in enumerate(lines, 1):
         try:
-            content = parse_json(line)
-        except ValueError:  # a kill while it was written
+            content = json.loads(line)
+        except (ValueError, RecursionError):  # a kill while it was written
             break
         entry = decode(Evaluation, content, path, f'line {number}')
         if entry is not None:

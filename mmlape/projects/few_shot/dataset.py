@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.dataset import ConcatDataset
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.lab.datasets.sources import iter_unwrapped
+from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.engine.plan import require_keys
 from mmlape.registry import DATASETS
 

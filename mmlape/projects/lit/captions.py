@@ -1,5 +1,6 @@
 """Images with captions, from a TSV, JSONL or JSON file, or from tar archives."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,11 +10,9 @@ from mmcv.transforms import BaseTransform
 from mmengine.dataset import BaseDataset
 
 from mmlape.errors import DataError
-from mmlape.files import parse_json
-from mmlape.lab.datasets.folders import other_form
+from mmlape.lab.datasets.folders import other_form, read_text
 from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
-from mmlape.lab.datasets.sources import read_text
 from mmlape.projects.lit.shards import PREFIX, files_of, read_shards
 from mmlape.registry import DATASETS, TRANSFORMS
 
@@ -123,8 +122,8 @@ def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
 
 def _parsed(where: str, text: str):
     try:
-        return parse_json(text)
-    except ValueError as error:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise DataError(f'Captions {where}: no JSON ({error}).') from error
 
 

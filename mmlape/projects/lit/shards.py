@@ -4,6 +4,7 @@ Read in place, by names ``tar://SHARD.tar/MEMBER``.
 """
 
 import contextlib
+import json
 import os
 import re
 import tarfile
@@ -15,7 +16,7 @@ from mmengine.fileio import register_backend
 from mmengine.fileio.backends import BaseStorageBackend
 
 from mmlape.errors import DataError
-from mmlape.files import file_version, parse_json
+from mmlape.files import file_version
 
 PREFIX = 'tar://'
 IMAGES = ('jpg', 'jpeg', 'png', 'webp')
@@ -104,11 +105,11 @@ def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
                 continue
             image, stem = f'{PREFIX}{shard}/{name}', os.path.join(folder, key)
             text = None
-            with contextlib.suppress(ValueError, AttributeError):  # no UTF-8, no JSON, no object
+            with contextlib.suppress(ValueError, AttributeError, RecursionError):  # no UTF-8, no JSON, no object
                 if f'{stem}.txt' in members(shard):
                     text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
                 elif f'{stem}.json' in members(shard):
-                    text = parse_json(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
+                    text = json.loads(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".')
             yield image, text.strip()

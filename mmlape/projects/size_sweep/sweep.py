@@ -26,10 +26,10 @@ from mmengine.config import Config
 import mmlape
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.figures import look, save_figure, tidy, wrapped
-from mmlape.files import file_version, parse_json
+from mmlape.files import file_version
+from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.mini.make import MARKER, make_mini_data, read_options
 from mmlape.lab.datasets.retarget import reroot
-from mmlape.lab.datasets.sources import iter_unwrapped
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.evaluation.names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
@@ -217,7 +217,7 @@ def sweep(
                 with model.trained.limited():
                     test(resized, model.trained.weights(), file.parent, out=file)
                 stamp.write_text(wanted)
-        metrics[size] = parse_json(file.read_text())['metrics']
+        metrics[size] = json.loads(file.read_text())['metrics']
     return metrics
 
 

@@ -8,6 +8,7 @@ is tested twice.
 
 import functools
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +19,7 @@ from mmengine.config import Config
 
 from mmlape.console import console
 from mmlape.errors import DataError
-from mmlape.files import parse_json
-from mmlape.lab.datasets.sources import read_lines
+from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.engine.optim import check_precision, quiet_logger
 from mmlape.lab.experiments.averages import DASH, Average, interval, mean_std_n, number, summarise
@@ -181,7 +181,7 @@ def _tested(run: Run, listed: Path) -> float | None:
     stamp = folder / 'list.sha256'
     if not stamp.is_file() or stamp.read_text() != _digest(listed):
         return None
-    return parse_json((folder / 'metrics.json').read_text())['metrics'][METRIC]
+    return json.loads((folder / 'metrics.json').read_text())['metrics'][METRIC]
 
 
 def _test(run: Run, cfg: Config, listed: Path) -> float:

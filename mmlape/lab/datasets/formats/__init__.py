@@ -4,8 +4,10 @@ COCO's, ADE20K's, ImageNet's, CIFAR's and others. A format of your own is a subc
 `DataSource`, which the module of its dataset puts into `FORMATS`.
 """
 
-import re
+import inspect
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
 
 from mmengine import Config
 
@@ -13,8 +15,8 @@ from mmlape.lab.datasets.formats.base import DataSource
 from mmlape.lab.datasets.formats.classification import CifarSource, FolderSource, SunSource
 from mmlape.lab.datasets.formats.coco import CocoSource
 from mmlape.lab.datasets.formats.segmentation import SegmentationSource
-from mmlape.lab.datasets.sources import SPLITS, iter_unwrapped, resolve_class
 
+SPLITS = ('train', 'val', 'test')
 FORMATS: dict[str, type[DataSource]] = {
     'CocoDataset': CocoSource,
     'BaseSegDataset': SegmentationSource,
@@ -24,8 +26,6 @@ FORMATS: dict[str, type[DataSource]] = {
 }
 """The format of the dataset classes of these names, and of their subclasses that read the same
 files."""
-OPTIONS = re.compile(r'[\w./ -]*')
-"""What a config's ``mini_data_options`` may consist of."""
 READERS = ('load_data_list', 'parse_data_info')
 """A subclass that overrides one of these reads files of its own, as panoptic ones and LVIS's do."""
 
@@ -42,10 +42,8 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
             if source_class:
                 source = source_class(split, dataset, cls)
                 source.is_part = len(datasets) > 1
-                options = str(cfg.get('mini_data_options') or '')
-                # people copy it into a shell, and a config may be somebody else's
                 source.metrics = list(_metrics(cfg, split))
-                source.mini_data_options = options if OPTIONS.fullmatch(options) else ''
+                source.mini_data_options = str(cfg.get('mini_data_options') or '')
                 yield source
 
 
@@ -82,3 +80,25 @@ def distinct(sources: Iterable[DataSource]) -> list[DataSource]:
             others = [one for one in source.metrics if one not in first.metrics]
             first.metrics = [*first.metrics, *others]
     return list(found.values())
+
+
+def resolve_class(name: Any, default_scope: str | None, registry: str) -> type | None:
+    """Find the class that a ``type`` of a config names in a registry such as 'DATASETS'.
+
+    None if there is none.
+    """
+    if inspect.isclass(name):
+        return name
+    scope, _, bare = str(name).rpartition('.')
+    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
+    return cls if inspect.isclass(cls) else None
+
+
+def iter_unwrapped(dataset: dict) -> Iterator[dict]:
+    """Yield the configs of the datasets inside wrappers such as RepeatDataset and ConcatDataset."""
+    inner = dataset.get('datasets') or ([dataset['dataset']] if 'dataset' in dataset else None)
+    if inner is None:
+        yield dataset
+    else:
+        for part in inner:
+            yield from iter_unwrapped(part)

@@ -4,9 +4,9 @@
 the quick check raises the first error, the full check collects all.
 """
 
+import inspect
 import os
 import shlex
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from typing import Any
 from mmengine.logging import print_log
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import other_form
+from mmlape.lab.datasets.folders import class_palette, other_form, read_listed
 from mmlape.lab.datasets.images import (
     EITHER,
     STORED,
@@ -27,7 +27,6 @@ from mmlape.lab.datasets.images import (
     largest_of_16_bits,
     require_size,
 )
-from mmlape.lab.datasets.sources import class_palette, default_argument, read_listed
 
 ERROR, WARNING = 'error', 'warning'
 UNLABELLED = 'pixels without a label'
@@ -207,11 +206,6 @@ class DataSource:
         """Return an argument's value: the config's, or the default of the nearest class that has one."""
         return self.cfg[name] if name in self.cfg else default_argument(self.dataset_class, name)
 
-    def has_transform(self, **options: Any) -> bool:
-        """Return whether a transform of its pipeline is given all these options."""
-        pipeline = self.cfg.get('pipeline') or ()
-        return any(all(step.get(key) == value for key, value in options.items()) for step in pipeline)
-
     def read_classes(self) -> tuple[str, ...] | None:
         """Read the class names from the data; None where it is missing or lists none."""
         return None
@@ -282,7 +276,6 @@ class DataSource:
         """Run `check_structure`, with its `DataError` as a last issue."""
         try:
             self._check_class_list()
-            self.check_indices()
             yield from self.check_structure(complete)
         except DataError as error:
             yield DataIssue(ERROR, 'cannot be read', str(error))
@@ -324,31 +317,21 @@ class DataSource:
             self.summary.facts[UNLABELLED] += facts.unlabelled.total()
             self.summary.unlabelled.update(facts.unlabelled)
 
-    def unseen(self) -> list[str]:
-        """Return the classes of the config that occur nowhere."""
-        classes, labels = self.summary.classes, self.summary.labels
-        wanted = self.classes or classes
-        return [name for label, name in enumerate(classes) if name in wanted and not labels[label]]
-
     def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
         """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):
-            folder, name = os.path.split(path.rstrip('/'))
-            near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
             raise DataError(
-                f'{what} {path} of the {self.split} data does not exist{below_here(path)}{near}. {self.hint()}'
+                f'{what} {path} of the {self.split} data does not exist{below_here(path)}{_near(path)}. {self.hint()}'
             )
 
-    def similar_classes(self, names: Sequence[str]) -> Iterator[DataIssue]:
-        """Warn of classes whose names differ in capitals or in their Unicode form only."""
-        groups: dict[str, list[str]] = {}
-        for name in names:
-            plain = unicodedata.normalize('NFKC', name).casefold().strip()
-            groups.setdefault(plain, []).append(name)
-        for group in groups.values():
-            if len(group) > 1:
-                message = f'{shorten(map(repr, group))} are {len(group)} classes of the {self.split} data.'
-                yield DataIssue(WARNING, 'classes of almost one name', message)
+    def missing_images(self, paths: Sequence[str], listed: int, fix: str = '') -> Iterator[DataIssue]:
+        """Yield an error about the images that do not exist, of so many that the annotation file lists."""
+        if paths:
+            message = (
+                f'{len(paths)} of {listed} images of {self.ann_file} do not exist; the first is '
+                f'{paths[0]}{_near(paths[0])}. {fix or self.hint()}'
+            )
+            yield DataIssue(ERROR, 'image missing', message, len(paths))
 
     def _check_class_list(self) -> None:
         """Raise DataError if the classes of the config are a text that is not the path of a list."""
@@ -358,25 +341,6 @@ class DataSource:
                 f'metainfo.classes of the {self.split} dataset is the text {given!r}, and there is '
                 'no file of this name: OpenMMLab takes each letter for a class. Write a list of '
                 f'names, as in metainfo=dict(classes=[{given!r}]).'
-            )
-
-    def check_indices(self, count: int | None = None) -> None:
-        """Raise DataError unless ``indices`` leaves some of the dataset's images, of so many if that is known."""
-        indices = self.option('indices')
-        listed = indices if isinstance(indices, list | tuple) else [indices]
-        name = f'indices of the {self.split} dataset'
-        if indices is None:
-            return
-        if any(type(index) is not int for index in listed):
-            raise DataError(f'{name} is {indices!r}: give a number of images, or a list of their numbers from 0.')
-        if not indices:
-            raise DataError(f'{name} is {indices!r}, so no image is left.')
-        if count is None or isinstance(indices, int):
-            return
-        if outside := [index for index in listed if not -count <= index < count]:
-            raise DataError(
-                f'{name} has {shorten(outside)}, but {self.ann_file or self.image_dir} has {count} '
-                'images to choose from.'
             )
 
     def nothing_to_learn(self) -> Iterator[DataIssue]:
@@ -410,6 +374,12 @@ class DataSource:
         )
 
 
+def _near(path: str) -> str:
+    """Return the remark that a file or folder of almost this name exists; '' without any."""
+    folder, name = os.path.split(path.rstrip('/'))
+    return other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+
+
 def _orientation_issues(path: str, image: LoadedImage) -> Iterator[DataIssue]:
     """Warn of an image whose annotations are, or may be, of the stored pixels."""
     if image.annotated == STORED:
@@ -433,3 +403,15 @@ def shorten(names: Iterable) -> str:
     names = [str(name) for name in names]
     more = len(names) - MAX_NAMES
     return ', '.join(names[:MAX_NAMES]) + (f' and {more} more' if more > 0 else '')
+
+
+def default_argument(cls: type[Any], name: str) -> Any:
+    """Return the default of a constructor's argument, of the nearest base class that has one.
+
+    None without any.
+    """
+    for base in cls.__mro__:
+        parameter = inspect.signature(base.__init__).parameters.get(name)  # type: ignore[misc]
+        if parameter is not None and parameter.default is not parameter.empty:
+            return parameter.default
+    return None

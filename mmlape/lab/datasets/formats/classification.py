@@ -1,6 +1,5 @@
 """Formats of classification: ImageNet's folders or lists, Sun397's, and CIFAR's files."""
 
-import hashlib
 import itertools
 import os
 import shlex
@@ -9,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import files_below, files_in, is_hidden, is_image, other_form
+from mmlape.lab.datasets.folders import files_below, files_in, is_hidden, is_image, read_lines, read_listed
 from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, WARNING, DataIssue, DataSource, ImageEntry, shorten
-from mmlape.lab.datasets.sources import read_lines, read_listed
 
 
 class FolderSource(DataSource):
@@ -77,9 +75,6 @@ class FolderSource(DataSource):
         if not self.entries:
             raise DataError(f'{self.ann_file or self.image_dir} has no images. {self.hint()}')
         labels = Counter(entry.annotation for entry in self.entries if entry.annotation is not None)
-        if self.split == 'train' and len(labels) == 1 and self.ann_file and not self.is_part:
-            message = f'All images of {self.ann_file} have the label {min(labels)}, so there is nothing to learn.'
-            yield DataIssue(ERROR, 'nothing to learn', message)
         known = self.summary.num_classes
         self.summary.seen = {label for label in labels if label < known or not known}
         self.summary.sampled = False
@@ -115,7 +110,6 @@ class FolderSource(DataSource):
             yield from self.match_classes(names, f'The sub-folders of {self.image_dir}')
         self.summary.num_classes = len(names)
         self.summary.classes = self.classes if len(self.classes or ()) == len(names) else tuple(names)
-        yield from self.similar_classes(names)
         most = None if complete else max(QUICKLY_FOUND // len(names), 1)
         left_out = []
         for label, name in enumerate(names):
@@ -165,29 +159,18 @@ class FolderSource(DataSource):
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(self.image_dir, name), int(label)))
         yield from self._look_up(complete)
-        counts = Counter(entry.path for entry in self.entries)
-        twice = [path for path, count in counts.items() if count > 1]
-        if twice:
-            message = (
-                f'{self.ann_file} has {len(twice)} images more than once, which count so often: {shorten(twice)}.'
-            )
-            yield DataIssue(WARNING, 'image listed twice', message, len(twice))
 
     def _look_up(self, complete: bool) -> Iterator[DataIssue]:
         """Drop entries whose files do not exist; say how many they are."""
         listed = self.entries
         if complete or len(listed) <= QUICKLY_FOUND:
             self.entries = [entry for entry in listed if os.path.isfile(entry.path)]
-        missing = len(listed) - len(self.entries)
-        if missing:
-            there = {entry.path for entry in self.entries}
-            first = next(entry.path for entry in listed if entry.path not in there)
-            folder, name = os.path.split(first)
-            near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
-            message = (
-                f'{missing} of the {len(listed)} images in {self.ann_file} do not exist, the first is {first}{near}.'
-            )
-            yield DataIssue(ERROR, 'image missing', message, missing)
+        there = set(self.entries)
+        yield from self.missing_images(
+            [entry.path for entry in listed if entry not in there],
+            len(listed),
+            f'Correct the list, or data_prefix of the {self.split} dataset.',
+        )
 
 
 class SunSource(FolderSource):
@@ -224,10 +207,7 @@ class SunSource(FolderSource):
 
 
 class CifarSource(DataSource):
-    """CIFAR's files, packed for Python, whose checksums are known.
-
-    With ``download=True``, MMPretrain fetches them.
-    """
+    """CIFAR's files, packed for Python. With ``download=True``, MMPretrain fetches them."""
 
     pack_transform = 'PackInputs'
 
@@ -240,19 +220,8 @@ class CifarSource(DataSource):
         )
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Compare the checksums of all files; MMPretrain wants those of both splits."""
-        cls = self.dataset_class
-        files = [*cls.train_list, *cls.test_list, (cls.meta['filename'], cls.meta['md5'])]
-        for name, published in [] if self.option('download') else files:
-            path = os.path.join(self.image_dir, name)
-            if not os.path.isfile(path):
-                raise DataError(f'{path} does not exist. {self.hint()}')
-            with open(path, 'rb') as file:
-                md5 = hashlib.md5(file.read(), usedforsecurity=False).hexdigest()
-            if md5 != published:
-                raise DataError(
-                    f'{path} ({os.path.getsize(path):,} bytes) is truncated or another file: its '
-                    f'MD5 sum is {md5}, that of the published one {published}. {self.hint()}'
-                )
+        """Check that the folder is there: MMPretrain compares the checksums of its files, of both splits."""
+        if not self.option('download'):
+            self.require(self.image_dir, 'Folder')
         self.summary.seen, self.summary.sampled = set(range(self.summary.num_classes)), False
         yield from ()

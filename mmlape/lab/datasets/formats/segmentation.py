@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 from mmengine.logging import print_log
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import files_below, is_image, other_form
+from mmlape.lab.datasets.folders import files_below, is_image, other_form, read_listed, read_names, require_unique
 from mmlape.lab.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
 from mmlape.lab.datasets.images import Annotated, step_of
 from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
-from mmlape.lab.datasets.sources import read_listed, read_names, require_unique
 
 
 class SegmentationSource(DataSource):
@@ -94,12 +92,6 @@ class SegmentationSource(DataSource):
         self.require(self.image_dir, 'Image directory')
         self.require(self.label_dir, 'Label map directory')
         known = self.class_metainfo
-        if known and not set(self.classes) <= set(known):
-            unknown = shorten([name for name in self.classes if name not in known])
-            raise DataError(
-                f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it '
-                "does not have: use type='BaseSegDataset' with reduce_zero_label=True."
-            )
         listed = self.read_classes()
         if listed is not None:
             yield from self.match_classes(listed, self.class_list)
@@ -108,7 +100,6 @@ class SegmentationSource(DataSource):
         # ids refer to all of them where a dataset selects some
         self.summary.classes = known or self.classes
         require_unique(self.summary.classes, 'metainfo=dict(classes=...)')
-        yield from self.similar_classes(self.summary.classes)
         reduced = self.ids.reduce_zero_label
         step = step_of(self.cfg.get('pipeline'), 'LoadAnnotations')
         if step.get('reduce_zero_label') not in (None, reduced):
@@ -119,7 +110,6 @@ class SegmentationSource(DataSource):
         stems = yield from self._find_images()
         self.summary.path, self.summary.images = self.image_dir, len(stems)
         yield from self._pair_files(stems)
-        self.check_indices(len(stems))
 
     def _find_images(self) -> Generator[DataIssue, None, list[str]]:
         """Return the paths of the images without their suffix: those of a list, or of the folder."""
@@ -129,7 +119,9 @@ class SegmentationSource(DataSource):
             stems = [line.strip() for line in read_listed(self.ann_file)]
             if not stems:
                 raise DataError(f'{self.ann_file} has no images.')
-            yield from self._check_list(stems, suffix)
+            paths = [os.path.join(self.image_dir, stem + suffix) for stem in stems]
+            fix = f'Write the names without {suffix}.' if stems[0].endswith(suffix) else ''
+            yield from self.missing_images([path for path in paths if not os.path.isfile(path)], len(stems), fix)
             return stems
         files = sorted(files_below(self.image_dir))
         stems = [file.removesuffix(suffix) for file in files if file.endswith(suffix)]
@@ -155,34 +147,7 @@ class SegmentationSource(DataSource):
                 f'img_suffix of the {self.split} dataset.'
             )
             yield DataIssue(ERROR, 'image of another suffix', message, len(meant))
-        elif others:
-            message = (
-                f'{len(others)} images in {self.image_dir} are left out, as they have no suffix '
-                f'{suffix}: {shorten(others)}.'
-            )
-            yield DataIssue(WARNING, 'image of another suffix', message, len(others))
         return stems
-
-    def _check_list(self, stems: list[str], suffix: str) -> Iterator[DataIssue]:
-        """Check that the images of a list exist, and are there once."""
-        missing = [stem for stem in stems if not os.path.isfile(os.path.join(self.image_dir, stem + suffix))]
-        if missing:
-            with_suffix = missing[0].endswith(suffix)
-            fix = f'Write the names without {suffix}.' if with_suffix else self.hint()
-            folder = os.path.dirname(os.path.join(self.image_dir, missing[0]))
-            near = os.listdir(folder) if os.path.isdir(folder) else []
-            near_by = other_form(os.path.basename(missing[0]) + suffix, near)
-            message = (
-                f'{len(missing)} of the {len(stems)} images of {self.ann_file} do not exist, the '
-                f'first is {os.path.join(self.image_dir, missing[0] + suffix)}{near_by}. {fix}'
-            )
-            yield DataIssue(ERROR, 'image missing', message, len(missing))
-        twice = [stem for stem, count in Counter(stems).items() if count > 1]
-        if twice:
-            message = (
-                f'{self.ann_file} has {len(twice)} images more than once, which count so often: {shorten(twice)}.'
-            )
-            yield DataIssue(WARNING, 'image listed twice', message, len(twice))
 
     def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
         image_suffix, label_suffix = self.option('img_suffix'), self.option('seg_map_suffix')

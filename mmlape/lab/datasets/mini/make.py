@@ -20,7 +20,7 @@ from rich.progress import track
 
 import mmlape
 from mmlape.errors import DataError
-from mmlape.files import naming, parse_json
+from mmlape.files import naming
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
@@ -148,7 +148,7 @@ def read_options(root: str | Path) -> SceneOptions:
     if not file.is_file():
         raise DataError(f'{root} has no {MARKER}, so it is no mini data whose scenes can be drawn again')
     try:
-        given = parse_json(file.read_text())['options']
+        given = json.loads(file.read_text())['options']
         options_class: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
         values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
         return options_class(**values)
@@ -257,7 +257,7 @@ def _require_target(root: Path, overwrite: bool) -> None:
     if not marker.is_file():
         raise DataError(f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.')
     try:
-        made_before = set(parse_json(marker.read_text())['files'])
+        made_before = set(json.loads(marker.read_text())['files'])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f'{marker} cannot be read ({error!r}). Remove {root} yourself.') from error
     for path in sorted(root.rglob('*')):

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from mmlape.errors import ConfigError
-from mmlape.lab.datasets.sources import class_palette
+from mmlape.lab.datasets.folders import class_palette
 
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95

@@ -12,9 +12,8 @@ from mmengine.runner.base_loop import BaseLoop
 
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.transforms import guard_loading
-from mmlape.lab.evaluation.label_maps import save_label_map
 from mmlape.lab.evaluation.names import split_per_class
-from mmlape.lab.evaluation.saved import object_rows, write_rows
+from mmlape.lab.evaluation.saved import object_rows, save_label_map, write_rows
 from mmlape.lab.registry import HOOKS
 
 
