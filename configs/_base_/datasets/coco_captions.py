@@ -19,9 +19,7 @@ train_pipeline = [
     dict(type='mmlape.RandomCaption'),
     pack_caption,
 ]
-train_dataloader = dict(
-    dataset=dict(ann_file='annotations/coco_karpathy_train.json', pipeline=train_pipeline, **coco)
-)
+train_dataloader = dict(dataset=dict(ann_file='annotations/coco_karpathy_train.json', pipeline=train_pipeline, **coco))
 val_dataloader = dict(
     dataset=dict(ann_file='annotations/coco_karpathy_test.json', pipeline=[*resized, pack_caption], **coco)
 )

@@ -12,7 +12,12 @@ before = [_base_.load_image, _base_.crop, _base_.flip]
 magnitude_0 = [*before, dict(_base_.randaugment, magnitude_level=0), _base_.pack]
 magnitude_10 = [*before, dict(_base_.randaugment, magnitude_level=10), _base_.pack]
 magnitude_15 = [*before, dict(_base_.randaugment, magnitude_level=15), _base_.pack]
-test_pipeline = [_base_.load_image, _base_.resize_test, dict(type='CenterCrop', crop_size=_base_.img_size), _base_.pack]
+test_pipeline = [
+    _base_.load_image,
+    _base_.resize_test,
+    dict(type='CenterCrop', crop_size=_base_.img_size),
+    _base_.pack,
+]
 # fine-tuning: no RandAugment
 train_384 = [_base_.load_image, dict(_base_.crop, scale=384), _base_.flip, _base_.pack]
 test_384 = [
