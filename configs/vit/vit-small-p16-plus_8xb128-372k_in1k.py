@@ -11,8 +11,9 @@ _base_ = [
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # Beyer et al. 2022: softmax, sinusoids, mean pooling, magnitude 10; the length, as many images as AugReg's, is ours
+sinusoids = dict(_delete_=True, type='sincos2d-moco')
 model = dict(
-    backbone=dict(pe_type=dict(_delete_=True, type='sincos2d-moco'), with_cls_token=False, out_type='avg_featmap'),
+    backbone=dict(pe_type=sinusoids, with_cls_token=False, out_type='avg_featmap'),
     head=dict(loss=dict(_delete_=True, type='CrossEntropyLoss', use_soft=True), init_cfg=dict(bias=0.0)),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.2)]),
 )
