@@ -2,11 +2,14 @@
 
 import re
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from config_helpers import CONFIGS, ROOT, build_without_data, load
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
+from test_recipes import options
 
 from mmlape.lab.engine.config import apply_options, resolve_path
 from mmlape.lab.studies.study_file import read_study
@@ -139,3 +142,38 @@ def test_augreg_has_the_size_of_the_public_file():
         side = int(re.search(r'res_(\d+)', backbone.init_cfg.checkpoint)[1])
         named = [find_model(f'augreg-{size}{end}')[1] for end in ('', '-lape', '-adapter', '-adapter-lape')]
         assert [options.get('img_size', 224) for options in (backbone, *named)] == [side] * 5
+
+
+@pytest.mark.parametrize(
+    ('ours', 'theirs', 'warmup'),
+    [
+        (
+            'mask_rcnn/mask-rcnn_swin-tiny-rpe_4xb4-3x_coco',
+            'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_ms-crop-3x_coco.py',
+            (500, 1000),
+        ),
+        (
+            'upernet/upernet_swin-tiny-rpe_4xb4-160k_ade20k',
+            'mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py',
+            (1500, 1500),
+        ),
+    ],
+)
+def test_swin_is_trained_as_by_the_toolboxes(ours, theirs, warmup):
+    """Images, rates and decay of every parameter, drop path; mmdetection's warm-up is longer than Swin's own code's."""
+    package, _, file = theirs.partition('::')
+    cfg = load(ROOT / 'configs' / f'{ours}.py')
+    public = Config.fromfile(Path(import_module(package).__file__).parent / '.mim' / 'configs' / file)
+    steps = [
+        [dict(step, backend_args=None) for step in one.train_dataloader.dataset.pipeline] for one in (cfg, public)
+    ]
+    assert steps[0] == steps[1]
+    model = build_without_data(cfg)
+    for key in ('lr', 'weight_decay'):
+        assert options(model, cfg.optim_wrapper, key) == options(model, public.optim_wrapper, key)
+    assert cfg.model.backbone.drop_path_rate == public.model.backbone.drop_path_rate
+    (first, then), (their_first, their_then) = cfg.param_scheduler, public.param_scheduler
+    assert (first.end, their_first.end) == warmup and first.start_factor == their_first.start_factor
+    same = ('type', 'milestones', 'gamma', 'power', 'eta_min', 'by_epoch')
+    assert [then.get(key) for key in same] == [their_then.get(key) for key in same]
+    assert cfg.model.test_cfg == public.model.test_cfg
