@@ -7,6 +7,7 @@ import re
 import sys
 from functools import cache
 from importlib.machinery import ModuleSpec
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote
@@ -317,31 +318,25 @@ def test_a_size_changes_what_depends_on_it():
             assert changed and all(re.fullmatch(allowed, key) for key in changed), path.name
 
 
-def test_alternatives_have_the_other_codes_values():
-    """Values where code and papers do not agree, as they are read in the public configs."""
+def test_mmsegmentations_arms_have_its_values():
+    """Values of Segmenter where code and papers do not agree: its own config's, and the defaults of its head."""
+    from mmseg.models.decode_heads import SegmenterMaskTransformerHead
+
     study = read_study(ROOT / 'studies' / 'ade20k-values.yml')
-    head, wrapper = 'model.decode_head.', 'optim_wrapper.'
-    mmseg = {
-        f'{head}drop_rate': ('0.1', '0.0'),
-        f'{head}attn_drop_rate': ('0.1', '0.0'),
-        f'{head}drop_path_rate': ('0.0', '0.1'),
-        f'{head}loss_decode.avg_non_ignore': ('True', 'False'),
-        'param_scheduler.0.eta_min': ('1e-05', '0.0001'),
-        'model.test_cfg.stride.0': ('512', '480'),
-        'model.test_cfg.stride.1': ('512', '480'),
-    }
-    official = {
-        f'{wrapper}optimizer.weight_decay': ('0.05', '0.01'),
-        f'{wrapper}paramwise_cfg.layer_decay_rate': (None, '0.95'),
-        f'{wrapper}paramwise_cfg.flat_decay_mult': (None, '0.0'),
-    }
-    for arm in study.arms:
-        other, own = (dict(flat(load_config(name))) for name in (arm.base, study.reference(arm)))
-        changed = {k: (other.get(k), own.get(k)) for k in other.keys() | own.keys() if other.get(k) != own.get(k)}
-        rate = {f'{wrapper}optimizer.lr': ('2e-05', '0.00012' if 'tiny' in arm.name else '6e-05')}
-        wanted = mmseg if arm.name.endswith('mmseg') else {**official, **rate}
-        assert changed == (wanted if arm.overrides else {}), arm.name
-    assert sum(bool(arm.overrides) for arm in study.arms) == 8
+    arms = [arm for arm in study.arms if arm.name.endswith('-mmseg')]
+    defaults = {name: one.default for name, one in signature(SegmenterMaskTransformerHead).parameters.items()}
+    folder = Path(get_installed_path('mmsegmentation', 'mmseg')) / '.mim' / 'configs' / 'segmenter'
+    for arm in arms:
+        size = 't' if 'tiny' in arm.name else 's'
+        public = Config.fromfile(folder / f'segmenter_vit-{size}_mask_8xb1-160k_ade20k-512x512.py')
+        cfg = load_config(study.reference(arm))
+        assert tuple(cfg.model.test_cfg.stride) == public.model.test_cfg.stride
+        assert cfg.param_scheduler[0].eta_min == public.param_scheduler[0].eta_min
+        head, theirs = cfg.model.decode_head, public.model.decode_head
+        for key in ('drop_rate', 'attn_drop_rate', 'drop_path_rate', 'num_layers', 'num_heads', 'channels'):
+            assert head[key] == theirs.get(key, defaults.get(key)), key
+        assert head.loss_decode.avg_non_ignore == theirs.loss_decode.get('avg_non_ignore', False)
+    assert len(arms) == 4
 
 
 # the recipes
@@ -406,7 +401,7 @@ def test_an_arm_builds_and_has_the_readmes_parameters(arm, millions, more):
 
 
 def test_models_index_and_catalogue_agree(monkeypatch):
-    """Each has every config, once, without results or weights; a model of `list-models` is the config's of its name."""
+    """Each has every config once, without results; a model of `list-models` is that of the configs with its name."""
     monkeypatch.syspath_prepend(ROOT / 'docs')
     from catalogue import metafiles, read, table
 
@@ -521,17 +516,6 @@ def test_irpes_released_weights_are_of_the_configs_and_arms_beside_them():
         backbone = load_config(name).model.backbone
         assert (backbone.arch, backbone.pe_type[1].get('on', 'k')) == (f'deit-{size}', sides)
     assert found == released
-
-
-def test_all_of_the_data_are_a_fraction_too():
-    """DPN's Table 5 has a deviation beside each figure."""
-    entries = [entry for folder in {*map(folder_of, CONFIGS)} for entry in metafile(folder).values()]
-    fractions = [entry for entry in entries if 'Paper Fractions' in entry]
-    for entry in fractions:
-        one = entry['Paper Fractions']['Figures']
-        whole = next(value for share, value in one.items() if str(share) == '1')
-        assert whole.split()[0] == str(entry['Paper Results'][0]['Metrics'][entry['Paper Fractions']['Metric']])
-    assert len(fractions) == 2
 
 
 @pytest.mark.release

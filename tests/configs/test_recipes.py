@@ -11,7 +11,6 @@ from config_helpers import (
     CONFIGS,
     FAMILIES,
     MINI,
-    PUBLIC,
     ROOT,
     build,
     build_without_data,
@@ -78,26 +77,6 @@ def test_norms_biases_and_embeddings_are_not_decayed(family):
         assert decay[f'backbone.{name}'] == 0.05
 
 
-@pytest.mark.parametrize(
-    'path',
-    [path for path in MINI if path.parent.name != 'vtab' and method_of(path) not in (*PUBLIC, 'pmt')],
-    ids=short,
-)  # VTAB has no decay; the backbone of PMT is frozen
-def test_mini_recipes_decay_what_the_full_ones_decay(path):
-    cfg = load(path)
-    model, lr = build_without_data(cfg), cfg.optim_wrapper.optimizer.lr
-    decay, rate = options(model, cfg.optim_wrapper), options(model, cfg.optim_wrapper, 'lr')
-    more = {name for name in decay if 'lookup_table' in name}
-    more |= {'backbone.cls_token'} if path.stem.endswith('_mini-digits') else set()
-    assert {name for name, value in decay.items() if value == 0} == no_decay_names(model) | more
-    assert set(decay.values()) == {0, 0.05}
-    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
-    backbone_rate = keys.get('backbone', {}).get('lr_mult', 1) * lr
-    assert rate.pop('backbone.pos_embed') == keys.get('pos_embed', {}).get('lr_mult', backbone_rate / lr) * lr
-    assert {value for name, value in rate.items() if name.startswith('backbone.')} == {backbone_rate}
-    assert {value for name, value in rate.items() if not name.startswith('backbone.')} == {lr}
-
-
 @pytest.mark.parametrize('family', FAMILIES + ('',))
 def test_recipes_train_as_with_mmengines_own_constructor(family):
     """But for the decay of the PE, which MMEngine's does not know."""
@@ -110,17 +89,6 @@ def test_recipes_train_as_with_mmengines_own_constructor(family):
         if key == 'weight_decay':
             expected['backbone.pos_embed'] = 0
         assert found == expected
-
-
-@pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
-def test_a_backbone_rate_leaves_a_recipes_decay_as_it_is(family):
-    cfg = dpn_arm(family, 'tiny')
-    model = build_without_data(cfg)
-    before = options(model, cfg.optim_wrapper)
-    cfg.merge_from_dict({'optim_wrapper.paramwise_cfg.custom_keys.backbone': dict(lr_mult=0.5)})
-    assert options(model, cfg.optim_wrapper) == before
-    rate = options(model, cfg.optim_wrapper, 'lr')
-    assert rate['backbone.pos_embed'] == rate['backbone.norm1.bias'] == cfg.optim_wrapper.optimizer.lr * 0.5
 
 
 def test_the_public_detection_code_decays_832_norms_that_the_recipe_does_not():
