@@ -23,6 +23,7 @@ from config_helpers import (
     DEIT,
     DETR,
     FAMILIES,
+    FOUNDATION,
     MINI,
     PARAMS,
     PUBLIC,
@@ -97,7 +98,7 @@ def test_recipes_are_short_to_read():
     """OpenMMLab's limit of three levels; a config names its model, data, schedule and runtime, and no other config."""
     assert 24 < len(CONFIGS) <= 200
     assert {path.name: levels(path) for path in CONFIGS if levels(path) > 3} == {}
-    assert {path.name: len(files(path)) for path in CONFIGS if len(files(path)) > 8} == {}
+    assert {path.name: len(files(path)) for path in CONFIGS if len(files(path)) > 9} == {}
     for path in CONFIGS:
         kinds = [base.relative_to(BASE_FOLDER).parts[0] for base in bases_of(path)]
         assert list(dict.fromkeys(kinds)) == ['models', 'datasets', 'schedules', 'default_runtime.py'], path
@@ -415,14 +416,13 @@ def test_models_index_and_catalogue_agree(monkeypatch):
     listed = [model['Config'] for model in models]
     assert sorted(listed) == sorted(str(path.relative_to(ROOT)) for path in CONFIGS)
     assert re.findall(r'<tr><td><a href="\.\./\.\./(configs/[^"]+\.py)', table()) == listed
-    names = {path: path.stem.split('_')[-3] for path in CONFIGS}
-    backbones = {path: load(path).model.backbone for path in CONFIGS if names[path] in set(list_models())}
+    names = {path: path.stem.split('_')[-3] for path in CONFIGS if path not in FOUNDATION}  # those are timm's models
+    backbones = {path: load(path).model.backbone for path, name in names.items() if name in set(list_models())}
     for path, backbone in backbones.items():
         model_class, arguments = find_model(names[path])
         assert backbone.type == f'mmlape.{model_class.__name__}', path.name
         for key in ('arch', 'pe_joining', 'patch_norm', 'patch_size'):
-            if key in arguments:
-                assert backbone.get(key) == arguments[key], (path.name, key)
+            assert key not in arguments or backbone.get(key) == arguments[key], (path.name, key)
     assert len(backbones) > 80
 
 

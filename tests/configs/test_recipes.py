@@ -263,35 +263,9 @@ def segmentation_batch(side: int, num_classes: int) -> dict:
 
 
 def detection_batch(side: int, num_classes: int) -> dict:
-    """Two images with boxes of several sizes, so that every level of the pyramid has something to learn."""
-    from mmdet.structures import DetDataSample
-    from mmdet.structures.mask import BitmapMasks
-    from mmengine.structures import InstanceData
+    from mmdet.testing import demo_mm_inputs
 
-    samples = []
-    for _ in range(2):
-        sizes = torch.tensor([side // 8, side // 4, side // 2, side - 2]).float()
-        corners = torch.rand(4, 2) * (side - 1 - sizes[:, None])
-        boxes = torch.cat((corners, corners + sizes[:, None]), dim=1)
-        masks = np.zeros((4, side, side), dtype=np.uint8)
-        for mask, (left, top, right, bottom) in zip(masks, boxes.int().tolist()):
-            mask[top:bottom, left : (left + right) // 2] = 1
-        instances = InstanceData(
-            bboxes=boxes, labels=torch.randint(num_classes, (4,)), masks=BitmapMasks(masks, side, side)
-        )
-        shape = dict(
-            img_shape=(side, side), ori_shape=(side, side), batch_input_shape=(side, side), pad_shape=(side, side)
-        )
-        samples.append(
-            DetDataSample(
-                gt_instances=instances,
-                ignored_instances=InstanceData(
-                    bboxes=torch.zeros(0, 4), masks=BitmapMasks(np.zeros((0, side, side), dtype=np.uint8), side, side)
-                ),
-                metainfo=shape,
-            )
-        )
-    return dict(inputs=[torch.randint(256, (3, side, side), dtype=torch.uint8) for _ in samples], data_samples=samples)
+    return demo_mm_inputs(2, [(3, side, side)] * 2, num_items=[8, 8], num_classes=num_classes, with_mask=True)
 
 
 def classification_batch(side: int, num_classes: int) -> dict:
