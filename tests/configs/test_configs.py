@@ -321,12 +321,13 @@ def test_a_size_changes_what_depends_on_it():
 
 def test_mmsegmentations_arms_have_its_values():
     """Values of Segmenter where code and papers do not agree: its own config's, and the defaults of its head."""
+    import mmseg
     from mmseg.models.decode_heads import SegmenterMaskTransformerHead
 
     study = read_study(ROOT / 'studies' / 'ade20k-values.yml')
     arms = [arm for arm in study.arms if arm.name.endswith('-mmseg')]
     defaults = {name: one.default for name, one in signature(SegmenterMaskTransformerHead).parameters.items()}
-    folder = Path(get_installed_path('mmsegmentation', 'mmseg')) / '.mim' / 'configs' / 'segmenter'
+    folder = Path(mmseg.__file__).parent / '.mim' / 'configs' / 'segmenter'
     for arm in arms:
         size = 't' if 'tiny' in arm.name else 's'
         public = Config.fromfile(folder / f'segmenter_vit-{size}_mask_8xb1-160k_ade20k-512x512.py')
