@@ -51,24 +51,20 @@ def read(metafile: Path, section: str) -> list[dict]:
 
 def section(metafile: Path) -> str:
     """Return the table and notes of a folder."""
-    lines = [
-        '| config | parameters | GFLOPs | the papers, not run by us | checkpoint |',
-        '| --- | --- | --- | --- | --- |',
-    ]
+    lines = ['| config | parameters | GFLOPs | the papers, not run by us |', '| --- | --- | --- | --- |']
     models = read(metafile, 'Models')
     for model in models:
         path, facts = ROOT / model['Config'], model['Metadata']
         size = f'{int(facts["Parameters"]) / 1e6:.3f}M | {int(facts["FLOPs"]) / 1e9:.1f}'
         quoted = [result for result in model.get('Paper Results', []) if 'Epoch' not in result]
-        checkpoint = model.get('Weights', 'not released')
-        lines.append(f'| [{model["Name"]}]({path.name}) | {size} | {figures(quoted)} | {checkpoint} |')
+        lines.append(f'| [{model["Name"]}]({path.name}) | {size} | {figures(quoted)} |')
     fractions = {model['Name']: model['Paper Fractions']['Figures'] for model in models if 'Paper Fractions' in model}
     if fractions:
         shares = next(iter(fractions.values()))
         lines += ['', f'| on a fraction of the images | {" | ".join(shares)} |', f'| --- |{" --- |" * len(shares)}']
         lines += [f'| {name} | {" | ".join(of_shares.values())} |' for name, of_shares in fractions.items()]
     notes = dict.fromkeys(one['Note'] for model in models for one in model.get('Paper Results', []) if 'Note' in one)
-    commands = '\n[Running a config](../running.md) has the commands for one, four and eight GPUs.'
+    commands = '\nCheckpoints: not released. [Commands for one, four and eight GPUs](../running.md)'
     return '\n'.join([*lines, *(f'\n\\* {note}' for note in notes), commands]) + '\n'
 
 
