@@ -79,21 +79,6 @@ DATA = {
     'fashion-mnist': '/usr/share/datasets/fashion-mnist/',
     'fashion-mnist-10k': '/usr/share/datasets/fashion-mnist/',
 }
-# the papers' figures; nobody has measured the variants that are missing here
-PAPER = {
-    ('mask_rcnn', 'tiny', None): '45.6 box / 40.7 mask AP',
-    ('mask_rcnn', 'tiny', 'lape'): '46.3 box / 41.2 mask AP',
-    ('mask_rcnn', 'small', None): '48.3 box / 42.8 mask AP',
-    ('mask_rcnn', 'small', 'lape'): '48.7 box / 43.0 mask AP',
-    ('segmenter', 'tiny', None): '36.534 mIoU',
-    ('segmenter', 'tiny', 'lape'): '37.908 mIoU',
-    ('segmenter', 'small', None): '42.374 mIoU',
-    ('segmenter', 'small', 'lape'): '42.808 mIoU',
-    ('upernet', 'tiny', None): '40.660 mIoU',
-    ('upernet', 'tiny', 'lape'): '41.520 mIoU',
-    ('upernet', 'small', None): '45.073 mIoU',
-    ('upernet', 'small', 'lape'): '45.550 mIoU',
-}
 # (ours with the default PE, the papers' in millions)
 PARAMS = {
     ('mask_rcnn', 'tiny'): (28_068_512, 28),

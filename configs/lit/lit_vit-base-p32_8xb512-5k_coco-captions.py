@@ -6,7 +6,6 @@ tools/dist_train.sh configs/lit/lit_vit-base-p32_8xb512-5k_coco-captions.py 8
 _base_ = [
     '../_base_/models/lit_big_vision.py',
     '../_base_/datasets/coco_captions.py',
-    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/lit_5k.py',
     '../_base_/default_runtime.py',
 ]
@@ -18,5 +17,3 @@ model = dict(
         init_cfg=dict(type='Pretrained', checkpoint='work_dirs/vit-base-p32_8xb512-93k_in21k/iter_93000.pth'),
     )
 )
-train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=10), *_base_.after]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

@@ -5,31 +5,18 @@ mmlape train configs/mask2former/mask2former_deit-mini-adapter-lape_1xb4-200i_mi
 
 _base_ = [
     '../_base_/models/mask2former_coco_vit-adapter.py',
+    '../_base_/models/mini_vit-adapter.py',
     '../_base_/datasets/mini_coco.py',
     '../_base_/schedules/mini.py',
     '../_base_/default_runtime.py',
 ]
-embed_dims = 128
+embed_dims = _base_.embed_dims
 width = 64
 num_classes = len(_base_.classes)
 attention = dict(embed_dims=width, num_heads=4)
 ffn = dict(embed_dims=width, feedforward_channels=4 * width)
 model = dict(
-    backbone=dict(
-        # the small DeiT of `_base_/models/deit_digits.py`: attention in windows of its grid, the PE repeated
-        arch=dict(
-            _delete_=True, embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims
-        ),
-        img_size=64,
-        interpolate_mode='tile',
-        window_attn=True,
-        window_size=4,
-        drop_path_rate=0.0,
-        conv_inplane=16,
-        deform_num_heads=4,
-        pe_joining='lape',
-        init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb32-5e_mini-digits/epoch_5.pth'),
-    ),
+    backbone=dict(arch=dict(_delete_=True, **_base_.mini_arch), **_base_.mini_adapter),
     panoptic_head=dict(
         in_channels=[embed_dims] * 4,
         feat_channels=width,

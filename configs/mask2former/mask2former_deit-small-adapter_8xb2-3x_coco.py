@@ -10,7 +10,6 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 optim_wrapper = dict(
-    clip_grad=dict(max_norm=0.01, norm_type=2),
-    paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0),
+    clip_grad=dict(max_norm=0.01, norm_type=2), paramwise_cfg=dict(_delete_=True, **_base_.layer_decay)
 )
 auto_scale_lr = dict(base_batch_size=16)

@@ -19,10 +19,4 @@ model = dict(
     ),
     neck=dict(in_channels=[768] * 4),
 )
-optim_wrapper = dict(
-    paramwise_cfg=dict(
-        layer_decay_rate=0.9,
-        flat_decay_mult=0.0,
-        custom_keys=dict(cls_token=dict(decay_mult=0.0), reg_token=dict(decay_mult=0.0)),
-    )
-)
+optim_wrapper = dict(paramwise_cfg=_base_.timm_decay)

@@ -14,10 +14,4 @@ model = dict(
     data_preprocessor=dict(mean=[122.7709, 116.746, 104.0937], std=[68.5005, 66.6322, 70.3232]),
     backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
 )
-optim_wrapper = dict(
-    paramwise_cfg=dict(
-        layer_decay_rate=0.9,
-        flat_decay_mult=0.0,
-        custom_keys=dict(cls_token=dict(decay_mult=0.0), reg_token=dict(decay_mult=0.0)),
-    )
-)
+optim_wrapper = dict(paramwise_cfg=_base_.timm_decay)

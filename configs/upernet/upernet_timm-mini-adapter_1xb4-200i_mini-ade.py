@@ -30,12 +30,6 @@ model = dict(
     auxiliary_head=dict(in_channels=embed_dims, channels=channels, num_classes=num_classes),
     test_cfg=dict(_delete_=True, mode='whole'),
 )
-optim_wrapper = dict(
-    paramwise_cfg=dict(
-        layer_decay_rate=0.9,
-        flat_decay_mult=0.0,
-        custom_keys=dict(cls_token=dict(decay_mult=0.0), reg_token=dict(decay_mult=0.0)),
-    )
-)
+optim_wrapper = dict(paramwise_cfg=_base_.timm_decay)
 train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

@@ -6,7 +6,6 @@ tools/dist_train.sh configs/vit/vit-base-p16_4xb128-300e-aug_sun397.py 4
 _base_ = [
     '../_base_/models/vit-base_big_vision.py',
     '../_base_/datasets/sun397.py',
-    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/sun397_300e.py',
     '../_base_/default_runtime.py',
 ]
@@ -20,5 +19,4 @@ model = dict(
     head=dict(num_classes=num_classes, init_cfg=dict(bias=-6.0)),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]),
 )
-train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(dataset=dict(pipeline=_base_.magnitude_15))

@@ -6,7 +6,6 @@ tools/dist_train.sh configs/vit/vit-base-p32-dpn_8xb512-93k_in1k.py 8
 _base_ = [
     '../_base_/models/vit-base_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
-    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]
@@ -16,5 +15,4 @@ model = dict(
     backbone=dict(patch_size=32, drop_rate=0.1, drop_path_rate=0.1, patch_norm='dual'),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]),
 )
-train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(dataset=dict(pipeline=_base_.magnitude_15))

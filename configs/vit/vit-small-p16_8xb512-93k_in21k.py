@@ -6,7 +6,6 @@ tools/dist_train.sh configs/vit/vit-small-p16_8xb512-93k_in21k.py 8
 _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/imagenet21k.py',
-    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]
@@ -17,6 +16,5 @@ model = dict(
     backbone=dict(with_cls_token=False, out_type='avg_featmap'),
     head=dict(num_classes=num_classes, hidden_dim=None, init_cfg=dict(bias=-10.0)),
 )
-train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=0), *_base_.after]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(dataset=dict(pipeline=_base_.magnitude_0))
 train_cfg = dict(val_interval=31_000)

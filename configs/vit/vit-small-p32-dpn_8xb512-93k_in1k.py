@@ -6,7 +6,6 @@ tools/dist_train.sh configs/vit/vit-small-p32-dpn_8xb512-93k_in1k.py 8
 _base_ = [
     '../_base_/models/vit_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
-    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]
@@ -17,5 +16,4 @@ model = dict(
     head=dict(hidden_dim=None),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.2)]),
 )
-train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(dataset=dict(pipeline=_base_.magnitude_15))

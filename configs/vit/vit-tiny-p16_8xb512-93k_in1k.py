@@ -6,12 +6,10 @@ tools/dist_train.sh configs/vit/vit-tiny-p16_8xb512-93k_in1k.py 8
 _base_ = [
     '../_base_/models/vit-tiny_big_vision.py',
     '../_base_/datasets/imagenet_big_vision.py',
-    '../_base_/datasets/randaugment_big_vision.py',
     '../_base_/schedules/big_vision_93k.py',
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # light1
 model = dict(train_cfg=None)
-train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=0), *_base_.after]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(dataset=dict(pipeline=_base_.magnitude_0))

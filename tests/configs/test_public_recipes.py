@@ -2,11 +2,14 @@
 
 import re
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from config_helpers import CONFIGS, ROOT, build_without_data, load
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
+from test_recipes import options
 
 from mmlape.lab.engine.config import apply_options, resolve_path
 from mmlape.lab.studies.study_file import read_study
@@ -94,19 +97,6 @@ def test_averages_of_weights_have_the_batch_statistics_of_the_average():
     assert averaged == matching('coco', 'panoptic|panoptic-beitv2|htc-beitv2-o365')
 
 
-def test_the_cascade_without_the_adapter():
-    """Drop path 0.2 and one image a GPU; the Mask R-CNN of that backbone has 0.1 and two."""
-    for name, rate, images in (('cascade-vit-base', 0.2, 1), ('mask-rcnn-vit-base', 0.1, 2)):
-        for cfg in (arms('coco')[name], arms('coco')[f'{name}-lape']):
-            assert cfg.model.backbone.drop_path_rate == rate
-            assert cfg.train_dataloader.batch_size == images and cfg.auto_scale_lr.base_batch_size == 8 * images
-
-
-def test_cityscapes_is_validated_every_thousand_iterations():
-    for name in matching('segmentation', 'cityscapes'):
-        assert arms('segmentation')[name].train_cfg.val_interval == 1000
-
-
 def first_key_rule(name: str, keys: dict[str, dict]) -> tuple[float, float]:
     """The factors of rate and decay by mmcv 1: those of one key, the longest, of equal ones the alphabet's first."""
     key = next((key for key in sorted(sorted(keys), key=len, reverse=True) if key in name), None)
@@ -139,3 +129,38 @@ def test_augreg_has_the_size_of_the_public_file():
         side = int(re.search(r'res_(\d+)', backbone.init_cfg.checkpoint)[1])
         named = [find_model(f'augreg-{size}{end}')[1] for end in ('', '-lape', '-adapter', '-adapter-lape')]
         assert [options.get('img_size', 224) for options in (backbone, *named)] == [side] * 5
+
+
+@pytest.mark.parametrize(
+    ('ours', 'theirs', 'warmup'),
+    [
+        (
+            'mask_rcnn/mask-rcnn_swin-tiny-rpe_4xb4-3x_coco',
+            'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_ms-crop-3x_coco.py',
+            (500, 1000),
+        ),
+        (
+            'upernet/upernet_swin-tiny-rpe_4xb4-160k_ade20k',
+            'mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py',
+            (1500, 1500),
+        ),
+    ],
+)
+def test_swin_is_trained_as_by_the_toolboxes(ours, theirs, warmup):
+    """Images, rates and decay of every parameter, drop path; Swin's own code warms up for 500 steps in detection."""
+    package, _, file = theirs.partition('::')
+    cfg = load(ROOT / 'configs' / f'{ours}.py')
+    public = Config.fromfile(Path(import_module(package).__file__).parent / '.mim' / 'configs' / file)
+    steps = [
+        [dict(step, backend_args=None) for step in one.train_dataloader.dataset.pipeline] for one in (cfg, public)
+    ]
+    assert steps[0] == steps[1]
+    model = build_without_data(cfg)
+    for key in ('lr', 'weight_decay'):
+        assert options(model, cfg.optim_wrapper, key) == options(model, public.optim_wrapper, key)
+    assert cfg.model.backbone.drop_path_rate == public.model.backbone.drop_path_rate
+    (first, then), (their_first, their_then) = cfg.param_scheduler, public.param_scheduler
+    assert (first.end, their_first.end) == warmup and first.start_factor == their_first.start_factor
+    same = ('type', 'milestones', 'gamma', 'power', 'eta_min', 'by_epoch')
+    assert [then.get(key) for key in same] == [their_then.get(key) for key in same]
+    assert cfg.model.test_cfg == public.model.test_cfg

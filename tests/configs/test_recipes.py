@@ -1,6 +1,7 @@
 """Recipes at work: the optimiser's groups, the learning rate of every iteration, a gradient for every parameter."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,6 @@ from config_helpers import (
     CONFIGS,
     FAMILIES,
     MINI,
-    PUBLIC,
     ROOT,
     build,
     build_without_data,
@@ -24,7 +24,6 @@ from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from timm.scheduler import CosineLRScheduler
 from torch import nn
@@ -78,26 +77,6 @@ def test_norms_biases_and_embeddings_are_not_decayed(family):
         assert decay[f'backbone.{name}'] == 0.05
 
 
-@pytest.mark.parametrize(
-    'path',
-    [path for path in MINI if path.parent.name != 'vtab' and method_of(path) not in (*PUBLIC, 'pmt')],
-    ids=short,
-)  # VTAB has no decay; the backbone of PMT is frozen
-def test_mini_recipes_decay_what_the_full_ones_decay(path):
-    cfg = load(path)
-    model, lr = build_without_data(cfg), cfg.optim_wrapper.optimizer.lr
-    decay, rate = options(model, cfg.optim_wrapper), options(model, cfg.optim_wrapper, 'lr')
-    more = {name for name in decay if 'lookup_table' in name}
-    more |= {'backbone.cls_token'} if path.stem.endswith('_mini-digits') else set()
-    assert {name for name, value in decay.items() if value == 0} == no_decay_names(model) | more
-    assert set(decay.values()) == {0, 0.05}
-    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
-    backbone_rate = keys.get('backbone', {}).get('lr_mult', 1) * lr
-    assert rate.pop('backbone.pos_embed') == keys.get('pos_embed', {}).get('lr_mult', backbone_rate / lr) * lr
-    assert {value for name, value in rate.items() if name.startswith('backbone.')} == {backbone_rate}
-    assert {value for name, value in rate.items() if not name.startswith('backbone.')} == {lr}
-
-
 @pytest.mark.parametrize('family', FAMILIES + ('',))
 def test_recipes_train_as_with_mmengines_own_constructor(family):
     """But for the decay of the PE, which MMEngine's does not know."""
@@ -110,17 +89,6 @@ def test_recipes_train_as_with_mmengines_own_constructor(family):
         if key == 'weight_decay':
             expected['backbone.pos_embed'] = 0
         assert found == expected
-
-
-@pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
-def test_a_backbone_rate_leaves_a_recipes_decay_as_it_is(family):
-    cfg = dpn_arm(family, 'tiny')
-    model = build_without_data(cfg)
-    before = options(model, cfg.optim_wrapper)
-    cfg.merge_from_dict({'optim_wrapper.paramwise_cfg.custom_keys.backbone': dict(lr_mult=0.5)})
-    assert options(model, cfg.optim_wrapper) == before
-    rate = options(model, cfg.optim_wrapper, 'lr')
-    assert rate['backbone.pos_embed'] == rate['backbone.norm1.bias'] == cfg.optim_wrapper.optimizer.lr * 0.5
 
 
 def test_the_public_detection_code_decays_832_norms_that_the_recipe_does_not():
@@ -148,45 +116,6 @@ def test_official_upernet_has_the_public_constructors_groups(size, lr):
         group, accident = groups[id(parameter)], name in ('backbone.pos_embed', 'backbone.level_embed')
         assert group['lr'] == pytest.approx(lr * 0.95 ** (13 - layer)), name
         assert group['weight_decay'] == (0 if parameter.ndim == 1 or accident else 0.01), name
-
-
-@pytest.mark.parametrize(('family', 'decay_rate'), [('t2t-vit-7', 0.03), ('ceit-tiny', 0.05)])
-def test_what_t2t_vit_and_ceit_decay(family, decay_rate):
-    """Everything but norms, biases, class token and PE table; CeiT's PE over layers is decayed, as publicly."""
-    path = next((ROOT / 'configs').glob(f'*/{family}-lape_*_in1k.py'))
-    cfg = load(path)
-    model = build_without_data(cfg)
-    decay = options(model, cfg.optim_wrapper)
-    free = {name for name, value in decay.items() if value == 0}
-    assert free == no_decay_names(model) | {'backbone.cls_token'} and set(decay.values()) == {0, decay_rate}
-    parameters = dict(model.named_parameters())
-    tables = {'backbone.cls_token', 'backbone.pos_embed'} & set(parameters)
-    assert free == {name for name, value in parameters.items() if value.ndim == 1} | tables
-    assert decay.get('backbone.pos_layer_embed', decay_rate) == decay_rate
-
-
-def test_segmenter_decays_nothing():
-    cfg = dpn_arm('segmenter', 'tiny')
-    assert set(options(build_without_data(cfg), cfg.optim_wrapper).values()) == {0}
-
-
-@pytest.mark.parametrize(
-    'vit',
-    [
-        dict(pe_joining='lape', pe_norm='channel-norm', patch_norm='rms'),
-        dict(pe_joining='lape-shared', pe_norm='scalar', patch_norm='learnable-only'),
-        dict(pe_joining='unshared'),
-        dict(pe_joining='lape', pe_type='rpe', patch_norm='pre'),
-        dict(patch_norm='post-posemb'),
-    ],
-    ids=lambda vit: '-'.join(map(str, vit.values())),
-)
-def test_no_norm_or_position_embedding_of_any_joining_is_decayed(vit, tiny_arch):
-    wrapper_cfg = load(find('mask_rcnn', 'tiny')).optim_wrapper
-    model = MODELS.build(dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, **vit))
-    decay = options(model, wrapper_cfg)
-    assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
-    assert decay['cls_token'] == decay['patch_embed.proj.weight'] == 0.05
 
 
 # schedules, as the runner builds them and its hook steps them
@@ -227,32 +156,43 @@ def learning_rates(cfg: Config, work_dir: Path, iters_per_epoch: int) -> list[fl
     return rates
 
 
-def test_3x_schedule(tmp_path):
-    rates = learning_rates(load(find('mask_rcnn', 'tiny')), tmp_path, 600)
-    assert len(rates) == 36 * 600
-    assert rates[0] == pytest.approx(1e-7)
-    assert rates[250] == pytest.approx(1e-4 * (1e-3 + 0.999 * 250 / 499))
-    assert rates[499] == pytest.approx(1e-4)
-    assert rates[27 * 600 - 1] == pytest.approx(1e-4)
-    assert rates[27 * 600] == pytest.approx(1e-5)
-    assert rates[33 * 600 - 1] == pytest.approx(1e-5)
-    assert rates[33 * 600] == rates[-1] == pytest.approx(1e-6)
+def poly(power: float, end: float, warmup: int = 0) -> Callable:
+    """MMEngine's decay of a rate of 1 until the last of 160,000 iterations, after a linear warm-up from 1e-6."""
+
+    def rate(i: int) -> float:
+        if i < warmup:
+            return 1e-6 + (1 - 1e-6) * i / (warmup - 1)
+        return (1 - end) * (1 - (i - warmup) / (159_999 - warmup)) ** power + end
+
+    return rate
 
 
-def test_the_upgraded_mask_rcnns_schedule(tmp_path):
+def steps_3x(i: int) -> float:
+    return 1e-3 + 0.999 * i / 499 if i < 500 else 0.1 ** ((i >= 27 * 600) + (i >= 33 * 600))
+
+
+def upgraded(i: int) -> float:
     """2,000 iterations of warm-up, then a cosine by epochs that would end at a hundredth."""
-    rates = learning_rates(load_config('mmlape::studies/vit-adapter-coco.yml:upgraded-25e'), tmp_path, 2500)
-    assert len(rates) == 25 * 2500 and rates[0] == pytest.approx(1e-7) and rates[2000] == pytest.approx(1e-4)
-    for epoch in (1, 12, 24):
-        cosine = 1e-6 + (1e-4 - 1e-6) * (1 + np.cos(np.pi * epoch / 25)) / 2
-        assert rates[epoch * 2500] == rates[epoch * 2500 + 2499] == pytest.approx(cosine, rel=1e-6)
+    return 1e-3 if i == 0 else 0.01 + 0.99 * (1 + np.cos(np.pi * (i // 2500) / 25)) / 2
 
 
-def test_mmsegmentations_segmenter_schedule(tmp_path):
-    cfg = load_config('mmlape::studies/ade20k-values.yml:segmenter-tiny-lape-mmseg')
-    rates = learning_rates(cfg, tmp_path, 2500)
-    for i in (0, 80_000, 159_000):
-        assert rates[i] == pytest.approx((1e-3 - 1e-4) * (1 - i / 159_999) ** 0.9 + 1e-4, rel=1e-4)
+@pytest.mark.parametrize(
+    ('name', 'each', 'lr', 'rate', 'at'),
+    [
+        (find('mask_rcnn', 'tiny'), 600, 1e-4, steps_3x, (0, 250, 499, 16_199, 16_200, 19_799, 19_800, 21_599)),
+        ('vit-adapter-coco.yml:upgraded-25e', 2500, 1e-4, upgraded, (0, 2500, 4999, 30_000, 60_000, 62_499)),
+        (find('segmenter', 'tiny'), 2500, 1e-3, poly(0.9, 0.01), (0, 1, 80_000, 159_000, 159_999)),
+        ('ade20k-values.yml:segmenter-tiny-lape-mmseg', 2500, 1e-3, poly(0.9, 0.1), (0, 80_000, 159_999)),
+        (find('upernet', 'tiny'), 2500, 2e-5, poly(1.0, 0.0, 1500), (0, 750, 1499, 80_750, 159_999)),
+    ],
+    ids=['3x', 'upgraded', 'segmenter', 'mmseg', 'upernet'],
+)
+def test_rates_follow_the_formula(name, each, lr, rate, at, tmp_path):
+    """At its first and last iteration, and where a part of it begins or ends."""
+    cfg = load(name) if isinstance(name, Path) else load_config(f'mmlape::studies/{name}')
+    rates = learning_rates(cfg, tmp_path, each)
+    assert len(rates) == at[-1] + 1
+    assert [rates[i] for i in at] == pytest.approx([lr * rate(i) for i in at], rel=1e-4, abs=1e-12)
 
 
 DEIT_RATES = dict(lr=1e-3, warmup_t=5, warmup_lr_init=1e-6)
@@ -293,42 +233,6 @@ def test_rates_are_timms(path, rates, tmp_path):
     assert np.abs(found - np.repeat(wanted, 1 if by_step else each)).max() < 1e-12
 
 
-@pytest.mark.parametrize('family', ['t2t', 'ceit'])
-def test_recipes_with_an_average_of_the_weights(family):
-    """Decay 0.99996, batch statistics included. T2T-ViT's is evaluated, CeiT's kept beside the plain weights."""
-    kind = dict(t2t='EMAHook', ceit='mmlape.KeptEMAHook')[family]
-    for path in sorted((ROOT / 'configs').glob(f'*/{family}-*_in1k.py')):
-        cfg = load(path)
-        average = next(hook for hook in cfg.custom_hooks if hook.type == kind)
-        assert 1 - average.momentum == pytest.approx(0.99996) and average.update_buffers
-        assert 'mmlape.SecondEvaluationHook' in [hook.type for hook in cfg.custom_hooks]
-        repeated = cfg.train_dataloader.sampler.type == 'RepeatAugSampler'
-        assert repeated == (family == 'ceit') and 'clip_grad' not in cfg.optim_wrapper
-        assert [one.type for one in cfg.model.train_cfg.augments] == ['Mixup', 'CutMix']
-        crop = next(step.scale for step in cfg.test_dataloader.dataset.pipeline if step.type == 'ResizeEdge')
-        assert crop == (248 if family == 't2t' else 256)
-        assert cfg.model.backbone.drop_path_rate == 0.1
-        assert cfg.optim_wrapper.optimizer.lr == pytest.approx(1e-3)
-
-
-def test_segmenter_schedule(tmp_path):
-    rates = learning_rates(load(find('segmenter', 'tiny')), tmp_path, 2500)
-    assert len(rates) == 160_000
-    for i in (0, 1, 40_000, 80_000, 159_000):
-        assert rates[i] == pytest.approx((1e-3 - 1e-5) * (1 - i / 159_999) ** 0.9 + 1e-5, rel=1e-4)
-    assert rates[-1] == pytest.approx(1e-5)
-
-
-def test_upernet_schedule(tmp_path):
-    rates = learning_rates(load(find('upernet', 'tiny')), tmp_path, 2500)
-    assert len(rates) == 160_000
-    assert rates[0] == pytest.approx(2e-11)
-    assert rates[750] == pytest.approx(2e-5 * 750 / 1499, rel=1e-3)
-    assert max(rates) == rates[1499] == pytest.approx(2e-5)
-    assert rates[80_750] == pytest.approx(1e-5, rel=1e-4)
-    assert rates[-1] == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize('path', MINI, ids=short)
 def test_mini_schedule_ends_low(path, tmp_path):
     cfg = load(path)
@@ -359,35 +263,9 @@ def segmentation_batch(side: int, num_classes: int) -> dict:
 
 
 def detection_batch(side: int, num_classes: int) -> dict:
-    """Two images with boxes of several sizes, so that every level of the pyramid has something to learn."""
-    from mmdet.structures import DetDataSample
-    from mmdet.structures.mask import BitmapMasks
-    from mmengine.structures import InstanceData
+    from mmdet.testing import demo_mm_inputs
 
-    samples = []
-    for _ in range(2):
-        sizes = torch.tensor([side // 8, side // 4, side // 2, side - 2]).float()
-        corners = torch.rand(4, 2) * (side - 1 - sizes[:, None])
-        boxes = torch.cat((corners, corners + sizes[:, None]), dim=1)
-        masks = np.zeros((4, side, side), dtype=np.uint8)
-        for mask, (left, top, right, bottom) in zip(masks, boxes.int().tolist()):
-            mask[top:bottom, left : (left + right) // 2] = 1
-        instances = InstanceData(
-            bboxes=boxes, labels=torch.randint(num_classes, (4,)), masks=BitmapMasks(masks, side, side)
-        )
-        shape = dict(
-            img_shape=(side, side), ori_shape=(side, side), batch_input_shape=(side, side), pad_shape=(side, side)
-        )
-        samples.append(
-            DetDataSample(
-                gt_instances=instances,
-                ignored_instances=InstanceData(
-                    bboxes=torch.zeros(0, 4), masks=BitmapMasks(np.zeros((0, side, side), dtype=np.uint8), side, side)
-                ),
-                metainfo=shape,
-            )
-        )
-    return dict(inputs=[torch.randint(256, (3, side, side), dtype=torch.uint8) for _ in samples], data_samples=samples)
+    return demo_mm_inputs(2, [(3, side, side)] * 2, num_items=[8, 8], num_classes=num_classes, with_mask=True)
 
 
 def classification_batch(side: int, num_classes: int) -> dict:

@@ -1,7 +1,4 @@
-"""ADE20K, 150 classes: short side 512 scaled by 0.5 to 2, then a crop of 512; two images per GPU.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
-"""
+"""ADE20K, 150 classes: short side 512 scaled by 0.5 to 2, then a crop of 512; two images per GPU."""
 
 _base_ = 'segmentation.py'
 
@@ -10,35 +7,17 @@ crop_size = (512, 512)
 scale = (2048, 512)
 
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
+    _base_.load_image,
+    _base_.load_reduced,
     dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
-    dict(type='PackSegInputs'),
+    *_base_.augment,
 ]
-resized = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=scale, keep_ratio=True)]
-# annotations are loaded after resizing: scores are computed at the image's original size
-annotated = [dict(type='LoadAnnotations', reduce_zero_label=True), dict(type='PackSegInputs')]
-test_pipeline = [*resized, *annotated]
-# ViT-Adapter's public recipes stretch sides to multiples of 32
-stretched_pipeline = [*resized, dict(type='ResizeToMultiple', size_divisor=32), *annotated]
-train_dataloader = dict(
-    batch_size=2,
-    dataset=dict(
-        type='ADE20KDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
-        pipeline=train_pipeline,
-    ),
-)
-val_dataloader = dict(
-    dataset=dict(
-        type='ADE20KDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        pipeline=test_pipeline,
-    )
-)
+resized = [_base_.load_image, dict(type='Resize', scale=scale, keep_ratio=True)]
+test_pipeline = [*resized, _base_.load_reduced, _base_.pack]
+# of ViT-Adapter's public recipes
+stretched_pipeline = [*resized, _base_.stretch, _base_.load_reduced, _base_.pack]
+dataset = dict(type='ADE20KDataset', data_root=data_root)
+train_dataloader = dict(batch_size=2, dataset=dict(pipeline=train_pipeline, **_base_.ade_train, **dataset))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **_base_.ade_val, **dataset))
 test_dataloader = val_dataloader

@@ -1,7 +1,4 @@
-"""ADE20K, 150 classes, as DINOv2 trains its heads of several layers: sides of 640 to 1920, then a crop of 640.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
-"""
+"""ADE20K, 150 classes, as DINOv2 trains its heads of several layers: sides of 640 to 1920, then a crop of 640."""
 
 _base_ = 'segmentation.py'
 
@@ -10,35 +7,19 @@ crop_size = (640, 640)
 scale = (2560, 640)
 
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
+    _base_.load_image,
+    _base_.load_reduced,
     dict(type='RandomResize', scale=scale, ratio_range=(1.0, 3.0), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
-    dict(type='PackSegInputs'),
+    *_base_.augment,
 ]
 test_pipeline = [
-    dict(type='LoadImageFromFile'),
+    _base_.load_image,
     dict(type='Resize', scale=scale, keep_ratio=True),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
-    dict(type='PackSegInputs'),
+    _base_.load_reduced,
+    _base_.pack,
 ]
-train_dataloader = dict(
-    batch_size=2,
-    dataset=dict(
-        type='ADE20KDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
-        pipeline=train_pipeline,
-    ),
-)
-val_dataloader = dict(
-    dataset=dict(
-        type='ADE20KDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        pipeline=test_pipeline,
-    )
-)
+dataset = dict(type='ADE20KDataset', data_root=data_root)
+train_dataloader = dict(batch_size=2, dataset=dict(pipeline=train_pipeline, **_base_.ade_train, **dataset))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **_base_.ade_val, **dataset))
 test_dataloader = val_dataloader

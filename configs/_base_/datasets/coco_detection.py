@@ -1,39 +1,21 @@
 """COCO 2017 with boxes, DETR's pipeline: that of `coco_instance.py` without masks and the last crop.
 
 As in DETR's code, the longer side is not limited before the random crop.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
 _base_ = 'coco.py'
 
 img_size = (800, 1333)
-longest_side = 1333
-scales = [(side, longest_side) for side in range(480, 801, 32)]
-
+unlimited = dict(_base_.resize_before, scales=[(side, 10**6) for side in (400, 500, 600)])
+cropped = [unlimited, _base_.crop_before, _base_.choose_scale]
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True),
+    _base_.load_image,
+    _base_.load_boxes,
     dict(type='RandomFlip', prob=0.5),
-    dict(
-        type='RandomChoice',
-        transforms=[
-            [dict(type='RandomChoiceResize', scales=scales, keep_ratio=True)],
-            [
-                dict(type='RandomChoiceResize', scales=[(side, 10**6) for side in (400, 500, 600)], keep_ratio=True),
-                dict(type='RandomCrop', crop_type='absolute_range', crop_size=(384, 600), allow_negative_crop=True),
-                dict(type='RandomChoiceResize', scales=scales, keep_ratio=True),
-            ],
-        ],
-    ),
-    dict(type='PackDetInputs'),
+    dict(type='RandomChoice', transforms=[[_base_.choose_scale], cropped]),
+    _base_.pack,
 ]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(longest_side, 800), keep_ratio=True),
-    dict(type='LoadAnnotations', with_bbox=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
-]
+test_pipeline = [_base_.load_image, _base_.resize_test, _base_.load_boxes, _base_.pack_test]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

@@ -1,7 +1,4 @@
-"""COCO 2017 with panoptic masks: DETR's multi-scale resizing; one image per GPU.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
-"""
+"""COCO 2017 with panoptic masks: DETR's multi-scale resizing; one image per GPU."""
 
 _base_ = 'coco.py'
 
@@ -9,36 +6,14 @@ data_root = 'data/coco/'
 train_ann_file = 'annotations/panoptic_train2017.json'
 val_ann_file = 'annotations/panoptic_val2017.json'
 crop_size = (1024, 1024)  # what costs are counted for; nothing is cropped
-longest_side = 1333
-scales = [(side, longest_side) for side in range(480, 801, 32)]
 
 train_pipeline = [
     dict(type='LoadImageFromFile', to_float32=True),
     dict(type='LoadPanopticAnnotations', with_bbox=True, with_mask=True, with_seg=True),
-    dict(type='RandomFlip', prob=0.5),
-    dict(
-        type='RandomChoice',
-        transforms=[
-            [dict(type='RandomChoiceResize', scales=scales, keep_ratio=True)],
-            [
-                dict(
-                    type='RandomChoiceResize',
-                    scales=[(side, longest_side) for side in (400, 500, 600)],
-                    keep_ratio=True,
-                ),
-                dict(type='RandomCrop', crop_type='absolute_range', crop_size=(384, 600), allow_negative_crop=True),
-                dict(type='RandomChoiceResize', scales=scales, keep_ratio=True),
-            ],
-        ],
-    ),
-    dict(type='PackDetInputs'),
+    *_base_.resize_or_crop,
+    _base_.pack,
 ]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(longest_side, 800), keep_ratio=True),
-    dict(type='LoadPanopticAnnotations'),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
-]
+test_pipeline = [_base_.load_image, _base_.resize_test, dict(type='LoadPanopticAnnotations'), _base_.pack_test]
 train_dataloader = dict(
     batch_size=1,
     dataset=dict(

@@ -1,51 +1,30 @@
-"""COCO-Stuff 10k, 171 classes: short side 512 scaled by 0.5 to 2, then a crop of 512; two images per GPU.
-
-In tests sides are stretched to multiples of 32, as in ViT-Adapter's public code.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
-"""
+"""COCO-Stuff 10k, 171 classes: short side 512 scaled by 0.5 to 2, then a crop of 512; two images per GPU."""
 
 _base_ = 'segmentation.py'
 
 data_root = 'data/coco_stuff10k/'
 crop_size = (512, 512)
+scale = (2048, 512)
 stride = (341, 341)  # of the windows in tests
 num_classes = 171
 
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
-    dict(type='RandomResize', scale=(2048, 512), ratio_range=(0.5, 2.0), keep_ratio=True),
+    _base_.load_image,
+    _base_.load_reduced,
+    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
-    dict(type='PackSegInputs'),
+    *_base_.augment,
 ]
-# annotations are loaded after resizing: scores are computed at the image's original size
 test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(2048, 512), keep_ratio=True),
-    dict(type='ResizeToMultiple', size_divisor=32),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
-    dict(type='PackSegInputs'),
+    _base_.load_image,
+    dict(type='Resize', scale=scale, keep_ratio=True),
+    _base_.stretch,
+    _base_.load_reduced,
+    _base_.pack,
 ]
-train_dataloader = dict(
-    batch_size=2,
-    dataset=dict(
-        type='COCOStuffDataset',
-        data_root=data_root,
-        reduce_zero_label=True,
-        data_prefix=dict(img_path='images/train2014', seg_map_path='annotations/train2014'),
-        pipeline=train_pipeline,
-    ),
-)
-val_dataloader = dict(
-    dataset=dict(
-        type='COCOStuffDataset',
-        data_root=data_root,
-        reduce_zero_label=True,
-        data_prefix=dict(img_path='images/test2014', seg_map_path='annotations/test2014'),
-        pipeline=test_pipeline,
-    )
-)
+dataset = dict(type='COCOStuffDataset', data_root=data_root, reduce_zero_label=True)
+train_files = dict(data_prefix=dict(img_path='images/train2014', seg_map_path='annotations/train2014'))
+val_files = dict(data_prefix=dict(img_path='images/test2014', seg_map_path='annotations/test2014'))
+train_dataloader = dict(batch_size=2, dataset=dict(pipeline=train_pipeline, **train_files, **dataset))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **val_files, **dataset))
 test_dataloader = val_dataloader

@@ -1,49 +1,30 @@
-"""COCO-Stuff 164k, 171 classes: short side 896 scaled by 0.5 to 2, then a crop of 896; one image per GPU.
-
-In tests sides are stretched to multiples of 32, as in ViT-Adapter's public code.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
-"""
+"""COCO-Stuff 164k, 171 classes: short side 896 scaled by 0.5 to 2, then a crop of 896; one image per GPU."""
 
 _base_ = 'segmentation.py'
 
 data_root = 'data/coco_stuff164k/'
 crop_size = (896, 896)
+scale = (3584, 896)
 stride = (512, 512)  # of the windows in tests
 num_classes = 171
 
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
+    _base_.load_image,
     dict(type='LoadAnnotations'),
-    dict(type='RandomResize', scale=(3584, 896), ratio_range=(0.5, 2.0), keep_ratio=True),
+    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size, cat_max_ratio=0.75),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
-    dict(type='PackSegInputs'),
+    *_base_.augment,
 ]
-# annotations are loaded after resizing: scores are computed at the image's original size
 test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(3584, 896), keep_ratio=True),
-    dict(type='ResizeToMultiple', size_divisor=32),
+    _base_.load_image,
+    dict(type='Resize', scale=scale, keep_ratio=True),
+    _base_.stretch,
     dict(type='LoadAnnotations'),
-    dict(type='PackSegInputs'),
+    _base_.pack,
 ]
-train_dataloader = dict(
-    batch_size=1,
-    dataset=dict(
-        type='COCOStuffDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/train2017', seg_map_path='annotations/train2017'),
-        pipeline=train_pipeline,
-    ),
-)
-val_dataloader = dict(
-    dataset=dict(
-        type='COCOStuffDataset',
-        data_root=data_root,
-        data_prefix=dict(img_path='images/val2017', seg_map_path='annotations/val2017'),
-        pipeline=test_pipeline,
-    )
-)
+dataset = dict(type='COCOStuffDataset', data_root=data_root)
+train_files = dict(data_prefix=dict(img_path='images/train2017', seg_map_path='annotations/train2017'))
+val_files = dict(data_prefix=dict(img_path='images/val2017', seg_map_path='annotations/val2017'))
+train_dataloader = dict(batch_size=1, dataset=dict(pipeline=train_pipeline, **train_files, **dataset))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline, **val_files, **dataset))
 test_dataloader = val_dataloader

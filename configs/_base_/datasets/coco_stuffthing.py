@@ -1,8 +1,6 @@
 """COCO 2017 with instance masks and COCO-Stuff maps: HTC++'s InstaBoost and multi-scale resizing; one image per GPU.
 
 InstaBoost needs `pip install --no-deps instaboostfast`; `train_dataloader.dataset.pipeline.1.aug_ratio=0` is without.
-
-`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
 _base_ = 'coco.py'
@@ -10,7 +8,7 @@ _base_ = 'coco.py'
 crop_size = (1024, 1024)  # what costs are counted for; nothing is cropped
 
 train_pipeline = [
-    dict(type='LoadImageFromFile'),
+    _base_.load_image,
     dict(
         type='mmlape.InstaBoost',
         action_candidate=('normal', 'horizontal', 'skip'),
@@ -26,14 +24,10 @@ train_pipeline = [
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True, with_seg=True),
     dict(type='RandomResize', scale=[(1600, 400), (1600, 1400)], keep_ratio=True),
     dict(type='RandomFlip', prob=0.5),
-    dict(type='PackDetInputs'),
+    _base_.pack,
 ]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(1600, 1400), keep_ratio=True),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
-]
+resize = dict(type='Resize', scale=(1600, 1400), keep_ratio=True)
+test_pipeline = [_base_.load_image, resize, _base_.load_masks, _base_.pack_test]
 train_dataloader = dict(
     batch_size=1, dataset=dict(data_prefix=dict(seg='stuffthingmaps/train2017/'), pipeline=train_pipeline)
 )

@@ -11,29 +11,31 @@ img_size = 224
 bgr_mean = [103.53, 116.28, 123.675]
 bgr_std = [57.375, 57.12, 58.395]
 resize = dict(backend='pillow', interpolation='bicubic')
-
+flip = dict(type='RandomFlip', prob=0.5, direction='horizontal')
+augment = dict(
+    type='RandAugment',
+    policies='timm_increasing',
+    num_policies=2,
+    magnitude_level=9,
+    magnitude_std=0.5,
+    total_level=10,
+    hparams=dict(pad_val=[104, 116, 124], interpolation='bicubic'),
+)
+erasing = dict(
+    type='RandomErasing',
+    erase_prob=0.25,
+    mode='rand',
+    min_area_ratio=0.02,
+    max_area_ratio=1 / 3,
+    fill_color=bgr_mean,
+    fill_std=bgr_std,
+)
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='RandomResizedCrop', scale=img_size, **resize),
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(
-        type='RandAugment',
-        policies='timm_increasing',
-        num_policies=2,
-        magnitude_level=9,
-        magnitude_std=0.5,
-        total_level=10,
-        hparams=dict(pad_val=[104, 116, 124], interpolation='bicubic'),
-    ),
-    dict(
-        type='RandomErasing',
-        erase_prob=0.25,
-        mode='rand',
-        min_area_ratio=0.02,
-        max_area_ratio=1 / 3,
-        fill_color=bgr_mean,
-        fill_std=bgr_std,
-    ),
+    flip,
+    augment,
+    erasing,
     dict(type='PackInputs'),
 ]
 # The papers do not give the crop ratio. DeiT's later code keeps 224 of 256 (0.875), by which epochs are validated;

@@ -2,46 +2,35 @@
 
 `data_root` is the only path; it holds `imagenet21k/` (`train/`, and `meta/train.txt` if there is a list) and
 `imagenet/` (`train/`, `val/`). There are 21,843 classes, as in big_vision; `--cfg-options data_root=DIR/` takes the
-number of another release from its folders. A config adds RandAugment between `before` and `after`.
+number of another release from its folders. A config may choose a magnitude of RandAugment.
 """
 
-default_scope = 'mmpretrain'
-visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+_base_ = 'big_vision.py'
 
 data_root = 'data/'
 num_classes = 21_843
-img_size = 224
-before = [
-    dict(type='LoadImageFromFile'),
-    dict(type='RandomResizedCrop', scale=img_size, crop_ratio_range=(0.05, 1.0), interpolation='bilinear'),
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-]
-after = [dict(type='PackInputs')]
+before = [_base_.load_image, _base_.crop, _base_.flip]
+magnitude_0 = [*before, dict(_base_.randaugment, magnitude_level=0), _base_.pack]
+magnitude_10 = [*before, dict(_base_.randaugment, magnitude_level=10), _base_.pack]
 few_shot_pipeline = [
-    dict(type='LoadImageFromFile'),
+    _base_.load_image,
     dict(type='Resize', scale=(256, 256), interpolation='bilinear'),
-    dict(type='CenterCrop', crop_size=img_size),
-    dict(type='PackInputs'),
+    dict(type='CenterCrop', crop_size=_base_.img_size),
+    _base_.pack,
 ]
 imagenet = dict(type='ImageNet', data_root=f'{data_root}imagenet/', pipeline=few_shot_pipeline)
 train_dataloader = dict(
-    batch_size=512,
-    num_workers=16,
-    persistent_workers=True,
-    sampler=dict(type='InfiniteSampler', shuffle=True),
-    dataset=dict(type='ImageNet21k', data_root=f'{data_root}imagenet21k/', split='train', pipeline=[*before, *after]),
+    dataset=dict(
+        type='ImageNet21k', data_root=f'{data_root}imagenet21k/', split='train', pipeline=[*before, _base_.pack]
+    )
 )
 val_dataloader = dict(
-    batch_size=256,
-    num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         type='mmlape.FewShotDataset',
         datasets=[dict(split='train', **imagenet), dict(split='val', **imagenet)],
         shots=(1, 5, 10, 25),
         seeds=3,
-    ),
+    )
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(type='mmlape.FewShotMetric', l2=2.0**10)

@@ -3,71 +3,33 @@
 Mixup and CutMix are in the configs, as `model.train_cfg`. `data_root` is the only path; it holds `train` and `val`.
 """
 
-default_scope = 'mmpretrain'
-visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
-
-data_root = 'data/imagenet/'
-img_size = 224
-bgr_mean = [103.53, 116.28, 123.675]
-bgr_std = [57.375, 57.12, 58.395]
-resize = dict(backend='pillow', interpolation='bicubic')
+_base_ = 'imagenet.py'
 
 # timm's 'random' interpolation: each crop, and each of RandAugment's two operations, is bilinear or bicubic
 both = ('bilinear', 'bicubic')
-crop = dict(type='RandomResizedCrop', scale=img_size, backend='pillow')
+crop = dict(type='RandomResizedCrop', scale=_base_.img_size, backend='pillow')
 crops = dict(type='RandomChoice', transforms=[[dict(crop, interpolation=name)] for name in both])
-augment = dict(
-    type='RandAugment',
-    policies='timm_increasing',
-    num_policies=1,
-    magnitude_level=9,
-    magnitude_std=0.5,
-    total_level=10,
-)
+augment = dict(_base_.augment, num_policies=1)
 hparams = [dict(pad_val=[104, 116, 124], interpolation=name) for name in both]
-operation = dict(type='RandomChoice', transforms=[[dict(augment, hparams=one)] for one in hparams])
+operation = dict(type='RandomChoice', transforms=[[dict(augment, hparams=values)] for values in hparams])
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     crops,
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
+    _base_.flip,
     operation,
     operation,
-    dict(
-        type='RandomErasing',
-        erase_prob=0.25,
-        mode='rand',
-        min_area_ratio=0.02,
-        max_area_ratio=1 / 3,
-        fill_color=bgr_mean,
-        fill_std=bgr_std,
-    ),
+    _base_.erasing,
     dict(type='PackInputs'),
 ]
 # the crop ratio of the public code, 0.9; that of 1.0 is evaluated last, and in each test
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=int(img_size / 0.9), edge='short', **resize),
-    dict(type='CenterCrop', crop_size=img_size),
+    dict(type='ResizeEdge', scale=int(_base_.img_size / 0.9), edge='short', **_base_.resize),
+    dict(type='CenterCrop', crop_size=_base_.img_size),
     dict(type='PackInputs'),
 ]
 train_dataloader = dict(
-    batch_size=256,
-    num_workers=10,
-    persistent_workers=True,
-    drop_last=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    dataset=dict(type='ImageNet', data_root=data_root, split='train', pipeline=train_pipeline),
+    sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True), dataset=dict(pipeline=train_pipeline)
 )
-val_dataloader = dict(
-    batch_size=256,
-    num_workers=10,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(type='ImageNet', data_root=data_root, split='val', pipeline=test_pipeline),
-)
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
-custom_hooks = [
-    dict(type='mmlape.SecondEvaluationHook', name='crop_1.0', changes=dict(ResizeEdge=dict(scale=img_size)))
-]
-val_evaluator = dict(type='Accuracy', topk=(1, 5))
-test_evaluator = val_evaluator

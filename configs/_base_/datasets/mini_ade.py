@@ -8,33 +8,11 @@ classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight
 dataset = dict(type='BaseSegDataset', data_root=data_root, metainfo=dict(classes=classes), reduce_zero_label=True)
 
 # no flips: a mirrored digit is no digit
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
-    dict(type='Resize', scale=crop_size, keep_ratio=True),
-    dict(type='PackSegInputs'),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=crop_size, keep_ratio=True),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
-    dict(type='PackSegInputs'),
-]
+resize = dict(type='Resize', scale=crop_size, keep_ratio=True)
+train_pipeline = [_base_.load_image, _base_.load_reduced, resize, _base_.pack]
+test_pipeline = [_base_.load_image, resize, _base_.load_reduced, _base_.pack]
 train_dataloader = dict(
-    batch_size=4,
-    num_workers=2,
-    dataset=dict(
-        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
-        pipeline=train_pipeline,
-        **dataset,
-    ),
+    batch_size=4, num_workers=2, dataset=dict(pipeline=train_pipeline, **_base_.ade_train, **dataset)
 )
-val_dataloader = dict(
-    num_workers=1,
-    dataset=dict(
-        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
-        pipeline=test_pipeline,
-        **dataset,
-    ),
-)
+val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **_base_.ade_val, **dataset))
 test_dataloader = val_dataloader

@@ -9,18 +9,9 @@ data_root = 'data/objects/coco/'
 mini_data_options = '--objects'
 crop_size = (256, 256)
 classes = ('mammal', 'bird', 'fish', 'insect', 'fruit', 'vegetable', 'flower', 'instrument', 'tool', 'coin')
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='Resize', scale_factor=1.0),
-    dict(type='PackDetInputs'),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale_factor=1.0),
-    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
-]
+resize = dict(type='Resize', scale_factor=1.0)
+train_pipeline = [_base_.load_image, _base_.load_masks, resize, _base_.pack]
+test_pipeline = [_base_.load_image, resize, _base_.load_masks, _base_.pack_test]
 dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 train_dataloader = dict(
     batch_size=4, num_workers=2, dataset=dict(filter_cfg=dict(min_size=1), pipeline=train_pipeline, **dataset)

@@ -1,10 +1,21 @@
 """What the datasets of segmentation share: endless, shuffled images to train; one image at a time to test; mIoU.
 
 The dataset that inherits this sets `data_root`, the images of a step, and the datasets with their pipelines.
+`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
 default_scope = 'mmseg'
 visualizer = dict(type='SegLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+
+# parts of the pipelines; a test loads annotations after resizing, since scores are computed at the image's own size
+load_image = dict(type='LoadImageFromFile')
+load_reduced = dict(type='LoadAnnotations', reduce_zero_label=True)
+pack = dict(type='PackSegInputs')
+augment = [dict(type='RandomFlip', prob=0.5), dict(type='PhotoMetricDistortion'), pack]
+stretch = dict(type='ResizeToMultiple', size_divisor=32)  # as in the tests of ViT-Adapter's public code
+# ADE20K's folders
+ade_train = dict(data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'))
+ade_val = dict(data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'))
 
 train_dataloader = dict(num_workers=4, persistent_workers=True, sampler=dict(type='InfiniteSampler', shuffle=True))
 val_dataloader = dict(

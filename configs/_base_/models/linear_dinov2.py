@@ -5,18 +5,13 @@ padded on all sides to complete patches; the PE is resized as DINOv2 does it. Th
 these models.
 """
 
+_base_ = 'linear_vit.py'
+
+embed_dims = 384
+weights = 'https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth'
 model = dict(
-    type='EncoderDecoder',
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=255,
-        size=(512, 512),
-    ),
     backbone=dict(
+        _delete_=True,
         type='mmlape.VisionTransformer',
         img_size=518,
         patch_size=14,
@@ -25,22 +20,18 @@ model = dict(
         layer_scale_init_value=1.0,
         patch_padding='center',
         interpolate_mode='bicubic-offset',
-        arch=dict(embed_dims=384, num_layers=12, num_heads=6, feedforward_channels=1536),
+        arch=dict(embed_dims=embed_dims, num_layers=12, num_heads=6, feedforward_channels=4 * embed_dims),
         ffn_type='mlp',
         frozen_stages=12,
-        init_cfg=dict(
-            type='Pretrained',
-            checkpoint='https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth',
-        ),
+        init_cfg=dict(type='Pretrained', checkpoint=weights),
     ),
     decode_head=dict(
+        _delete_=True,
         type='mmlape.BNHead',
         num_classes=150,
         dropout_ratio=0.0,
         align_corners=False,
         loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True, loss_weight=1.0),
-        in_channels=[384],
+        in_channels=[embed_dims],
     ),
-    train_cfg=dict(),
-    test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341)),
 )

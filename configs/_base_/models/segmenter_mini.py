@@ -1,48 +1,32 @@
 """Segmenter over the small DeiT of `deit_digits.py`, for the twelve classes of the mini data."""
 
+_base_ = 'segmenter.py'
+
 embed_dims = 128
 model = dict(
-    type='EncoderDecoder',
-    # images are normalised as the weights expect, and padded to the crop
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=255,
-        size=(128, 128),
-    ),
+    data_preprocessor=dict(size=(128, 128)),
     # attention in windows of the pretrained size: its PE, which is repeated, fits every window
     backbone=dict(
-        type='mmlape.VisionTransformer',
-        arch=dict(embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims),
-        patch_size=16,
-        out_type='featmap',
-        pe_joining='default',
+        arch=dict(
+            _delete_=True, embed_dims=embed_dims, num_layers=4, num_heads=4, feedforward_channels=4 * embed_dims
+        ),
         with_cls_token=False,
         img_size=64,
         interpolate_mode='tile',
         window_attn=True,
         window_size=4,
         drop_path_rate=0.0,
-        init_cfg=dict(type='Pretrained', checkpoint='work_dirs/deit-mini_1xb32-5e_mini-digits/epoch_5.pth'),
+        init_cfg=dict(checkpoint='work_dirs/deit-mini_1xb32-5e_mini-digits/epoch_5.pth'),
     ),
     decode_head=dict(
-        type='SegmenterMaskTransformerHead',
         in_channels=embed_dims,
         channels=embed_dims,
         embed_dims=embed_dims,
         num_heads=4,
-        num_layers=2,
         num_classes=12,
         drop_rate=0.0,
         attn_drop_rate=0.0,
-        drop_path_rate=0.0,
-        dropout_ratio=0.0,
         init_std=embed_dims**-0.5,
-        loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True, loss_weight=1.0),
     ),
-    train_cfg=dict(),
-    test_cfg=dict(mode='whole'),
+    test_cfg=dict(_delete_=True, mode='whole'),
 )

@@ -4,7 +4,7 @@ Its weight decay of 1e-4 multiplies the schedule, not the rate: torch's is 1e-4 
 moment is kept in bfloat16, ours in float32. Fewer GPUs: keep the batch by `--accumulate`.
 """
 
-_base_ = 'adamw.py'
+_base_ = ['adamw.py', 'iterations.py']
 
 batch_size = 4096
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=93_000, val_interval=3_100)
@@ -20,9 +20,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1 / warmup_iters, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=100, log_metric_by_epoch=False),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=3_100, max_keep_ckpts=2, save_last=True),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(logger=dict(interval=100), checkpoint=dict(interval=3_100, max_keep_ckpts=2))
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

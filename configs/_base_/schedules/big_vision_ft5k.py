@@ -1,5 +1,7 @@
 """big_vision's fine-tuning: 5,000 steps of 512 images, SGD at 0.03 without weight decay, a cosine to 0."""
 
+_base_ = 'iterations.py'
+
 batch_size = 512
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=5_000, val_interval=500)
 val_cfg = dict()
@@ -15,9 +17,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1 / warmup_iters, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=500, max_keep_ckpts=1, save_last=True),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=500, max_keep_ckpts=1))
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

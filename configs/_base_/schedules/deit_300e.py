@@ -4,22 +4,13 @@ The public code scales the papers' 5e-4 by batch / 512, so a batch of 1024 train
 keep the batch by `--accumulate` or scale the rate by `--auto-scale-lr`. The rate changes with every epoch, as timm's.
 """
 
-_base_ = 'adamw.py'
+_base_ = ['adamw.py', 'epochs.py']
 
 batch_size = 1024
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=300, val_interval=1)
-val_cfg = dict()
-test_cfg = dict()
 optim_wrapper = dict(
     optimizer=dict(lr=5e-4 * batch_size / 512),
     paramwise_cfg=dict(custom_keys=dict(cls_token=dict(decay_mult=0.0), dist_token=dict(decay_mult=0.0))),
 )
 param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=5, warmup_start=1e-6, eta_min=1e-5)]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=100),
-    checkpoint=dict(
-        type='CheckpointHook', interval=5, max_keep_ckpts=2, save_best='accuracy/top1', rule='greater', save_last=True
-    ),
-)
-log_processor = dict(by_epoch=True)
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

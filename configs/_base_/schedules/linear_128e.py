@@ -3,6 +3,8 @@
 Norms and biases do not decay; PE and class token do. A fraction of the data is trained for as many steps.
 """
 
+_base_ = 'iterations.py'
+
 steps_per_epoch = 20210 // 16
 interval = 16 * steps_per_epoch
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=128 * steps_per_epoch, val_interval=interval)
@@ -15,18 +17,6 @@ optim_wrapper = dict(
     paramwise_cfg=dict(flat_decay_mult=0.0, position_decay_mult=1.0),
 )
 param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=0.0, by_epoch=False, begin=0)]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(
-        type='CheckpointHook',
-        by_epoch=False,
-        interval=interval,
-        max_keep_ckpts=2,
-        save_best='mIoU',
-        rule='greater',
-        save_last=True,
-    ),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
 # the learning rate is for 4 GPUs x 4 images
 auto_scale_lr = dict(enable=False, base_batch_size=16)

@@ -1,5 +1,7 @@
 """A linear head on frozen features: AdamW at 1e-3, 1,500 iterations of warm-up, then linear decay to 0 at 40,000."""
 
+_base_ = 'iterations.py'
+
 interval = 4000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=40000, val_interval=interval)
 val_cfg = dict(type='ValLoop')
@@ -14,18 +16,6 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(
-        type='CheckpointHook',
-        by_epoch=False,
-        interval=interval,
-        max_keep_ckpts=2,
-        save_best='mIoU',
-        rule='greater',
-        save_last=True,
-    ),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
 # the learning rate is for 4 GPUs x 4 images
 auto_scale_lr = dict(enable=False, base_batch_size=16)

@@ -5,26 +5,23 @@ checkpoint; here, as in Dual PatchNorm's Table 4, it is trained from scratch, at
 multiplies the schedule, not the rate: torch's is 0.01 / 1e-3. Only kernels decay.
 """
 
-_base_ = 'adamw.py'
+_base_ = ['adamw.py', 'iterations.py']
 
 batch_size = 4096
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=5_000, val_interval=1_000)
 val_cfg = dict()
 test_cfg = dict()
-no_decay = dict(decay_mult=0.0)
 optim_wrapper = dict(
     optimizer=dict(lr=1e-3, weight_decay=10.0),
     clip_grad=dict(max_norm=1.0),
-    paramwise_cfg=dict(custom_keys=dict(token_embed=no_decay, pos_embed=no_decay, temperature=no_decay)),
+    paramwise_cfg=dict(
+        custom_keys=dict(token_embed=_base_.no_decay, pos_embed=_base_.no_decay, temperature=_base_.no_decay)
+    ),
 )
 warmup_iters = 150
 param_scheduler = [
     dict(type='LinearLR', start_factor=1 / warmup_iters, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=1_000, max_keep_ckpts=2, save_last=True),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=1_000, max_keep_ckpts=2))
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

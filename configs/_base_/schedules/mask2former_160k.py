@@ -3,6 +3,8 @@
 Queries and output layers of the head train at the rate of the embeddings, and all but vectors decays.
 """
 
+_base_ = 'iterations.py'
+
 interval = 16000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=160000, val_interval=interval)
 val_cfg = dict(type='ValLoop')
@@ -25,17 +27,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(
-        type='CheckpointHook',
-        by_epoch=False,
-        interval=interval,
-        max_keep_ckpts=2,
-        save_best='mIoU',
-        rule='greater',
-        save_last=True,
-    ),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
 auto_scale_lr = dict(enable=False, base_batch_size=16)

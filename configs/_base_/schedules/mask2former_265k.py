@@ -3,7 +3,7 @@
 Gradients are clipped to a norm of 0.01, and an average of the weights is evaluated, as in ViT-Adapter's public code.
 """
 
-_base_ = 'adamw.py'
+_base_ = ['adamw.py', 'iterations.py']
 
 interval = 5000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=265500, val_interval=interval)
@@ -13,10 +13,6 @@ optim_wrapper = dict(clip_grad=dict(max_norm=0.01, norm_type=2))
 param_scheduler = [dict(type='MultiStepLR', milestones=[191750, 236000], gamma=0.1, by_epoch=False)]
 # with the batch statistics of the same average
 custom_hooks = [dict(type='EMAHook', ema_type='ExpMomentumEMA', momentum=0.0001, update_buffers=True, priority=49)]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=3, save_last=True),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=3))
 # the learning rate is for 16 GPUs x 1 image
 auto_scale_lr = dict(enable=False, base_batch_size=16)

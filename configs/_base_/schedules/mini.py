@@ -3,7 +3,7 @@
 `train_cfg.max_iters` is the only length: the learning rate decays until training ends.
 """
 
-_base_ = 'adamw.py'
+_base_ = ['adamw.py', 'iterations.py']
 
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=400, val_interval=100)
 val_cfg = dict(type='ValLoop')
@@ -20,9 +20,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=10, log_metric_by_epoch=False),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=100, max_keep_ckpts=1, save_last=True),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=100, max_keep_ckpts=1))
 auto_scale_lr = dict(enable=False, base_batch_size=4)

@@ -3,6 +3,8 @@
 `train_cfg.max_iters` is the only length: the learning rate decays until training ends.
 """
 
+_base_ = 'iterations.py'
+
 interval = 16000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=160000, val_interval=interval)
 val_cfg = dict(type='ValLoop')
@@ -13,18 +15,6 @@ optim_wrapper = dict(
     optimizer=dict(type='SGD', lr=1e-3, momentum=0.9, weight_decay=0.0),
 )
 param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=1e-5, by_epoch=False, begin=0)]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(
-        type='CheckpointHook',
-        by_epoch=False,
-        interval=interval,
-        max_keep_ckpts=2,
-        save_best='mIoU',
-        rule='greater',
-        save_last=True,
-    ),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=interval, max_keep_ckpts=2, save_best='mIoU', rule='greater'))
 # the learning rate is for 4 GPUs x 2 images
 auto_scale_lr = dict(enable=False, base_batch_size=8)

@@ -4,12 +4,10 @@ LaPE's Table I has 5e-4 at a batch of 512, to which the public code's rates, for
 As there, the cosine begins after the warm-up, and the rate changes with every iteration.
 """
 
-_base_ = 'adamw.py'
+_base_ = ['adamw.py', 'epochs.py']
 
 batch_size = 512
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=300, val_interval=1)
-val_cfg = dict()
-test_cfg = dict()
 scale = batch_size / 512
 optim_wrapper = dict(
     optimizer=dict(lr=5e-4 * scale),
@@ -26,11 +24,4 @@ param_scheduler = [
         convert_to_iter_based=True,
     )
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=100),
-    checkpoint=dict(
-        type='CheckpointHook', interval=5, max_keep_ckpts=2, save_best='accuracy/top1', rule='greater', save_last=True
-    ),
-)
-log_processor = dict(by_epoch=True)
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

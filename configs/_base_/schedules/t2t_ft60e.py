@@ -4,11 +4,11 @@ Rate, decay, batch and length are in MPVG's paper, too; the rest is T2T-ViT's pu
 public code leaves class token and last norm out of the optimiser; here they train at the rate of the backbone.
 """
 
+_base_ = 'epochs.py'
+
 batch_size = 128
 max_epochs = 60
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=1)
-val_cfg = dict()
-test_cfg = dict()
 optim_wrapper = dict(
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
@@ -16,11 +16,4 @@ optim_wrapper = dict(
     paramwise_cfg=dict(position_decay_mult=1.0, custom_keys=dict(backbone=dict(lr_mult=0.01))),
 )
 param_scheduler = [dict(type='CosineAnnealingLR', T_max=max_epochs, eta_min=2e-4)]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=100),
-    checkpoint=dict(
-        type='CheckpointHook', interval=5, max_keep_ckpts=2, save_best='accuracy/top1', rule='greater', save_last=True
-    ),
-)
-log_processor = dict(by_epoch=True)
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

@@ -3,6 +3,8 @@
 The rate is that of the paper's listing; `mmlape vtab` chooses among several. Validated once, at the end.
 """
 
+_base_ = 'iterations.py'
+
 warmup_iters = 200
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=2500, val_interval=2500)
 val_cfg = dict(type='ValLoop')
@@ -16,9 +18,5 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1 / warmup_iters, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
-default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
-    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=500, max_keep_ckpts=1, save_last=True),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=500, max_keep_ckpts=1))
 auto_scale_lr = dict(enable=False, base_batch_size=512)
