@@ -1,6 +1,5 @@
 """Print what keeps this version from being released, for `make dist`; TAG is the tag, where there is one."""
 
-import ast
 import os
 import re
 import sys
@@ -13,10 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def problems(root: Path = ROOT, tag: str = '') -> list[str]:
     """Return a line for each place that names another version, and with a tag, for what a release lacks."""
-    tree = ast.parse((root / 'mmlape' / '__init__.py').read_text())
-    (version,) = (
-        node.value.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == '__version__'
-    )
+    version = re.search(r"^__version__ = '(.*)'$", (root / 'mmlape' / '__init__.py').read_text(), re.M)[1]
     cited = str(yaml.safe_load((root / 'CITATION.cff').read_text())['version'])
     section = re.search(r'^## (\S+) \((.*)\)$', (root / 'CHANGELOG.md').read_text(), re.M)
     found = []

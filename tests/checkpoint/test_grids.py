@@ -14,12 +14,12 @@ from checkpoint_helpers import run_file
 from each import each
 from huggingface_hub import PyTorchModelHubMixin
 from mmengine.config import Config
-from mmlape.export.backbone import build_backbone
 from safetensors.torch import save_file
 from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 import mmlape
+from mmlape.backbones import build_backbone
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import average, convert
 from mmlape.checkpoint.publishing import publish

@@ -92,7 +92,7 @@ TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=6).map(
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
+    | st.integers(1 - 2**63, 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
     | TEXTS,
     lambda inner: (

@@ -7,6 +7,7 @@ from synthetic import write_run
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.experiments.sample_size import given_spread, pilot_spread, sample_size_table
+from mmlape.lab.experiments.sequential import SequentialPlan, expected_seeds
 from mmlape.lab.experiments.statistics import Spread, of_differences
 from mmlape.tables import rows_of
 
@@ -31,17 +32,19 @@ def test_the_table_has_the_least_numbers_of_its_test(paired, wanted):
     spread = Spread(0.9, 4)
     table = sample_size_table(spread, [0.7, 1.3], wanted, paired)
     stds = (0.9, *spread.interval())
-    assert rows_of(table) == [
-        (f'{difference:g}', *(least(difference, std, paired, wanted) for std in stds)) for difference in (0.7, 1.3)
-    ]
-    assert list(table.columns) == [f'std {std:.2f}' for std in stds] and stds[1] < stds[0] < stds[2]
+    for row, difference in zip(rows_of(table), (0.7, 1.3), strict=True):
+        assert row[:4] == (f'{difference:g}', *(least(difference, std, paired, wanted) for std in stds))
+        if not paired:
+            seeds, share = expected_seeds(SequentialPlan(difference), difference, 0.9)
+            assert row[4:] == (f'{seeds:.1f} ({share:.0%})',)
+    assert list(table.columns)[:3] == [f'std {std:.2f}' for std in stds] and stds[1] < stds[0] < stds[2]
 
 
 def test_a_given_deviation_of_n_seeds_has_n_minus_1_degrees_of_freedom():
     assert given_spread(0.6, 5) == Spread(0.6, 4) and given_spread(0.6) == Spread(0.6, None)
     low, high = given_spread(0.6, 5).interval()
     assert (low, high) == pytest.approx(0.6 * np.sqrt(4 / stats.chi2.ppf([0.975, 0.025], 4)))
-    assert len(sample_size_table(given_spread(0.6), [1.0]).columns) == 1, 'no interval of a spread that is known'
+    assert len(sample_size_table(given_spread(0.6), [1.0]).columns) == 2, 'no interval of a spread that is known'
     assert given_spread(0.6, 2).freedom == 1
     with pytest.raises(ConfigError, match='--pilot-seeds 1'):
         given_spread(0.6, 1)
