@@ -193,6 +193,10 @@ class DETR(PlainDETR):
         """Return nothing: a file has no other parts than the model."""
         return ()
 
+    def stored_tables(self) -> tuple[str, ...]:
+        """Return nothing: files have no table of sinusoids."""
+        return ()
+
     def _init_layers(self) -> None:
         """Build what mmdetection's method builds, with our encoder."""
         self.positional_encoding = SinePositionalEncoding(**self.positional_encoding)
