@@ -120,32 +120,24 @@ def _area(polygon: np.ndarray) -> float:
     return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
 
 
-def _unknown_documents(listing: Listing) -> list[DataError]:
-    """Return the JSON files that look like annotations and are of no known form, or cannot be read."""
-    errors = []
-    for file, content in listing.documents.items():
-        if isinstance(content, DataError):
-            errors.append(content)
-            continue
-        is_known = isinstance(content, dict) and {*content} & {*KEYS, 'shapes', 'imagePath'}
-        if not is_known and names_images((listing.root / file).read_text(encoding='utf-8', errors='replace')):
-            lacks = f"is neither in COCO's form, an object with {', '.join(KEYS)}, nor in LabelMe's"
-            errors.append(DataError(f'{listing.root / file} (a {type(content).__name__}) names images, and {lacks}'))
-    return errors
-
-
 def recognise(listing: Listing, names: Names) -> CocoData:
-    """Return the annotations of a folder's JSON files in COCO's form."""
-    data = CocoData('masks', "COCO's form", listing, unread=_unknown_documents(listing))
+    """Return the annotations of a folder's JSON files in COCO's form.
+
+    Raises:
+        DataError: A file cannot be read, or looks like annotations and is of no known form.
+    """
+    data = CocoData('masks', "COCO's form", listing)
     for file, content in listing.documents.items():
-        is_coco = isinstance(content, dict) and {*content} & {*KEYS} and 'shapes' not in content
-        if not is_coco or _are_captions(content.get('annotations')):
+        keys = {*content} if isinstance(content, dict) else set()
+        if keys & {'shapes', 'imagePath'}:  # LabelMe's
             continue
-        try:
-            require_form(content, str(listing.root / file))
-            _read(data, file, content)
-        except DataError as error:
-            data.unread.append(error)
+        if keys & {*KEYS}:
+            if not _are_captions(content.get('annotations')):
+                require_form(content, str(listing.root / file))
+                _read(data, file, content)
+        elif names_images((listing.root / file).read_text(encoding='utf-8', errors='replace')):
+            lacks = f"is neither in COCO's form, an object with {', '.join(KEYS)}, nor in LabelMe's"
+            raise DataError(f'{listing.root / file} (a {type(content).__name__}) names images, and {lacks}')
     return data
 
 

@@ -42,7 +42,7 @@ class Listing:
 
     @cached_property
     def documents(self) -> dict[str, Any]:
-        """What each JSON file holds, or the error of one that cannot be read."""
+        """What each JSON file holds; DataError for one that cannot be read."""
         return {file: _read_json(self.root / file) for file in self.of_suffix('.json')}
 
     def of_suffix(self, *suffixes: str) -> tuple[str, ...]:
@@ -85,8 +85,8 @@ def list_files(root: Path) -> Listing:
 def _read_json(file: Path) -> Any:
     try:
         content = parse_json(read_text(file))
-    except (DataError, ValueError) as error:
-        return error if isinstance(error, DataError) else DataError(f'{file}: no JSON ({error})')
+    except ValueError as error:
+        raise DataError(f'{file}: no JSON ({error})') from error
     if isinstance(content, dict):
         content.pop('imageData', None)  # the image itself, in LabelMe's files
     return content
