@@ -106,7 +106,9 @@ class LabelMaps(Found):
         images = [sample.image for samples in parts.values() for sample in samples]
         shared, root = common_folder(images) or '.', self.listing.root.resolve()
         suffix = Counter(PurePosixPath(image).suffix for image in images).most_common(1)[0][0]
-        are_ids = self.plain and all(number == (-1 if value == IGNORED else value) for value, number in self.numbers.items())
+        are_ids = self.plain and all(
+            number == (-1 if value == IGNORED else value) for value, number in self.numbers.items()
+        )
         datasets = {}
         for split, samples in parts.items():
             names = [str(PurePosixPath(sample.image).relative_to(shared).with_suffix('')) for sample in samples]

@@ -5,7 +5,6 @@ No failure stops the other runs.
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -263,7 +262,6 @@ class Progress:
     print: Callable[[str], None]  # receives each line
     done: float = 0.0  # the cost of the parts that were finished here
     started: float = field(default_factory=time.monotonic)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def seconds(self) -> float:
@@ -272,13 +270,11 @@ class Progress:
 
     def finish(self, cost: float) -> None:
         """Count a part as done."""
-        with self.lock:
-            self.done += cost
+        self.done += cost
 
     def skip(self, cost: float) -> None:
         """Take a part that was done before out of the plan."""
-        with self.lock:
-            self.total -= cost
+        self.total -= cost
 
     def left(self) -> float:
         """Estimate the seconds left."""
@@ -286,8 +282,5 @@ class Progress:
 
     def log(self, text: str) -> None:
         """Print a line with the time passed and the time left."""
-        with self.lock:
-            left = self.left()
-            self.print(
-                printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')
-            )
+        left = self.left()
+        self.print(printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}'))
