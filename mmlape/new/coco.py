@@ -5,9 +5,9 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,18 +15,11 @@ from mmlape.errors import DataError
 from mmlape.files import write_json
 from mmlape.lab.datasets.formats.coco_file import require_form
 from mmlape.lab.datasets.formats.coco_rules import is_box
-from mmlape.new.found import CLASSES, Found, Sample, common_folder, divide
+from mmlape.new.found import CLASSES, Found, Sample, common_folder
 from mmlape.new.listing import SPLITS, Listing, names_images, split_of
 from mmlape.new.names import Names
 
 KEYS = ('images', 'annotations', 'categories')
-
-
-class CocoPart(NamedTuple):
-    """The folder that names of images begin in, and the annotations of a split."""
-
-    folder: Path
-    content: dict[str, Any]
 
 
 @dataclass
@@ -34,7 +27,6 @@ class CocoData(Found):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'
-    parts: dict[str, CocoPart] = field(default_factory=dict)
 
     def add_objects(
         self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str, hidden: int = 0
@@ -44,7 +36,7 @@ class CocoData(Found):
         self.total += hidden
 
     def summarise(self) -> None:
-        """Set classes, counts, the task and the content of a file for each split."""
+        """Set counts and the task."""
         samples = [sample for part in self.of_split.values() for sample in part]
         outlined = [bool(one.get('segmentation')) for sample in samples for _, one in sample.annotation[1]]
         if self.task == 'masks' and not any(outlined):
@@ -59,10 +51,9 @@ class CocoData(Found):
             self.counts.update(labels)
             self.shown_in.update(set(labels))
             self.most_objects = max(self.most_objects, len(labels))
-        self.parts = {split: self._part(samples) for split, samples in self.of_split.items()}
 
-    def _part(self, samples: Sequence[Sample]) -> CocoPart:
-        folder = common_folder([sample.image for sample in samples])
+    def content(self, samples: Sequence[Sample], folder: str) -> dict[str, Any]:
+        """Return the content of a file for samples whose names begin in a folder."""
         ids = {name: number for number, name in enumerate(self.classes, 1)}
         images, annotations = [], []
         for number, sample in enumerate(samples, 1):
@@ -73,23 +64,18 @@ class CocoData(Found):
                 fields = dict(id=len(annotations) + 1, image_id=number, category_id=ids[label])
                 annotations.append(one | fields)
         categories = [dict(id=number, name=name) for name, number in ids.items()]
-        content = dict(images=images, categories=categories, annotations=annotations)
-        return CocoPart(self.listing.root / folder, content)
+        return dict(images=images, categories=categories, annotations=annotations)
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
         """Write a file of annotations for each split."""
-        parts = self.parts
-        if 'val' not in parts:
-            drawn = zip(('train', 'val'), divide(self.of_split['train'], seed))
-            parts = {split: self._part(samples) for split, samples in drawn}
         datasets = {}
-        for split, part in parts.items():
-            file = folder / f'{split}.json'
-            write_json(file, part.content)
+        for split, samples in self.divided(seed).items():
+            file, images = folder / f'{split}.json', common_folder([sample.image for sample in samples])
+            write_json(file, self.content(samples, images))
             datasets[split] = dict(
                 type='CocoDataset',
                 ann_file=str(file),
-                data_prefix=dict(img=f'{part.folder}/'),
+                data_prefix=dict(img=f'{self.listing.root / images}/'),
                 metainfo=dict(classes=CLASSES),
             )
         return datasets

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mmengine.config import Config
@@ -166,12 +167,10 @@ def write_config(
             raise ConfigError(f'{path} exists: remove it, or give another --out')
     with quiet_logger():
         found = look(data, task, names, background)
-        guess = choose_side(found.task, found.sizes, model in (None, 'mini'))
-        head = head or choose_head(found.task, found.images()['train'])
-        chosen = choose_model(found.task, model, weights, guess, head, fine_tune)
+        chosen = choose_model(
+            found.task, model, weights, head or choose_head(found.task, found.images()['train']), fine_tune
+        )
         side = choose_side(found.task, found.sizes, chosen.from_scratch)
-        if side != guess:
-            chosen = choose_model(found.task, model, weights, side, head, fine_tune)
         recipe = choose_recipe(found, side, chosen.from_scratch, iterations, patience, balance)
     _print_found(found, recipe)
     beside.mkdir(parents=True)
@@ -196,7 +195,7 @@ def write_config(
             cfg.log_level = 'ERROR'
             with quiet_logger():
                 facts = smoke(cfg, out.parent)
-            recipe = recipe.with_length(iterations_for(seconds, facts, recipe))
+            recipe = replace(recipe, iterations=iterations_for(seconds, facts, recipe))
         write_text(out, text(recipe))
         unfinished.unlink()
     except BaseException:

@@ -195,6 +195,12 @@ class Found(ABC):
                 if split := split_of(file):
                     yield sample.image, split, f'the folder of {file}'
 
+    def divided(self, seed: int) -> dict[str, list[Sample]]:
+        """Return the samples of 'train' and 'val', drawn by a seed where the data have no split."""
+        if 'val' in self.of_split:
+            return self.of_split
+        return dict(zip(('train', 'val'), divide(self.of_split['train'], seed)))
+
     def books(self) -> list[Book]:
         """Return how many images and annotations there are, and what becomes of them."""
         used = {sample.image for samples in self.of_split.values() for sample in samples}

@@ -16,7 +16,7 @@ from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.images import open_header
 from mmlape.lab.datasets.sources import read_lines
-from mmlape.new.found import CLASSES, MUCH, Found, common_folder, divide
+from mmlape.new.found import CLASSES, MUCH, Found, common_folder
 from mmlape.new.listing import Listing, folder_and_stem, match_images
 from mmlape.new.names import COLOUR, IGNORED, NONE, Names, describe, meaning
 
@@ -100,9 +100,7 @@ class LabelMaps(Found):
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
         """Write lists of names; link images, and label maps that have ids, to one suffix each, and convert others."""
-        parts = self.of_split
-        if 'val' not in parts:
-            parts = dict(zip(('train', 'val'), divide(parts['train'], seed)))
+        parts = self.divided(seed)
         images = [sample.image for samples in parts.values() for sample in samples]
         shared, root = common_folder(images) or '.', self.listing.root.resolve()
         suffix = Counter(PurePosixPath(image).suffix for image in images).most_common(1)[0][0]
