@@ -25,14 +25,14 @@ from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.averages import average_values
 from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
 from mmlape.lab.experiments.multi_seed import average_arms
-from mmlape.lab.experiments.planning import Arm, PlannedRun
+from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.experiments.report.arms import ArmRuns, average
-from mmlape.lab.experiments.slurm import SlurmJob, SlurmLauncher
+from mmlape.lab.experiments.slurm import SlurmLauncher
 from mmlape.lab.runs import locks
 from mmlape.lab.runs.decoding import decode
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
-from mmlape.lab.runs.run import Run, read_seeds
+from mmlape.lab.runs.run import read_seeds
 from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.projects.vtab.protocol import SetResult
 from mmlape.projects.vtab.sets import VtabSet, VtabSets
@@ -236,23 +236,6 @@ def test_no_more_jobs_are_submitted_than_were_asked_for(monkeypatch, most):
     launcher = SlurmLauncher(max_parallel=most)
     expected = [most is None or running < most for running in range(5)]
     assert [launcher.reserve(running) is not None for running in range(5)] == expected
-
-
-@pytest.mark.parametrize(
-    ('state', 'again'),
-    [
-        ('TIMEOUT', True), ('PREEMPTED', True), ('NODE_FAIL', True), ('BOOT_FAIL', True), ('vanished', True),
-        ('CANCELLED', False), ('OUT_OF_MEMORY', False), ('FAILED', False), ('COMPLETED', False), ('DEADLINE', False),
-    ],
-)  # fmt: skip
-def test_which_jobs_are_submitted_again(tmp_path, state, again):
-    """Only those that were ended from outside and have advanced: another one would fail at the same place."""
-    planned = PlannedRun(Arm('arm', 'a.py'), (), Run(tmp_path, 1, 'running'), 'resume')
-    job = SlurmJob(planned=planned, number='7', iteration=40, state=state)
-    for iteration, advanced in ((39, False), (40, False), (41, True)):
-        run = Run(tmp_path, 1, 'broken', record=RunRecord(iter=iteration))
-        assert job.can_continue(run) == (again and advanced)
-    assert not job.can_continue(Run(tmp_path, 1, 'missing'))
 
 
 # what is averaged, and what a command says of it

@@ -24,15 +24,16 @@ from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trackers import require_trackers
 from mmlape.lab.extension import advice_on_pretraining
 from mmlape.lab.runs.identity import (
+    NO_WEIGHTS,
     checkpoint_keys,
     differences,
     is_missing,
     leaves,
     planned_beside,
+    provenance,
     software_differences,
 )
 from mmlape.lab.runs.locks import lock_holder, take_lock
-from mmlape.lab.runs.provenance import NO_WEIGHTS, provenance
 from mmlape.lab.runs.record import checkpoints, running_in
 from mmlape.lab.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 from mmlape.lab.runs.schema import ENDED, Identity

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import mmlape
+from mmlape.errors import CheckpointError
 from mmlape.files import read_json, sha256
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.environment.packages import PACKAGES, installed
-from mmlape.lab.extension import PaperModel, first_answer
+from mmlape.lab.extension import PaperModel, Provenance, first_answer
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import as_it_is_now, code_differences
 from mmlape.lab.runs.decoding import encode
@@ -323,3 +324,30 @@ def paper_model(name: str, identity: Identity | None) -> PaperModel:
     weights = identity.checkpoint.name if identity.checkpoint else None
     answer = first_answer(lambda one: one.paper_model(name, settings, identity.loads, weights))
     return answer or PaperModel(name, weights or 'none')
+
+
+NO_WEIGHTS = Provenance('no weights', distinct=True)
+
+
+def known_provenance(name: str, digest: str | None) -> Provenance | None:
+    """Return the provenance of a file that is known by its name or its SHA-256; None if it is not."""
+    return first_answer(lambda one: one.provenance(name, digest))
+
+
+def provenance(path: str | Path) -> Provenance | None:
+    """Return the provenance of a file; None if nothing in it tells."""
+    from mmlape.weights.reading import read_checkpoint  # here, as a report needs no torch
+
+    path = Path(path).expanduser()
+    digest = sha256(path) if path.is_file() else None
+    provenance = known_provenance(path.name, digest)
+    if provenance:
+        return provenance
+    try:
+        content = read_checkpoint(path)
+    except CheckpointError:
+        return None
+    meta = content.get('meta')
+    if isinstance(meta, dict) and {'mmengine_version', 'mmlape'} & set(meta):
+        return Provenance('a run of mmlape or MMEngine')
+    return first_answer(lambda one: one.provenance(path.name, digest, content))
