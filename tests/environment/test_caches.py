@@ -39,7 +39,7 @@ CACHES = {
     'lab/engine/plan.py identity': OF_ARGUMENTS,
     'new/listing.py by_folder': OF_ARGUMENTS,
     'new/listing.py images': OF_ARGUMENTS,
-    'lab/studies/parsing.py _parse': 'test_studies',
+    'lab/studies/study_file.py _values': 'test_studies',
     'lab/environment/lock.py locked': OF_PROCESS,
     'extension/metafiles.py read_metafiles': OF_PROCESS,
     'mmcv_ext.py _kernel': OF_PROCESS,

@@ -21,8 +21,10 @@ import torch.distributed as dist
 from mmengine.dist import all_gather_object, get_rank
 
 from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
+from mmlape.files import read_json, write_json
+from mmlape.lab.runs.decoding import decode, encode
 from mmlape.lab.runs.record import NOTES, Recorder
-from mmlape.lab.runs.schema import Failure, read_failure, read_record, write_failure
+from mmlape.lab.runs.schema import Failure, read_record
 from mmlape.lab.runs.signals import Interrupted, StopRequest, ignore_stop_signals, stopped_by_signals
 from mmlape.quiet import say
 
@@ -183,7 +185,7 @@ def _write_failure(recorder: Recorder, failure: Failure) -> None:
         recorder.fail(failure)
         return
     with contextlib.suppress(OSError):
-        write_failure(recorder.folder / NOTES / f'{get_rank()}.json', failure)
+        write_json(recorder.folder / NOTES / f'{get_rank()}.json', encode(failure))
         now = read_record(recorder.folder)
         if failure.kind != 'interrupted' and now and now.state == 'running':
             reason = f'process {get_rank()}: {failure.reason}'
@@ -196,7 +198,7 @@ def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> Failure | None:
     None if none is known.
     """
     files = (work_dir / NOTES).glob('[0-9]*.json')
-    notes = {int(path.stem): note for path in files if (note := read_failure(path))}
+    notes = {int(path.stem): note for path in files if (note := decode(Failure, read_json(path), path))}
     for rank, note in sorted(notes.items()):
         if note.kind not in SECONDARY:
             return Failure(kind=note.kind, reason=f'process {rank}: {note.reason}')

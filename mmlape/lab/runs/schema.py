@@ -264,16 +264,6 @@ def _line(entry: Evaluation) -> str:
     return json.dumps(encode(entry), ensure_ascii=False) + '\n'
 
 
-def read_failure(file: Path) -> Failure | None:
-    """Return the failure that a process has noted in a file; None if it cannot be read."""
-    return decode(Failure, read_json(file), file)
-
-
-def write_failure(file: Path, failure: Failure) -> None:
-    """Note the failure of a process in a file."""
-    write_json(file, encode(failure))
-
-
 def read_job(file: Path) -> JobState | None:
     """Return the state of a Slurm job; None if it cannot be read."""
     return decode(JobState, read_json(file), file)

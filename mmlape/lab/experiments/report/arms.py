@@ -12,8 +12,7 @@ from mmlape.lab.extension import PaperFigures, PaperModel
 from mmlape.lab.runs.identity import recorded_model
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Cost, Identity
-from mmlape.lab.studies.study import StudyArm, StudyFile
-from mmlape.lab.studies.study_file import find_arm
+from mmlape.lab.studies.study_file import StudyArm, StudyFile, find_arm
 
 
 @dataclass(frozen=True)
