@@ -93,12 +93,13 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
 
 
 def test_a_plan_names_data_that_are_not_there(config, tmp_path, capsys):
-    arms = [Arm.of(config), *(Arm(name, str(config), (f'data_root={tmp_path}/gone/',)) for name in 'ab')]
+    gone = tiny.write_config(tmp_path, tmp_path / 'gone')
+    arms = [Arm.of(config), Arm('a', str(gone)), Arm('b', str(gone))]
     study = Study(arms, (4, 5), tmp_path)
     assert [bool(planned.missing_data) for planned in study.plan()] == [False, True, True] * 2
     assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith('missing: ')]
-    assert lines == [f'missing: {tmp_path}/gone/, whose data 4 runs would read']
+    assert lines == [f'missing: {tmp_path}/gone, whose data 4 runs would read']
 
 
 def test_a_dry_run_ends_with_1_if_one_of_the_runs_is_refused(config, tmp_path):

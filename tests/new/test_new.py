@@ -435,8 +435,8 @@ def test_a_circle_of_labelme_is_an_object(tmp_path):
     for number, edge in enumerate(((30, 20), (20, 30), (14, 28), (20, 10))):
         photo(tmp_path / f'{number}.jpg')
         shape = dict(label='a', shape_type='circle', points=[[20, 20], edge])
-        content = dict(shapes=[shape], imagePath=f'{number}.jpg')
-        (tmp_path / f'{number}.json').write_text(json.dumps(content))
+        text = json.dumps(dict(shapes=[shape], imagePath=f'{number}.jpg'))
+        (tmp_path / f'{number}.json').write_text(text)
     found = look(tmp_path)
     assert found.task == 'masks' and found.counts == {'a': 4}
     for one in content(found)['annotations']:
