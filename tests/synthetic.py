@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from mmlape.lab.runs.paper_model import paper_model
+from mmlape.lab.runs.identity import paper_model
 from mmlape.lab.runs.run import write_planned
 from mmlape.lab.runs.schema import Identity
 

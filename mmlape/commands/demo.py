@@ -4,7 +4,7 @@ same command continues."""
 
 import argparse
 
-from mmlape.lab.engine.options import positive
+from mmlape.lab.engine.options import add_shorten, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,15 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         '--num-seeds', type=positive, default=1, metavar='N', help='of Segmenter; 3 or more give intervals; default: 1'
     )
-    add('--shorten', type=positive, default=1, metavar='N', help='divide the lengths of all runs by N; default: 1')
+    add_shorten(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    import functools
     import warnings
 
     warnings.filterwarnings('ignore')
-    from mmlape.lab.experiments.demo import Demo
+    from mmlape.lab.experiments.demo import run_demo
 
-    Demo(args.work_dir, args.data, args.num_seeds, args.shorten, functools.partial(print, flush=True)).run()
+    run_demo(args.work_dir, args.data, args.num_seeds, args.shorten)
     return 0

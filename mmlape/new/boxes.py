@@ -1,7 +1,8 @@
-"""YOLO's text files and Pascal VOC's XML files, as annotations in COCO's form."""
+"""YOLO's text files, Pascal VOC's XML files and LabelMe's JSON files, as annotations in COCO's form."""
 
 import math
 import os
+import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -19,10 +20,14 @@ from mmlape.new.coco import CocoData, fields_of
 from mmlape.new.listing import NAMES, SPLITS, Listing, folder_and_stem, match_images, names_images
 from mmlape.new.names import Names
 
-YOLO, VOC = "YOLO's form", "Pascal VOC's form"
+YOLO, VOC, LABELME = "YOLO's form", "Pascal VOC's form", "LabelMe's form"
 NO_IMAGE = 'no image of this name'
 MARGIN = 0.01
 """How far a place of YOLO may be outside of its image, as a share of that: programs round."""
+CORNERS = 32
+"""Of the polygon that stands for a circle of LabelMe."""
+POINTS = {'polygon': 3, 'rectangle': 2, 'circle': 2, 'rotation': 4}
+"""How many points the shapes of LabelMe that become objects have at least."""
 Objects = list[tuple[str, dict[str, Any]]]
 
 
@@ -35,17 +40,11 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
         given: The description that its owner has given.
     """
     data = CocoData('masks', YOLO, listing)
-    descriptions = {}
-    for file in [given] if given else listing.of_suffix('.yaml', '.yml'):
-        try:
-            if (content := _description(listing.root / file)) is not None:
-                descriptions[file] = content
-        except DataError as error:
-            data.unread.append(error)
+    files = [given] if given else listing.of_suffix('.yaml', '.yml')
+    descriptions = {file: content for file in files if (content := _description(listing.root / file)) is not None}
     if len(descriptions) > 1:
-        first, *_ = files = list(descriptions)
-        shown = f'several descriptions ({", ".join(files)}): give one, as in mmlape new {listing.root / first}'
-        data.unread.append(DataError(f'{listing.root} has {shown}'))
+        shown = f'several descriptions ({", ".join(descriptions)}): give one, as in mmlape new'
+        raise DataError(f'{listing.root} has {shown} {listing.root / next(iter(descriptions))}')
     matches = match_images(
         [file for file in listing.of_suffix('.txt') if not _is_other(file, listing)], listing.images
     )
@@ -59,24 +58,20 @@ def recognise_yolo(listing: Listing, names: Names, given: str | None = None) -> 
             errors += [error] * (file in matched)
     if not descriptions and not any(rows.get(file) for file in matched):
         return data  # texts of another kind
-    data.unread += errors
-    description = next(iter(descriptions.values()), {})
-    try:
-        numbered, source = _numbered(listing, descriptions)
-        keypoints = _keypoints(description)
-        for file, content in descriptions.items():
-            _add_splits(data, file, content)
-    except DataError as error:
-        data.unread.append(error)
-        return data
+    if errors:
+        raise errors[0]
+    numbered, source = _numbered(listing, descriptions)
+    keypoints = _keypoints(next(iter(descriptions.values()), {}))
+    for file, content in descriptions.items():
+        _add_splits(data, file, content)
     data.is_named = bool(numbered)
     if not numbered:
-        occurring = {int(row[0]) for file in matched for row in rows.get(file, ())}
+        occurring = {int(row[0]) for file in matched for row in rows[file]}
         numbered = {number: f'class {number}' for number in occurring}
         if names:
             numbered = names.of_values(sorted(occurring))
     data.classes = tuple(name for _, name in sorted(numbered.items()))
-    if not keypoints and _may_be_keypoints([row for file in matched for row in rows.get(file, ())]):
+    if not keypoints and _may_be_keypoints([row for file in matched for row in rows[file]]):
         data.ambiguous = (
             'the lines may be outlines, or boxes with keypoints: --task masks, or kpt_shape in a data.yaml'
         )
@@ -103,16 +98,13 @@ def _add(
             continue
         image, *others = images
         data.images_out |= dict.fromkeys(others, 'the same image in another file')
+        size = shown_size(data.listing.root / image)
         try:
-            size = shown_size(data.listing.root / image)
             objects, hidden = read(file, size)
-        except DataError as error:
-            data.unread.append(error)
         except (ValueError, AttributeError, TypeError) as error:
-            data.unread.append(DataError(f'{data.listing.root / file}: {error}'))
-        else:
-            data.add_objects(image, size, objects, file, hidden)
-            data.annotations_out += Counter({'marked difficult': hidden})
+            raise DataError(f'{data.listing.root / file}: {error}') from error
+        data.add_objects(image, size, objects, file, hidden)
+        data.annotations_out += Counter({'marked difficult': hidden})
 
 
 def recognise_voc(listing: Listing, names: Names) -> CocoData:
@@ -124,12 +116,11 @@ def recognise_voc(listing: Listing, names: Names) -> CocoData:
         try:
             root = ElementTree.parse(path).getroot()
         except (ElementTree.ParseError, LookupError, ValueError) as error:
-            data.unread.append(DataError(f'{path}: no XML ({error})'))
-            continue
+            raise DataError(f'{path}: no XML ({error})') from error
         if root.tag == 'annotation':
             roots[file] = root
         elif names_images(path.read_text(encoding='utf-8', errors='replace')):
-            data.unread.append(DataError(f"{path} (<{root.tag}>) names images, and is not in Pascal VOC's form"))
+            raise DataError(f"{path} (<{root.tag}>) names images, and is not in Pascal VOC's form")
 
     def read(file: str, size: tuple[int, int]) -> tuple[Objects, int]:
         objects = [_voc_object(one, place) for place, one in enumerate(roots[file].findall('object'), 1)]
@@ -290,3 +281,81 @@ def _described(listing: Listing, file: str, description: Mapping, key: str, valu
         f'{listing.root / file}: {key} is {value!r}, where {listing.root} has no images: correct path or this folder, '
         'or give the folder that holds both'
     )
+
+
+def recognise_labelme(listing: Listing, names: Names) -> CocoData:
+    """Return the objects of LabelMe's JSON files.
+
+    Shapes of one label and one ``group_id`` are one object. Where all are rectangles, the task is
+    boxes.
+    """
+    data = CocoData('masks', LABELME, listing)
+    known = {*listing.images}
+    files = {
+        file: content
+        for file, content in listing.documents.items()
+        if isinstance(content, dict) and {*content} & {'shapes', 'imagePath'}
+    }
+    kinds = {one.get('shape_type') for content in files.values() for one in _shapes(content)}
+    for file, content in files.items():
+        try:
+            image = _image_of(file, content, known)
+            size = content.get('imageWidth'), content.get('imageHeight')
+            objects = _objects(_shapes(content), kinds != {'rectangle'})
+            data.add_objects(image, size if all(size) else shown_size(listing.root / image), objects, file)
+        except (DataError, ValueError) as error:
+            raise DataError(f'{listing.root / file} {error}') from error
+    data.classes = tuple(sorted({label for sample in data.samples for label, _ in sample.annotation[1]}))
+    return data
+
+
+def _shapes(content: Mapping[str, Any]) -> list[dict]:
+    shapes = content.get('shapes')
+    return [one for one in shapes if isinstance(one, dict)] if isinstance(shapes, list) else []
+
+
+def _image_of(file: str, content: Mapping[str, Any], known: set[str]) -> str:
+    """Return the image that a file names, or one of that name beside it where images have been moved."""
+    if not isinstance(content.get('shapes'), list) or 'imagePath' not in content:
+        raise ValueError('lacks "shapes" or "imagePath", which LabelMe writes')
+    folder, name = PurePosixPath(file).parent, str(content['imagePath']).replace('\\', '/')
+    for path in (folder / name, folder / PurePosixPath(name).name):
+        image = posixpath.normpath(path)
+        if image in known:
+            return image
+    raise ValueError(f'names the image {content["imagePath"]!r}, which is not there: put it beside the file')
+
+
+def _objects(shapes: list[dict], outlined: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Return the class and the fields of each object."""
+    objects: dict[Any, tuple[str, list[np.ndarray]]] = {}
+    for place, shape in enumerate(shapes):
+        label, kind = str(shape.get('label')), str(shape.get('shape_type') or 'polygon')
+        try:
+            points = np.array(shape['points'], float).reshape(-1, 2)
+        except (KeyError, TypeError, ValueError):
+            points = np.zeros((0, 2))
+        is_object = kind in POINTS and len(points) >= POINTS[kind] and np.isfinite(points).all()
+        if not is_object or 'label' not in shape:
+            raise ValueError(
+                f'has the shape {place} ({label!r}), a {kind} of {len(points)} points: objects '
+                f'are {", ".join(POINTS)}; remove it, or draw it again'
+            )
+        group = shape.get('group_id')
+        key = place if group is None else (label, str(group))
+        objects.setdefault(key, (label, []))[1].append(_polygon(kind, points))
+    fields = [(label, fields_of(None, polygons)) for label, polygons in objects.values()]
+    for _, one in fields if not outlined else ():
+        del one['segmentation']
+    return fields
+
+
+def _polygon(kind: str, points: np.ndarray) -> np.ndarray:
+    if kind == 'rectangle':  # of two corners, or of four
+        (left, top), (right, bottom) = points.min(0), points.max(0)
+        return np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
+    if kind != 'circle':
+        return points
+    centre, radius = points[0], np.linalg.norm(points[1] - points[0])
+    angles = np.arange(CORNERS) * 2 * np.pi / CORNERS
+    return centre + radius * np.stack([np.cos(angles), np.sin(angles)], 1)

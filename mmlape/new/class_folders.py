@@ -9,7 +9,7 @@ from typing import Any
 
 from mmlape.errors import DataError
 from mmlape.new.found import CLASSES, Found, Sample, divide
-from mmlape.new.listing import PART, SPLIT, SPLITS, Listing
+from mmlape.new.listing import PART, Listing, split_named
 
 OF_OTHERS = re.compile(f'{PART}|ground_?truth', re.I)
 """Names of folders that are parts of other forms, not classes."""
@@ -69,17 +69,17 @@ def recognise(listing: Listing) -> ClassFolders:
         )
     depth, level, of_split = min(map(len, paths)), 0, None
     while level < depth - 1 and (
-        len(level_names := {path[level] for path in paths}) == 1 or all(map(_split, level_names))
+        len(level_names := {path[level] for path in paths}) == 1 or all(map(split_named, level_names))
     ):
-        if all(map(_split, level_names)):
+        if all(map(split_named, level_names)):
             of_split = level
         level += 1
     if level >= depth:
         return data
     names = sorted({path[level] for path in paths})
-    if of_split is None and level + 1 < depth and all(_split(path[level + 1]) for path in paths):
+    if of_split is None and level + 1 < depth and all(split_named(path[level + 1]) for path in paths):
         of_split = level + 1
-    splits = [name for name in names if _split(name)]
+    splits = [name for name in names if split_named(name)]
     if splits == names:  # without classes
         return data
     if of_split is None and splits and (len(splits) > 1 or depth != max(map(len, paths))):
@@ -104,10 +104,5 @@ def recognise(listing: Listing) -> ClassFolders:
     for image, path in zip(listing.images, paths):
         data.add(image, path[level])
         if of_split is not None:
-            data.splits[image] = _split(path[of_split]), f'the folder {path[of_split]}'
+            data.splits[image] = split_named(path[of_split]), f'the folder {path[of_split]}'
     return data
-
-
-def _split(name: str) -> str | None:
-    match = SPLIT.fullmatch(name)
-    return SPLITS[match[1].lower()] if match else None

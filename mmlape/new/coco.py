@@ -5,27 +5,20 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
 from mmlape.lab.datasets.formats.coco_file import is_box, require_form
-from mmlape.new.found import CLASSES, Found, Sample, common_folder, divide
+from mmlape.new.found import CLASSES, Found, Sample, common_folder
 from mmlape.new.listing import SPLITS, Listing, names_images, split_of
 from mmlape.new.names import Names
 
 KEYS = ('images', 'annotations', 'categories')
-
-
-class CocoPart(NamedTuple):
-    """The folder that names of images begin in, and the annotations of a split."""
-
-    folder: Path
-    content: dict[str, Any]
 
 
 @dataclass
@@ -33,7 +26,6 @@ class CocoData(Found):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'
-    parts: dict[str, CocoPart] = field(default_factory=dict)
 
     def add_objects(
         self, image: str, size: tuple[int, int], objects: list[tuple[str, dict]], file: str, hidden: int = 0
@@ -43,7 +35,7 @@ class CocoData(Found):
         self.total += hidden
 
     def summarise(self) -> None:
-        """Set classes, counts, the task and the content of a file for each split."""
+        """Set counts and the task."""
         samples = [sample for part in self.of_split.values() for sample in part]
         outlined = [bool(one.get('segmentation')) for sample in samples for _, one in sample.annotation[1]]
         if self.task == 'masks' and not any(outlined):
@@ -58,10 +50,9 @@ class CocoData(Found):
             self.counts.update(labels)
             self.shown_in.update(set(labels))
             self.most_objects = max(self.most_objects, len(labels))
-        self.parts = {split: self._part(samples) for split, samples in self.of_split.items()}
 
-    def _part(self, samples: Sequence[Sample]) -> CocoPart:
-        folder = common_folder([sample.image for sample in samples])
+    def content(self, samples: Sequence[Sample], folder: str) -> dict[str, Any]:
+        """Return the content of a file for samples whose names begin in a folder."""
         ids = {name: number for number, name in enumerate(self.classes, 1)}
         images, annotations = [], []
         for number, sample in enumerate(samples, 1):
@@ -72,23 +63,18 @@ class CocoData(Found):
                 fields = dict(id=len(annotations) + 1, image_id=number, category_id=ids[label])
                 annotations.append(one | fields)
         categories = [dict(id=number, name=name) for name, number in ids.items()]
-        content = dict(images=images, categories=categories, annotations=annotations)
-        return CocoPart(self.listing.root / folder, content)
+        return dict(images=images, categories=categories, annotations=annotations)
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
         """Write a file of annotations for each split."""
-        parts = self.parts
-        if 'val' not in parts:
-            drawn = zip(('train', 'val'), divide(self.of_split['train'], seed))
-            parts = {split: self._part(samples) for split, samples in drawn}
         datasets = {}
-        for split, part in parts.items():
-            file = folder / f'{split}.json'
-            write_json(file, part.content)
+        for split, samples in self.divided(seed).items():
+            file, images = folder / f'{split}.json', common_folder([sample.image for sample in samples])
+            write_json(file, self.content(samples, images))
             datasets[split] = dict(
                 type='CocoDataset',
                 ann_file=str(file),
-                data_prefix=dict(img=f'{part.folder}/'),
+                data_prefix=dict(img=f'{self.listing.root / images}/'),
                 metainfo=dict(classes=CLASSES),
             )
         return datasets
@@ -119,32 +105,24 @@ def _area(polygon: np.ndarray) -> float:
     return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2
 
 
-def _unknown_documents(listing: Listing) -> list[DataError]:
-    """Return the JSON files that look like annotations and are of no known form, or cannot be read."""
-    errors = []
-    for file, content in listing.documents.items():
-        if isinstance(content, DataError):
-            errors.append(content)
-            continue
-        is_known = isinstance(content, dict) and {*content} & {*KEYS, 'shapes', 'imagePath'}
-        if not is_known and names_images((listing.root / file).read_text(encoding='utf-8', errors='replace')):
-            lacks = f"is neither in COCO's form, an object with {', '.join(KEYS)}, nor in LabelMe's"
-            errors.append(DataError(f'{listing.root / file} (a {type(content).__name__}) names images, and {lacks}'))
-    return errors
-
-
 def recognise(listing: Listing, names: Names) -> CocoData:
-    """Return the annotations of a folder's JSON files in COCO's form."""
-    data = CocoData('masks', "COCO's form", listing, unread=_unknown_documents(listing))
+    """Return the annotations of a folder's JSON files in COCO's form.
+
+    Raises:
+        DataError: A file cannot be read, or looks like annotations and is of no known form.
+    """
+    data = CocoData('masks', "COCO's form", listing)
     for file, content in listing.documents.items():
-        is_coco = isinstance(content, dict) and {*content} & {*KEYS} and 'shapes' not in content
-        if not is_coco or _are_captions(content.get('annotations')):
+        keys = {*content} if isinstance(content, dict) else set()
+        if keys & {'shapes', 'imagePath'}:  # LabelMe's
             continue
-        try:
-            require_form(content, str(listing.root / file))
-            _read(data, file, content)
-        except DataError as error:
-            data.unread.append(error)
+        if keys & {*KEYS}:
+            if not _are_captions(content.get('annotations')):
+                require_form(content, str(listing.root / file))
+                _read(data, file, content)
+        elif names_images((listing.root / file).read_text(encoding='utf-8', errors='replace')):
+            lacks = f"is neither in COCO's form, an object with {', '.join(KEYS)}, nor in LabelMe's"
+            raise DataError(f'{listing.root / file} (a {type(content).__name__}) names images, and {lacks}')
     return data
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mmengine.config import Config
@@ -13,7 +14,7 @@ from mmlape.files import write_text
 from mmlape.lab.datasets.checks import full_check, print_report
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.smoke import smoke
-from mmlape.new import boxes, class_folders, coco, label_maps, labelme
+from mmlape.new import boxes, class_folders, coco, label_maps
 from mmlape.new.found import TASKS, Found
 from mmlape.new.listing import Listing, list_files
 from mmlape.new.names import Names
@@ -42,7 +43,7 @@ FORMS = (
 """What is recognised, for the message about what is not."""
 UNFINISHED = '.unfinished'
 """A file in the folder of a config that is not written yet."""
-BOXES = (coco.recognise, boxes.recognise_yolo, boxes.recognise_voc, labelme.recognise)
+BOXES = (coco.recognise, boxes.recognise_yolo, boxes.recognise_voc, boxes.recognise_labelme)
 
 
 def look(data: Path, task: str | None = None, names: Sequence[str] = (), background: bool | None = None) -> Found:
@@ -59,11 +60,12 @@ def look(data: Path, task: str | None = None, names: Sequence[str] = (), backgro
     """
     by_value = Names.parse(names)
     listing = list_files(data if data.is_dir() or not data.exists() else data.parent)
-    readings = _readings(data, listing, task, by_value, background)
-    unread = [error for reading in readings for error in reading.unread]
-    if unread:
-        more = f' (and {len(unread) - 1} more)' if len(unread) > 1 else ''
-        raise DataError(f'{unread[0]}{more}; correct what looks like annotations, or move it out of the data')
+    if data.is_file() and data.suffix.lower() not in ('.json', '.yaml', '.yml'):
+        raise DataError(f"{data} is no JSON in COCO's form and no data.yaml: give the folder of your data")
+    try:
+        readings = _readings(data, listing, task, by_value, background)
+    except DataError as error:
+        raise DataError(f'{error}; correct what looks like annotations, or move it out of the data') from error
     chosen = [reading for reading in readings if reading.samples]
     if not chosen and task in (None, 'classes') and data.is_dir() and listing.images:
         chosen = [reading for reading in [class_folders.recognise(listing)] if reading.samples]
@@ -98,8 +100,6 @@ def _readings(data: Path, listing: Listing, task: str | None, names: Names, back
         listing = Listing(listing.root, tuple(one for one in listing.files if one not in others))
         return [coco.recognise(listing, names)]
     if data.is_file():
-        if data.suffix.lower() not in ('.yaml', '.yml'):
-            raise DataError(f"{data} is no JSON in COCO's form and no data.yaml: give the folder of your data")
         return [boxes.recognise_yolo(listing, names, file)]
     readings: list[Found] = []
     if task in (None, 'boxes', 'masks'):
@@ -167,12 +167,10 @@ def write_config(
             raise ConfigError(f'{path} exists: remove it, or give another --out')
     with quiet_logger():
         found = look(data, task, names, background)
-        guess = choose_side(found.task, found.sizes, model in (None, 'mini'))
-        head = head or choose_head(found.task, found.images()['train'])
-        chosen = choose_model(found.task, model, weights, guess, head, fine_tune)
+        chosen = choose_model(
+            found.task, model, weights, head or choose_head(found.task, found.images()['train']), fine_tune
+        )
         side = choose_side(found.task, found.sizes, chosen.from_scratch)
-        if side != guess:
-            chosen = choose_model(found.task, model, weights, side, head, fine_tune)
         recipe = choose_recipe(found, side, chosen.from_scratch, iterations, patience, balance)
     _print_found(found, recipe)
     beside.mkdir(parents=True)
@@ -197,7 +195,7 @@ def write_config(
             cfg.log_level = 'ERROR'
             with quiet_logger():
                 facts = smoke(cfg, out.parent)
-            recipe = recipe.with_length(iterations_for(seconds, facts, recipe))
+            recipe = replace(recipe, iterations=iterations_for(seconds, facts, recipe))
         write_text(out, text(recipe))
         unfinished.unlink()
     except BaseException:

@@ -58,7 +58,7 @@ class Book(NamedTuple):
 
 @dataclass
 class Found(ABC):
-    """A reading of a folder in one form: its evidence, what it uses, and what it could not read.
+    """A reading of a folder in one form: its evidence, and what it uses.
 
     `settle` gives the images their splits; from then on there are classes and counts.
     """
@@ -67,7 +67,6 @@ class Found(ABC):
     form: str  # as people call it, such as "COCO's form"
     listing: Listing
     samples: list[Sample] = field(default_factory=list)
-    unread: list[DataError] = field(default_factory=list)  # of what looks like annotations
     images_out: dict[str, str] = field(default_factory=dict)  # why an image is left out
     annotations_out: Counter[str] = field(default_factory=Counter)  # annotations left out, by the reason
     total: int = 0  # annotations
@@ -195,6 +194,12 @@ class Found(ABC):
             for file in (sample.image, sample.file):
                 if split := split_of(file):
                     yield sample.image, split, f'the folder of {file}'
+
+    def divided(self, seed: int) -> dict[str, list[Sample]]:
+        """Return the samples of 'train' and 'val', drawn by a seed where the data have no split."""
+        if 'val' in self.of_split:
+            return self.of_split
+        return dict(zip(('train', 'val'), divide(self.of_split['train'], seed)))
 
     def books(self) -> list[Book]:
         """Return how many images and annotations there are, and what becomes of them."""

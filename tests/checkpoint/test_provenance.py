@@ -14,7 +14,7 @@ from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import ArmRuns, build
-from mmlape.lab.runs.provenance import provenance
+from mmlape.lab.runs.identity import provenance
 from mmlape.lab.runs.run import read_seeds
 from mmlape.models import VisionTransformer
 

@@ -857,11 +857,11 @@ CONTRACTS = {
     ),
     'demo': Contract(
         '',
-        {'mmlape.lab.experiments.demo.Demo': SimpleNamespace(run=lambda: None)},
-        simple('--work-dir w', 'Demo.work_dir', 'w')
-        | simple('--data d', 'Demo.data', 'd')
-        | simple('--num-seeds 3', 'Demo.seeds', 3)
-        | simple('--shorten 3', 'Demo.shorten', 3),
+        {'mmlape.lab.experiments.demo.run_demo': None},
+        simple('--work-dir w', 'run_demo.work_dir', 'w')
+        | simple('--data d', 'run_demo.data', 'd')
+        | simple('--num-seeds 3', 'run_demo.seeds', 3)
+        | simple('--shorten 0.1', 'run_demo.shorten', 0.1),
     ),
     'completion': Contract(
         'bash',

@@ -40,8 +40,8 @@ from mmlape.lab.engine.loading import position_parameters, recorded_of
 from mmlape.lab.engine.options import add_train_options, logging_hooks
 from mmlape.lab.evaluation.names import KEYS, label
 from mmlape.lab.extension import extensions
-from mmlape.lab.runs.paper_model import paper_model
-from mmlape.lab.runs.provenance import known_provenance
+from mmlape.lab.runs.identity import paper_model
+from mmlape.lab.runs.identity import known_provenance
 from mmlape.lab.runs.schema import Identity
 
 model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))

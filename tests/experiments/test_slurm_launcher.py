@@ -95,6 +95,8 @@ def test_a_run_in_the_queue_is_not_submitted_again(slurm, tmp_path):
         ('TIMEOUT', 5, True, 'interrupted'),
         ('TIMEOUT', 0, False, 'interrupted'),
         ('NODE_FAIL', 5, True, 'lost-worker'),
+        ('PREEMPTED', 5, True, 'interrupted'),
+        ('BOOT_FAIL', 5, True, None),
         ('CANCELLED', 5, False, 'interrupted'),
         ('OUT_OF_MEMORY', 5, False, 'out-of-memory'),
         ('FAILED', 5, False, None),

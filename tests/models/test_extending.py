@@ -11,7 +11,7 @@ import tiny
 import torch
 from checkpoint_helpers import run_file
 
-from mmlape.lab.runs.paper_model import paper_model
+from mmlape.lab.runs.identity import paper_model
 from mmlape.lab.runs.schema import Identity
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.registry import JOININGS, MODELS, POSITION_ENCODINGS

@@ -79,7 +79,8 @@ def damage(root: Path, kind: str, choose) -> set[str]:
     if kind == 'annotation removed':
         file.unlink()
     elif kind == 'cut off':
-        file.write_bytes(content[: choose(range(1, max(2, len(content) - 8)))])
+        begin = content.find(b'train:') + 6  # a description without its splits is another program's
+        file.write_bytes(content[: choose(range(max(begin, 1), max(begin + 1, 2, len(content) - 8)))])
     elif kind == 'BOM':
         file.write_bytes(b'\xef\xbb\xbf' + content)
     elif kind == 'another encoding':

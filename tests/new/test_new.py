@@ -25,6 +25,7 @@ from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.export.model import image_size
 from mmlape.new import command
+from mmlape.new.coco import CocoData
 from mmlape.new.command import look
 from mmlape.new.recipe import choose_model, choose_regions, parse_time
 from mmlape.registry import MODELS
@@ -163,13 +164,13 @@ def test_each_value_gets_the_name_beside_it(convert, names, background, drawn, t
     """What is trained on at a stripe is the class that its number or its colour was named for."""
     maps(tmp_path / 'data', convert=convert)
     (tmp_path / 'names.txt').write_text('\n'.join(names) + '\n')
-    for words in (names, [str(tmp_path / 'names.txt')]):
+    for place, words in enumerate((names, [str(tmp_path / 'names.txt')])):
         found = look(tmp_path / 'data', names=words, background=background)
-        parts = found.prepare(tmp_path, 0)
+        (folder := tmp_path / f'{place}').mkdir()
+        parts = found.prepare(folder, 0)
         (file,) = {part['data_prefix']['seg_map_path'] for part in parts.values()}
         for number in range(8):
             labels = np.array(Image.open(Path(file, f'{number:02}.png'))).astype(int)
-            labels = np.where(labels == 255, 255, labels - parts['train']['reduce_zero_label']) % 256
             for value, label in zip(regions(number).ravel(), labels.ravel()):
                 assert drawn[value] == (None if label == 255 else found.classes[label])
 
@@ -434,11 +435,11 @@ def test_a_circle_of_labelme_is_an_object(tmp_path):
     for number, edge in enumerate(((30, 20), (20, 30), (14, 28), (20, 10))):
         photo(tmp_path / f'{number}.jpg')
         shape = dict(label='a', shape_type='circle', points=[[20, 20], edge])
-        content = dict(shapes=[shape], imagePath=f'{number}.jpg')
-        (tmp_path / f'{number}.json').write_text(json.dumps(content))
+        text = json.dumps(dict(shapes=[shape], imagePath=f'{number}.jpg'))
+        (tmp_path / f'{number}.json').write_text(text)
     found = look(tmp_path)
     assert found.task == 'masks' and found.counts == {'a': 4}
-    for one in found.parts['train'].content['annotations']:
+    for one in content(found)['annotations']:
         assert one['area'] == pytest.approx(np.pi * 100, rel=0.03)
         np.testing.assert_allclose(one['bbox'], (10, 10, 20, 20), atol=0.3)
 
@@ -464,6 +465,14 @@ def test_boxes_are_those_that_supervision_reads(layout, tmp_path):
         np.testing.assert_allclose(boxes, detections.xyxy, atol=1e-4)
 
 
+def contents(found: CocoData) -> dict[str, dict]:
+    return {split: found.content(samples, '') for split, samples in found.of_split.items()}
+
+
+def content(found: CocoData) -> dict:
+    return contents(found)['train']
+
+
 def rewrite(root: Path, pattern: str, change: Callable[[str], str]) -> None:
     """Change the texts of some files."""
     for file in root.rglob(pattern):
@@ -484,12 +493,12 @@ def test_numbers_of_yolo_are_kept(tmp_path):
 @pytest.mark.parametrize(('points', 'shape'), [(2, ''), (3, ''), (2, 'kpt_shape: [4, 2]'), (3, 'kpt_shape: [4, 3]')])
 def test_keypoints_are_no_outlines(points, shape, tmp_path):
     yolo(tmp_path)
-    boxes = look(tmp_path).parts['train'].content
+    boxes = content(look(tmp_path))
     more = {2: r'\1 \2', 3: r'\1 \2 1'}[points]
     rewrite(tmp_path / 'labels', '*.txt', lambda text: re.sub(r'\d (\S+) (\S+) .*', rf'\g<0>{f" {more}" * 4}', text))
     rewrite(tmp_path, 'data.yaml', lambda text: text + shape)
     if shape:
-        assert look(tmp_path).parts['train'].content == boxes
+        assert content(look(tmp_path)) == boxes
     else:
         with pytest.raises(DataError, match='may be outlines, or boxes with keypoints: --task masks, or kpt_shape'):
             look(tmp_path)
@@ -501,7 +510,7 @@ def test_difficult_objects_are_neither_learnt_nor_missed(tmp_path):
     found = look(tmp_path)
     book = found.books()[1]
     assert (book.used['train'], book.left_out) == (15, {'marked difficult': 1})
-    assert [one['iscrowd'] for one in found.parts['train'].content['annotations']] == [1] + 15 * [0]
+    assert [one['iscrowd'] for one in content(found)['annotations']] == [1] + 15 * [0]
 
 
 @pytest.mark.parametrize('tag', [6, 1])
@@ -514,7 +523,7 @@ def test_sizes_of_labelme_are_its_own(tag, tmp_path):
         Image.open(file).save(file, exif=exif)
     stored = dict(imageWidth=SIZE[0], imageHeight=SIZE[1])
     rewrite(tmp_path, '00.json', lambda text: json.dumps(json.loads(text) | stored))
-    sizes = [(one['width'], one['height']) for one in look(tmp_path).parts['train'].content['images']]
+    sizes = [(one['width'], one['height']) for one in content(look(tmp_path))['images']]
     assert sizes == [SIZE] + 7 * [SIZE[::-1] if tag == 6 else SIZE]
 
 
@@ -527,21 +536,21 @@ def test_rectangles_of_labelme_have_two_corners_or_four(tmp_path):
         return json.dumps(content)
 
     labelme(tmp_path, True)
-    expected = look(tmp_path).parts
+    expected = contents(look(tmp_path))
     rewrite(tmp_path, '*.json', four)
-    assert look(tmp_path).parts == expected
+    assert contents(look(tmp_path)) == expected
 
 
 @pytest.mark.parametrize('name', ['../{folder}/{name}', '{root}/{folder}/{name}', '..\\{folder}\\{name}'])
 def test_names_of_images_in_coco_may_be_paths(name, tmp_path):
     roboflow(tmp_path)
-    expected = look(tmp_path).parts
+    expected = contents(look(tmp_path))
     for folder in ('train', 'valid'):
         content = json.loads((tmp_path / folder / '_annotations.coco.json').read_text())
         for image in content['images']:
             image['file_name'] = name.format(root=tmp_path, folder=folder, name=image['file_name'])
         (tmp_path / folder / '_annotations.coco.json').write_text(json.dumps(content))
-    assert look(tmp_path).parts == expected
+    assert contents(look(tmp_path)) == expected
 
 
 # splits --------------------------------------------------------------------------------------------------------------
@@ -659,7 +668,7 @@ def read(cfg: Config, split: str) -> list[dict]:
     dataset['test_mode'] = True
     load = [
         dict(type='LoadImageFromFile'),
-        dict(type='LoadAnnotations', reduce_zero_label=dataset.get('reduce_zero_label')),
+        dict(type='LoadAnnotations', reduce_zero_label=False),
         dict(type='PackSegInputs'),
     ]
     dataset['pipeline'] = load if cfg.default_scope == 'mmseg' else []
@@ -927,9 +936,10 @@ def test_what_is_no_time(text):
     ],
 )
 def test_models_by_name_are_built_for_the_size_and_width_that_the_config_says(task, name):
-    model = choose_model(task, name, None, 160)
+    model = choose_model(task, name, None)
+    backbone = model.backbone | {key: 160 for key in ('img_size',) if key in model.backbone}
     with torch.no_grad():
-        maps = MODELS.build(dict(model.backbone, init_cfg=None)).eval()(torch.zeros(1, 3, 160, 160))
+        maps = MODELS.build(dict(backbone, init_cfg=None)).eval()(torch.zeros(1, 3, 160, 160))
     sides = [(40, 40), (20, 20), (10, 10), (5, 5)] if task == 'segmentation' else [()]
     assert [tuple(one.shape) for one in maps] == [(1, model.embed_dims, *side) for side in sides]
 
@@ -979,7 +989,7 @@ def test_a_fine_tuned_vit_has_a_rate_that_falls_from_its_last_layer(head, tmp_pa
 @pytest.mark.parametrize('name', ['mini', 'deit-tiny'])
 def test_what_is_trained_in_any_case_is_not_fine_tuned(name):
     with pytest.raises(ConfigError, match=f'--fine-tune: {name} is trained in any case'):
-        choose_model('segmentation', name, None, 160, fine_tune=True)
+        choose_model('segmentation', name, None, fine_tune=True)
 
 
 @pytest.mark.parametrize(
@@ -988,4 +998,4 @@ def test_what_is_trained_in_any_case_is_not_fine_tuned(name):
 )
 def test_models_that_do_not_fit(name, message):
     with pytest.raises(ConfigError, match=message):
-        choose_model('segmentation', name, None, 160)
+        choose_model('segmentation', name, None)

@@ -22,8 +22,7 @@ from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.runs.failure_types import failure_type_of
-from mmlape.lab.runs.failures import _cause, record_failure
+from mmlape.lab.runs.failures import _cause, failure_type_of, record_failure
 from mmlape.lab.runs.record import NOTES, RESERVE, Recorder
 from mmlape.lab.runs.schema import Failure, RunRecord
 from mmlape.lab.runs.signals import ECHO, Interrupted, StopRequest, stopped_by_signals

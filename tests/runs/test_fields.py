@@ -4,7 +4,6 @@ import copy
 import io
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 import synthetic
@@ -19,7 +18,6 @@ from mmlape.files import read_json, write_json
 from mmlape.lab.experiments import status
 from mmlape.lab.experiments.report import arms, content, data, tables
 from mmlape.lab.experiments.report.document import setting_lines
-from mmlape.lab.runs import schema
 from mmlape.lab.runs.curves import read_curves
 from mmlape.lab.runs.decoding import decode
 from mmlape.lab.runs.identity import with_settings
@@ -140,13 +138,6 @@ def test_any_value_in_any_field_of_an_evaluation(folder, place, value):
     assert_answered(folder, HISTORY, f'{json.dumps(changed)}\n{json.dumps(dict(ENTRY, step=400))}\n')
 
 
-@pytest.mark.release
-def test_every_value_in_every_field(folder):
-    for place in places(RECORD_OF_A_RUN):
-        for value in VALUES:
-            assert_answered(folder, RECORD, json.dumps(with_value(RECORD_OF_A_RUN, place, value)))
-
-
 def test_the_line_names_file_and_field(folder, capsys):
     file = folder / 'arm' / 'seed_121' / RECORD
     kept = file.read_text()
@@ -179,19 +170,3 @@ def test_a_record_is_written_as_it_is_read(config, tmp_path):
         assert record.unknown == ({'later': [dict(a=1)]} if 'later' in written else {})
         write_record(tmp_path, record)
         assert read_json(tmp_path / RECORD) == written
-
-
-def test_a_long_history_is_read_in_one_pass(tmp_path, monkeypatch):
-    """Ten times the evaluations take ten times the comparisons."""
-    compared = []
-
-    class Step(int):
-        def __ge__(self, other):
-            compared.append(other)
-            return int.__ge__(self, other)
-
-    monkeypatch.setattr(schema, 'json', SimpleNamespace(loads=lambda line: dict(step=Step(line), metrics={})))
-    (tmp_path / RECORD).write_text(json.dumps(dict(last=dict(step=10**6, metrics={}))))
-    (tmp_path / HISTORY).write_text('\n'.join(map(str, range(1000))))
-    assert [entry.step for entry in read_evaluations(tmp_path)] == [*range(1000)]
-    assert len(compared) < 5 * 1000

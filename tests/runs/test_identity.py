@@ -43,40 +43,6 @@ def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):
     return collect(load_config(path, list(options)), seed, **plan, batch_policy=policy)
 
 
-@pytest.mark.parametrize(
-    'option',
-    [
-        'work_dir=elsewhere',
-        'train_dataloader.num_workers=3',
-        'val_dataloader.num_workers=3',
-        'model.backbone.with_cp=True',
-        'default_hooks.checkpoint.interval=1',
-        'log_level=DEBUG',
-        'env_cfg.cudnn_benchmark=True',
-        'resume=True',
-        'optim_wrapper.accumulative_counts=1',
-        'train_dataloader.batch_size=1',  # the total counts, and is compared apart
-    ],
-)
-def test_what_may_differ_does_not_count(config, option):
-    assert identity_of(config, option).settings_sha256 == identity_of(config).settings_sha256
-
-
-@pytest.mark.parametrize(
-    ('option', 'line'),
-    [
-        ('train_cfg.max_iters=7', 'config: train_cfg.max_iters 6 -> 7'),
-        ('model.backbone.pe_joining=default', 'config: model.backbone.pe_joining "lape" -> "default"'),
-        ('optim_wrapper.clip_grad.max_norm=1', 'config: optim_wrapper.clip_grad.max_norm nothing -> 1'),
-        ('val_evaluator.iou_metrics=mDice', 'config: val_evaluator.iou_metrics nothing -> "mDice"'),
-        ('optim_wrapper.accumulative_counts=2', 'config: optim_wrapper.accumulative_counts nothing -> 2'),
-        ('custom_hooks.0.type=EMAHook', 'config: custom_hooks.0.type "Trouble" -> "EMAHook"'),
-    ],
-)
-def test_a_difference_is_named_by_its_key(config, option, line):
-    assert line in differences(identity_of(config), identity_of(config, option), for_resume=True)
-
-
 def _everything():
     """A value for every key of a configuration."""
     dataset = dict(type='D', data_root='data/a', ann_file='data/a/list.txt', pipeline=[dict(type='Resize', scale=8)])
@@ -211,6 +177,7 @@ def test_settings_survive_json_and_the_order_of_keys(config):
 def test_precision_is_compared_apart(config):
     cfg = load_config(config)
     before = settings(cfg)
+    cfg.optim_wrapper.accumulative_counts = 1
     set_amp(cfg, 'bf16')
     assert settings(cfg) == before and precision(cfg) == 'bf16'
     cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype='float16')

@@ -423,47 +423,13 @@ def test_list_studies_says_what_each_needs(capsys):
     assert main(['list-studies', 'no-such*']) == 1
 
 
-LAPE = {  # the papers' tables, as they print them
-    'lape-table1': {
-        'deit-tiny': '71.54',
-        'deit-base-lape': '81.97',
-        't2t-vit-7': '71.69',
-        'swin-tiny-lape-rpe': '81.49',
-        'ceit-small-lape': '82.12',
-    },
-    'lape-table2': {'vit-lite-7-4-cifar10': '93.448', 'cct-7-3x1-lape-cifar100': '81.986'},
-    'lape-table4': {'segmenter-tiny-lape': '37.908', 'upernet-small': '45.073'},
-    'mpvg-table1': {
-        'deit-tiny': '72.14',
-        'deit-base-lape': '82.15',
-        'deit-small-pvg': '80.38',
-        'deit-tiny-mpvg': '73.51',
-        'swin-tiny': '81.37',
-        'swin-tiny-mpvg': '81.64',
-        'ceit-tiny-lape': '76.89',
-        'ceit-tiny-mpvg': '77.20',
-        't2t-vit-7-pvg': '71.91',
-    },
-    'mpvg-table2': {
-        'vit-lite': '74.90',
-        'vit-lite-lape': '75.52',
-        'vit-lite-mpvg': '76.87',
-        't2t-vit-7': '83.22',
-        't2t-vit-7-lape': '83.41',
-        't2t-vit-7-mpvg': '83.51',
-    },
-    'mpvg-table4': {'tiny': '40.55', 'tiny-lape': '41.42', 'tiny-pvg': '41.07', 'tiny-mpvg': '41.69'},
-}
-
-
-@pytest.mark.parametrize('name', LAPE)
+@pytest.mark.parametrize(
+    'name', ['lape-table1', 'lape-table2', 'lape-table4', 'mpvg-table1', 'mpvg-table2', 'mpvg-table4']
+)
 def test_each_arm_of_a_papers_table_has_its_figure(name):
     """In the study or, of an arm that is a config, in the metafile; and of no other paper."""
     study = read_study(tiny.ROOT / f'studies/{name}.yml')
-    found = {arm.name: paper_figures(study, arm).get(study.metric) for arm in study.arms}
-    assert all(found.values())
-    for arm, figure in LAPE[name].items():
-        assert found[arm] == figure, arm
+    assert all(paper_figures(study, arm).get(study.metric) for arm in study.arms)
 
 
 @pytest.mark.parametrize(('name', 'arm', 'figures'), [
@@ -474,20 +440,3 @@ def test_detectors_have_both_figures(name, arm, figures):
     study = read_study(tiny.ROOT / f'studies/{name}.yml')
     printed = paper_figures(study, study.choose([arm])[0])
     assert tuple(printed[metric] for metric in ('box AP', 'mask AP')) == figures
-
-
-def test_a_dry_run_shows_the_figures_of_configs_too(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = [
-        'multi-seed',
-        'mmlape::studies/mpvg-table4.yml',
-        '--dry-run',
-        '--arms',
-        'tiny',
-        'tiny-mpvg',
-        '--seeds',
-        '121',
-    ]
-    main(words)
-    printed = capsys.readouterr().out
-    assert '40.55 mIoU, MPVG (AAAI 2025), Table 4' in printed and '41.69 mIoU, MPVG' in printed

@@ -12,7 +12,7 @@ from mmengine.registry import Registry
 
 from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
 from mmlape.lab.engine.keys import arguments_of
-from mmlape.lab.runs.failure_types import UNKNOWN, failure_type_of
+from mmlape.lab.runs.failures import UNKNOWN, failure_type_of
 
 
 @contextlib.contextmanager

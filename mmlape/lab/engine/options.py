@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from mmlape.errors import ConfigError
 from mmlape.lab.extension import extensions
-from mmlape.lab.studies.study import check_arm_name
+from mmlape.lab.studies.study_file import check_arm_name
 
 TRACKERS = {
     'tensorboard': 'also log for TensorBoard, to vis_data in the work dir',

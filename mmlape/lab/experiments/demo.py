@@ -1,18 +1,17 @@
-"""The full pipeline on the mini data.
+"""The full pipeline on the mini data: studies that train, then one report.
 
-Pretrain, fine-tune over seeds, evaluate, average, and write one report. Every run is the command
-that a user would type, as a process of its own, and two run side by side. Killed at any moment, the
-same call continues from there.
+A small DeiT is pretrained, then fine-tuned. Each stage is a study, as `mmlape multi-seed` trains it; so the same
+call, killed at any moment, continues from there.
 """
 
 import contextlib
 import io
 import logging
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,195 +20,173 @@ from mmlape.console import clock, console
 from mmlape.errors import TrainingError
 from mmlape.files import atomic_path, read_json
 from mmlape.lab.analysis.inference import compare_on_dataset, init_model
+from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import test
 from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.experiments.averages import write_summary
-from mmlape.lab.experiments.demo_steps import (
-    DATA_COST,
-    DOWNSTREAM,
-    FIRST_SEED,
-    INTRODUCTION,
-    PREDICTION_COST,
-    PRETRAINING,
-    REPORT_COST,
-    Step,
-    run_cost,
-    shortened,
-)
-from mmlape.lab.experiments.launchers import LocalLauncher, visible_devices
-from mmlape.lab.experiments.planning import Arm, PlannedRun, Study
+from mmlape.lab.experiments.launchers import LocalLauncher
+from mmlape.lab.experiments.multi_seed import run_study
+from mmlape.lab.experiments.planning import Arm, Study
 from mmlape.lab.experiments.report import ArmRuns, build, console_table, write_report
-from mmlape.lab.experiments.scheduler import Progress, Scheduler
-from mmlape.lab.runs.diagnosis import log_tail
 from mmlape.lab.runs.record import checkpoints
-from mmlape.lab.runs.run import read_seeds, seed_folder
-from mmlape.lab.runs.schema import RunRecord, read_record
+from mmlape.lab.runs.run import Run, read_seeds, seed_folder
 from mmlape.mim import mim_root
 
+INTRODUCTION = (
+    'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no '
+    'scan of training appears in validation. A small DeiT is pretrained on crops of one digit with '
+    'the default position embedding and with LaPE, and fine-tuned from there, with attention in '
+    'windows as large as those crops. Untrained is the model that training starts with: a '
+    'pretrained backbone under new heads. The models and the data are tiny and the seeds few: the '
+    'numbers show that everything works and learns, not which position embedding is better.'
+)
 IMAGES = (0, 7, 21)
 """The validation images to draw."""
+FIRST_SEED = 121
 DATASETS = {'classification': 'digits', 'segmentation': 'ade', 'detection': 'coco'}
 """The folder of each task's mini data."""
 
 
-class Demo:
-    """The demo in one folder.
+@dataclass(frozen=True)
+class Experiment:
+    """An arm of a study, as the report calls it."""
+
+    name: str
+    task: str  # of `DATASETS`
+    config: str  # below ``configs``
+    pretrained: str = ''  # the config whose last checkpoint it starts from
+    changes: tuple[str, ...] = ()  # of the config
+
+    def arm(self, work_dir: Path, data: Path) -> Arm:
+        """Return the arm; what it starts from must be trained."""
+        options = [f'data_root={data / DATASETS[self.task]}/', *self.changes]
+        # the runs fill the cores: workers would only hand images over
+        for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+            options += [f'{loader}.num_workers=0', f'{loader}.persistent_workers=False']
+        if self.pretrained:
+            options.append(f'model.backbone.init_cfg.checkpoint={last_checkpoint(work_dir, self.pretrained)}')
+        return Arm.of(mim_root() / 'configs' / self.config, options)
+
+
+DEIT, DEIT_LAPE = (f'deit/deit-mini{pe}_1xb32-5e_mini-digits.py' for pe in ('', '-lape'))
+ITERATIONS = ('train_cfg.max_iters=200', 'train_cfg.val_interval=200')
+PRETRAINED = (
+    Experiment('DeiT, default PE', 'classification', DEIT),
+    Experiment('DeiT, LaPE', 'classification', DEIT_LAPE),
+)
+ADAPTERS = (
+    Experiment(
+        'Mask R-CNN ViT-Adapter, LaPE',
+        'detection',
+        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
+        DEIT_LAPE,
+        ('train_cfg.max_iters=150', 'train_cfg.val_interval=150'),
+    ),
+    Experiment(
+        'UperNet ViT-Adapter, LaPE',
+        'segmentation',
+        'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+        DEIT_LAPE,
+        ('train_cfg.val_interval=200',),
+    ),
+)
+SEGMENTERS = (
+    Experiment(
+        'Segmenter, default PE',
+        'segmentation',
+        'segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py',
+        DEIT,
+        ITERATIONS,
+    ),
+    Experiment(
+        'Segmenter, LaPE',
+        'segmentation',
+        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+        DEIT_LAPE,
+        ITERATIONS,
+    ),
+)
+
+
+def last_checkpoint(work_dir: Path, config: str) -> Path:
+    """Return the last checkpoint of the first seed that a config was trained with."""
+    return checkpoints(seed_folder(work_dir / Path(config).stem, FIRST_SEED))[0]
+
+
+def run_demo(work_dir: str | Path, data: str | Path, seeds: int = 1, shorten: float = 1.0) -> Path:
+    """Make the data, train the studies, and report.
 
     Args:
         work_dir: Receives everything but the data.
         data: The mini data; created if missing.
         seeds: How many seeds Segmenter is trained with; three or more give intervals.
-        shorten: Divides the lengths of all runs, to try the pipeline out.
-        print: Receives each line of progress.
+        shorten: The share of each run's length, to try the pipeline out.
+
+    Returns:
+        The page of the report.
+
+    Raises:
+        TrainingError: A run failed.
     """
-
-    def __init__(
-        self,
-        work_dir: str | Path,
-        data: str | Path,
-        seeds: int = 1,
-        shorten: int = 1,
-        print: Callable[[str], None] = print,
-    ):
-        self.work_dir, self.data, self.shorten = Path(work_dir), Path(data), shorten
-        self.seeds = range(FIRST_SEED, FIRST_SEED + seeds)
-        runs = sum(run_cost(step, shorten) * len(self._seeds(step)) for step in (*PRETRAINING, *DOWNSTREAM))
-        total = DATA_COST + runs + PREDICTION_COST * len(DOWNSTREAM) + REPORT_COST
-        self.progress = Progress(total, print, self._running)
-        self.studies: dict[str, Study] = {}
-        # cost, and the share that was done before, of each run
-        self.unfinished: dict[Path, tuple[float, float]] = {}
-
-    def run(self) -> Path:
-        """Run all steps.
-
-        Returns:
-            The page of the report.
-
-        Raises:
-            TrainingError: A run failed; the message has the end of its log.
-        """
-        os.environ['OMP_NUM_THREADS'] = '1'  # two processes on two cores
-        self._make_data()
-        self._train(PRETRAINING)
-        self._train(DOWNSTREAM)
-        return self._report(self._predictions())
-
-    def _make_data(self) -> None:
-        if (self.data / 'coco').is_dir():
-            self.progress.skip(DATA_COST)
-            self.progress.log(f'mini data: found in {self.data}')
-            return
-        self.progress.log(f'mini data: writing {self.data}')
-        file = self.work_dir / 'logs' / 'make-mini-data.log'
-        file.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, '-m', 'mmlape', 'make-mini-data', str(self.data)]
-        with open(file, 'w', encoding='utf-8') as output:
-            status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
-        if status:
-            raise TrainingError(
-                f'make-mini-data failed with exit status {status}; the end of {file}:\n{log_tail(file)}'
-            )
-        self.progress.finish(DATA_COST)
-
-    def _seeds(self, step: Step) -> Sequence[int]:
-        return self.seeds if step.over_seeds else self.seeds[:1]
-
-    def _study(self, step: Step) -> Study:
-        options = [f'data_root={self.data / DATASETS[step.task]}/', *step.options]
-        # two runs fill two cores: workers would only hand images over
-        for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
-            options += [f'{loader}.num_workers=0', f'{loader}.persistent_workers=False']
-        if step.pretrained:
-            options.append(f'model.backbone.init_cfg.checkpoint={self.checkpoint(step.pretrained)}')
-        config = mim_root() / 'configs' / step.config
+    started, work_dir, data = time.monotonic(), Path(work_dir), Path(data)
+    if (data / 'coco').is_dir():
+        print(f'mini data: found in {data}', flush=True)
+    else:
+        print(f'mini data: writing {data}', flush=True)
+        make_mini_data(data, MiniOptions())
+    extra = () if shorten == 1 else ('--shorten', str(shorten))
+    trained: dict[Experiment, tuple[Arm, list[Run]]] = {}
+    for stage, count in ((PRETRAINED, 1), (ADAPTERS, 1), (SEGMENTERS, seeds)):
+        numbers = range(FIRST_SEED, FIRST_SEED + count)
         with _quiet():
-            if self.shorten > 1:
-                options += shortened(load_config(config).train_cfg, self.shorten)
-            return Study([Arm.of(config, options)], self._seeds(step), self.work_dir, 1)
+            study = Study([one.arm(work_dir, data) for one in stage], numbers, work_dir, extra=extra)
+        if run_study(study, LocalLauncher()):
+            raise TrainingError(f'a run of the demo failed, see above and {work_dir}; the same command continues')
+        trained |= {one: (arm, read_seeds(study.folder(arm), numbers)) for one, arm in zip(stage, study.arms)}
+    images = _predictions({one: arm for one, (arm, _) in trained.items() if one.pretrained}, work_dir)
+    shown = sorted(trained, key=lambda one: not one.pretrained)  # what was pretrained stands last
+    report = build(
+        [
+            ArmRuns(one.name, trained[one][1], one.task, untrained=_untrained(work_dir, trained[one][0]))
+            for one in shown
+        ],
+        'mmlape on the mini data',
+        allow_software=True,
+        introduction=INTRODUCTION,
+        notes=(
+            f'Logs, checkpoints and run records are below {work_dir}.',
+            f'This call took {clock(time.monotonic() - started)} on {os.cpu_count()} cores.',
+        ),
+        images=images,
+    )
+    page = write_report(report, work_dir / 'report')[0]
+    console().print(console_table(report))
+    print(f'report: {page}, and beside it report.md, tables.tex and the numbers as CSV and JSON', flush=True)
+    return page
 
-    def _arm(self, name: str) -> Arm:
-        return self.studies[name].arms[0]
 
-    def _folder(self, name: str) -> Path:
-        return self.studies[name].folder(self._arm(name))
+def _untrained(work_dir: Path, arm: Arm) -> dict[str, float | None]:
+    """Return the metrics of the model that training starts with, where they were measured."""
+    return (read_json(_metrics_file(work_dir, arm)) or {}).get('metrics', {})
 
-    def checkpoint(self, name: str) -> Path:
-        """Return the last checkpoint of a step's first seed."""
-        return checkpoints(seed_folder(self._folder(name), FIRST_SEED))[0]
 
-    def _train(self, stage: Sequence[Step]) -> None:
-        """Train side by side: on the GPUs, else two runs on two cores."""
-        devices = visible_devices()
-        for step in stage:
-            self.studies[step.name] = self._study(step)
-        costs = {self._folder(step.name): run_cost(step, self.shorten) for step in stage}
-        launcher = LocalLauncher(1, None if devices else 2, devices)
-        plan = [planned for step in stage for planned in self.studies[step.name].plan()]
-        for planned in plan:
-            cost, before = costs[planned.folder.parent], _share_done(planned.folder)
-            self.progress.skip(cost * before)
-            self.unfinished[planned.folder] = cost, before
+def _metrics_file(work_dir: Path, arm: Arm) -> Path:
+    return work_dir / arm.name / 'untrained' / 'metrics.json'
 
-        def on_finished(planned: PlannedRun) -> None:
-            cost, before = self.unfinished.pop(planned.folder)
-            self.progress.finish(cost * (1 - before))
 
-        scheduler = Scheduler(plan, launcher, self.progress.log, 20, on_finished=on_finished, estimate=False)
-        runs = scheduler.run()
-        failed = [planned for planned, run in zip(plan, runs, strict=True) if not run.finished]
-        if failed:
-            raise TrainingError(f'{failed[0].label} failed, see {failed[0].log}')
-        for step in stage:
-            folder = self._folder(step.name)
-            write_summary(folder, read_seeds(folder, self._seeds(step)), step.config, allow_software=True)
-
-    def _running(self) -> float:
-        """Return the cost of what runs have done that are not finished."""
-        started = list(self.unfinished.items())
-        return sum(cost * max(0.0, _share_done(folder) - before) for folder, (cost, before) in started)
-
-    def _untrained(self, step: Step) -> Path:
-        """Return the file for the metrics of the model that training starts with."""
-        return self._folder(step.name) / 'untrained' / 'metrics.json'
-
-    def _predictions(self) -> dict[str, list[Path]]:
-        """Evaluate the untrained models, draw the trained ones' predictions, and return the drawings."""
-        images = {}
-        with ProcessPoolExecutor(2) as pool:
-            drawings = {}
-            for step in DOWNSTREAM:
-                arm, folder = (self._arm(step.name), self.work_dir / 'report' / 'images' / self._arm(step.name).name)
-                weights, metrics = self.checkpoint(step.name), self._untrained(step)
-                drawings[step] = pool.submit(_predict, arm.config, list(arm.cfg_options), weights, metrics, folder)
-            for step, drawn in drawings.items():
-                images[f'{step.name}: predictions beside ground truth'] = drawn.result()
-                self.progress.finish(PREDICTION_COST)
-                self.progress.log(f'{step.name}: untrained model evaluated, predictions of the trained one drawn')
-        return images
-
-    def _report(self, images: dict[str, list[Path]]) -> Path:
-        """Average, compare, and write the report."""
-        time = f'This call took {clock(self.progress.seconds)} on {os.cpu_count()} cores.'
-        report = build(
-            [self._runs(step) for step in (*DOWNSTREAM, *PRETRAINING)],
-            'mmlape on the mini data',
-            allow_software=True,
-            introduction=INTRODUCTION,
-            notes=(f'Logs, checkpoints and run records are below {self.work_dir}.', time),
-            images=images,
-        )
-        page = write_report(report, self.work_dir / 'report')[0]
-        console().print(console_table(report))
-        self.progress.print(f'report: {page}, and beside it report.md, tables.tex and the numbers as CSV and JSON')
-        return page
-
-    def _runs(self, step: Step) -> ArmRuns:
-        untrained = (read_json(self._untrained(step)) or {}).get('metrics', {})
-        return ArmRuns(
-            step.name, read_seeds(self._folder(step.name), self._seeds(step)), step.task, untrained=untrained
-        )
+def _predictions(arms: dict[Experiment, Arm], work_dir: Path) -> dict[str, list[Path]]:
+    """Evaluate the untrained models, draw the trained ones' predictions, and return the drawings."""
+    images = {}
+    with ProcessPoolExecutor(2) as pool:
+        drawings = {}
+        for one, arm in arms.items():
+            weights, folder = last_checkpoint(work_dir, one.config), work_dir / 'report' / 'images' / arm.name
+            metrics = _metrics_file(work_dir, arm)
+            drawings[one] = pool.submit(_predict, arm.config, list(arm.cfg_options), weights, metrics, folder)
+        for one, drawn in drawings.items():
+            images[f'{one.name}: predictions beside ground truth'] = drawn.result()
+            print(f'{one.name}: untrained model evaluated, predictions of the trained one drawn', flush=True)
+    return images
 
 
 def _predict(config: str, cfg_options: list[str], trained: Path, untrained: Path, drawings: Path) -> list[Path]:
@@ -227,14 +204,6 @@ def _predict(config: str, cfg_options: list[str], trained: Path, untrained: Path
                 torch.save({'state_dict': state_dict}, partial)
             test(load_config(config, cfg_options), initial, untrained.parent, out=untrained, show=False)
         return compare_on_dataset(init_model(config, trained, cfg_options=cfg_options), IMAGES, drawings)
-
-
-def _share_done(folder: Path) -> float:
-    """Return the share of a run's iterations that is done."""
-    record = read_record(folder) or RunRecord()
-    if not record.max_iters:
-        return 0.0
-    return min(1.0, (record.iter or 0) / record.max_iters)
 
 
 @contextlib.contextmanager

@@ -98,9 +98,12 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
 
 
 def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yield each file that runs start from and that is not there, with the number of these runs."""
-    for path, count in Counter(path for planned in plan for path in planned.missing).items():
-        yield f'missing: {path}, from which {count} run{"s" * (count > 1)} would start'
+    """Yield each file that runs start from, and each root of their data, that is not there, with how many runs."""
+    weights = [(path, 'from which {} would start') for planned in plan for path in planned.missing]
+    data = [(path, 'whose data {} would read') for planned in plan for path in planned.missing_data]
+    for (path, use), count in Counter([*weights, *data]).items():
+        runs = f'{count} run{"s" * (count > 1)}'
+        yield f'missing: {path}, {use.format(runs)}'
 
 
 def _estimate(plan: Sequence[PlannedRun]) -> Iterator[str]:

@@ -23,14 +23,21 @@ from mmlape.lab.engine.options import add_train_options
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trackers import require_trackers
 from mmlape.lab.extension import advice_on_pretraining
-from mmlape.lab.runs.identity import checkpoint_keys, differences, is_missing, planned_beside, software_differences
+from mmlape.lab.runs.identity import (
+    NO_WEIGHTS,
+    checkpoint_keys,
+    differences,
+    is_missing,
+    leaves,
+    planned_beside,
+    provenance,
+    software_differences,
+)
 from mmlape.lab.runs.locks import lock_holder, take_lock
-from mmlape.lab.runs.provenance import NO_WEIGHTS, provenance
 from mmlape.lab.runs.record import checkpoints, running_in
 from mmlape.lab.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 from mmlape.lab.runs.schema import ENDED, Identity
-from mmlape.lab.studies.study import check_arm_name
-from mmlape.lab.studies.study_file import is_study, read_study
+from mmlape.lab.studies.study_file import check_arm_name, is_study, read_study
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,7 @@ class PlannedRun:
     action: str
     reason: str = ''  # what the state alone does not tell
     missing: tuple[str, ...] = ()  # weights that it starts from and that are not there
+    missing_data: tuple[str, ...] = ()  # roots of its data that are not there
 
     @property
     def folder(self) -> Path:
@@ -282,12 +290,22 @@ class Study:
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
         reasons = [planned.run.outcome] if state in (*ENDED, 'broken') or planned.run.partial else []
-        missing = () if action == 'skip' else tuple(path for _, path in self._missing(arm))
-        return replace(planned, action=action, reason='; '.join(reasons), missing=missing)
+        planned = replace(planned, action=action, reason='; '.join(reasons))
+        if action == 'skip':
+            return planned
+        weights = tuple(path for _, path in self._missing(arm))
+        return replace(planned, missing=weights, missing_data=self._missing_data(arm))
 
     def _missing(self, arm: Arm) -> list[tuple[str, str]]:
         """Return key and path of the weights that an arm starts from and that are not there."""
         return [(key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)]
+
+    def _missing_data(self, arm: Arm) -> tuple[str, ...]:
+        """Return the data roots of an arm that are not there."""
+        cfg = self.configs[arm.name]
+        values = leaves({key: cfg.get(key) for key in ('train_dataloader', 'val_dataloader')})
+        roots = dict.fromkeys(value for key, value in values if key.endswith('.data_root') and value)
+        return tuple(root for root in roots if '://' not in root and not Path(root).expanduser().exists())
 
     def check_checkpoints(self, arms: Sequence[Arm]) -> None:
         """Check that the weights which these arms start from exist.

@@ -5,7 +5,6 @@ No failure stops the other runs.
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,6 @@ class Scheduler:
     poll_interval: float = 0.5  # seconds between two checks of the jobs
     # called with each finished run, including those that were finished before
     on_finished: Callable[[PlannedRun], None] = lambda planned: None
-    estimate: bool = True  # whether the lines say how much time is left
     # whether a run that waits is still to be started; asked again before each start
     is_wanted: Callable[[PlannedRun], bool] = lambda planned: True
     jobs: list[Job] = field(init=False, default_factory=list)
@@ -213,7 +211,7 @@ class Scheduler:
     def _time_left(self) -> str:
         """Return the time left, once it can be estimated."""
         left = [(read_record(job.planned.folder) or RunRecord()).eta for job in self.jobs]
-        if not self.estimate or not (self.jobs or self.waiting) or None in left:
+        if not (self.jobs or self.waiting) or None in left:
             return ''
         now = time.monotonic()
         durations = self.durations or [now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)]
@@ -262,11 +260,8 @@ class Progress:
 
     total: float  # the sum of the costs
     print: Callable[[str], None]  # receives each line
-    # returns the cost of what is done of the parts that run now
-    running: Callable[[], float] = lambda: 0.0
     done: float = 0.0  # the cost of the parts that were finished here
     started: float = field(default_factory=time.monotonic)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def seconds(self) -> float:
@@ -275,23 +270,17 @@ class Progress:
 
     def finish(self, cost: float) -> None:
         """Count a part as done."""
-        with self.lock:
-            self.done += cost
+        self.done += cost
 
     def skip(self, cost: float) -> None:
         """Take a part that was done before out of the plan."""
-        with self.lock:
-            self.total -= cost
+        self.total -= cost
 
     def left(self) -> float:
         """Estimate the seconds left."""
-        done = min(self.done + self.running(), self.total)
-        return (self.total - done) * (self.seconds + PRIOR) / (done + PRIOR)
+        return (self.total - self.done) * (self.seconds + PRIOR) / (self.done + PRIOR)
 
     def log(self, text: str) -> None:
         """Print a line with the time passed and the time left."""
-        with self.lock:
-            left = self.left()
-            self.print(
-                printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')
-            )
+        left = self.left()
+        self.print(printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}'))

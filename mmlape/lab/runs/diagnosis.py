@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from mmlape.lab.runs.failure_types import failure_type_in
+from mmlape.lab.runs.failures import failure_type_in
 from mmlape.lab.runs.record import end_by
 from mmlape.lab.runs.run import Run, read_run
 from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record, write_record

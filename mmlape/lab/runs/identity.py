@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import mmlape
+from mmlape.errors import CheckpointError
 from mmlape.files import read_json, sha256
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.environment.packages import PACKAGES, installed
+from mmlape.lab.extension import PaperModel, Provenance, first_answer
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import as_it_is_now, code_differences
 from mmlape.lab.runs.decoding import encode
-from mmlape.lab.runs.paper_model import paper_model
 from mmlape.lab.runs.schema import Code, Identity, RunRecord, Weights, read_record
 
 COUNTED = (
@@ -302,3 +303,51 @@ def _other_weights(mine: Weights | None, other: Weights | None) -> list[str]:
         return []
     shown = [f'{run.name} ({(run.sha256 or "not here")[:8]})' if run else 'none' for run in (mine, other)]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']
+
+
+def recorded_model(name: str, identity: Identity | None) -> PaperModel:
+    """Return the paper's name of a model as its run recorded it, or that of the settings in an older record."""
+    paper = identity.paper if identity else None
+    return replace(paper, name=paper.name or name) if paper else paper_model(name, identity)
+
+
+def paper_model(name: str, identity: Identity | None) -> PaperModel:
+    """Return the paper's name of a model, from the settings of a run.
+
+    Args:
+        name: The name if the settings are unknown, or the model has none.
+        identity: As `read_identity` returns it.
+    """
+    settings = identity.settings if identity else None
+    if not settings or not settings.get('model'):
+        return PaperModel(name)
+    weights = identity.checkpoint.name if identity.checkpoint else None
+    answer = first_answer(lambda one: one.paper_model(name, settings, identity.loads, weights))
+    return answer or PaperModel(name, weights or 'none')
+
+
+NO_WEIGHTS = Provenance('no weights', distinct=True)
+
+
+def known_provenance(name: str, digest: str | None) -> Provenance | None:
+    """Return the provenance of a file that is known by its name or its SHA-256; None if it is not."""
+    return first_answer(lambda one: one.provenance(name, digest))
+
+
+def provenance(path: str | Path) -> Provenance | None:
+    """Return the provenance of a file; None if nothing in it tells."""
+    from mmlape.weights.reading import read_checkpoint  # here, as a report needs no torch
+
+    path = Path(path).expanduser()
+    digest = sha256(path) if path.is_file() else None
+    provenance = known_provenance(path.name, digest)
+    if provenance:
+        return provenance
+    try:
+        content = read_checkpoint(path)
+    except CheckpointError:
+        return None
+    meta = content.get('meta')
+    if isinstance(meta, dict) and {'mmengine_version', 'mmlape'} & set(meta):
+        return Provenance('a run of mmlape or MMEngine')
+    return first_answer(lambda one: one.provenance(path.name, digest, content))

@@ -19,21 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.errors import DataError
+from mmlape.files import read_json, write_json
+from mmlape.lab.runs.decoding import is_whole
 from mmlape.lab.runs.identity import with_settings
 from mmlape.lab.runs.record import check_writable, running_in
-from mmlape.lab.runs.schema import (
-    BestEvaluation,
-    Cost,
-    Evaluation,
-    Failure,
-    Identity,
-    RunRecord,
-    arm_order,
-    planned_seeds,
-    read_record,
-    write_arm_order,
-    write_planned_seeds,
-)
+from mmlape.lab.runs.schema import BestEvaluation, Cost, Evaluation, Failure, Identity, RunRecord, read_record
+
+PLANNED = 'seeds.json'
+ORDER = 'arms.json'
 
 
 @dataclass(frozen=True)
@@ -136,7 +129,7 @@ def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[R
 def read_arm(folder: str | Path) -> list[Run]:
     """Return the runs of an arm: of every seed in its folder or planned there, and one in the folder itself."""
     folder = Path(folder)
-    runs = read_seeds(folder, sorted({*_seeds_in(folder), *planned_seeds(folder)}))
+    runs = read_seeds(folder, sorted({*_seeds_in(folder), *filter(is_whole, read_json(folder / PLANNED, list) or ())}))
     return [*runs, *([read_run(folder)] if read_record(folder) else [])]
 
 
@@ -180,7 +173,7 @@ def _folders(folder: Path, visited: set[Path]) -> Iterator[Path]:
     visited.add(folder.resolve())
     yield folder
     below = [path for path in folder.glob('*/') if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)]
-    places = {name: place for place, name in enumerate(arm_order(folder))}
+    places = {name: place for place, name in enumerate(_order(folder))}
     # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
     for path in sorted(below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))):
         yield from _folders(path, visited)
@@ -189,7 +182,7 @@ def _folders(folder: Path, visited: set[Path]) -> Iterator[Path]:
 def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
     """Record which seeds an arm is to have, so that those without a run are missing ones."""
     check_writable(Path(folder))
-    write_planned_seeds(folder, seeds)
+    write_json(Path(folder) / PLANNED, sorted(seeds))
 
 
 def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
@@ -197,10 +190,13 @@ def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
 
     A command that names only some of those recorded leaves their order as it is.
     """
-    earlier = arm_order(work_dir)
-    write_arm_order(
-        work_dir, list(dict.fromkeys([*names, *earlier] if {*earlier} <= {*names} else [*earlier, *names]))
-    )
+    earlier = _order(Path(work_dir))
+    merged = [*names, *earlier] if {*earlier} <= {*names} else [*earlier, *names]
+    write_json(Path(work_dir) / ORDER, list(dict.fromkeys(merged)))
+
+
+def _order(work_dir: Path) -> list[str]:
+    return [name for name in read_json(work_dir / ORDER, list) or () if isinstance(name, str)]
 
 
 def _seeds_in(folder: Path) -> list[int]:

@@ -2,14 +2,12 @@
 
 <run>/run.json             `RunRecord`: what the run is, and its progress
 <run>/evaluations.jsonl    all evaluations, a line each
-<arm>/seeds.json           the seeds that an arm is to have
 <arm>/slurm/seed_121.json  `JobState`: the last known state of a run's Slurm job
-<work dir>/arms.json       the arms in the order of the command or the study
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,10 +22,6 @@ RECORD = 'run.json'
 HISTORY = 'evaluations.jsonl'
 """All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later
 one, as its last."""
-PLANNED = 'seeds.json'
-"""The seeds that an arm is to have, in its folder."""
-ORDER = 'arms.json'
-"""The arms of an experiment in their order, in its folder."""
 STATES = ('running', 'finished', 'failed', 'interrupted')
 ENDED = ('failed', 'interrupted')
 """States of a run that has ended before its length."""
@@ -270,16 +264,6 @@ def _line(entry: Evaluation) -> str:
     return json.dumps(encode(entry), ensure_ascii=False) + '\n'
 
 
-def read_failure(file: Path) -> Failure | None:
-    """Return the failure that a process has noted in a file; None if it cannot be read."""
-    return decode(Failure, read_json(file), file)
-
-
-def write_failure(file: Path, failure: Failure) -> None:
-    """Note the failure of a process in a file."""
-    write_json(file, encode(failure))
-
-
 def read_job(file: Path) -> JobState | None:
     """Return the state of a Slurm job; None if it cannot be read."""
     return decode(JobState, read_json(file), file)
@@ -288,24 +272,3 @@ def read_job(file: Path) -> JobState | None:
 def write_job(file: Path, job: JobState) -> None:
     """Record the state of a Slurm job."""
     write_json(file, encode(job))
-
-
-def planned_seeds(folder: str | Path) -> list[int]:
-    """Return the seeds that an arm is to have; none if they are not recorded."""
-    return [seed for seed in read_json(Path(folder) / PLANNED, list) or () if is_whole(seed)]
-
-
-def write_planned_seeds(folder: str | Path, seeds: Sequence[int]) -> None:
-    """Record the seeds that an arm is to have."""
-    write_json(Path(folder) / PLANNED, sorted(seeds))
-
-
-def arm_order(work_dir: str | Path) -> list[str]:
-    """Return the names of the arms in their order; none if that is not recorded."""
-    names = read_json(Path(work_dir) / ORDER, list) or ()
-    return [name for name in names if isinstance(name, str)]
-
-
-def write_arm_order(work_dir: str | Path, names: Sequence[str]) -> None:
-    """Record the names of the arms in their order."""
-    write_json(Path(work_dir) / ORDER, list(names))

@@ -20,7 +20,7 @@ from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study, choose, read_arms
 from mmlape.lab.experiments.statistics import Difference, Estimate, estimate, holm, welch
 from mmlape.lab.runs.run import read_seeds
-from mmlape.lab.studies.study import check_arm_name
+from mmlape.lab.studies.study_file import check_arm_name
 from mmlape.page import Part, write_page
 from mmlape.quiet import say
 from mmlape.tables import markdown_table, text_table

@@ -34,7 +34,7 @@ from mmlape.lab.engine.evaluator import test
 from mmlape.lab.evaluation.names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
 from mmlape.lab.experiments.report import ArmRuns, Report, build, check_baseline, write_report
-from mmlape.lab.runs.failure_types import failure_type_of
+from mmlape.lab.runs.failures import failure_type_of
 from mmlape.page import Part
 from mmlape.projects.size_sweep.models import Swept
 from mmlape.tables import text_table

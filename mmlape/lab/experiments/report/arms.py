@@ -9,11 +9,10 @@ from mmlape.lab.evaluation.names import TASK_METRICS, is_defined, points, task_o
 from mmlape.lab.experiments.averages import Evaluations, Summary, average_values, summarise
 from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.extension import PaperFigures, PaperModel
-from mmlape.lab.runs.paper_model import recorded_model
+from mmlape.lab.runs.identity import recorded_model
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Cost, Identity
-from mmlape.lab.studies.study import StudyArm, StudyFile
-from mmlape.lab.studies.study_file import find_arm
+from mmlape.lab.studies.study_file import StudyArm, StudyFile, find_arm
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from mmlape.lab.experiments.averages import EVALUATIONS
 from mmlape.lab.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.lab.experiments.statistics import Difference, holm, paired, welch
 from mmlape.lab.extension import advice_on_pretraining
-from mmlape.lab.runs.identity import differences, software_differences
-from mmlape.lab.runs.provenance import known_provenance
+from mmlape.lab.runs.identity import differences, known_provenance, software_differences
 from mmlape.page import Part
 
 _CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')

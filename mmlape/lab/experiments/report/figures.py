@@ -14,7 +14,7 @@ from mmlape.figures import COLOURS, look, save_figure, tidy, wrapped
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
-from mmlape.lab.experiments.statistics import INTERVAL, LEAST
+from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.runs.curves import Band, loss_band, metric_band, read_curves
 
 _GREY = '#555555'
@@ -117,7 +117,8 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     tests = [(f"Welch's {INTERVAL}", 'welch', 0.15, COLOURS[0], 'o-'),
              (f'paired {INTERVAL}', 'paired', -0.15, COLOURS[1], 's-')]  # fmt: skip
     if not has_intervals(chosen):
-        title = f'difference, without an interval for fewer than {LEAST} seeds'
+        notes = dict.fromkeys(compared.welch.note for compared in chosen if compared.welch.note)
+        title = f'difference, without an interval ({", ".join(notes)})'
         tests = [(title, 'welch', 0.0, COLOURS[0], 'o')]
     for name, test, shift, ink, marker in tests:
         panels[0].plot([], [], marker, color=ink, label=name)

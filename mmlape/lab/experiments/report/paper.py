@@ -4,8 +4,7 @@ from pathlib import Path
 
 from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.extension import PaperFigures, Quotation, first_answer
-from mmlape.lab.studies.study import StudyArm, StudyFile
-from mmlape.lab.studies.study_file import find_arm
+from mmlape.lab.studies.study_file import StudyArm, StudyFile, find_arm
 
 
 def index_entry(config: str, parameters: int | None = None) -> PaperFigures | None:
