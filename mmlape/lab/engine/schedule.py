@@ -1,7 +1,4 @@
-"""The length of a run and everything counted along it.
-
-Checked before the run starts, stretched, shortened.
-"""
+"""The length of a run and everything counted along it: checked before the run starts, stretched, shortened."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -35,6 +32,41 @@ def schedulers(cfg: Config) -> list[tuple[str, dict]]:
     ]
 
 
+def check_units(cfg: Config) -> None:
+    """Check that schedulers and checkpoints count what the loop of training counts, epochs or iterations.
+
+    MMEngine takes others in silence: rates that never change, and no checkpoint before the end.
+
+    Raises:
+        ConfigError: One does not; the message names the key and the fix.
+    """
+    loop = cfg.train_cfg
+    if loop.get('val_interval', 1) < 1:
+        raise ConfigError(f'train_cfg.val_interval={loop.val_interval} is no whole number of at least 1')
+    for number, hook in enumerate(cfg.get('custom_hooks') or []):
+        is_of_ap = cfg.get('default_scope') == 'mmdet' and 'mAP' in str(hook.get('monitor'))
+        if is_of_ap and str(hook.get('type')).endswith('EarlyStoppingHook') and 'min_delta' not in hook:
+            key = f'custom_hooks.{number}'
+            raise ConfigError(
+                f'{key} (EarlyStoppingHook): min_delta is 0.1 by default, which is ten points of {hook.monitor}, so '
+                f'the run would end after {hook.get("patience", 5)} validations with smaller steps: set '
+                f'{key}.min_delta=0.001, for example'
+            )
+    if not loop.get('max_iters'):
+        return
+    counting = [(key, f'{key} ({part.get("type")})', part) for key, part in schedulers(cfg)]
+    checkpoint = 'default_hooks.checkpoint'
+    counting.append((checkpoint, checkpoint, (cfg.get('default_hooks') or {}).get('checkpoint') or {}))
+    for key, name, node in counting:
+        if node.get('by_epoch', True) and not node.get('convert_to_iter_based'):
+            default = '' if 'by_epoch' in node else ' (by_epoch=True, the default)'
+            effect = 'no checkpoint would be written on the way' if key == checkpoint else 'it would never act'
+            raise ConfigError(
+                f'{name} counts epochs{default}, but train_cfg counts iterations, so {effect}: set '
+                f'{key}.by_epoch=False, and give its numbers in iterations'
+            )
+
+
 def check_schedule(cfg: Config) -> None:
     """Check that every scheduler ends after it begins, begins before training ends, and lasts until then.
 
@@ -50,12 +82,6 @@ def check_schedule(cfg: Config) -> None:
         run = cfg.train_cfg.get(length)
         ends = [value for value in (given, run) if value is not None]
         if not ends or begin < min(ends):
-            steps = scheduler.get('total_steps')  # of OneCycleLR, which raises an error behind them
-            if ends and steps is not None and steps < min(ends) - begin:
-                raise ConfigError(
-                    f'{key}.total_steps={steps} is over before {key} ({scheduler.get("type")}) ends: set '
-                    f'{key}.total_steps={min(ends) - begin}, or {key}.end={begin + steps}'
-                )
             continue
         end = min(ends)
         why = f'{key}.end={given}'

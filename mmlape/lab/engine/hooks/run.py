@@ -13,8 +13,7 @@ from mmlape.common_random import seed_common
 from mmlape.errors import NotFiniteError
 from mmlape.lab.datasets.content import DataContent, contents_of
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
-from mmlape.lab.engine.effects import require_measured
-from mmlape.lab.engine.hooks.evaluation import PerClassHook
+from mmlape.lab.engine.hooks.evaluation import PerClassHook, require_measured
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import derive_seed, seed_everything
