@@ -127,7 +127,7 @@ class Runner(_Runner):
         cfg = PlainConfig.of(copy.deepcopy(cfg))
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
-        with building(cfg, 'what is built of it'):
+        with building(cfg, 'the runner'):
             return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
