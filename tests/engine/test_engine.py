@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import random
-import zipfile
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from mmlape.lab.engine.optim import group_parameters, parameter_groups, set_amp
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.record import Recorder, check_writable
-from mmlape.lab.runs.resume import acquire, find_checkpoint, is_complete
+from mmlape.lab.runs.resume import acquire, find_checkpoint
 from mmlape.lab.runs.schema import Failure, Identity, RunRecord, read_record
 
 
@@ -254,36 +253,6 @@ def test_a_stream_can_be_entered_anywhere():
     assert read(seeding.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 4), 25) != whole
 
 
-def test_processes_share_one_stream():
-    whole = read(seeding.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 10)
-    parts = []
-    for rank in range(2):
-        inner = DefaultSampler(Noise(), seed=3)
-        inner.rank, inner.world_size, inner.num_samples = rank, 2, 5
-        sampler = seeding.SeededSampler(inner, 3)
-        sampler.rank, sampler.world_size = rank, 2
-        parts.append(read(sampler, 5))
-    assert [sample for pair in zip(*parts) for sample in pair] == whole
-
-
-def test_an_epoch_has_its_own_random_numbers():
-    sampler = seeding.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3)
-    first = read(sampler, 10)
-    assert read(sampler, 10) == first
-    sampler.set_epoch(1)
-    second = read(sampler, 10)
-    assert [sample[0] for sample in second] == [sample[0] for sample in first]
-    assert all(a[1:] != b[1:] for a, b in zip(first, second))
-
-
-def test_seeding_a_sample_leaves_the_generators_alone():
-    seeding.seed_everything(1)
-    expected = random.random(), np.random.rand(), torch.rand(1)
-    seeding.seed_everything(1)
-    read(seeding.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 2)
-    assert (random.random(), np.random.rand(), torch.rand(1)) == expected
-
-
 def test_a_batch_is_its_samples_one_by_one():
     sampler = seeding.SeededSampler(DefaultSampler(Noise(), seed=3), 3)
     alone = read(sampler, 10)
@@ -361,12 +330,6 @@ def test_what_a_kill_left_half_written_is_deleted(tmp_path):
     start = acquire(tmp_path, Identity(), None, resume=False)
     os.close(start.lock)
     assert not partial.exists() and start.checkpoint is None and isinstance(start.identity.seed, int)
-
-
-def test_nothing_to_resume_starts_a_run(tmp_path):
-    printed = []
-    assert find_checkpoint(tmp_path / 'new', True, printed.append) is None
-    assert 'starting from the beginning' in printed[0]
 
 
 def test_a_record_is_complete_json(tmp_path):
@@ -464,9 +427,3 @@ def test_frozen_parameters_are_a_group_of_their_own():
     trained, frozen = group_parameters(model, Wrapper())
     assert (trained.count, trained.names) == (16, ['1.weight', '1.bias'])
     assert (frozen.lr, frozen.count, frozen.names) == (None, 9, ['0.weight', '0.bias'])
-
-
-def test_a_checkpoint_is_a_zip_whose_sums_are_checked(tmp_path):
-    path = checkpoint(tmp_path / 'iter_1.pth', 1)
-    assert is_complete(path) and zipfile.is_zipfile(path)
-    assert not is_complete(tmp_path / 'nothing.pth')

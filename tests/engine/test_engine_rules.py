@@ -19,18 +19,10 @@ from mmlape.errors import ConfigError, NotFiniteError
 from mmlape.lab.engine import seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import _result
-from mmlape.lab.engine.hooks import (
-    AccumulationHook,
-    NaNGuardHook,
-    PerClassHook,
-    ReseedHook,
-    RunRecordHook,
-    SecondEvaluationHook,
-)
+from mmlape.lab.engine.hooks import AccumulationHook, NaNGuardHook, PerClassHook, RunRecordHook, SecondEvaluationHook
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
-from mmlape.lab.engine.schedule import check_schedule
 from mmlape.lab.runs import record
 from mmlape.lab.runs.schema import Cost, Evaluation, Identity, RunRecord
 from mmlape.models import VisionTransformer
@@ -135,15 +127,6 @@ def test_every_epoch_has_other_augmentations_of_an_image():
     assert len({sample for epoch in found for sample in epoch}) == 36
 
 
-def test_every_iteration_and_process_has_other_random_numbers():
-    found = set()
-    for iteration, rank in itertools.product(range(4), range(2)):
-        runner = SimpleNamespace(seed=3, iter=iteration, rank=rank, diff_rank_seed=True)
-        ReseedHook().before_train_iter(runner, 0)
-        found.add((float(np.random.rand()), float(torch.rand(()))))
-    assert len(found) == 8
-
-
 def test_a_pass_after_a_skipped_one_is_complete():
     sampler = seeding.SkippingBatchSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 2)
     sampler.skip(4)
@@ -162,17 +145,6 @@ def test_accumulated_iterations_are_those_of_an_epoch():
     for done in (0, 5, 7, 16):
         wrapper.initialize_count_status('model', done, 70)
     assert counted == [('model', done, 7) for done in (0, 5, 0, 2)]
-
-
-@pytest.mark.parametrize(('begin', 'end', 'refused'), [(5, 6, False), (6, 6, True), (7, 6, True), (5, None, False)])
-def test_a_schedule_begins_before_it_ends(begin, end, refused):
-    scheduler = dict(type='PolyLR', by_epoch=False, begin=begin, **({'end': end} if end else {}))
-    cfg = Config(dict(train_cfg=dict(max_iters=6), param_scheduler=[scheduler]))
-    if refused:
-        with pytest.raises(ConfigError, match='param_scheduler.0'):
-            check_schedule(cfg)
-    else:
-        check_schedule(cfg)
 
 
 @pytest.mark.parametrize(

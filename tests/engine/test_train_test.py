@@ -2,10 +2,8 @@
 
 import gc
 import json
-import logging
 import multiprocessing
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -19,17 +17,12 @@ from torch import nn
 
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, DataError, TrainingError
-from mmlape.files import write_json
 from mmlape.lab.engine import evaluator
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import _check_inputs
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.runner import Runner, plain_worker_errors
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.runs.identity import differences
 from mmlape.lab.runs.resume import read_resumable
-from mmlape.lab.runs.schema import read_record
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
 # the run that is interrupted also reads in workers: neither may change a number
@@ -174,39 +167,6 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     assert cfg.pretty_text == before
 
 
-@pytest.mark.release
-def test_a_run_with_compiled_layers_resumes_bit_for_bit_and_its_files_serve_without(config, tmp_path, monkeypatch):
-    """By a compiler without code of its own; a resume without compiling is the same run, an average is not."""
-    compiled, plain = [], nn.Module.compile
-    monkeypatch.setattr(
-        nn.Module, 'compile', lambda unit: compiled.append(unit) or plain(unit, backend='aot_eager', fullgraph=True)
-    )
-    cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=8'])
-    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.2))  # whose average is what is saved as the model
-    monkeypatch.setenv('TROUBLE', 'nan:7:0')
-    with pytest.raises(TrainingError, match='iteration 7'):
-        train(cfg, tmp_path / 'part', seed=1, compile='layers')
-    monkeypatch.delenv('TROUBLE')
-    shutil.copytree(tmp_path / 'part', tmp_path / 'eager')
-    train(cfg, tmp_path / 'part', resume=True, compile='layers')
-    whole = train(cfg, tmp_path / 'whole', seed=1, compile='layers')
-    assert len(compiled) == 6 and whole.identity.compiled == 'layers'
-    assert tiny.difference(tmp_path / 'part' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') == 0
-    train(cfg, tmp_path / 'eager', resume=True)
-    assert len(compiled) == 6
-    assert tiny.difference(tmp_path / 'eager' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') < 5e-3
-    lines = differences(whole.identity, read_record(tmp_path / 'eager').identity, for_resume=False)
-    assert 'compiled: layers -> None' in lines
-    scores = [
-        evaluator.test(cfg, tmp_path / 'whole' / 'iter_8.pth', tmp_path / str(mode), compile=mode, show=False)[
-            'metrics'
-        ]
-        for mode in (None, 'layers')
-    ]
-    assert len(compiled) == 8 and scores[1] == pytest.approx(scores[0], abs=0.5)
-    torch._dynamo.reset()
-
-
 def test_weights_that_are_not_finite_are_not_saved():
     runner = Runner.__new__(Runner)
     runner.model, runner._train_loop = nn.Linear(2, 2), None
@@ -328,20 +288,6 @@ def test_precision_determinism_and_scaled_rate(config):
     assert all(value.dtype != torch.bfloat16 for value in saved['state_dict'].values())
 
 
-def test_accumulated_images_count_for_the_rate(config, tmp_path):
-    from mmengine.optim import OptimWrapper
-
-    runner = Runner.__new__(Runner)
-    cfg = load_config(config, ['optim_wrapper.accumulative_counts=3', 'auto_scale_lr.base_batch_size=12'])
-    runner.plan = plan_run(cfg, world_size=2)
-    runner.logger = logging.getLogger('test')
-    wrapper = OptimWrapper(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
-    runner.scale_lr(wrapper, dict(enable=False, base_batch_size=4))
-    assert wrapper.get_lr()['lr'] == [0.1]
-    runner.scale_lr(wrapper, dict(enable=True, base_batch_size=4))
-    assert wrapper.get_lr()['lr'] == pytest.approx([0.3])
-
-
 # testing
 
 
@@ -365,16 +311,6 @@ def test_metrics_are_those_of_the_run_with_every_class(tested, whole):
     assert 'max_iters=12' in (whole[0] / 'tiny.py').read_text(), 'a test leaves the training configuration alone'
 
 
-def test_metrics_of_mmsegs_own_are_recorded(config, tmp_path, capsys):
-    """They are NumPy's float32."""
-    own = tiny.write_config(config.parent, config.parent / 'data', "val_evaluator['type'] = 'IoUMetric'\n", 'own')
-    short = ('train_cfg.max_iters=3', 'default_hooks.checkpoint.save_best=None')
-    assert main(['train', str(own), '--work-dir', str(tmp_path), '--cfg-options', *short]) == 0
-    assert main(['test', str(own), str(tmp_path / 'iter_3.pth'), '--work-dir', str(tmp_path)]) == 0
-    trained, tested = evaluations(tmp_path)[3], json.loads((tmp_path / 'metrics.json').read_text())['metrics']
-    assert trained == tested and {'mIoU', 'aAcc', 'mAcc'} <= set(tested)
-
-
 def test_another_checkpoints_metrics_are_not_overwritten(tested, whole, config, capsys):
     file = whole[0] / 'metrics.json'
     before = file.read_text()
@@ -393,12 +329,6 @@ def test_metrics_are_written_beside_the_runs_checkpoint(tested, config, whole, t
     before = (whole[0] / 'metrics.json').stat().st_mtime_ns
     assert main(['test', str(config), str(whole[0] / 'iter_12.pth')]) == 0
     assert (whole[0] / 'metrics.json').stat().st_mtime_ns > before and not list(tmp_path.iterdir())
-
-
-def test_checkpoints_of_one_name_in_two_folders_are_different_ones(tmp_path):
-    write_json(tmp_path / 'metrics.json', dict(checkpoint=str(tmp_path / 'a' / 'iter_6.pth')))
-    with pytest.raises(TrainingError, match=r'has the metrics of .*a/iter_6\.pth: give --out'):
-        _check_inputs(None, tmp_path, tmp_path / 'metrics.json', None, None, tmp_path / 'b' / 'iter_6.pth')
 
 
 def test_saved_maps_are_annotations(tested, config):
@@ -440,15 +370,6 @@ def test_training_from_weights_takes_all_of_them_or_fails(config, whole, tmp_pat
     with pytest.raises(CheckpointError, match=r'nothing\.pth: there is no such file'):
         train(cfg, tmp_path / 'other')
     assert tiny.record(tmp_path / 'other')['failure']['kind'] == 'missing-checkpoint'
-
-
-def test_parameters_are_printed(config, capsys):
-    assert main(['print-params', str(config)]) == 0
-    printed = capsys.readouterr().out
-    assert 'backbone.blocks.*.attn.qkv.weight' in printed and 'decode_head.convs.*.bn.weight' in printed
-    assert '0.05' in printed and 'paramwise_options' not in printed
-    assert main(['print-params', str(config), '--names']) == 0
-    assert 'backbone.blocks.1.attn.qkv.weight' in capsys.readouterr().out
 
 
 # detection and classification

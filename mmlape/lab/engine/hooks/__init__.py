@@ -8,11 +8,11 @@ from mmlape.lab.engine.compiling import CompileBackboneHook
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.lab.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
 from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
-from mmlape.lab.engine.hooks.progress import ProgressHook
 from mmlape.lab.engine.hooks.run import (
     AccumulationHook,
     BannerHook,
     NaNGuardHook,
+    ProgressHook,
     ReseedHook,
     RunRecordHook,
     cause_of_stop,

@@ -58,10 +58,7 @@ TRAINING = {
         r'checkpoint counts epochs \(by_epoch=True, the default\)',
     ),
     'no checkpoint hook': ('default_hooks.pop("checkpoint")', r'default_hooks\.checkpoint counts epochs \(by_epoch'),
-    'an unknown rule': (
-        BEST.format('rule="bigger"'),
-        r'default_hooks \(CheckpointHook\) cannot be built: KeyError: .*rule .*bigger',
-    ),
+    'an unknown rule': (BEST.format('rule="bigger"'), r'default_hooks .* cannot be built: KeyError: .*rule .*bigger'),
     'a metric without a rule': (
         OWN + BEST.format('save_best="own/quality"'),
         r'Cannot infer the rule for key own/quality',
@@ -164,7 +161,7 @@ def test_what_only_a_validation_tells_is_an_error_of_the_trial(data, tmp_path, c
 FILES = {
     'a base that is itself': ('_base_ = "own.py"', r'own\.py: _base_ leads back to itself: own\.py -> own\.py'),
     'bases in a circle': ('_base_ = ["tiny.py", "round.py"]', r'back to itself: own\.py -> round\.py -> own\.py'),
-    'a base that is missing': ('_base_ = "./nowhere.py"', r'own\.py cannot be read: .*nowhere\.py'),
+    'a base that is missing': ('_base_ = "./nowhere.py"', r'own\.py: _base_ names .*nowhere\.py, which does not'),
 }
 OPTIONS = {
     'a list': (
