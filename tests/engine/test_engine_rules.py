@@ -15,11 +15,11 @@ from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import nn
 
-from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.errors import NotFiniteError
 from mmlape.lab.engine import seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import _result
-from mmlape.lab.engine.hooks import AccumulationHook, NaNGuardHook, PerClassHook, RunRecordHook, SecondEvaluationHook
+from mmlape.lab.engine.hooks import AccumulationHook, NaNGuardHook, PerClassHook, RunRecordHook
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
@@ -164,26 +164,6 @@ def test_a_missing_evaluation_is_made_up_for_once(iteration, known, due, tmp_pat
     loop._decide_current_val_interval = lambda: None
     RunRecordHook().before_train(runner)
     assert len(ran) == due
-
-
-def test_the_second_evaluation_has_its_own_pipeline():
-    """All transforms of the type change, nothing else does, and the configuration stays as it is."""
-    steps = [
-        dict(type='Load'),
-        dict(type='Resize', scale=8, keep=True),
-        dict(type='Resize', scale=4),
-        dict(type='Crop'),
-    ]
-    cfg = dict(test_dataloader=dict(batch_size=3, persistent_workers=True, dataset=dict(pipeline=steps)))
-    hook = SecondEvaluationHook('again', dict(Resize=dict(scale=16), Crop=dict(size=2)))
-    changed = hook._changed(cfg, 'test_dataloader')
-    assert changed['dataset']['pipeline'] == [
-        dict(type='Load'), dict(type='Resize', scale=16, keep=True), dict(type='Resize', scale=16),
-        dict(type='Crop', size=2),
-    ]  # fmt: skip
-    assert (changed['batch_size'], changed['persistent_workers'], steps[1]['scale']) == (3, False, 8)
-    with pytest.raises(ConfigError, match="'again': test_dataloader has no transform Flip"):
-        SecondEvaluationHook('again', dict(Flip={}))._changed(cfg, 'test_dataloader')
 
 
 def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):

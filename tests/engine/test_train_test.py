@@ -4,6 +4,7 @@ import gc
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.runner import Runner, plain_worker_errors
 from mmlape.lab.engine.trainer import train
+from mmlape.lab.runs.identity import differences
 from mmlape.lab.runs.resume import read_resumable
+from mmlape.lab.runs.schema import read_record
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
 # the run that is interrupted also reads in workers: neither may change a number
@@ -167,13 +170,37 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     assert cfg.pretty_text == before
 
 
-def test_weights_that_are_not_finite_are_not_saved():
-    runner = Runner.__new__(Runner)
-    runner.model, runner._train_loop = nn.Linear(2, 2), None
-    runner.check_finite()
-    runner.model.bias.data[1] = float('inf')
-    with pytest.raises(TrainingError, match='weight bias is not finite'):
-        runner.check_finite()
+@pytest.mark.release
+def test_a_run_with_compiled_layers_resumes_bit_for_bit_and_its_files_serve_without(config, tmp_path, monkeypatch):
+    """By a compiler without code of its own; a resume without compiling is the same run, an average is not."""
+    compiled, plain = [], nn.Module.compile
+    monkeypatch.setattr(
+        nn.Module, 'compile', lambda unit: compiled.append(unit) or plain(unit, backend='aot_eager', fullgraph=True)
+    )
+    cfg = load_config(config, [*OPTIONS, 'train_cfg.max_iters=8'])
+    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.2))  # whose average is what is saved as the model
+    monkeypatch.setenv('TROUBLE', 'nan:7:0')
+    with pytest.raises(TrainingError, match='iteration 7'):
+        train(cfg, tmp_path / 'part', seed=1, compile='layers')
+    monkeypatch.delenv('TROUBLE')
+    shutil.copytree(tmp_path / 'part', tmp_path / 'eager')
+    train(cfg, tmp_path / 'part', resume=True, compile='layers')
+    whole = train(cfg, tmp_path / 'whole', seed=1, compile='layers')
+    assert len(compiled) == 6 and whole.identity.compiled == 'layers'
+    assert tiny.difference(tmp_path / 'part' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') == 0
+    train(cfg, tmp_path / 'eager', resume=True)
+    assert len(compiled) == 6
+    assert tiny.difference(tmp_path / 'eager' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') < 5e-3
+    lines = differences(whole.identity, read_record(tmp_path / 'eager').identity, for_resume=False)
+    assert 'compiled: layers -> None' in lines
+    scores = [
+        evaluator.test(cfg, tmp_path / 'whole' / 'iter_8.pth', tmp_path / str(mode), compile=mode, show=False)[
+            'metrics'
+        ]
+        for mode in (None, 'layers')
+    ]
+    assert len(compiled) == 8 and scores[1] == pytest.approx(scores[0], abs=0.5)
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(
@@ -204,6 +231,14 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
         read_resumable(best)
     assert sorted(read_resumable(last)) >= ['message_hub', 'meta', 'optimizer']
+
+
+def test_what_only_workers_need_is_left_out_without_any(config):
+    loader = load_config(config).val_dataloader
+    loader.update(num_workers=0, persistent_workers=True, prefetch_factor=2)
+    assert not Runner.build_dataloader(loader).persistent_workers
+    loader.update(num_workers=1)
+    assert Runner.build_dataloader(loader).persistent_workers, 'with one they stay'
 
 
 def test_bad_input_is_one_line(config, capsys, tmp_path):
@@ -444,15 +479,3 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
         evaluation.accumulate()
         evaluation.summarize()
         assert evaluation.stats[0] == pytest.approx(1)
-
-
-def test_a_classifier_s_predictions_name_their_class():
-    from mmpretrain.structures import DataSample
-
-    from mmlape.lab.engine.hooks.evaluation import _label
-
-    class Digits:
-        metainfo = dict(classes=('zero', 'one'))
-
-    sample = DataSample(metainfo=dict(img_path='a.png')).set_pred_score(torch.tensor([0.25, 0.75]))
-    assert _label(sample, Digits()) == {'image': 'a.png', 'label': 1, 'class': 'one', 'score': 0.75}

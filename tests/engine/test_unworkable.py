@@ -94,6 +94,51 @@ TRAINING = {
         'model["decode_head"]["loss_decode"]["class_weight"] = [1, 2]',
         r'model\.decode_head\.loss_decode\.class_weight has 2 weights, but model\.decode_head\.num_classes is 3',
     ),
+    # misspelt
+    'a key of the runner': (
+        'optim_wraper = dict(optimizer=dict(lr=1.0))',
+        r"no 'optim_wraper': did you mean optim_wr",
+    ),
+    'a key of a loader': (
+        "train_dataloader['batchsize'] = 4",
+        r"'train_dataloader' has no 'batchsize': did you mean b",
+    ),
+    'an argument of a backbone': ("model['backbone'].update(patch_nrm='dual')", 'cannot be built: .*mean patch_norm'),
+    'an argument of a head': ("model['decode_head'].update(num_clases=3)", 'cannot be built: .*mean num_classes'),
+    'a model': ("model['backbone'].update(type='mmlape.VisionTransfomer')", 'did you mean mmlape.VisionTransformer'),
+    'an argument of a dataset': ("train_dataloader['dataset'].update(data_prefx=dict())", 'did you mean data_prefix'),
+    'an argument of a sampler': ("train_dataloader['sampler'].update(shufle=True)", 'did you mean shuffle'),
+    'a transform': ('train_pipeline[3].update(type="RandomFilp")', 'did you mean RandomFlip'),
+    'an argument of an optimiser': (
+        "optim_wrapper['optimizer'].update(weight_deacy=0.1)",
+        'did you mean weight_decay',
+    ),
+    'an argument of a scheduler': ('param_scheduler[0].update(begn=3)', 'did you mean begin'),
+    'an argument of a metric': ("val_evaluator.update(iou_metric=['mIoU'])", 'did you mean iou_metrics'),
+    'an argument of a loop': ('train_cfg.update(max_iter=3)', 'did you mean max_iters'),
+    'an argument of a hook': ("default_hooks['checkpoint'].update(max_keep_ckpt=1)", 'did you mean max_keep_ckpts'),
+    'a hook': ("custom_hooks = [dict(type='EmaHook')]", 'did you mean EMAHook'),
+    'a hook of ours': ("custom_hooks = [dict(type='mmlape.GradientNrmHook')]", 'did you mean mmlape.GradientNormHook'),
+    # what MMEngine or torch refuse while they build
+    'a batch of 0': ('train_dataloader["batch_size"] = 0', r'train_dataloader.batch_size=0 is no whole number'),
+    'a batch as text': ('train_dataloader["batch_size"] = "a"', r"train_dataloader.batch_size='a' is no whole number"),
+    'half an accumulation': (
+        'optim_wrapper["accumulative_counts"] = 1.5',
+        'accumulative_counts=1.5 is no whole number',
+    ),
+    'a rate as text': ('optim_wrapper["optimizer"]["lr"] = "abc"', 'optim_wrapper.* cannot be built: TypeError'),
+    'patches of 0': ('model["backbone"]["patch_size"] = 0', r'model \(mmlape.VisionTransformer\) cannot be .*ZeroDiv'),
+    'an evaluation by text': ('val_dataloader["batch_size"] = "abc"', 'val_dataloader cannot .*batch_size should be'),
+    'a log as text': (
+        LOGGER.format('.update(interval="a")'),
+        r'default_hooks \(LoggerHook\) cannot .*TypeError: interv',
+    ),
+    'an end as text': ('param_scheduler[0].update(end="abc")', r'param_scheduler.* cannot be built: TypeError'),
+    'data that fill no batch': (
+        EPOCHS.format('') + 'train_dataloader.update(batch_size=5, drop_last=True)\nauto_scale_lr = None',
+        'its 4 images do not fill one of train_dataloader.batch_size=5',
+    ),
+    'checkpoints elsewhere': (BEST.format('out_dir="x"'), r'checkpoint\.out_dir: .* give --work-dir'),
 }
 # nothing is wrong with these
 ALLOWED = {
