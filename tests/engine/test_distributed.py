@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import os
+import random
 import re
 import signal
 import socket
