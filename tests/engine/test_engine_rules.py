@@ -12,19 +12,19 @@ import torch
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop
 from torch import nn
 
 from mmlape.errors import NotFiniteError
 from mmlape.lab.engine import seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import _result
-from mmlape.lab.engine.hooks import AccumulationHook, NaNGuardHook, PerClassHook, RunRecordHook
+from mmlape.lab.engine.hooks import AccumulationHook, NaNGuardHook, PerClassHook
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.runs import record
-from mmlape.lab.runs.schema import Cost, Evaluation, Identity, RunRecord
+from mmlape.lab.runs.schema import Cost
 from mmlape.models import VisionTransformer
 from mmlape.models.position.base import resize_absolute
 
@@ -145,25 +145,6 @@ def test_accumulated_iterations_are_those_of_an_epoch():
     for done in (0, 5, 7, 16):
         wrapper.initialize_count_status('model', done, 70)
     assert counted == [('model', done, 7) for done in (0, 5, 0, 2)]
-
-
-@pytest.mark.parametrize(
-    ('iteration', 'known', 'due'), [(4, False, True), (4, True, False), (3, False, False), (0, False, False)]
-)
-def test_a_missing_evaluation_is_made_up_for_once(iteration, known, due, tmp_path):
-    loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
-    loop._iter, loop._max_iters, loop.val_interval, loop.val_begin, loop.dynamic_milestones = iteration, 9, 2, 1, None
-    recorder = record.Recorder(tmp_path, RunRecord(identity=Identity()), write=False)
-    recorder.evaluations = [Evaluation(step=iteration, metrics={})] if known else []
-    ran = []
-    runner = SimpleNamespace(
-        hooks=[], iter=iteration, max_iters=9, train_loop=loop,
-        val_loop=SimpleNamespace(run=lambda: ran.append(1)),
-        cfg={}, recorder=recorder, model=nn.Linear(2, 2), logger=SimpleNamespace(info=lambda text: None),
-    )  # fmt: skip
-    loop._decide_current_val_interval = lambda: None
-    RunRecordHook().before_train(runner)
-    assert len(ran) == due
 
 
 def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
