@@ -168,8 +168,9 @@ def test_load_from_resizes_the_pe_of_another_image_size(tmp_path):
     source, model = (VisionTransformer(arch, side, 8) for side in (32, 48))
     torch.save({'state_dict': source.state_dict()}, tmp_path / 'small.pth')
     runner = SimpleNamespace(
-        _has_loaded=False, _resume=False, _load_from=str(tmp_path / 'small.pth'), cfg={}, bare_model=model, model=model
-    )
+        _has_loaded=False, _resume=False, _load_from=str(tmp_path / 'small.pth'), cfg={}, bare_model=model,
+        model=model, train_dataloader=SimpleNamespace(dataset=None),
+    )  # fmt: skip
     Runner.load_or_resume(runner)
     expected = resize_absolute(source.pos_embed, (4, 4), (6, 6), num_prefix=1)
     torch.testing.assert_close(model.pos_embed, expected)

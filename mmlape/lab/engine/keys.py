@@ -21,7 +21,7 @@ _RUNNER_EXTRAS = {
     'data_root', 'distributed', 'efficient_conv_bn_eval', 'find_unused_parameters', 'load_fresh', 'load_strict',
     'mini_data_options', 'model_wrapper_cfg', 'own_keys', 'sync_bn', 'tta_model', 'tta_pipeline',
 }  # fmt: skip
-_ALIKE = 0.85
+_ALIKE = 0.9
 """How much an unknown name resembles a known one that was meant, as `difflib` measures it."""
 SIZES = ('crop_size', 'img_size')
 """Variables that an export and the cost of a model read; training has their values in other places."""
