@@ -288,7 +288,7 @@ def test_an_error_of_a_path_or_the_configuration_is_all_that_a_test_prints(confi
         printed = tiny.run(*words, cwd=tmp_path, status=1)
         assert printed.startswith('mmlape: error: ') and message in printed and printed.count('\n') == 1
     for options, message in (
-        (('--out', tmp_path), 'is a directory: give a file with --out'),
+        (('--out', tmp_path), 'it is the JSON file for the metrics here'),
         (('--out', text / 'm.json'), 'give another --out'),
         (('--save-pred', text), 'give another --save-pred'),
     ):

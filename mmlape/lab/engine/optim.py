@@ -247,8 +247,7 @@ def group_parameters(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last.
 
-    With the rules that :func:`parameter_rules` returns, groups are those of
-    equal rules, too.
+    With the rules that :func:`parameter_rules` returns, groups are those of equal rules, too.
     """
     wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     trained = {
