@@ -156,10 +156,3 @@ def test_accumulation_repeats_the_recipe(tmp_path, monkeypatch, capsys):
     assert run.iter == 8 and whole.iter == 4
     assert [entry['step'] for entry in tiny.evaluations(tmp_path / 'accumulated')] == [4, 8]
     assert tiny.difference(tmp_path / 'accumulated' / 'iter_8.pth', tmp_path / 'whole' / 'iter_4.pth') < 1e-6
-
-
-def test_a_schedule_beyond_the_training_is_one_line(tmp_path, capsys):
-    config = tiny.write_config(tmp_path, tmp_path / 'nowhere', 'param_scheduler[0].update(begin=6, end=None)\n')
-    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run')]) == 1
-    printed = capsys.readouterr().err
-    assert 'begins at 6, not before train_cfg.max_iters=6' in printed and not (tmp_path / 'run').exists()

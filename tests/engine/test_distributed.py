@@ -253,24 +253,6 @@ time.sleep(600)
 
 
 @pytest.mark.release
-def test_a_process_ends_with_the_launcher_that_is_killed(tmp_path):
-    (tmp_path / 'waits.py').write_text(WAITING)
-    module = 'mmlape.lab.engine.distributed.launch'
-    launcher = subprocess.Popen(
-        [sys.executable, '-m', module, '--standalone', '--nproc_per_node', '1', str(tmp_path / 'waits.py')],
-        env=tiny.environment(**tiny.REAL),  # which know their parent
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    process = int(next(line for line in launcher.stdout if line.startswith('waiting')).split()[1])
-    os.kill(process, 0)
-    launcher.kill()
-    launcher.communicate()
-    tiny.until(lambda: not os.path.exists(f'/proc/{process}'))
-
-
-@pytest.mark.release
 def test_a_process_whose_launcher_is_gone_ends_at_once(tmp_path):
     """It was killed while the process imported, so the kernel has nothing to tell."""
     words = [sys.executable, '-c', WAITING.replace('600', '1')]
@@ -415,11 +397,6 @@ def script(folder, name, text):
 def test_a_number_of_gpus_is_a_number(tmp_path, gpus):
     printed = tiny.run(TOOLS / 'dist_train.sh', 'config.py', gpus, cwd=tmp_path, status=2)
     assert f"GPUS must be a positive number, not '{gpus}'" in printed
-
-
-def test_usage_is_printed(tmp_path):
-    for tool, missing in (('dist_train.sh', ('c',)), ('dist_test.sh', ('c', 'p')), ('slurm_train.sh', ('p', 'j'))):
-        assert f'usage: tools/{tool}' in tiny.run(TOOLS / tool, *missing, cwd=tmp_path, status=2)
 
 
 def test_more_gpus_than_there_are_is_an_error(tmp_path):

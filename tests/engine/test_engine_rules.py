@@ -12,27 +12,19 @@ import torch
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop
 from torch import nn
 
-from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.errors import NotFiniteError
 from mmlape.lab.engine import seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import _result
-from mmlape.lab.engine.hooks import (
-    AccumulationHook,
-    NaNGuardHook,
-    PerClassHook,
-    ReseedHook,
-    RunRecordHook,
-    SecondEvaluationHook,
-)
+from mmlape.lab.engine.hooks import AccumulationHook, NaNGuardHook, PerClassHook
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
-from mmlape.lab.engine.schedule import check_schedule
 from mmlape.lab.runs import record
-from mmlape.lab.runs.schema import Cost, Evaluation, Identity, RunRecord
+from mmlape.lab.runs.schema import Cost
 from mmlape.models import VisionTransformer
 from mmlape.models.position.base import resize_absolute
 
@@ -135,15 +127,6 @@ def test_every_epoch_has_other_augmentations_of_an_image():
     assert len({sample for epoch in found for sample in epoch}) == 36
 
 
-def test_every_iteration_and_process_has_other_random_numbers():
-    found = set()
-    for iteration, rank in itertools.product(range(4), range(2)):
-        runner = SimpleNamespace(seed=3, iter=iteration, rank=rank, diff_rank_seed=True)
-        ReseedHook().before_train_iter(runner, 0)
-        found.add((float(np.random.rand()), float(torch.rand(()))))
-    assert len(found) == 8
-
-
 def test_a_pass_after_a_skipped_one_is_complete():
     sampler = seeding.SkippingBatchSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 2)
     sampler.skip(4)
@@ -162,56 +145,6 @@ def test_accumulated_iterations_are_those_of_an_epoch():
     for done in (0, 5, 7, 16):
         wrapper.initialize_count_status('model', done, 70)
     assert counted == [('model', done, 7) for done in (0, 5, 0, 2)]
-
-
-@pytest.mark.parametrize(('begin', 'end', 'refused'), [(5, 6, False), (6, 6, True), (7, 6, True), (5, None, False)])
-def test_a_schedule_begins_before_it_ends(begin, end, refused):
-    scheduler = dict(type='PolyLR', by_epoch=False, begin=begin, **({'end': end} if end else {}))
-    cfg = Config(dict(train_cfg=dict(max_iters=6), param_scheduler=[scheduler]))
-    if refused:
-        with pytest.raises(ConfigError, match='param_scheduler.0'):
-            check_schedule(cfg)
-    else:
-        check_schedule(cfg)
-
-
-@pytest.mark.parametrize(
-    ('iteration', 'known', 'due'), [(4, False, True), (4, True, False), (3, False, False), (0, False, False)]
-)
-def test_a_missing_evaluation_is_made_up_for_once(iteration, known, due, tmp_path):
-    loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
-    loop._iter, loop._max_iters, loop.val_interval, loop.val_begin, loop.dynamic_milestones = iteration, 9, 2, 1, None
-    recorder = record.Recorder(tmp_path, RunRecord(identity=Identity()), write=False)
-    recorder.evaluations = [Evaluation(step=iteration, metrics={})] if known else []
-    ran = []
-    runner = SimpleNamespace(
-        hooks=[], iter=iteration, max_iters=9, train_loop=loop,
-        val_loop=SimpleNamespace(run=lambda: ran.append(1)),
-        cfg={}, recorder=recorder, model=nn.Linear(2, 2), logger=SimpleNamespace(info=lambda text: None),
-    )  # fmt: skip
-    loop._decide_current_val_interval = lambda: None
-    RunRecordHook().before_train(runner)
-    assert len(ran) == due
-
-
-def test_the_second_evaluation_has_its_own_pipeline():
-    """All transforms of the type change, nothing else does, and the configuration stays as it is."""
-    steps = [
-        dict(type='Load'),
-        dict(type='Resize', scale=8, keep=True),
-        dict(type='Resize', scale=4),
-        dict(type='Crop'),
-    ]
-    cfg = dict(test_dataloader=dict(batch_size=3, persistent_workers=True, dataset=dict(pipeline=steps)))
-    hook = SecondEvaluationHook('again', dict(Resize=dict(scale=16), Crop=dict(size=2)))
-    changed = hook._changed(cfg, 'test_dataloader')
-    assert changed['dataset']['pipeline'] == [
-        dict(type='Load'), dict(type='Resize', scale=16, keep=True), dict(type='Resize', scale=16),
-        dict(type='Crop', size=2),
-    ]  # fmt: skip
-    assert (changed['batch_size'], changed['persistent_workers'], steps[1]['scale']) == (3, False, 8)
-    with pytest.raises(ConfigError, match="'again': test_dataloader has no transform Flip"):
-        SecondEvaluationHook('again', dict(Flip={}))._changed(cfg, 'test_dataloader')
 
 
 def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
@@ -235,8 +168,9 @@ def test_load_from_resizes_the_pe_of_another_image_size(tmp_path):
     source, model = (VisionTransformer(arch, side, 8) for side in (32, 48))
     torch.save({'state_dict': source.state_dict()}, tmp_path / 'small.pth')
     runner = SimpleNamespace(
-        _has_loaded=False, _resume=False, _load_from=str(tmp_path / 'small.pth'), cfg={}, bare_model=model, model=model
-    )
+        _has_loaded=False, _resume=False, _load_from=str(tmp_path / 'small.pth'), cfg={}, bare_model=model,
+        model=model, train_dataloader=SimpleNamespace(dataset=None),
+    )  # fmt: skip
     Runner.load_or_resume(runner)
     expected = resize_absolute(source.pos_embed, (4, 4), (6, 6), num_prefix=1)
     torch.testing.assert_close(model.pos_embed, expected)

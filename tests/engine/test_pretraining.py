@@ -196,27 +196,6 @@ def test_a_teacher_of_timm_takes_timms_own_file(tmp_path):
     torch.testing.assert_close(model.teacher(images), source.eval()(images))
 
 
-def test_hostile_checkpoints_run_nothing_in_train_test_and_resume(tmp_path):
-    from checkpoint_helpers import Payload
-
-    payload = Payload()
-    payload.path = str(tmp_path / 'ran')
-    hostile = tmp_path / 'iter_3.pth'
-    torch.save({'state_dict': {'x': torch.zeros(1)}, 'meta': payload}, hostile)
-    config = write_config(tmp_path, write_data(tmp_path / 'data'))
-    train, test = (ROOT / 'tools' / name for name in ('train.py', 'test.py'))
-    initial = f'model.backbone.init_cfg={{"type":"Pretrained","checkpoint":"{hostile}"}}'
-    for words in (
-        (test, config, hostile),
-        (train, config, '--resume', hostile),
-        (train, config, '--cfg-options', f'load_from={hostile}'),
-        (train, config, '--cfg-options', initial),
-    ):
-        printed = run(*words, '--work-dir' if words[0] is train else '--out', 'x', cwd=tmp_path, status=1)
-        assert 'refused, because reading it would run code' in printed and 'Traceback' not in printed
-        assert not (tmp_path / 'ran').exists()
-
-
 def test_pretrain_publish_finetune_evaluate(tmp_path):
     """The chain of the README on the mini data, each link a process of its own."""
     tools = ROOT / 'tools'

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmlape.lab.engine.hooks import ProgressHook
-from mmlape.lab.engine.hooks import progress as line
+from mmlape.lab.engine.hooks import run as line
 from mmlape.lab.experiments import scheduler as module
 from mmlape.lab.experiments.scheduler import Progress
 

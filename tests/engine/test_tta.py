@@ -13,8 +13,8 @@ from mmlape.errors import ConfigError
 from mmlape.lab.analysis.inference import init_model, predict
 from mmlape.lab.engine import evaluator
 from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import RATIOS, augment
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.tta import RATIOS, augment
 
 RESIZE = """
 test_pipeline.insert(1, dict(type='Resize', scale=(96, 48), keep_ratio=True))

@@ -15,10 +15,8 @@ import pytest
 import torch
 from config_helpers import ROOT
 from mmengine.config import Config
-from mmengine.registry import HOOKS
 
 from mmlape.lab.datasets.formats import coco
-from mmlape.lab.engine import keys
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.studies import study_file
 from mmlape.models.grid import cached_tensor
@@ -30,8 +28,6 @@ CACHES = {
     'lab/analysis/drawing.py image_suffixes': OF_PROCESS,
     'lab/datasets/formats/coco_file.py listed_classes': 'test_classes_of_coco_files',
     'lab/engine/config.py load': 'test_configs_and_their_bases',
-    'lab/engine/keys.py arguments_of': OF_ARGUMENTS,
-    'lab/engine/keys.py _find_classes': 'test_classes_that_are_registered_later',
     'lab/engine/keys.py runner_keys': OF_PROCESS,
     'lab/engine/keys.py untyped_keys': OF_PROCESS,
     'lab/engine/keys.py runner_arguments': OF_PROCESS,
@@ -147,23 +143,6 @@ def test_studies(tmp_path):
         arm.overrides['model.sizes'].append(0)
         assert load_config(f'{study}:a').model.sizes == wanted
         later(study, text.replace('5', '6').encode(), 1)
-
-
-def test_classes_that_are_registered_later():
-    """As in a notebook: a hook that is written after its config was refused, and then written again."""
-
-    class OwnLaterHook: ...
-
-    class WrittenAgain: ...
-
-    assert keys.find_classes('OwnLaterHook', 'mmlape') == ()
-    try:
-        for written in (OwnLaterHook, WrittenAgain):
-            HOOKS.register_module('OwnLaterHook', force=True, module=written)
-            assert keys.find_classes('OwnLaterHook', 'mmlape') == (written,)
-    finally:
-        HOOKS.module_dict.pop('OwnLaterHook')
-    assert keys.find_classes('OwnLaterHook', 'mmlape') == ()
 
 
 @pytest.mark.parametrize('seconds', [2, 1], ids=['later', 'same time'])

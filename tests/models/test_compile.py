@@ -14,8 +14,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.compiling import SIZES, compile_mode
+from mmlape.lab.engine.compiling import _compile as compile_in_place
 from mmlape.lab.engine.hooks import CompileBackboneHook
-from mmlape.lab.engine.hooks.compiling import _compile as compile_in_place
 from mmlape.models import ViTAdapter
 from mmlape.projects import CeiT, T2TViT
 

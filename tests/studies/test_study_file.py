@@ -194,10 +194,10 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
         ('base: tiny.py\narms: {a: {overrides: [1]}}', 'arm a: overrides is no mapping'),
         ('base: tiny.py\narms: {a: {overrides: {1: 2}}}', 'bad.yml: arm a: overrides: 1 is no key of a config'),
         ('base: mmlape::nothing\narms: {a: }', 'bad.yml: arm a: base: no config mmlape::nothing.py'),
-        ('base: tiny.py\narms: {a: {overrides: {train_cfg.max_iter: 3}}}',
-         "bad.yml: arm a: overrides: train_cfg.max_iter: "),
+        ('base: tiny.py\narms: {a: {overrides: {trian_cfg.max_iters: 3}}}',
+         "bad.yml: arm a: overrides: trian_cfg.max_iters: "),
         ('base: tiny.py\narms: {a: {overrides: {param_scheduler.7.end: 3}}}',
-         "bad.yml: arm a: overrides: param_scheduler.7.end: "),
+         "bad.yml: arm a: overrides: param_scheduler.7.end=3: "),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_that_names_file_and_key(config, capsys, text, line):

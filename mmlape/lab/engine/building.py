@@ -2,16 +2,17 @@
 
 import contextlib
 import difflib
+import inspect
 import re
 import traceback
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from mmengine.config import Config
 from mmengine.registry import Registry
 
 from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
-from mmlape.lab.engine.keys import arguments_of
 from mmlape.lab.runs.failures import UNKNOWN, failure_type_of
 
 
@@ -56,7 +57,7 @@ def _meant(error: Exception) -> str:
         return ''
     values = frames[-1].f_locals
     if match := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
-        name, names = match[1], set(arguments_of(values.get('obj_cls')))
+        name, names = match[1], _arguments_of(values.get('obj_cls'))
     elif match := re.search(r'([\w.]+) is not in the \S+ registry', str(error)):
         name, names = match[1], _registered_names(values['registry'], match[1].rpartition('.')[0])
     else:
@@ -75,6 +76,19 @@ def _registered_names(registry: Registry, scope: str) -> set[str]:
     for one in chain:
         getattr(one, 'import_all', one.import_from_location)()
     return {f'{scope}.{name}' if scope else name for one in chain for name in one.module_dict}
+
+
+def _arguments_of(built: Any) -> set[str]:
+    """Return the arguments of a function or a class, with those of its bases as long as it passes others on."""
+    names: set[str] = set()
+    for part in inspect.getmro(built) if inspect.isclass(built) else [built]:
+        constructor = vars(part).get('__init__') if inspect.isclass(part) else part
+        if inspect.isfunction(constructor):
+            parameters = inspect.signature(constructor).parameters
+            names |= parameters.keys() - {'self'}
+            if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+                break
+    return names
 
 
 def positive_number(cfg: Config, key: str, default: int | None = None) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
+from mmengine.registry import MODELS
 from rich.markup import escape
 
 import mmlape
@@ -14,6 +15,7 @@ from mmlape.console import console
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
 from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.datasets.formats import iter_unwrapped
 from mmlape.lab.datasets.retarget import reads_head
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import KEY
@@ -26,7 +28,6 @@ from mmlape.lab.engine.optim import InitialModel
 from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.engine.trained import folder_of_run
-from mmlape.lab.engine.tta import RATIOS, augment
 from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
 from mmlape.tables import console_table, text_table
@@ -34,6 +35,8 @@ from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
+RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
+"""Of sizes of test-time augmentation, as ViT-Adapter's figures at several scales have them."""
 NOT_TESTED = (
     'train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr', 'val_dataloader', 'val_cfg',
     'val_evaluator',
@@ -71,7 +74,7 @@ def test(
         launcher: See :func:`mmlape.lab.engine.trainer.train`.
         show: Whether to print the table.
         name: The name of the file by default.
-        tta: Ratios of sizes for test-time augmentation; () for those of :mod:`mmlape.lab.engine.tta`,
+        tta: Ratios of sizes for test-time augmentation; () for ``RATIOS``,
             None for no augmentation.
         compile: 'layers' compiles those of the backbone.
 
@@ -129,7 +132,7 @@ def test(
         classes = classes if reads_head(cfg.test_evaluator, cfg.get('default_scope')) else None
         load_model(runner.bare_model, str(checkpoint), content=weights, classes=classes)
     if merging:
-        runner.merge_views(merging)
+        runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
     result = dict(_result(cfg, checkpoint, runner, runner.test()), tta=ratios if merging else None)
     if is_main_process():
@@ -223,3 +226,45 @@ def print_metrics(result: dict) -> None:
 
 def _shown(value: float | None) -> str:
     return '-' if value is None else f'{value:.4g}'
+
+
+def augment(cfg: Config, ratios: Sequence[float] = ()) -> dict:
+    """Have the test set give several views of each image.
+
+    Return the config of the model that merges them. They are ``tta_pipeline`` and ``tta_model`` of
+    the config, if it has them. A segmentor's are otherwise made of the test pipeline: its
+    ``Resize`` at each ratio, but no smaller than the windows, and each also flipped.
+
+    Args:
+        cfg: Is changed.
+        ratios: Of the sizes; ``RATIOS`` by default.
+
+    Raises:
+        ConfigError: The config has one of the two alone, no such pipeline, or is of another task.
+    """
+    model, pipeline = cfg.get('tta_model'), cfg.get('tta_pipeline')
+    if bool(model) != bool(pipeline):
+        raise ConfigError(f'{cfg.filename}: --tta needs tta_model and tta_pipeline, or neither')
+    if model and ratios:
+        raise ConfigError(f'{cfg.filename} has a tta_pipeline: give --tta without ratios')
+    if not model and cfg.get('default_scope') != 'mmseg':
+        raise ConfigError(f'{cfg.filename}: --tta needs tta_model and tta_pipeline, but for segmentors')
+    for dataset in iter_unwrapped(cfg.test_dataloader.dataset):
+        dataset['pipeline'] = pipeline or _views(cfg, dataset['pipeline'], ratios or RATIOS)
+    return dict(model or dict(type='SegTTAModel'))
+
+
+def _views(cfg: Config, pipeline: Sequence[dict], ratios: Sequence[float]) -> list[dict]:
+    resizes = [i for i, step in enumerate(pipeline) if step['type'] == 'Resize' and step.get('keep_ratio')]
+    if len(resizes) != 1 or min(ratios) <= 0:
+        raise ConfigError(
+            f'{cfg.filename}: --tta takes positive ratios, and a test pipeline with one '
+            'Resize(scale=..., keep_ratio=True); or give tta_model and tta_pipeline in the config'
+        )
+    (at,) = resizes
+    scale, window = (pipeline[at]['scale'], min((cfg.model.get('test_cfg') or {}).get('crop_size', (0,))))
+    factors = [max(ratio, window / min(scale)) for ratio in ratios]
+    sizes = [dict(pipeline[at], scale=tuple(round(side * factor) for side in scale)) for factor in factors]
+    flips = [dict(type='RandomFlip', prob=prob) for prob in (0.0, 1.0)]
+    views = dict(type='TestTimeAug', transforms=[sizes, flips, *([step] for step in pipeline[at + 1 :])])
+    return [*pipeline[:at], views]

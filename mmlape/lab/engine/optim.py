@@ -1,7 +1,8 @@
-"""A run's model, its optimiser's groups as they are built, and a bfloat16 wrapper that also runs on the CPU."""
+"""A run's model and its optimiser: the rules of each parameter, its groups, and bfloat16 that also runs on the CPU."""
 
 import contextlib
 import copy
+import difflib
 import inspect
 import logging
 import re
@@ -13,9 +14,10 @@ import torch
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, OptimWrapperDict, build_optim_wrapper
 from mmengine.registry import MODELS as ROOT_MODELS
-from mmengine.registry import init_default_scope
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
+from mmengine.registry import OPTIMIZERS, init_default_scope
 from mmengine.runner.amp import autocast
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
@@ -23,9 +25,10 @@ from torch.utils._pytree import tree_map_only
 from mmlape.bf16 import require_right_convolutions
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.building import building
-from mmlape.lab.engine.paramwise import parameter_rules
+from mmlape.lab.engine.loading import position_parameters
 from mmlape.lab.engine.seeding import isolated, random_states
-from mmlape.lab.registry import OPTIM_WRAPPERS
+from mmlape.lab.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from mmlape.param_rules import ParamRules, groups_of, require_known, rules_of, with_position_decay
 
 
 @OPTIM_WRAPPERS.register_module()
@@ -88,6 +91,65 @@ def check_precision(dtype: str | None) -> None:
     """Raise ConfigError if this machine cannot train in a precision that ``--amp`` accepts."""
     if dtype == 'fp16' and not torch.cuda.is_available():
         raise ConfigError('--amp fp16 needs a GPU: use --amp bf16 on the CPU')
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module(
+    name=['ParamwiseOptimWrapperConstructor', 'LayerDecayOptimWrapperConstructor']
+)
+class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """MMEngine's constructor, with rules that do not displace each other.
+
+    ``paramwise_cfg`` has MMEngine's keys. A custom key applies to every parameter whose name
+    contains it, but only to what it sets: of the keys with ``lr_mult`` the longest scales the
+    learning rate, of those with ``decay_mult`` the longest scales the weight decay. So
+    ``backbone=dict(lr_mult=0.1)`` leaves norms and biases without decay. What no key sets,
+    ``norm_decay_mult``, ``bias_decay_mult``, ``bias_lr_mult`` and so on set. ``position_lr_mult``
+    and ``position_decay_mult``, 0 by default, are those of position encodings, whatever the kind:
+    tables, absolute and relative, frequencies, convolutions. ``layer_decay_rate``, of mmpretrain's
+    constructor, scales the resulting learning rate, also in detectors and segmentors, whose
+    ``backbone`` knows a parameter's depth. Parameters whose names begin with one of
+    ``layer_decay_first`` train at the rate of the embeddings, as Mask2Former's queries and output
+    layers do in ViT-Adapter's public code.
+
+    Parameters of equal options are one group of the optimiser; MMEngine makes one for each. One
+    that several modules share is there once, by the rules for the first of its names.
+
+    Raises:
+        ConfigError: ``paramwise_cfg`` has an unknown key. On the call, if it scales a learning rate
+            that ``optimizer`` does not set, if it has ``layer_decay_rate`` and nothing knows a
+            parameter's depth, or if it has ``layer_decay_first`` without that rate or with the
+            beginning of no name.
+    """
+
+    def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None):
+        weight_decay = (optim_wrapper_cfg.get('optimizer') or {}).get('weight_decay')
+        super().__init__(optim_wrapper_cfg, with_position_decay(paramwise_cfg or {}, weight_decay))
+
+    def _validate_cfg(self) -> None:
+        super()._validate_cfg()
+        require_known(self.paramwise_cfg, 'optim_wrapper.')
+
+    def add_params(self, params: list[dict], module: nn.Module, **kwargs) -> None:
+        """Add the trained parameters of ``module`` to ``params``, in groups of equal options."""
+        params += groups_of(module, self.paramwise_cfg, self.base_lr, self.base_wd, position_parameters(module))
+
+    def rules(self, model: nn.Module) -> dict[str, ParamRules]:
+        """Return the rules of every trained parameter, by its name."""
+        return rules_of(model, self.paramwise_cfg, position_parameters(model))
+
+
+def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[str, str]]:
+    """Return what scales learning rate and weight decay of every trained parameter.
+
+    None with other constructors.
+    """
+    constructor = optim_wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
+    if isinstance(constructor, str):
+        constructor = ROOT_CONSTRUCTORS.get(constructor)
+    if not issubclass(constructor, ParamwiseOptimWrapperConstructor):
+        return {}
+    decided = constructor(optim_wrapper, optim_wrapper.get('paramwise_cfg')).rules(model)
+    return {name: (', '.join(map(str, part.rates)), str(part.decay or '')) for name, part in decided.items()}
 
 
 @dataclass
@@ -156,6 +218,16 @@ class InitialModel(NamedTuple):
             return cls(build_model(cfg), random_states())
 
 
+def require_optimizer(wrapper: dict) -> None:
+    """Raise ConfigError if there is no such optimiser: MMEngine reads the arguments of None before it says so."""
+    name = (wrapper.get('optimizer') or {}).get('type')
+    with OPTIMIZERS.switch_scope_and_registry(None) as registry:
+        if isinstance(name, str) and registry.get(name) is None:
+            close = difflib.get_close_matches(name, OPTIMIZERS.module_dict, n=2)
+            hint = f': did you mean {" or ".join(close)}?' if close else ''
+            raise ConfigError(f'optim_wrapper.optimizer.type={name}: there is no such optimiser{hint}')
+
+
 def parameter_groups(cfg: Config) -> list[ParameterGroup]:
     """Return the groups of the optimiser that ``cfg`` builds; see :func:`group_parameters`."""
     model = build_model(cfg)
@@ -164,6 +236,7 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
         wrapper_cfg['type'] = 'OptimWrapper'
         for key in ('dtype', 'loss_scale'):
             wrapper_cfg.pop(key, None)
+    require_optimizer(wrapper_cfg)
     with quiet_logger(), building(cfg, 'optim_wrapper'):
         built = build_optim_wrapper(model, wrapper_cfg)
     return group_parameters(model, built, parameter_rules(model, wrapper_cfg))
@@ -174,8 +247,7 @@ def group_parameters(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last.
 
-    With the rules that :func:`mmlape.lab.engine.paramwise.parameter_rules` returns, groups are those of
-    equal rules, too.
+    With the rules that :func:`parameter_rules` returns, groups are those of equal rules, too.
     """
     wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     trained = {

@@ -14,10 +14,9 @@ from mmlape.lab.engine.building import building, positive_number
 from mmlape.lab.engine.compiling import KEY, compile_mode
 from mmlape.lab.engine.config import config_name
 from mmlape.lab.engine.distributed.sharding import distribution
-from mmlape.lab.engine.effects import check_effects
-from mmlape.lab.engine.keys import find_classes, iter_dicts
 from mmlape.lab.engine.optim import set_amp
-from mmlape.lab.engine.schedule import check_schedule, shorten, stretch
+from mmlape.lab.engine.schedule import check_schedule, check_units, shorten, stretch
+from mmlape.lab.engine.watched import check_watched
 from mmlape.lab.runs.identity import collect
 from mmlape.lab.runs.schema import Identity
 
@@ -152,10 +151,10 @@ def plan_run(
         ConfigError: The configuration cannot be trained like this.
     """
     require_keys(cfg, TRAIN_KEYS, 'trained')
-    require_packages(cfg)
     work_dir = default_work_dir(cfg, work_dir)
     with building(cfg, 'train_cfg'):
-        check_effects(cfg)
+        check_units(cfg)
+        check_watched(cfg)
     shorten(cfg, share)
     with building(cfg, 'param_scheduler'):
         check_schedule(cfg)
@@ -182,19 +181,6 @@ def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
     missing = [key for key in keys if cfg.get(key) is None]
     if missing:
         raise ConfigError(f'{cfg.filename} cannot be {purpose}: it has no {", ".join(missing)}')
-
-
-def require_packages(cfg: Config) -> None:
-    """Raise ConfigError if a transform of the training data lacks a package.
-
-    Its ``missing_package`` says so.
-    """
-    scope = cfg.get('default_scope') or 'mmengine'
-    for place, node in iter_dicts(cfg.train_dataloader, 'train_dataloader'):
-        for built in find_classes(node['type'], scope) if 'type' in node else ():
-            missing = built.missing_package(node, place) if hasattr(built, 'missing_package') else ''
-            if missing:
-                raise ConfigError(missing)
 
 
 def default_work_dir(cfg: Config, work_dir: str | Path | None) -> Path:

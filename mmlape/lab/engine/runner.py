@@ -1,4 +1,7 @@
-"""MMEngine's runner with checkpoints that survive a kill, safe reading of them, and resumable randomness."""
+"""MMEngine's runner with checkpoints that survive a kill, safe reading of them, and resumable randomness.
+
+:mod:`mmlape.lab.engine.trainer` shows what a run does; here is how it differs from MMEngine's.
+"""
 
 import atexit
 import contextlib
@@ -21,7 +24,6 @@ from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook, logger_hook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from mmengine.registry import MODELS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
@@ -35,15 +37,21 @@ from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine import hooks
 from mmlape.lab.engine.building import building
-from mmlape.lab.engine.distributed.sharding import ShardedModel, full_states, full_tensor, set_model_wrapper
+from mmlape.lab.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.lab.engine.keys import runner_arguments
 from mmlape.lab.engine.loading import check_initialised, classes_of_data, load_model, recorded_of
-from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger
+from mmlape.lab.engine.optim import InitialModel, group_parameters, quiet_logger, require_optimizer
 from mmlape.lab.engine.plan import RunPlan
-from mmlape.lab.engine.seeding import Batches, prefer_deterministic_kernels, seeded_dataloader, set_random_states
+from mmlape.lab.engine.seeding import (
+    Batches,
+    SeededInfiniteSampler,
+    prefer_deterministic_kernels,
+    seeded_dataloader,
+    set_random_states,
+)
 from mmlape.lab.engine.shared_memory import require_shared_memory
 from mmlape.lab.runs.record import Recorder
-from mmlape.lab.runs.resume import RunStart, read_resumable
+from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import Stop
 from mmlape.lab.runs.signals import StopRequest, init_worker
 from mmlape.weights.plain_config import write_plain
@@ -107,33 +115,6 @@ class Runner(_Runner):
         super().__init__(*args, cfg=stored, **kwargs)
 
     @classmethod
-    def of_run(
-        cls,
-        plan: RunPlan,
-        start: RunStart,
-        recorder: Recorder,
-        stop: StopRequest,
-        initial: InitialModel,
-        launcher: str,
-        deterministic: bool | None,
-    ) -> 'Runner':
-        """Build the runner that trains a run.
-
-        Complete the plan's configuration with what every run has.
-        """
-        cfg = plan.cfg
-        cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
-        cfg.resume = start.checkpoint is not None
-        if start.checkpoint:
-            cfg.load_from = start.checkpoint
-        hooks.install(cfg, *hooks.ALWAYS)
-        set_model_wrapper(cfg, plan.distributed)
-        cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
-        if deterministic is not None:
-            cfg.randomness.deterministic = deterministic
-        return cls.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
-
-    @classmethod
     def from_cfg(
         cls,
         cfg: Config,
@@ -150,12 +131,9 @@ class Runner(_Runner):
         _write_metrics_once()
         cfg = PlainConfig.of(copy.deepcopy(cfg))
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
-        given = {key: cfg[key] for key in runner_arguments() if key in cfg}
-        return cls(**given, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
-
-    def merge_views(self, tta_model: dict) -> None:
-        """Let the model predict on several views of each image, which ``tta_model`` merges."""
-        self.model = MODELS.build(dict(tta_model, module=self.bare_model))
+        arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
+        with building(cfg, 'the runner'):
+            return cls(**arguments, cfg=cfg, initial=initial, plan=plan, recorder=recorder, stop=stop)
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model; one that is built already leaves random numbers as if it was built here."""
@@ -194,15 +172,22 @@ class Runner(_Runner):
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop on samples that are seeded by their position (see :mod:`mmlape.lab.engine.seeding`)."""
-        if not isinstance(loop, BaseLoop):
-            loader, fraction = self._train_dataloader, data_fraction(self.cfg)
-            if fraction is not None:
-                dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
-                loader = type(loader)(loader, dataset=dataset)
-            self._train_dataloader = seeded_dataloader(loader)
+        if isinstance(loop, BaseLoop):
+            return loop
+        loader, fraction = self._train_dataloader, data_fraction(self.cfg)
+        if fraction is not None:
+            dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
+            loader = type(loader)(loader, dataset=dataset)
+        self._train_dataloader = seeded_dataloader(loader)
         built = self._build_loop('train', super().build_train_loop, loop)
-        if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
+        batches = built.dataloader.batch_sampler
+        if isinstance(built, IterBasedTrainLoop) and hasattr(batches, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
+        elif isinstance(built, EpochBasedTrainLoop) and isinstance(batches.sampler, SeededInfiniteSampler):
+            raise ConfigError(
+                f'train_dataloader.sampler ({self.cfg.train_dataloader.sampler.type}) has no end, so the first epoch '
+                "would have none: set train_dataloader.sampler.type='DefaultSampler'"
+            )
         return built
 
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
@@ -215,24 +200,20 @@ class Runner(_Runner):
 
     def _build_loop(self, split: str, build: Callable, loop: BaseLoop | dict) -> BaseLoop:
         """Build data loader and evaluator of a split, then its loop, which would build them without naming the key."""
-        if not isinstance(loop, BaseLoop):
-            for part, build_part in (
-                ('dataloader', functools.partial(self.build_dataloader, seed=self.seed)),
-                ('evaluator', self.build_evaluator),
-            ):
-                given = vars(self).get(f'_{split}_{part}')
-                if isinstance(given, dict | list):
-                    with building(self.cfg, f'{split}_{part}'):
-                        setattr(self, f'_{split}_{part}', build_part(given))
-            loader = vars(self)[f'_{split}_dataloader']
-            if isinstance(loader, DataLoader) and not len(loader):
+        loader, evaluator = vars(self)[f'_{split}_dataloader'], vars(self).get(f'_{split}_evaluator')
+        if isinstance(loader, dict):
+            with building(self.cfg, f'{split}_dataloader'):
+                loader = self.build_dataloader(loader, seed=self.seed)
+            setattr(self, f'_{split}_dataloader', loader)
+            if not len(loader):
                 raise ConfigError(
-                    f'{self.cfg.filename}: {split}_dataloader has no batch: its '
-                    f'{len(loader.dataset)} images do not fill one of '
-                    f'{split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
+                    f'{self.cfg.filename}: {split}_dataloader has no batch: its {len(loader.dataset)} images do not '
+                    f'fill one of {split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
                 )
-            if isinstance(loader, DataLoader):
-                require_shared_memory(loader, f'{split}_dataloader')
+            require_shared_memory(loader, f'{split}_dataloader')
+        if isinstance(evaluator, dict | list):
+            with building(self.cfg, f'{split}_evaluator'):
+                setattr(self, f'_{split}_evaluator', self.build_evaluator(evaluator))
         with building(self.cfg, f'{split}_cfg'):
             return build(loop)
 
@@ -302,6 +283,7 @@ class Runner(_Runner):
         """Build the optimiser and log one line per group, not three per parameter."""
         if isinstance(optim_wrapper, OptimWrapper):
             return optim_wrapper
+        require_optimizer(optim_wrapper)
         with quiet_logger(), building(self.cfg, 'optim_wrapper'):
             built = super().build_optim_wrapper(optim_wrapper)
         for group in group_parameters(self.bare_model, built):
@@ -378,31 +360,30 @@ class Runner(_Runner):
             self.model.shard(self.optim_wrapper)
 
     def train(self) -> nn.Module:
-        """Train; see :func:`plain_worker_errors`."""
+        """Train; see :meth:`_with_workers`."""
         if not gc.isenabled():  # the start-up ends here: what is in use is not searched again
             gc.enable()
             gc.collect()
             gc.freeze()
             atexit.register(gc.unfreeze)  # else Triton's bindings complain of leaks at the end
-        with plain_worker_errors():
-            try:
-                model = super().train()
-            except BaseException:
-                kill_workers()
-                raise
-        end_workers(self._train_loop, self._val_loop)
-        return model
+        with self._with_workers():
+            return super().train()
 
     def test(self) -> dict:
-        """Test; see :func:`plain_worker_errors`."""
+        """Test; see :meth:`_with_workers`."""
+        with self._with_workers():
+            return super().test()
+
+    @contextlib.contextmanager
+    def _with_workers(self) -> Iterator[None]:
+        """End the workers of the data loaders at the end, at once after a failure, and shorten their errors."""
         with plain_worker_errors():
             try:
-                metrics = super().test()
+                yield
             except BaseException:
                 kill_workers()
                 raise
-        end_workers(self._test_loop)
-        return metrics
+        end_workers(self._train_loop, self._val_loop, self._test_loop)
 
     def dump_config(self) -> None:
         """Write the configuration to the work dir; a test leaves the training run's there alone."""

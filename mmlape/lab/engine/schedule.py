@@ -1,7 +1,4 @@
-"""The length of a run and everything counted along it.
-
-Checked before the run starts, stretched, shortened.
-"""
+"""The length of a run and everything counted along it: checked before the run starts, stretched, shortened."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,10 +10,8 @@ from mmengine.optim import _ParamScheduler
 from mmlape.errors import ConfigError
 from mmlape.lab.registry import PARAM_SCHEDULERS
 
-_COUNTS = ('begin', 'end', 'warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
-"""Arguments of schedulers that count iterations, where ``by_epoch`` is False."""
-_SPANS = tuple(name for name in _COUNTS if name not in ('begin', 'end'))
-"""Those that are counted from ``begin``."""
+_SPANS = ('warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
+"""Arguments of schedulers that are counted from their ``begin``."""
 _UNCHANGED = (
     'ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR', 'CosineRestartLR',
     'WarmupCosineLR',
@@ -35,8 +30,43 @@ def schedulers(cfg: Config) -> list[tuple[str, dict]]:
     ]
 
 
+def check_units(cfg: Config) -> None:
+    """Check that schedulers and checkpoints count what the loop of training counts, epochs or iterations.
+
+    MMEngine takes others in silence: rates that never change, and no checkpoint before the end.
+
+    Raises:
+        ConfigError: One does not; the message names the key and the fix.
+    """
+    loop = cfg.train_cfg
+    if loop.get('val_interval', 1) < 1:
+        raise ConfigError(f'train_cfg.val_interval={loop.val_interval} is no whole number of at least 1')
+    for number, hook in enumerate(cfg.get('custom_hooks') or []):
+        is_of_ap = cfg.get('default_scope') == 'mmdet' and 'mAP' in str(hook.get('monitor'))
+        if is_of_ap and str(hook.get('type')).endswith('EarlyStoppingHook') and 'min_delta' not in hook:
+            key = f'custom_hooks.{number}'
+            raise ConfigError(
+                f'{key} (EarlyStoppingHook): min_delta is 0.1 by default, which is ten points of {hook.monitor}, so '
+                f'the run would end after {hook.get("patience", 5)} validations with smaller steps: set '
+                f'{key}.min_delta=0.001, for example'
+            )
+    if not loop.get('max_iters'):
+        return
+    counting = [(key, f'{key} ({part.get("type")})', part) for key, part in schedulers(cfg)]
+    checkpoint = 'default_hooks.checkpoint'
+    counting.append((checkpoint, checkpoint, (cfg.get('default_hooks') or {}).get('checkpoint') or {}))
+    for key, name, node in counting:
+        if node.get('by_epoch', True) and not node.get('convert_to_iter_based'):
+            default = '' if 'by_epoch' in node else ' (by_epoch=True, the default)'
+            effect = 'no checkpoint would be written on the way' if key == checkpoint else 'it would never act'
+            raise ConfigError(
+                f'{name} counts epochs{default}, but train_cfg counts iterations, so {effect}: set '
+                f'{key}.by_epoch=False, and give its numbers in iterations'
+            )
+
+
 def check_schedule(cfg: Config) -> None:
-    """Check that every scheduler ends after it begins, begins before training ends, and lasts until then.
+    """Check that every scheduler ends after it begins, and begins before training ends.
 
     Raises:
         ConfigError: One does not; the message names its keys and the run's length, where it ends by
@@ -51,7 +81,7 @@ def check_schedule(cfg: Config) -> None:
         ends = [value for value in (given, run) if value is not None]
         if not ends or begin < min(ends):
             steps = scheduler.get('total_steps')  # of OneCycleLR, which raises an error behind them
-            if ends and steps is not None and steps < min(ends) - begin:
+            if steps and ends and begin + steps < min(ends):
                 raise ConfigError(
                     f'{key}.total_steps={steps} is over before {key} ({scheduler.get("type")}) ends: set '
                     f'{key}.total_steps={min(ends) - begin}, or {key}.end={begin + steps}'
@@ -79,53 +109,22 @@ def stretch(cfg: Config, factor: int) -> None:
     Raises:
         ConfigError: A scheduler counts iterations in an unknown way.
     """
-    loop = cfg.train_cfg
-    if loop.get('max_iters'):
-        loop.max_iters *= factor
-        loop.val_interval = loop.get('val_interval', 1000) * factor
-        if loop.get('val_begin', 1) > 1:
-            loop.val_begin *= factor
-        if loop.get('dynamic_intervals'):
-            loop.dynamic_intervals = [
-                (begin * factor, interval * factor) for begin, interval in loop.dynamic_intervals
-            ]
+
+    def count(value: float) -> float:
+        return value * factor
+
+    if cfg.train_cfg.get('max_iters'):
+        _scale_loop(cfg.train_cfg, count)
     for key, scheduler in schedulers(cfg):
         if not scheduler.get('by_epoch', True):
-            _stretch_scheduler(key, scheduler, factor)
+            _scale_scheduler(key, scheduler, factor, count, cfg.train_cfg)
     checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
     if not checkpoint.get('by_epoch', True):
-        for name in ('interval', 'save_begin'):
-            if checkpoint.get(name, -1) > 0:
-                checkpoint[name] *= factor
+        _scale(checkpoint, [name for name in ('interval', 'save_begin') if checkpoint.get(name, -1) > 0], count)
     for hook in cfg.get('custom_hooks') or []:
         if str(hook.get('type')).endswith('EMAHook'):
-            hook['interval'] = hook.get('interval', 1) * factor
-            if hook.get('begin_iter'):
-                hook['begin_iter'] *= factor
-
-
-def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
-    if not _stretch_rate(scheduler, factor):
-        name = str(scheduler.get('type')).rpartition('.')[2]
-        raise ConfigError(f'--accumulate does not know how {key} ({name}) counts iterations: count it in epochs')
-    for name in _COUNTS:
-        value = scheduler.get(name)
-        if isinstance(value, list | tuple):
-            scheduler[name] = [part * factor for part in value]
-        elif value is not None:
-            scheduler[name] = value * factor
-
-
-def _stretch_rate(scheduler: dict, factor: float) -> bool:
-    """Change what depends on how finely time is counted.
-
-    Return False for a scheduler of an unknown kind.
-    """
-    name = str(scheduler.get('type')).rpartition('.')[2]
-    if name == 'ExponentialLR':
-        scheduler['gamma'] **= 1 / factor
-        return True
-    return name in _UNCHANGED
+            hook.setdefault('interval', 1)
+            _scale(hook, ('interval', 'begin_iter'), count)
 
 
 def shorten(cfg: Config, share: float) -> None:
@@ -150,66 +149,56 @@ def shorten(cfg: Config, share: float) -> None:
     def count(value: float) -> float:
         return value if value < 1 else max(1, round(value * share))
 
-    loop = cfg.train_cfg
-    if loop.get('max_iters'):
-        loop.setdefault('val_interval', 1000)  # MMEngine's
-    _shorten_keys(loop, ('max_iters', 'max_epochs', 'val_interval', 'val_begin'), count)
-    if loop.get('dynamic_intervals'):
-        loop.dynamic_intervals = [(count(begin), count(interval)) for begin, interval in loop.dynamic_intervals]
+    _scale_loop(cfg.train_cfg, count)
     kept = []
     for key, scheduler in schedulers(cfg):
-        if not _stretch_rate(scheduler, share):
-            raise ConfigError(
-                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it by hand'
-            )
-        if _shorten_scheduler(scheduler, count, loop):
+        if _scale_scheduler(key, scheduler, share, count, cfg.train_cfg):
             kept.append(scheduler)
         else:
             print_log(f'--shorten {share:g} leaves no time for {key} ({scheduler["type"]}): removed', 'current')
     if isinstance(cfg.get('param_scheduler'), list):
         cfg.param_scheduler = kept
     for hook in [*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or [])]:
-        _shorten_hook(hook or {}, count)
+        averages = str((hook or {}).get('type')).endswith('EMAHook')  # which are taken as often as before
+        _scale(hook or {}, ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))), count)
+        for change in (hook or {}).get('schedule') or ():  # of MMPretrain's SwitchRecipeHook
+            _scale(change, ('action_epoch',), count)
 
 
-def _shorten_keys(node: dict, keys: Iterable[str], count: Callable[[float], float]) -> None:
+def _scale(node: dict, keys: Iterable[str], count: Callable[[float], float]) -> None:
     for key in keys:
-        if node.get(key) is not None:
-            node[key] = count(node[key])
+        value = node.get(key)
+        if isinstance(value, list | tuple):
+            node[key] = [count(part) for part in value]
+        elif value is not None:
+            node[key] = count(value)
 
 
-def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: dict) -> bool:
-    """Shorten a scheduler of a run whose loop is shortened already.
+def _scale_loop(loop: dict, count: Callable[[float], float]) -> None:
+    if loop.get('max_iters'):
+        loop.setdefault('val_interval', 1000)  # MMEngine's
+    _scale(loop, ('max_iters', 'max_epochs', 'val_interval', 'val_begin'), count)
+    if loop.get('dynamic_intervals'):
+        loop['dynamic_intervals'] = [(count(begin), count(interval)) for begin, interval in loop['dynamic_intervals']]
 
-    Return whether it has any time left.
-    """
+
+def _scale_scheduler(key: str, scheduler: dict, factor: float, count: Callable[[float], float], loop: dict) -> bool:
+    """Scale a scheduler of a run whose loop is scaled already; return whether it has any time left."""
+    name = str(scheduler.get('type')).rpartition('.')[2]
+    if name == 'ExponentialLR':
+        scheduler['gamma'] **= 1 / factor
+    elif name not in _UNCHANGED:
+        option, fix = ('--accumulate', 'count it in epochs') if factor > 1 else ('--shorten', 'shorten it by hand')
+        raise ConfigError(f'{option} does not know how {key} ({name}) counts: {fix}')
     begin = scheduler.get('begin', 0)
     first = count(begin)
-
-    def span(duration: float) -> float:
-        passed = count(begin + duration) - first
-        return passed if passed > 0 else 1
-
-    for name in _SPANS:
-        value = scheduler.get(name)
-        if isinstance(value, list | tuple):
-            scheduler[name] = [span(part) for part in value]
-        elif value is not None:
-            scheduler[name] = span(value)
-    _shorten_keys(scheduler, ('begin', 'end'), count)
+    _scale(scheduler, _SPANS, lambda duration: max(count(begin + duration) - first, min(duration, 1)))
+    _scale(scheduler, ('begin', 'end'), count)
     length = 'max_epochs' if scheduler.get('by_epoch', True) else 'max_iters'
     end = scheduler.get('end') or loop.get(length) or _INF
     if scheduler.get('warmup'):
         scheduler['warmup'] = min(scheduler['warmup'], end - first - 1)
     return first < end
-
-
-def _shorten_hook(hook: dict, count: Callable[[float], float]) -> None:
-    """Shorten when a hook acts; averages of weights are taken as often as before."""
-    averages = str(hook.get('type')).endswith('EMAHook')
-    _shorten_keys(hook, ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))), count)
-    for change in hook.get('schedule') or ():  # of MMPretrain's SwitchRecipeHook
-        _shorten_keys(change, ('action_epoch',), count)
 
 
 @PARAM_SCHEDULERS.register_module()

@@ -18,6 +18,7 @@ from mmengine.config import Config
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
+from mmlape.lab.engine.keys import SIZES
 from mmlape.lab.registry import SCOPE
 from mmlape.weights import gate
 from mmlape.weights.plain_config import read_plain, write_plain
@@ -32,8 +33,6 @@ PARTS = {
 }
 """The keys that are taken, with MMEngine's registries that hold the types below them."""
 OF_MODEL = ('model', 'data_preprocessor')
-SIZES = ('crop_size', 'img_size')
-"""Variables of a config that say how large its images are."""
 _DATA = ('DATASETS', 'TRANSFORMS', 'DATA_SAMPLERS', 'FUNCTIONS')
 MORE = {
     'train_dataloader': _DATA,

@@ -1,4 +1,16 @@
-"""Training as a library function: what ``mmlape train`` calls."""
+"""Training as a library function: what ``mmlape train`` calls.
+
+A run starts from the first of these that there is:
+
+1. The checkpoint that ``resume`` names: weights, optimiser, schedule and position.
+2. With ``resume=True`` the newest complete checkpoint of the work dir, likewise; a finished run is left alone.
+3. The weights of the complete model that the configuration's ``load_from`` names; the optimiser is new.
+4. The weights of a part that its ``init_cfg`` names.
+5. The initial values of the model's layers, of the seed.
+
+:func:`mmlape.lab.runs.resume.acquire` decides it on process 0, before anything is written, and
+:meth:`mmlape.lab.engine.runner.Runner.load_or_resume` loads it.
+"""
 
 import contextlib
 import copy
@@ -15,8 +27,10 @@ import mmlape
 from mmlape.errors import MissingCheckpointError
 from mmlape.files import write_json
 from mmlape.lab.datasets.checks import check_data
+from mmlape.lab.engine import hooks
 from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.distributed.processes import init_processes, on_every_process, on_main_process
+from mmlape.lab.engine.distributed.sharding import set_model_wrapper
 from mmlape.lab.engine.optim import InitialModel, check_precision
 from mmlape.lab.engine.plan import RunPlan, plan_run
 from mmlape.lab.engine.runner import Runner
@@ -26,6 +40,7 @@ from mmlape.lab.runs.identity import SETTINGS, checkpoint_keys, is_missing
 from mmlape.lab.runs.record import Recorder, describe_machine, sharing
 from mmlape.lab.runs.resume import RunStart, acquire, initial_seed
 from mmlape.lab.runs.schema import RunRecord, read_record
+from mmlape.lab.runs.signals import StopRequest
 
 
 def train(
@@ -100,14 +115,50 @@ def train(
             # on the CPU, vanishing gradients otherwise cost ten times the time
             torch.set_flush_denormal(True)
             stack.callback(torch.set_flush_denormal, False)
-            runner = Runner.of_run(plan, start, recorder, stop, initial, launcher, deterministic)
-            recorder.record.parts.append(runner.timestamp)
-            runner.train()
+            _run(plan, start, recorder, stop, initial, launcher, deterministic)
         recorder.finish()
         if is_main_process():
             with contextlib.suppress(OSError):  # a full disk costs the figure, not the run
                 plot_run(plan.work_dir)
     return recorder.record
+
+
+def _run(
+    plan: RunPlan,
+    start: RunStart,
+    recorder: Recorder,
+    stop: StopRequest,
+    initial: InitialModel,
+    launcher: str,
+    deterministic: bool | None,
+) -> None:
+    """Build the parts of a run, and let MMEngine's loop repeat four things until the run has its length.
+
+    data         a batch of ``train_dataloader``, whose samples are seeded by their position
+                 before the step: ReseedHook, CompileBackboneHook, StopHook
+    step         ``model.train_step``: losses, gradients, and every ``accumulative_counts`` iterations a step of
+                 the optimiser
+                 after it: NaNGuardHook, LoggerHook, ParamSchedulerHook
+    checkpoint   CheckpointHook, every ``interval`` of ``default_hooks.checkpoint``
+                 after it: ProgressHook, RunRecordHook, StopHook
+    evaluation   every ``train_cfg.val_interval``, ``val_evaluator`` over ``val_dataloader``
+                 after it: PerClassHook, LoggerHook, CheckpointHook (the best one), RunRecordHook
+
+    `hooks.ALWAYS` has all of ours, in their order; ``custom_hooks`` of the configuration come by their priority.
+    """
+    cfg = plan.cfg
+    cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
+    cfg.resume = start.checkpoint is not None
+    if start.checkpoint:
+        cfg.load_from = start.checkpoint
+    cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity.seed)
+    if deterministic is not None:
+        cfg.randomness.deterministic = deterministic
+    hooks.install(cfg, *hooks.ALWAYS)
+    set_model_wrapper(cfg, plan.distributed)
+    runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
+    recorder.record.parts.append(runner.timestamp)
+    runner.train()
 
 
 def _record(plan: RunPlan, start: RunStart, study: str | None, arm: str | None) -> RunRecord:

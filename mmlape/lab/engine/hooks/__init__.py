@@ -4,24 +4,26 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 identity (see :func:`mmlape.lab.runs.identity.settings`).
 """
 
+from mmlape.lab.engine.compiling import CompileBackboneHook
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
-from mmlape.lab.engine.hooks.compiling import CompileBackboneHook
 from mmlape.lab.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
 from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
-from mmlape.lab.engine.hooks.progress import ProgressHook
 from mmlape.lab.engine.hooks.run import (
     AccumulationHook,
     BannerHook,
     NaNGuardHook,
+    ProgressHook,
     ReseedHook,
     RunRecordHook,
     cause_of_stop,
 )
 
 ALWAYS = (
-    'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ProgressHook',
-    'ReseedHook', 'RunRecordHook', 'StopHook',
+    'AccumulationHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',  # before MMEngine's
+    'CompileBackboneHook',  # among those that log, before the rates change and a checkpoint is saved
+    'BannerHook', 'ProgressHook', 'RunRecordHook', 'StopHook',  # behind all
 )  # fmt: skip
+"""Hooks of every training run, in the order in which their priorities call them."""
 
 __all__ = [
     'AccumulationHook',
