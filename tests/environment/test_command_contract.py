@@ -123,6 +123,20 @@ def of_running(plan, run):
     }
 
 
+UNTIL = {
+    'run_study.until.work_dir': 'work_dirs',
+    'run_study.until.arms': ['a', 'b'],
+    'run_study.until.margin': 0.3,
+    'run_study.until.alpha': 0.05,
+    'run_study.until.allow_software': False,
+}
+
+
+def seeds_until(most: int) -> dict:
+    """Where the seeds of `multi-seed --until` arrive."""
+    return dict.fromkeys(('Study.seeds', 'show_arms.seeds', 'run_study.until.seeds'), [*range(121, 121 + most)])
+
+
 LAUNCHERS = {
     'mmlape.lab.experiments.launchers.LocalLauncher': 'local',
     'mmlape.lab.experiments.slurm.SlurmLauncher': 'slurm',
@@ -202,6 +216,7 @@ CONTRACTS = {
         of_trained('test.cfg', checkpoint='test.checkpoint')
         | simple('--work-dir d', 'test.work_dir', 'd')
         | simple('--out o.json', 'test.out', 'o.json')
+        | simple('--show-dir d', 'test.show_dir', 'd')
         | {'--save-pred': [('--save-pred', {'test.save_pred': True}), ('--save-pred p', {'test.save_pred': 'p'})]}
         | {'--page': [('--page', {'test.page': True}), ('--page p.html', {'test.page': 'p.html'})]}
         | {
@@ -277,6 +292,9 @@ CONTRACTS = {
             '--dry-run': [
                 ('--dry-run', {'show_arms': True, 'show_arms.arms': arms('a', 'b'), 'run_study.dry_run': True})
             ],
+            '--until': [('--until 0.3', seeds_until(20) | UNTIL, '--dry-run')],
+            '--max-seeds': [('--max-seeds 5', seeds_until(5), '--until 0.3 --dry-run')],
+            '--alpha': [('--alpha 0.1', {'run_study.until.alpha': 0.1}, '--until 0.3 --dry-run')],
             '--aggregate-only': [
                 (
                     '--aggregate-only',

@@ -3,13 +3,13 @@
 MMEngine says so at the first validation, which may be hours away, or never.
 """
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.hooks.evaluation import require_measured
 from mmlape.lab.engine.schedule import schedulers
 
 _OF_IOU = {'mIoU': ('mIoU', 'mAcc'), 'mDice': ('mDice', 'mAcc'), 'mFscore': ('mFscore', 'mPrecision', 'mRecall')}
@@ -32,6 +32,15 @@ def check_watched(cfg: Config) -> None:
         if rule == 'less':
             fix = f"{key.rpartition('.')[0]}.rule='greater'"
             raise ConfigError(f"{key}={metric} with the rule 'less': more of it is better, so set {fix}")
+
+
+def require_measured(key: str, metric: str, measured: Iterable[str]) -> None:
+    """Raise ConfigError unless a metric that a key names is among those of an evaluation."""
+    names = list(measured)
+    if metric not in names:
+        close = difflib.get_close_matches(metric, names, n=2)
+        hint = f'did you mean {" or ".join(close)}? ' if close else ''
+        raise ConfigError(f'{key}={metric}: val_evaluator has no such metric: {hint}It has {", ".join(names)}')
 
 
 def _watched(cfg: Config) -> Iterator[tuple[str, Any, Any]]:

@@ -1,9 +1,7 @@
 """Hooks of evaluations: per-class values, a second pass with a changed pipeline, predictions in files."""
 
 import copy
-import difflib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -17,15 +15,6 @@ from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.evaluation.names import split_per_class
 from mmlape.lab.evaluation.saved import object_rows, save_label_map, write_rows
 from mmlape.lab.registry import HOOKS
-
-
-def require_measured(key: str, metric: str, measured: Iterable[str]) -> None:
-    """Raise ConfigError unless a metric that a key names is among those of an evaluation."""
-    names = list(measured)
-    if metric not in names:
-        close = difflib.get_close_matches(metric, names, n=2)
-        hint = f'did you mean {" or ".join(close)}? ' if close else ''
-        raise ConfigError(f'{key}={metric}: val_evaluator has no such metric: {hint}It has {", ".join(names)}')
 
 
 @HOOKS.register_module()
