@@ -134,7 +134,7 @@ UNTIL = {
 
 def seeds_until(most: int) -> dict:
     """Where the seeds of `multi-seed --until` arrive."""
-    return dict.fromkeys(('Study.seeds', 'show_arms.seeds', 'run_study.until.seeds'), [*range(121, 121 + most)])
+    return {key: [*range(121, 121 + most)] for key in ('Study.seeds', 'show_arms.seeds', 'run_study.until.seeds')}
 
 
 LAUNCHERS = {
