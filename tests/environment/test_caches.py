@@ -35,7 +35,7 @@ CACHES = {
     'lab/engine/plan.py identity': OF_ARGUMENTS,
     'new/listing.py documents': OF_ARGUMENTS,
     'new/listing.py images': OF_ARGUMENTS,
-    'lab/studies/study_file.py _values': 'test_studies',
+    'lab/studies/parsing.py _values': 'test_studies',
     'lab/experiments/sequential.py _levels': OF_ARGUMENTS,
     'lab/environment/packages.py locked': OF_PROCESS,
     'extension/metafiles.py read_metafiles': OF_PROCESS,

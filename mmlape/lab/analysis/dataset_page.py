@@ -13,7 +13,8 @@ from mmengine.structures import BaseDataElement
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.analysis.drawing import draw_sample, write_image
-from mmlape.lab.datasets.checks import FullReport, spread
+from mmlape.lab.datasets.checks import FullReport
+from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import iter_sources
 from mmlape.lab.datasets.formats.base import DataSummary
 from mmlape.lab.datasets.transforms import guard_loading

@@ -26,6 +26,7 @@ from rich.table import Table
 from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import write_json
+from mmlape.lab.datasets.folders import spread
 from mmlape.lab.datasets.formats import SPLITS, distinct, iter_sources
 from mmlape.lab.datasets.formats.base import (
     ERROR,
@@ -91,12 +92,6 @@ def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
         yield from facts.issues
         source.count(facts)
     yield from source.nothing_to_learn()
-
-
-def spread(items: Sequence, count: int) -> list:
-    """Return up to ``count`` items, evenly spread from the first to the last."""
-    picks = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int))
-    return [items[pick] for pick in picks]
 
 
 def check_heads(cfg: Config, source: DataSource) -> None:

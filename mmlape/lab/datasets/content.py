@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmlape.files import sha256
-from mmlape.lab.datasets.checks import spread
+from mmlape.lab.datasets.folders import spread
 
 SAMPLE = 1000
 """So many images and label maps are read, of a thousand or less all: files of one size may have been exchanged."""

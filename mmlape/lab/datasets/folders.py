@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from mmlape.errors import DataError
 
 # of images, whether or not the backends read them
@@ -160,3 +162,9 @@ def class_palette(count: int) -> list[list[int]]:
         red, green, blue = colorsys.hsv_to_rgb(index * GOLDEN_RATIO % 1, 0.85, value)
         colours.append([round(255 * channel) for channel in (red, green, blue)])
     return colours
+
+
+def spread(items: Sequence, count: int) -> list:
+    """Return up to ``count`` items, evenly spread from the first to the last."""
+    picks = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int))
+    return [items[pick] for pick in picks]

@@ -28,9 +28,7 @@ is its base, whose figures are in the metafile. ``!tuple [640, 640]`` is a tuple
 transforms need.
 """
 
-import copy
 import difflib
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,16 +36,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from mmlape.errors import ConfigError
-from mmlape.files import parse_yaml
 from mmlape.lab.extension import extensions
 from mmlape.mim import PREFIX, mim_root
-
-_BOOLEAN = 'tag:yaml.org,2002:bool'
-_FLOAT = 'tag:yaml.org,2002:float'
-
 
 _REFERENCE = re.compile(r'(?P<file>.+\.ya?ml)(?::(?P<arm>[^:/]+))?')
 _TEXT_KEYS = ('title', 'paper', 'table', 'runs', 'dataset', 'time', 'metric')
@@ -251,7 +242,9 @@ class _Reader:
             text = self.path.read_text(encoding='utf-8')
         except UnicodeDecodeError as error:
             raise ConfigError(f'{file} is no text in UTF-8 ({error})') from error
-        self.content = _parse(text, file)
+        from mmlape.lab.studies.parsing import parse  # yaml, without which the doctor starts
+
+        self.content = parse(text, file)
 
     def study(self) -> StudyFile:
         """Return the study, or raise ConfigError if something in the file is wrong."""
@@ -433,43 +426,3 @@ class _Reader:
 
     def _error(self, message: str) -> ConfigError:
         return ConfigError(f'{self.file}: {message}')
-
-
-def _parse(text: str, file: str) -> Any:
-    """Return the content of a study; a ConfigError names file and line if it is no YAML."""
-    try:
-        return copy.deepcopy(_values(text))
-    except yaml.YAMLError as error:
-        mark = getattr(error, 'problem_mark', None)
-        line = f':{mark.line + 1}' if mark else ''
-        reason = getattr(error, 'problem', None) or error
-        raise ConfigError(f'{file}{line} does not parse: {reason}') from error
-
-
-@functools.lru_cache(maxsize=64)  # all studies of the package
-def _values(text: str) -> Any:
-    return parse_yaml(text, _Loader)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2's plain values: ``on`` is a word (iRPE has ``on: k``), 1e-3 is a number.
-
-    No key may be given twice.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        repeated = next((key for key, count in Counter(keys).items() if count > 1), None)
-        if repeated is not None:
-            problem = f"'{repeated}' is given twice"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(_BOOLEAN, re.compile('(true|True|TRUE|false|False|FALSE)$'), list('tTfF'))
-_Loader.add_implicit_resolver(_FLOAT, re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+$'), list('-+0123456789'))
-_Loader.add_constructor('!tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))
