@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
 def _close_patiently(context: PContext, death_sig: signal.Signals | None = None, timeout: int = 0) -> None:
     """End the processes; torchrun gives them 30 seconds, by itself or, from torch 2.12 on, by its argument.
 
-    One that is stopped goes on, else none of the others reaches the end of its step.
+    One that is stopped continues, else none of the others reaches the end of its step.
     """
     for pid in context.pids().values():
         with contextlib.suppress(ProcessLookupError):
