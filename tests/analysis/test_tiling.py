@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from mmlape.errors import ConfigError, DataError
 from mmlape.lab.analysis.predicted_files import predict_files
 from mmlape.lab.analysis.prediction import Model
-from mmlape.lab.analysis.tiling import Tiling, encode_mask, found_once, merge_logits, merge_objects
+from mmlape.lab.engine.tiling import Tiling, encode_mask, found_once, merge_logits, merge_objects
 
 SIDES = st.integers(1, 23)
 
