@@ -74,8 +74,8 @@ class _Tiled:
         size = tuple(image.shape[1:])
         if size != tuple(sample.ori_shape[:2]):
             raise ConfigError(
-                f'{self.split}_dataloader.dataset.pipeline changes an image of {sample.ori_shape[:2]} to {size} pixels, '
-                f'and {self.split}_cfg.tile is of pixels of the file: remove the Resize'
+                f'{self.split}_dataloader.dataset.pipeline changes the size of images, and {self.split}_cfg.tile is '
+                'in pixels of the file: remove Resize, Pad and the like'
             )
 
         def predict(windows: Sequence[Window]) -> list[BaseDataElement]:
@@ -87,6 +87,10 @@ class _Tiled:
 
         merged = predict_tiles(self.model, predict, self.tiling, size, self.batch_size, self.max_per_img)
         sample.set_data(dict(merged.items()))
+        if 'gt_instances' in sample:  # as the data preprocessor of a complete image does
+            from mmdet.models.utils import samplelist_boxtype2tensor
+
+            samplelist_boxtype2tensor([sample])
         return sample
 
 
