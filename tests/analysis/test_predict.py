@@ -1,5 +1,6 @@
 """`mmlape.load`, `Model.predict` and `mmlape predict`, beside the inference functions of the MM packages."""
 
+import copy
 import json
 import shutil
 from dataclasses import replace
@@ -19,7 +20,9 @@ from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.inference import init_model
 from mmlape.lab.analysis.prediction import RESULTS
 from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.engine.trainer import train
+from mmlape.lab.evaluation.saved import object_rows
 
 CONFIGS = tiny.ROOT / 'configs'
 # config, folder of the mini data, its images
@@ -150,6 +153,40 @@ def test_an_image_in_one_tile_is_predicted_as_without(case):
         assert_same(one, tiled)
     if model.task == 'detection':
         assert len(model.predict(files[0], tile=max(one.size) // 2 + 8, overlap=16)[0].boxes)
+
+
+def test_a_config_of_tiles_is_tested_and_predicted_by_them(case, tmp_path):
+    """What is saved of a test is what `Model.predict` returns; one tile is the image in one piece, bit for bit."""
+    model, cfg, folder = case
+    complete = copy.deepcopy(cfg)
+    data = complete.test_dataloader.dataset
+    data.pipeline = [step for step in data.pipeline if step['type'] != 'Resize']
+    complete.test_dataloader.update(num_workers=0, persistent_workers=False)
+    complete.merge_from_dict({'model.test_cfg.mode': 'whole'} if model.task == 'segmentation' else {})
+    results = {}
+    for name, tiles in dict(complete=None, one=dict(tile=80), several=dict(tile=40, overlap=20, max_per_img=7)).items():
+        tiled = copy.deepcopy(complete)
+        if tiles:
+            tiled.test_cfg = dict(type='mmlape.TiledTestLoop', batch_size=1, **tiles)
+        if tiles and model.task == 'classification':
+            with pytest.raises(ConfigError, match='tile=.* is for detectors and segmentors, not classification'):
+                evaluate(tiled, model.checkpoint, tmp_path, show=False)
+            continue
+        out = tmp_path / name
+        evaluate(tiled, model.checkpoint, out, save_pred=True, show=False)
+        written = [path for path in sorted((out / 'predictions').rglob('*')) if path.is_file()]
+        results[name] = json.loads((out / 'metrics.json').read_text())['metrics'], [file.read_bytes() for file in written]
+        files = sorted([*folder.rglob('*.png'), *folder.rglob('*.jpg')])
+        predicted = mmlape.load(tiled, model.checkpoint, device='cpu').predict(files)
+        if model.task == 'segmentation':
+            for file, result in zip(written, predicted, strict=True):
+                assert (np.asarray(Image.open(file)) == result.labels + 1).all()
+        elif model.task == 'detection':
+            numbers = sorted({row['image_id'] for row in json.loads(written[0].read_text())})
+            rows = [row for number, result in zip(numbers, predicted, strict=True)
+                    for row in object_rows(result.sample.pred_instances, number, range(1, 11))]  # fmt: skip
+            assert rows == json.loads(written[0].read_text()) and (not tiles or len(rows) <= 7 * len(files) or name == 'one')
+    assert results['complete'] == results.get('one', results['complete']) != results.get('several')
 
 
 def test_the_files_of_a_folder(case, tmp_path, capsys):

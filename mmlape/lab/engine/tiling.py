@@ -44,6 +44,11 @@ class Tiling:
     side: int
     overlap: int
 
+    @classmethod
+    def of(cls, tile: int, overlap: int | None = None, **_: Any) -> 'Tiling':
+        """Build the tiles of `tiles_of`: without an overlap they share an eighth of their side."""
+        return cls(tile, tile // 8 if overlap is None else overlap)
+
     def __post_init__(self) -> None:
         if self.side < 1:
             raise ConfigError(f'tile={self.side} is no size: give the pixels of its side')
@@ -97,7 +102,7 @@ def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg
 
     Args:
         tile: Their side.
-        overlap: Pixels that neighbours share; None for an eighth of the side.
+        overlap: Pixels that neighbours share; see `Tiling.of`.
         task: The model's.
         smallest: The side of its patches.
         test_cfg: The model's own, which may have a slide mode.
@@ -105,7 +110,7 @@ def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg
     Raises:
         ConfigError: There are none.
     """
-    tiling = Tiling(tile, tile // 8 if overlap is None else overlap)
+    tiling = Tiling.of(tile, overlap)
     if task not in TASKS:
         raise ConfigError(f'tile={tile} is for detectors and segmentors, not {task}')
     what = 'a patch'

@@ -13,6 +13,7 @@ from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.files import sha256
 from mmlape.lab.analysis.inference import init_model
 from mmlape.lab.engine.graphs import SUFFIX, Graph, Input, Size, exported_class
+from mmlape.lab.engine.tiling import Tiling, tiles_of
 from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import Form, Written, export_graph
 
@@ -70,7 +71,7 @@ def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
 def image_size(cfg: Config) -> Size:
     """Return the size of the images that a model sees.
 
-    Its sliding window, else the size that its preprocessor pads to, which training reads, else the config's variable.
+    Its sliding window, else the tile of its test, else the size that its preprocessor pads to, which training reads, else the config's variable.
 
     Raises:
         ConfigError: The configuration has neither.
@@ -78,7 +79,7 @@ def image_size(cfg: Config) -> Size:
     test_cfg = cfg.model.get('test_cfg') or {}
     window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else None
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    size = window or preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size')
+    size = window or tiles_of(cfg).get('tile') or preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size')
     if size is None:
         raise ConfigError(f'{cfg.filename} has no crop_size or img_size: give --size HEIGHT WIDTH')
     return (size, size) if isinstance(size, int) else tuple(size)
@@ -116,4 +117,6 @@ def export_model(
     given = Input.of(model, cfg)
     graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
     about = dict(task=exported.task, classes=json.dumps(list(classes)), **given.notes())
+    if (tiles := tiles_of(cfg)) and form.size == (tiles['tile'],) * 2:
+        about['overlap'] = str(Tiling.of(**tiles).overlap)
     return export_graph(graph, form, out, dict(notes or {}, **about))
