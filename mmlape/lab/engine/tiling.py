@@ -93,8 +93,10 @@ class Tiling:
 
 def tiles_of(cfg: Mapping) -> dict[str, Any]:
     """Return ``tile``, ``overlap`` and ``max_per_img`` of a config's test, those that it has; none without tiles."""
-    loop = cfg.get('test_cfg') or {}
-    return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if loop.get('tile') and key in loop}
+    loop = cfg.get('test_cfg')
+    if not isinstance(loop, Mapping) or not {'type', 'tile'} <= loop.keys():
+        return {}
+    return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if key in loop}
 
 
 def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg: Mapping | None) -> Tiling:
