@@ -72,8 +72,7 @@ def loop_on(images, split='test', most=None, every=1, **tiles):
         truth = components(image[..., 0])
         masks = [coco_mask.encode(np.asfortranarray(mask.numpy(), np.uint8)) for mask in truth.masks]
         instances = [
-            dict(bbox=box, bbox_label=0, mask=mask, ignore_flag=0)
-            for box, mask in zip(truth.bboxes.tolist(), masks)
+            dict(bbox=box, bbox_label=0, mask=mask, ignore_flag=0) for box, mask in zip(truth.bboxes.tolist(), masks)
         ]
         shape = image.shape[:2]
         meta = dict(img_id=number, img_path=f'{number}.png', ori_shape=shape, img_shape=shape, instances=instances)

@@ -163,30 +163,35 @@ def test_a_config_of_tiles_is_tested_and_predicted_by_them(case, tmp_path):
     data.pipeline = [step for step in data.pipeline if step['type'] != 'Resize']
     complete.test_dataloader.update(num_workers=0, persistent_workers=False)
     complete.merge_from_dict({'model.test_cfg.mode': 'whole'} if model.task == 'segmentation' else {})
-    results = {}
-    for name, tiles in dict(complete=None, one=dict(tile=80), several=dict(tile=40, overlap=20, max_per_img=7)).items():
-        tiled = copy.deepcopy(complete)
+    files, results = sorted([*folder.rglob('*.png'), *folder.rglob('*.jpg')]), {}
+    ways = dict(complete=None, one=dict(tile=80), several=dict(tile=40, overlap=20, max_per_img=7))
+    for name, tiles in ways.items():
+        tiled, out = copy.deepcopy(complete), tmp_path / name
         if tiles:
             tiled.test_cfg = dict(type='mmlape.TiledTestLoop', batch_size=1, **tiles)
         if tiles and model.task == 'classification':
             with pytest.raises(ConfigError, match='tile=.* is for detectors and segmentors, not classification'):
                 evaluate(tiled, model.checkpoint, tmp_path, show=False)
             continue
-        out = tmp_path / name
-        evaluate(tiled, model.checkpoint, out, save_pred=True, show=False)
-        written = [path for path in sorted((out / 'predictions').rglob('*')) if path.is_file()]
-        results[name] = json.loads((out / 'metrics.json').read_text())['metrics'], [file.read_bytes() for file in written]
-        files = sorted([*folder.rglob('*.png'), *folder.rglob('*.jpg')])
+        metrics = evaluate(tiled, model.checkpoint, out, save_pred=True, show=False)['metrics']
+        written = sorted(path for path in (out / 'predictions').rglob('*') if path.is_file())
+        results[name] = metrics, [file.read_bytes() for file in written]
         predicted = mmlape.load(tiled, model.checkpoint, device='cpu').predict(files)
         if model.task == 'segmentation':
             for file, result in zip(written, predicted, strict=True):
                 assert (np.asarray(Image.open(file)) == result.labels + 1).all()
         elif model.task == 'detection':
-            numbers = sorted({row['image_id'] for row in json.loads(written[0].read_text())})
-            rows = [row for number, result in zip(numbers, predicted, strict=True)
-                    for row in object_rows(result.sample.pred_instances, number, range(1, 11))]  # fmt: skip
-            assert rows == json.loads(written[0].read_text()) and (not tiles or len(rows) <= 7 * len(files) or name == 'one')
+            saved = json.loads(written[0].read_text())
+            numbers = sorted({row['image_id'] for row in saved})
+            rows = (object_rows(result.sample.pred_instances, number, range(1, 11))
+                    for number, result in zip(numbers, predicted, strict=True))  # fmt: skip
+            assert saved == [row for of_image in rows for row in of_image]
+            assert len(saved) == 7 * len(files) or name != 'several'
     assert results['complete'] == results.get('one', results['complete']) != results.get('several')
+    for option in (dict(tta=()), dict(show_dir=tmp_path / 'drawn')) if model.task != 'classification' else ():
+        with pytest.raises(ConfigError, match='--(tta|show-dir) is for complete images, and test_cfg has tiles'):
+            evaluate(tiled, model.checkpoint, tmp_path / 'new', **option)
+    assert not (tmp_path / 'new').exists()
 
 
 def test_the_files_of_a_folder(case, tmp_path, capsys):

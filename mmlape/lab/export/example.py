@@ -23,7 +23,7 @@ def starts(length, side):
 
 
 def is_same(box, other):
-    """Return whether objects of two tiles are one: half of the smaller box if a border cuts one, else an IoU of 0.5."""
+    """Return whether objects of two tiles are one: they share half of the smaller box, or an IoU if no border cuts."""
     shared = (np.minimum(box[2:4], other[2:4]) - np.maximum(box[:2], other[:2])).clip(0).prod()
     areas = [(one[2:4] - one[:2]).prod() for one in (box, other)]
     return shared > 0.5 * (min(areas) if box[4] or other[4] else sum(areas) - shared)

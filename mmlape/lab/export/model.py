@@ -71,15 +71,16 @@ def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
 def image_size(cfg: Config) -> Size:
     """Return the size of the images that a model sees.
 
-    Its sliding window, else the tile of its test, else the size that its preprocessor pads to, which training reads, else the config's variable.
+    Its sliding window, else the tile of its test, else the size that its preprocessor pads to, which
+    training reads, else the config's variable.
 
     Raises:
         ConfigError: The configuration has neither.
     """
     test_cfg = cfg.model.get('test_cfg') or {}
-    window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else None
+    window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else tiles_of(cfg).get('tile')
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    size = window or tiles_of(cfg).get('tile') or preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size')
+    size = window or preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size')
     if size is None:
         raise ConfigError(f'{cfg.filename} has no crop_size or img_size: give --size HEIGHT WIDTH')
     return (size, size) if isinstance(size, int) else tuple(size)
