@@ -723,6 +723,11 @@ def test_the_example_goes_by_the_tiles_of_the_config(exported, pristine, tmp_pat
     done = subprocess.run(
         [sys.executable, 'example.py', 'image.png'], cwd=tmp_path, capture_output=True, text=True, check=True
     )
+    of_graph, of_weights = (
+        evaluate(cfg, file, tmp_path / name, show=False)['metrics']
+        for name, file in dict(graph=tmp_path / 'model.onnx', weights=checkpoint).items()
+    )
+    assert of_graph == pytest.approx(of_weights, abs=0.05)
     lines = [line.rsplit(' ', 5 if detects else 1) for line in done.stdout.splitlines()]
     (predicted,) = load(cfg, checkpoint).predict(tmp_path / 'image.png')
     if detects:

@@ -23,8 +23,6 @@ MAX_OVERLAP = 0.5
 """The IoU from which two objects of one class in different tiles are the same one."""
 BORDER = 4
 """Pixels from a tile's border within which an object is taken to be cut by it."""
-TASKS = ('detection', 'segmentation')
-"""Of the models that predict in tiles."""
 Window: TypeAlias = tuple[slice, slice]
 """Rows and columns of a tile."""
 
@@ -113,7 +111,7 @@ def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg
         ConfigError: There are none.
     """
     tiling = Tiling.of(tile, overlap)
-    if task not in TASKS:
+    if task not in ('detection', 'segmentation'):
         raise ConfigError(f'tile={tile} is for detectors and segmentors, not {task}')
     what = 'a patch'
     if test_cfg and test_cfg.get('mode') == 'slide':
