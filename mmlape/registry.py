@@ -11,6 +11,7 @@ from mmlape.lab.registry import (  # noqa: F401  (and these)
     DATA_SAMPLERS,
     DATASETS,
     HOOKS,
+    LOOPS,
     METRICS,
     MODEL_WRAPPERS,
     OPTIM_WRAPPER_CONSTRUCTORS,

@@ -204,7 +204,7 @@ def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     )
     if recipe.patience:
         stop = dict(
-            type='EarlyStoppingHook',
+            type='mmlape.EarlyStoppingHook',
             monitor=metric,
             rule='greater',
             min_delta=0.0,  # 0.1 by default, which is ten points of AP

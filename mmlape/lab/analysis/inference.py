@@ -125,7 +125,8 @@ class Preparation:
                 f'{self.smallest} x {self.smallest} patch: enlarge it'
             )
         image = np.ascontiguousarray(image, self.dtype)
-        return self._prepared(dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0))
+        loaded = dict(img=image, img_shape=size, ori_shape=size, scale_factor=(1.0, 1.0), img_path=None, img_id=0)
+        return self._prepared(loaded)
 
     def _prepared(self, loaded: dict) -> dict:
         height, width = loaded['ori_shape']

@@ -9,20 +9,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmengine import Config
-from mmengine.structures import BaseDataElement, InstanceData, PixelData
+from mmengine.structures import BaseDataElement
 from torch import nn
 
 from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.images import ImageLike, find_images, to_array
 from mmlape.lab.analysis.inference import init_model, predict_batch
-from mmlape.lab.analysis.tiling import Tiling, encode_mask, merge_logits, merge_objects
+from mmlape.lab.engine.tiling import Tiling, Window, objects_of, predict_tiles, tiles_of, tiling_of
 from mmlape.lab.engine.trained import Trained, open_trained
 from mmlape.log import log
 
@@ -159,13 +159,6 @@ class Classification(Prediction):
         return [(self.classes[label], float(self.scores[label])) for label in order]
 
 
-def objects_of(sample: BaseDataElement) -> InstanceData:
-    """Return the objects that a detector has predicted; ConfigError if it predicts none."""
-    if 'pred_instances' not in sample:
-        raise ConfigError('the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True')
-    return sample.pred_instances
-
-
 RESULTS: dict[str, type[Prediction]] = dict(
     detection=Detection, segmentation=Segmentation, classification=Classification
 )
@@ -185,6 +178,7 @@ class Model:
         self.task: str = module.task
         self.classes: tuple[str, ...] = tuple(module.classes)
         self._prepare = module.preparation
+        self._tiles = tiles_of(module.cfg)
         self._warned: set[int] = set()  # sides of tiles that the pipeline resizes
 
     def __repr__(self) -> str:
@@ -207,9 +201,10 @@ class Model:
                 preparation share a batch, so nothing is padded for a neighbour's sake. With
                 ``tile`` it is of tiles.
             tile: The side of square tiles, in pixels of the image, each of which is prepared as an
-                image of its own; of detectors and segmentors. `mmlape.lab.analysis.tiling` says how
-                they are merged. Masks are COCO's run lengths then.
-            overlap: Pixels that neighbouring tiles share; an eighth of ``tile`` by default.
+                image of its own; of detectors and segmentors. `mmlape.lab.engine.tiling` says how
+                they are merged. Masks are COCO's run lengths then. By default that of the
+                config's ``test_cfg``, if it has tiles.
+            overlap: Pixels that neighbouring tiles share; of ``tile`` an eighth by default.
 
         Returns:
             A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image,
@@ -265,25 +260,20 @@ class Model:
                     yield RESULTS[self.task].of(sample, image, self.classes)
 
     def tiling(self, tile: int | None, overlap: int | None = None) -> Tiling | None:
-        """Return the tiles of these sizes; None without.
+        """Return the tiles of these sizes, else the config's; None without.
 
         Raises:
             ConfigError: There are none, or the model cannot predict on them.
         """
-        if tile is None:
+        own = self._tiles
+        if tile is None and not own:
             if overlap is not None:
                 raise ConfigError(f'overlap={overlap} is of tiles: give tile, too')
             return None
-        tiling = Tiling(tile, tile // 8 if overlap is None else overlap)
-        if self.task not in ('detection', 'segmentation'):
-            raise ConfigError(f'tile={tile} is for detectors and segmentors, not {self.task}')
-        smallest, what = self._prepare.smallest, 'a patch'
-        test_cfg = getattr(self.module, 'test_cfg', None) or {}
-        if test_cfg.get('mode') == 'slide':
-            smallest, what = max(test_cfg['crop_size']), "the window of the model's slide mode"
-        if tile < smallest:
-            raise ConfigError(f'tile={tile} is smaller than {what}, {smallest} pixels: give {smallest} or more')
-        return tiling
+        if tile is None:
+            tile, overlap = own['tile'], own.get('overlap') if overlap is None else overlap
+        test_cfg = getattr(self.module, 'test_cfg', None)
+        return tiling_of(tile, overlap, self.task, self._prepare.smallest, test_cfg)
 
     def _by_tiles(
         self,
@@ -294,39 +284,17 @@ class Model:
         watch: Callable[[int, int], None] | None,
     ) -> Iterator[Prediction]:
         """Predict on an image tile by tile."""
+
+        def predict(windows: Sequence[Window]) -> list[BaseDataElement]:
+            batch = [self._prepare.of_array(pixels[window]) for window in windows]
+            self._warn_of_scale(pixels[windows[0]].shape[:2], _shape(batch[0])[-2:])
+            return predict_batch(self.module, batch)
+
         with _skipping([image], skipped):
             pixels = to_array(image)
-            size = pixels.shape[:2]
-            windows = tiling.windows(*size)
-            samples = self._tiles(pixels, windows, batch_size, watch)
-            first = next(samples)
-            samples = chain([first], samples)
-            sample = type(first)(metainfo=dict(first.metainfo, ori_shape=size, img_shape=size))
-            if self.task == 'detection':
-                found = [_encoded(objects_of(one), window, size) for one, window in zip(samples, windows)]
-                sample.pred_instances = merge_objects(found, windows, size)
-            else:
-                threshold = self.module.decode_head.threshold if len(first.seg_logits.data) == 1 else None
-                labels = merge_logits((one.seg_logits.data for one in samples), tiling, size, threshold)
-                sample.pred_sem_seg = PixelData(data=labels[None])
+            most = self._tiles.get('max_per_img')
+            sample = predict_tiles(self.module, predict, tiling, pixels.shape[:2], batch_size, most, watch)
             yield RESULTS[self.task].of(sample, image, self.classes)
-
-    def _tiles(
-        self,
-        pixels: np.ndarray,
-        windows: Sequence[tuple[slice, slice]],
-        batch_size: int,
-        watch: Callable[[int, int], None] | None,
-    ) -> Iterator[BaseDataElement]:
-        """Yield what the model predicts on each tile."""
-        for start in range(0, len(windows), batch_size):
-            if watch:
-                watch(start, len(windows))
-            batch = [self._prepare.of_array(pixels[window]) for window in windows[start : start + batch_size]]
-            self._warn_of_scale(pixels[windows[start]].shape[:2], _shape(batch[0])[-2:])
-            yield from predict_batch(self.module, batch)
-        if watch:
-            watch(len(windows), len(windows))
 
     def _warn_of_scale(self, tile: tuple[int, ...], prepared: tuple[int, ...]) -> None:
         """Log once that the pipeline resizes square tiles: a model knows objects at the scale of its training."""
@@ -363,14 +331,6 @@ def _skipping(images: Sequence[ImageLike], skipped: list | None) -> Iterator[Non
 def _reason(image: ImageLike, error: DataError) -> str:
     named = not isinstance(image, str | Path) or str(image) in str(error)
     return str(error) if named else f'{image}: {error}'
-
-
-def _encoded(objects: InstanceData, window: tuple[slice, slice], size: tuple[int, int]) -> InstanceData:
-    """Return the objects of a tile with masks as run lengths of the complete image."""
-    chosen = InstanceData(bboxes=objects.bboxes, scores=objects.scores, labels=objects.labels)
-    if 'masks' in objects:
-        chosen.masks = [encode_mask(mask, window, size) for mask in np.asarray(objects.masks)]
-    return chosen
 
 
 def _shape(inputs: dict) -> tuple[int, ...]:

@@ -90,6 +90,7 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
             raise BrokenSampleError(str(error)) from error
         results['img'] = image.pixels.astype(np.float32) if self.to_float32 else image.pixels
         results['img_shape'] = results['ori_shape'] = image.pixels.shape[:2]
+        results['scale_factor'] = (1.0, 1.0)  # which MMDetection asks for also where nothing is resized
         return results
 
 

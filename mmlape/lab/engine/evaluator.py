@@ -27,6 +27,7 @@ from mmlape.lab.engine.loading import classes_of_data, load_model
 from mmlape.lab.engine.optim import InitialModel
 from mmlape.lab.engine.plan import default_work_dir, require_keys
 from mmlape.lab.engine.runner import Runner
+from mmlape.lab.engine.tiling import tiles_of
 from mmlape.lab.engine.trained import folder_of_run
 from mmlape.lab.runs.record import check_writable
 from mmlape.quiet import printable
@@ -89,6 +90,9 @@ def test(
         unusable.
     """
     require_keys(cfg, TEST_KEYS, 'tested')
+    if tiles_of(cfg) and (tta is not None or show_dir):
+        option, instead = ('--tta', '') if tta is not None else ('--show-dir', ', or use --page or mmlape predict')
+        raise ConfigError(f'{option} is for complete images, and test_cfg has tiles: leave it out{instead}')
     cfg = copy.deepcopy(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))

@@ -24,7 +24,7 @@ STATS = (
 )  # fmt: skip
 """MMDetection's names of `COCOeval.stats`, in order."""
 SIDES = ('height', 'width')
-MAX_DETECTIONS = 100  # of an image, by the definition of `mAP`
+MAX_PER_IMG = 100  # detections of an image, by COCO's definition of `mAP`
 BACKENDS = ('pycocotools', 'faster')
 """Who matches detections and objects: pycocotools, or faster-coco-eval in C++."""
 
@@ -43,6 +43,9 @@ class CocoMetric(MMDetCocoMetric):
         *args: As in MMDetection.
         per_class: Whether to return the values of single classes too.
         backend: One of ``BACKENDS``; the values are the same.
+        max_per_img: So many detections of an image count for every AP, the most certain ones: give it
+            where an image has more than 100 objects. By default 100 count for ``mAP``, by COCO's
+            definition, and ``proposal_nums[2]`` for the others, as in MMDetection.
         **kwargs: As in MMDetection; ``metric`` is 'bbox', 'segm' or both, and ``per_class``
             replaces ``classwise``.
 
@@ -55,7 +58,9 @@ class CocoMetric(MMDetCocoMetric):
     # what an annotation file may have, as the check of data asks
     any_ids = True
 
-    def __init__(self, *args, per_class: bool = True, backend: str = 'pycocotools', **kwargs) -> None:
+    def __init__(
+        self, *args, per_class: bool = True, backend: str = 'pycocotools', max_per_img: int | None = None, **kwargs
+    ) -> None:
         super().__init__(*args, **kwargs)
         require_choice('backend', backend, BACKENDS, 'mmlape.CocoMetric: ')
         if backend == 'faster' and not importable('faster_coco_eval'):
@@ -66,7 +71,11 @@ class CocoMetric(MMDetCocoMetric):
         if unknown:
             raise ConfigError(f"mmlape.CocoMetric supports 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric")
         for item in self.metric_items or ():
-            require_choice('metric_items', item, STATS, 'mmlape.CocoMetric: ')
+            known = STATS[:6] if max_per_img else STATS  # names of recalls have the numbers of `proposal_nums`
+            require_choice('metric_items', item, known, 'mmlape.CocoMetric: ')
+        if max_per_img:
+            self.proposal_nums = (1, 10, max_per_img)  # the first two as COCO's
+        self.max_per_img = max_per_img or MAX_PER_IMG
         self.per_class = per_class
         self.backend = backend
 
@@ -199,14 +208,23 @@ class CocoMetric(MMDetCocoMetric):
                 evaluation.accumulate()
             printed.truncate(printed.seek(0))
             evaluation.summarize()
-        print_log(f'{iou_type}:\n{printed.getvalue().rstrip()}', 'current')
+        text = printed.getvalue().rstrip()
+        if self.max_per_img != MAX_PER_IMG:  # pycocotools' first value is of 100 whatever the limits are: -1
+            precision = self._precision(evaluation)
+            evaluation.stats[0] = precision[precision > -1].mean() if (precision > -1).any() else -1
+            mean = f'maxDets={self.max_per_img:>3d} ] = {evaluation.stats[0]:0.3f}'
+            text = text.replace('maxDets=100 ] = -1.000', mean, 1)
+        print_log(f'{iou_type}:\n{text}', 'current')
         return evaluation
 
+    def _precision(self, evaluation: COCOeval) -> np.ndarray:
+        """Return the precisions of which `mAP` is the mean, (IoU thresholds, recalls, classes)."""
+        limit = list(evaluation.params.maxDets).index(self.max_per_img)
+        return evaluation.eval['precision'][:, :, :, 0, limit]
+
     def _class_ap(self, evaluation: COCOeval) -> dict[str, float]:
-        """Return the AP of each class by name, over all sizes and 100 detections an image, as in ``mAP``."""
-        limit = evaluation.params.maxDets.index(MAX_DETECTIONS)
-        # (IoU thresholds, recalls, classes)
-        precision = evaluation.eval['precision'][:, :, :, 0, limit]
+        """Return the AP of each class by name, over all sizes, as in ``mAP``."""
+        precision = self._precision(evaluation)
         precision = np.where(precision > -1, precision, np.nan)
         class_ap = {}
         for known in self.cat_ids:

@@ -6,7 +6,12 @@ identity (see :func:`mmlape.lab.runs.identity.settings`).
 
 from mmlape.lab.engine.compiling import CompileBackboneHook
 from mmlape.lab.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
-from mmlape.lab.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
+from mmlape.lab.engine.hooks.evaluation import (
+    EarlyStoppingHook,
+    PerClassHook,
+    SavePredictionsHook,
+    SecondEvaluationHook,
+)
 from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.lab.engine.hooks.run import (
     AccumulationHook,
@@ -30,6 +35,7 @@ __all__ = [
     'BannerHook',
     'CheckpointHook',
     'CompileBackboneHook',
+    'EarlyStoppingHook',
     'GradientNormHook',
     'KeptEMAHook',
     'NaNGuardHook',

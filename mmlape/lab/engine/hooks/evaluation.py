@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from mmengine.dist import collect_results, get_world_size, is_main_process
+from mmengine.hooks import EarlyStoppingHook as MMEngineEarlyStoppingHook
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, autocast
 from mmengine.runner.base_loop import BaseLoop
@@ -32,6 +33,19 @@ class PerClassHook(Hook):
         self.values = split_per_class(metrics or {})
 
     after_test_epoch = after_val_epoch
+
+
+@HOOKS.register_module()
+class EarlyStoppingHook(MMEngineEarlyStoppingHook):
+    """MMEngine's hook, whose patience begins when the score has first left zero: a detector's AP stays there at first.
+
+    Arguments are MMEngine's.
+    """
+
+    def _check_stop_condition(self, current_score: float) -> tuple[bool, str]:
+        if current_score == 0 and self.best_score <= 0:  # -inf before any score; of a rule 'less' inf
+            return False, ''
+        return super()._check_stop_condition(current_score)
 
 
 @HOOKS.register_module()

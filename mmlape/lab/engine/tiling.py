@@ -6,15 +6,16 @@ K x overlap x (W or H) floats that later tiles continue. Objects of different ti
 class-wise non-maximum suppression; masks are kept as run lengths of the complete image.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from mmengine.structures import InstanceData
+from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from pycocotools import mask as coco_mask
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 
@@ -22,6 +23,8 @@ MAX_OVERLAP = 0.5
 """The IoU from which two objects of one class in different tiles are the same one."""
 BORDER = 4
 """Pixels from a tile's border within which an object is taken to be cut by it."""
+Window: TypeAlias = tuple[slice, slice]
+"""Rows and columns of a tile."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Tiling:
     side: int
     overlap: int
 
+    @classmethod
+    def of(cls, tile: int, overlap: int | None = None, **_: Any) -> 'Tiling':
+        """Build the tiles of `tiles_of`: without an overlap they share an eighth of their side."""
+        return cls(tile, tile // 8 if overlap is None else overlap)
+
     def __post_init__(self) -> None:
         if self.side < 1:
             raise ConfigError(f'tile={self.side} is no size: give the pixels of its side')
@@ -54,7 +62,7 @@ class Tiling:
         stride = self.side - self.overlap
         return [*range(0, last, stride), last]
 
-    def windows(self, height: int, width: int) -> list[tuple[slice, slice]]:
+    def windows(self, height: int, width: int) -> list[Window]:
         """Return the rows and columns of each tile of an image, in the order of `merge_logits`."""
         rows, columns = (
             [slice(start, min(start + self.side, length)) for start in self.starts(length)]
@@ -79,6 +87,97 @@ class Tiling:
         for start in self.starts(length):
             counts[start : start + self.side] += 1
         return counts
+
+
+def tiles_of(cfg: Mapping) -> dict[str, Any]:
+    """Return ``tile``, ``overlap`` and ``max_per_img`` of a config's test, those that it has; none without tiles."""
+    loop = cfg.get('test_cfg')
+    if not isinstance(loop, Mapping) or not {'type', 'tile'} <= loop.keys():
+        return {}
+    return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if key in loop}
+
+
+def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg: Mapping | None) -> Tiling:
+    """Return tiles on which a model can predict.
+
+    Args:
+        tile: Their side.
+        overlap: Pixels that neighbours share; see `Tiling.of`.
+        task: The model's.
+        smallest: The side of its patches.
+        test_cfg: The model's own, which may have a slide mode.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    tiling = Tiling.of(tile, overlap)
+    if task not in ('detection', 'segmentation'):
+        raise ConfigError(f'tile={tile} is for detectors and segmentors, not {task}')
+    what = 'a patch'
+    if test_cfg and test_cfg.get('mode') == 'slide':
+        smallest, what = max(test_cfg['crop_size']), "the window of the model's slide mode"
+    if tile < smallest:
+        raise ConfigError(f'tile={tile} is smaller than {what}, {smallest} pixels: give {smallest} or more')
+    return tiling
+
+
+def predict_tiles(
+    model: nn.Module,
+    predict: Callable[[Sequence[Window]], Sequence[BaseDataElement]],
+    tiling: Tiling,
+    size: tuple[int, int],
+    batch_size: int,
+    max_per_img: int | None = None,
+    watch: Callable[[int, int], None] | None = None,
+) -> BaseDataElement:
+    """Predict on an image tile by tile, and return a data sample of the complete image.
+
+    Args:
+        model: A detector, or a segmentor.
+        predict: Returns what it predicts on the tiles of a batch.
+        tiling: The tiles.
+        size: Height and width of the image.
+        batch_size: Tiles at once.
+        max_per_img: So many of the objects are kept, the most certain ones; None for all.
+        watch: Called with the number of tiles that are done, from 0, and of all.
+    """
+    windows = tiling.windows(*size)
+
+    def samples() -> Iterator[BaseDataElement]:
+        for start in range(0, len(windows), batch_size):
+            if watch:
+                watch(start, len(windows))
+            yield from (sample.cpu() for sample in predict(windows[start : start + batch_size]))
+        if watch:
+            watch(len(windows), len(windows))
+
+    stream = samples()
+    first = next(stream)
+    stream = chain([first], stream)
+    merged = type(first)(metainfo=dict(first.metainfo, ori_shape=size, img_shape=size))
+    if 'seg_logits' in first:
+        threshold = model.decode_head.threshold if len(first.seg_logits.data) == 1 else None
+        labels = merge_logits((sample.seg_logits.data for sample in stream), tiling, size, threshold)
+        merged.pred_sem_seg = PixelData(data=labels[None])
+    else:
+        objects = [encoded(objects_of(sample), window, size) for sample, window in zip(stream, windows)]
+        merged.pred_instances = merge_objects(objects, windows, size, max_per_img)
+    return merged
+
+
+def objects_of(sample: BaseDataElement) -> InstanceData:
+    """Return the objects that a detector has predicted; ConfigError if it predicts none."""
+    if 'pred_instances' not in sample:
+        raise ConfigError('the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True')
+    return sample.pred_instances
+
+
+def encoded(objects: InstanceData, window: Window, size: tuple[int, int]) -> InstanceData:
+    """Return the objects of a tile with masks as run lengths of the complete image."""
+    chosen = InstanceData(bboxes=objects.bboxes, scores=objects.scores, labels=objects.labels)
+    if 'masks' in objects:
+        chosen.masks = [encode_mask(mask, window, size) for mask in np.asarray(objects.masks)]
+    return chosen
 
 
 def merge_logits(
@@ -131,7 +230,7 @@ def merge_rows(logits: Iterator[Tensor], tiling: Tiling, size: tuple[int, int], 
 
 
 def merge_objects(
-    found: Sequence[InstanceData], windows: Sequence[tuple[slice, slice]], size: tuple[int, int]
+    found: Sequence[InstanceData], windows: Sequence[Window], size: tuple[int, int], max_per_img: int | None = None
 ) -> InstanceData:
     """Move the objects of tiles to their places in the image, and leave out those found twice.
 
@@ -143,6 +242,7 @@ def merge_objects(
         found: The boxes, scores, labels and, as run lengths of the image, masks of each tile.
         windows: Rows and columns of each tile.
         size: Height and width of the image.
+        max_per_img: So many are kept, the most certain ones; None for all.
     """
     boxes, cut, tiles = [], [], []
     for number, (objects, (rows, columns)) in enumerate(zip(found, windows)):
@@ -160,7 +260,10 @@ def merge_objects(
     if all('masks' in objects for objects in found):
         merged.masks = [mask for objects in found for mask in objects.masks]
     values = (merged.bboxes, merged.scores, merged.labels, torch.cat(tiles), torch.cat(cut))
-    return merged[torch.from_numpy(found_once(*(value.numpy() for value in values)))]
+    merged = merged[torch.from_numpy(found_once(*(value.numpy() for value in values)))]
+    if max_per_img is not None and len(merged) > max_per_img:
+        merged = merged[merged.scores.argsort(descending=True, stable=True)[:max_per_img]]
+    return merged
 
 
 def found_once(
@@ -185,7 +288,7 @@ def found_once(
     return np.sort(np.array(kept, dtype=np.int64))
 
 
-def encode_mask(mask: np.ndarray, window: tuple[slice, slice], size: tuple[int, int]) -> dict:
+def encode_mask(mask: np.ndarray, window: Window, size: tuple[int, int]) -> dict:
     """Return COCO's run lengths of a tile's mask (h, w) in the complete image, which is not allocated."""
     height, width = size
     ys, xs = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
