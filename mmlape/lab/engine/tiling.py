@@ -225,10 +225,7 @@ def merge_rows(logits: Iterator[Tensor], tiling: Tiling, size: tuple[int, int], 
 
 
 def merge_objects(
-    found: Sequence[InstanceData],
-    windows: Sequence[Window],
-    size: tuple[int, int],
-    max_per_img: int | None = None,
+    found: Sequence[InstanceData], windows: Sequence[Window], size: tuple[int, int], max_per_img: int | None = None
 ) -> InstanceData:
     """Move the objects of tiles to their places in the image, and leave out those found twice.
 
