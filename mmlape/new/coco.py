@@ -214,7 +214,8 @@ def _clip(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         corners = []
         for first, second in zip(polygon, np.roll(polygon, -1, 0)):
             a, b = (sign * point[axis] - limit for point in (first, second))  # how far inside
-            corners += [first] * (a >= 0)
+            if a >= 0:
+                corners.append(first)
             if a * b < 0:
                 corners.append(first + (second - first) * a / (a - b))
         polygon = np.reshape(corners, (-1, 2))

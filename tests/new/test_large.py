@@ -110,8 +110,7 @@ def parts_of(cfg: Config) -> dict[str, tuple[np.ndarray, list]]:
     return parts
 
 
-@pytest.mark.parametrize('masks', [False, True])
-@pytest.mark.parametrize('seed', [0, 1, 2])
+@pytest.mark.parametrize(('masks', 'seed'), [(False, 0), (True, 2)])  # the last third, and the first
 def test_an_image_is_divided_without_a_shared_pixel(masks, seed, tmp_path, monkeypatch):
     """The parts are the image again, and each object is where it was drawn, in the part that has enough of it."""
     monkeypatch.chdir(tmp_path)
@@ -126,14 +125,14 @@ def test_an_image_is_divided_without_a_shared_pixel(masks, seed, tmp_path, monke
     np.testing.assert_array_equal(np.concatenate([parts[split][0] for split in order]), original)
     cut = len(parts[order[0]][0])
     for split, top, low in ((order[0], 0, cut), (order[1], cut, 1000)):
-        expected = {}
+        expected = set()
         for left, first, right, last in map(corners_of, objects):
             height = min(last, low) - max(first, top)
             if height >= 0.3 * (last - first):
-                expected[left, max(first, top) - top, right - left, height] = height / (last - first)
+                expected.add((left, max(first, top) - top, right - left, height))
         found = {tuple(np.round(one['bbox']).astype(int).tolist()): one for one in parts[split][1]}
-        assert found.keys() == expected.keys()
-        for box, share in expected.items() if masks else ():
+        assert found.keys() == expected
+        for box in expected if masks else ():
             mask = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(found[box]['segmentation'], 1000, 900)))
             assert mask.sum() == pytest.approx(found[box]['area'], rel=0.15)
             ys, xs = mask.nonzero()
