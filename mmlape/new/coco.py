@@ -169,7 +169,9 @@ def fields_of(box: Sequence[float] | None, polygons: Iterable[np.ndarray] = (), 
 
 def boxes_of(sample: Sample) -> np.ndarray:
     """Return left, top, width and height of the objects of a sample that are learnt, (N, 4)."""
-    return np.array([one['bbox'] for _, one in sample.annotation[1] if not one['iscrowd']], float).reshape(-1, 4)
+    fields = [one for _, one in sample.annotation[1]]
+    boxes = [one['bbox'] for one in fields if not one['iscrowd'] and is_box(one.get('bbox'))]
+    return np.array(boxes, float).reshape(-1, 4)
 
 
 def size_of(sample: Sample) -> tuple[int, int]:
@@ -187,6 +189,8 @@ def cut_object(fields: dict[str, Any], part: Part, size: tuple[int, int]) -> dic
         part: Of the image.
         size: Of the complete image.
     """
+    if not is_box(fields.get('bbox')):
+        return fields  # which the check of the data names
     start, end = np.array(part[:2]), np.array(part[2:])
     corner, sides = np.split(np.array(fields['bbox'], float), 2)
     low, high = np.maximum(corner, start), np.minimum(corner + sides, end)
@@ -272,7 +276,7 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
         crowds[number] += bool(one.get('iscrowd'))
     for record in content['images']:
         number, image = record['id'], images[record['id']]
-        data.add_objects(image, (record['width'], record['height']), objects[number], file, crowds[number])
+        data.add_objects(image, (int(record['width']), int(record['height'])), objects[number], file, crowds[number])
         if split:
             data.splits[image] = split, f'the name of {file}'
     data.annotations_out += Counter(crowds=crowds.total())

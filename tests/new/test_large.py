@@ -1,6 +1,8 @@
 """Large images with small objects in `mmlape new`: windows at native resolution, tiles, and images divided by area."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +20,15 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from mmlape.cli import main
+from mmlape.errors import ConfigError
 from mmlape.lab.datasets.crops import RandomCrop
 from mmlape.lab.datasets.transforms import LoadImageFromFile
 from mmlape.lab.engine.tiling import Tiling
+from mmlape.new import trees
 from mmlape.new.coco import cut_object
 from mmlape.new.command import look
 from mmlape.new.dense import divide_area
+from mmlape.new.heads import choose_head
 
 SIZE = (900, 1000)
 RANDOM = np.random.default_rng(3)
@@ -222,6 +227,64 @@ def test_a_part_of_an_outline_is_the_part_of_its_mask(seed):
         elif found:
             drawn = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(found, 33, 35)))
             assert np.abs(drawn.astype(int) - mask).sum() <= 33 + 35 + 6  # of edges, and of what crosses itself
+
+
+@pytest.mark.release  # downloads 30 MB
+def test_photographs_of_others(tmp_path, monkeypatch, capsys):
+    """Trees from the air: one image in two files, small objects in a large image, a photograph alone."""
+    monkeypatch.chdir(tmp_path)
+    source = trees.fetch()
+    assert main(['new', str(source), '--model', 'mini', '--out', 'trees.py']) == 0
+    printed = words(capsys.readouterr().out)
+    assert 'the same image in another file: 1, no annotation: 1' in printed and 'share 76' in printed
+    found = look(source)
+    assert found.counts == dict(Tree=914, Alive=9, Dead=28) and found.images() == dict(train=4)
+    assert 'OSBS_029.tif' in [sample.image for sample in found.of_split['train']], 'which the annotation names'
+    assert Config.fromfile('trees.py').val_evaluator.max_per_img == 574
+    one = Path('one')
+    one.mkdir()
+    for file in source.glob('2019_YELL_2_528*'):
+        shutil.copy(file, one)
+    assert main(['new', 'one', '--model', 'mini']) == 0
+    parts = parts_of(Config.fromfile('one.py'))
+    rows = [pixels for pixels, _ in parts.values()]
+    np.testing.assert_array_equal(np.concatenate(rows), cv2.imread(str(next(one.glob('*.png')))))
+    assert [len(pixels) for pixels in rows] == [1648, 824] and sum(
+        len(objects) for _, objects in parts.values()
+    ) == 576
+
+
+@pytest.mark.release  # downloads 10 MB
+def test_examples_of_labelme(tmp_path):
+    """Three forms of one annotation say the same."""
+    if not shutil.which('apt-get'):
+        pytest.skip("Debian's package labelme-examples needs apt-get")
+    done = subprocess.run(['apt-get', 'download', 'labelme-examples'], cwd=tmp_path, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f'labelme-examples cannot be downloaded: {done.stderr.strip()[-100:]}')
+    subprocess.run(['dpkg', '-x', *tmp_path.glob('*.deb'), tmp_path / 'all'], check=True)
+    root = tmp_path / 'all/usr/share/doc/labelme-examples/examples'
+    boxes, masks = root / 'bbox_detection', root / 'instance_segmentation'
+    forms = [look(boxes / 'data_annotated'), look(boxes / 'data_dataset_voc', 'boxes')]
+    assert forms[0].counts == forms[1].counts == dict(person=6, bus=2, car=1)
+    drawn = [
+        sorted(one['bbox'] for sample in form.of_split['train'] for _, one in sample.annotation[1]) for form in forms
+    ]
+    np.testing.assert_allclose(*drawn, atol=2.01)  # of pixels that are counted from 0 and from 1
+    ours, theirs = (look(masks / folder) for folder in ('data_annotated', 'data_dataset_coco'))
+    areas = []
+    for form in (ours, theirs):
+        objects = [one for sample in form.of_split['train'] for one in sample.annotation[1]]
+        areas.append(sorted((label, one['area']) for label, one in objects if label != '__ignore__'))
+    assert [label for label, _ in areas[0]] == [label for label, _ in areas[1]]
+    np.testing.assert_allclose(*([area for _, area in part] for part in areas), rtol=0.03)
+    assert look(root / 'video_annotation/data_annotated').counts == dict(car=5, track=10)
+
+
+def test_a_head_is_one_of_the_task():
+    assert [choose_head('segmentation', images) for images in (100, 101)] == ['linear', 'adapter']
+    with pytest.raises(ConfigError, match='--head linear is not for boxes, which has adapter'):
+        choose_head('boxes', 4, 'linear')
 
 
 # transforms ----------------------------------------------------------------------------------------------------------
