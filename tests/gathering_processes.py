@@ -1,4 +1,7 @@
-"""Run in two processes by test_distributed.py: predictions are gathered in order, errors are raised once."""
+"""Run in two processes by test_distributed.py: predictions are gathered in order, errors are raised once.
+
+Two processes that test by tiles have the values of one.
+"""
 
 import json
 import re
@@ -6,9 +9,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from mmpretrain.structures import DataSample
+from tile_helpers import loop_on, squares
 
 from mmlape.errors import ConfigError
 from mmlape.lab.analysis.evaluation_page import EvaluationPageHook
@@ -66,9 +71,20 @@ def check_errors(rank, failing):
     assert raised is (ConfigError if rank == min(failing) else SystemExit)
 
 
+def tested_by_tiles():
+    """Images of several sizes, of which the second process gets those without objects."""
+    rng = np.random.default_rng(0)
+    images = [squares(rng, size, share) for size, share in (((80, 90), 1), ((60, 30), 0), ((30, 50), 1), ((9, 9), 0))]
+    loop = loop_on(images, every=3, tile=32, overlap=10)
+    return loop.run(), len(loop.outputs)
+
+
 if __name__ == '__main__':
+    alone = tested_by_tiles()
     init_processes('pytorch')
     here = dist.get_rank()
+    together = tested_by_tiles()
+    assert together == (alone[0], 2) and alone[1] == 4 and 0 < alone[0]['coco/bbox_mAP'] < 1
     check_predictions(Path(sys.argv[1]), here)
     check_page(Path(sys.argv[1]), here)
     for failing in ({0}, {1}, {0, 1}):

@@ -10,7 +10,7 @@ from mmlape.quiet import say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_trained(parser, "; CHECKPOINT 'none' keeps the initial weights")
-    add_size(parser, "an image in pixels; default: the config's sliding window, crop or image size")
+    add_size(parser, "an image in pixels; default: the config's sliding window, tile, crop or image size")
     add(
         '--batch',
         type=_batch,

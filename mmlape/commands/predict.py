@@ -18,14 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--tile',
         type=positive,
         metavar='N',
-        help='predict large images in square tiles of N pixels, and merge what is found',
+        help="predict large images in square tiles of N pixels, and merge what is found; default: the config's",
     )
     more = add_more(parser)
     more.add_argument(
         '--overlap',
         type=int,
         metavar='N',
-        help='pixels that tiles share, as large as an object; default: an eighth of --tile',
+        help="pixels that tiles share, as large as an object; default: the config's, of --tile an eighth",
     )
     more.add_argument(
         '--batch-size', type=positive, default=1, metavar='N', help='images, or tiles, at once; default: %(default)s'

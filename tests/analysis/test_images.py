@@ -128,7 +128,7 @@ def model(tmp_path_factory):
     cfg = load_config(tiny.write_config(root, tiny.write_data(root / 'data')))
     steps = cfg.test_dataloader.dataset.pipeline
     cfg.test_pipeline = [steps[0], dict(type='Resize', scale=(32, 32), keep_ratio=True), steps[-1]]
-    return Model(SimpleNamespace(task='segmentation', classes=('a',), preparation=Preparation(cfg)))
+    return Model(SimpleNamespace(task='segmentation', classes=('a',), preparation=Preparation(cfg), cfg=cfg))
 
 
 def test_an_array_is_prepared_as_its_file(model, tmp_path):

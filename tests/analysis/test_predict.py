@@ -1,5 +1,6 @@
 """`mmlape.load`, `Model.predict` and `mmlape predict`, beside the inference functions of the MM packages."""
 
+import copy
 import json
 import shutil
 from dataclasses import replace
@@ -19,7 +20,9 @@ from mmlape.lab.analysis.drawing import draw_sample
 from mmlape.lab.analysis.inference import init_model
 from mmlape.lab.analysis.prediction import RESULTS
 from mmlape.lab.engine.config import load_config
+from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.engine.trainer import train
+from mmlape.lab.evaluation.saved import object_rows
 
 CONFIGS = tiny.ROOT / 'configs'
 # config, folder of the mini data, its images
@@ -150,6 +153,45 @@ def test_an_image_in_one_tile_is_predicted_as_without(case):
         assert_same(one, tiled)
     if model.task == 'detection':
         assert len(model.predict(files[0], tile=max(one.size) // 2 + 8, overlap=16)[0].boxes)
+
+
+def test_a_config_of_tiles_is_tested_and_predicted_by_them(case, tmp_path):
+    """What is saved of a test is what `Model.predict` returns; one tile is the image in one piece, bit for bit."""
+    model, cfg, folder = case
+    complete = copy.deepcopy(cfg)
+    data = complete.test_dataloader.dataset
+    data.pipeline = [step for step in data.pipeline if step['type'] != 'Resize']
+    complete.test_dataloader.update(num_workers=0, persistent_workers=False)
+    complete.merge_from_dict({'model.test_cfg.mode': 'whole'} if model.task == 'segmentation' else {})
+    files, results = sorted([*folder.rglob('*.png'), *folder.rglob('*.jpg')]), {}
+    ways = dict(complete=None, one=dict(tile=80), several=dict(tile=40, overlap=20, max_per_img=7))
+    for name, tiles in ways.items():
+        tiled, out = copy.deepcopy(complete), tmp_path / name
+        if tiles:
+            tiled.test_cfg = dict(type='mmlape.TiledTestLoop', batch_size=1, **tiles)
+        if tiles and model.task == 'classification':
+            with pytest.raises(ConfigError, match='tile=.* is for detectors and segmentors, not classification'):
+                evaluate(tiled, model.checkpoint, tmp_path, show=False)
+            continue
+        metrics = evaluate(tiled, model.checkpoint, out, save_pred=True, show=False)['metrics']
+        written = sorted(path for path in (out / 'predictions').rglob('*') if path.is_file())
+        results[name] = metrics, [file.read_bytes() for file in written]
+        predicted = mmlape.load(tiled, model.checkpoint, device='cpu').predict(files)
+        if model.task == 'segmentation':
+            for file, result in zip(written, predicted, strict=True):
+                assert (np.asarray(Image.open(file)) == result.labels + 1).all()
+        elif model.task == 'detection':
+            saved = json.loads(written[0].read_text())
+            numbers = sorted({row['image_id'] for row in saved})
+            rows = (object_rows(result.sample.pred_instances, number, range(1, 11))
+                    for number, result in zip(numbers, predicted, strict=True))  # fmt: skip
+            assert saved == [row for of_image in rows for row in of_image]
+            assert len(saved) == 7 * len(files) or name != 'several'
+    assert results['complete'] == results.get('one', results['complete']) != results.get('several')
+    for option in (dict(tta=()), dict(show_dir=tmp_path / 'drawn')) if model.task != 'classification' else ():
+        with pytest.raises(ConfigError, match='--(tta|show-dir) is for complete images, and test_cfg has tiles'):
+            evaluate(tiled, model.checkpoint, tmp_path / 'new', **option)
+    assert not (tmp_path / 'new').exists()
 
 
 def test_the_files_of_a_folder(case, tmp_path, capsys):

@@ -55,7 +55,7 @@ class Preparation:
 class Finder:
     """A detector made by hand."""
 
-    task, classes, preparation = 'detection', CLASSES, Preparation()
+    task, classes, preparation, cfg = 'detection', CLASSES, Preparation(), {}
 
     def test_step(self, batch):
         images = [one.permute(1, 2, 0).numpy() for one in batch['inputs']]

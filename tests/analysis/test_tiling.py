@@ -9,15 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from mmdet.structures import DetDataSample
 from mmengine import ConfigDict
 from mmengine.structures import InstanceData
 from mmseg.models.segmentors import EncoderDecoder
 from PIL import Image
 from properties import examples
 from pycocotools import mask as coco_mask
-from scipy import ndimage
 from test_prediction_rules import Finder, Preparation, scene
+from tile_helpers import Components, components, loop_on, squares
 from torch.nn import functional as F
 
 from mmlape.errors import ConfigError, DataError
@@ -64,23 +63,8 @@ def test_a_mask_of_a_tile_is_the_complete_ones(size, places, filled):
     assert found == coco_mask.encode(np.asfortranarray(image))
 
 
-class Components(Finder):
-    """Finds each bright area, the more certain the larger."""
-
-    def test_step(self, batch):
-        results = []
-        for image in batch['inputs']:
-            numbered, count = ndimage.label(image[0].numpy() > 200)
-            masks = np.array([numbered == number + 1 for number in range(count)]).reshape(-1, *numbered.shape)
-            boxes = [[y.start, x.start, y.stop, x.stop] for y, x in ndimage.find_objects(numbered)]
-            found = InstanceData(
-                bboxes=torch.tensor(boxes).reshape(-1, 4)[:, [1, 0, 3, 2]].float(),
-                scores=torch.from_numpy(masks.sum((1, 2)) / 1000).float(),
-                labels=torch.zeros(count, dtype=torch.long),
-                masks=torch.from_numpy(masks.astype(bool)),
-            )
-            results.append(DetDataSample(metainfo=dict(ori_shape=numbered.shape), pred_instances=found))
-        return results
+class Found(Components):
+    preparation = Preparation()
 
 
 @examples(max_examples=25)
@@ -90,12 +74,8 @@ class Components(Finder):
 )  # fmt: skip
 def test_objects_smaller_than_the_overlap_are_found_once_and_complete(tile, more, batch_size, seed, size):
     rng = np.random.default_rng(seed)
-    image = np.zeros((*size, 3), np.uint8)
-    for top, left in np.ndindex(size[0] // 14, size[1] // 14):  # at most 9 x 9 pixels in cells of 14 x 14
-        height, width = rng.integers(3, 10, 2)
-        y, x = 14 * top + rng.integers(14 - height), 14 * left + rng.integers(14 - width)
-        image[y : y + height, x : x + width] = 255 * (rng.random() < 0.7)
-    model = Model(Components())
+    image = squares(rng, size)
+    model = Model(Found())
     (complete,) = model.predict(image)
     (tiled,) = model.predict(image, batch_size, tile=tile, overlap=min(10 + more, tile - 1))
     decoded = [coco_mask.decode(mask).astype(bool) for mask in tiled.masks]
@@ -104,6 +84,44 @@ def test_objects_smaller_than_the_overlap_are_found_once_and_complete(tile, more
     for box, score, mask in zip(complete.boxes.tolist(), complete.scores.tolist(), complete.masks):
         assert (boxes[(*box, score)] == mask).all()
     assert tiled.size == complete.size == size and len(tiled.above(0.02).masks) == len(complete.above(0.02).masks)
+
+
+@examples(max_examples=20)
+@given(
+    tile=st.integers(20, 60), batch_size=st.integers(1, 4), seed=st.integers(0, 2**16),
+    sizes=st.lists(st.tuples(st.integers(14, 90), st.integers(14, 90)), min_size=1, max_size=3),
+    split=st.sampled_from(('val', 'test')),
+)  # fmt: skip
+def test_a_loop_evaluates_the_complete_images(tile, batch_size, seed, sizes, split):
+    """What is found on tiles of a batch is in the sample of its image, beside its ground truth; AP is that of all."""
+    rng = np.random.default_rng(seed)
+    images = [squares(rng, (28, 28), share=1), *(squares(rng, size) for size in sizes)]
+    loop = loop_on(images, split, tile=tile, overlap=10, batch_size=batch_size)
+    values = loop.run()
+    assert values['coco/bbox_mAP'] == values['coco/segm_mAP'] == 1
+    for number, (image, sample) in enumerate(zip(images, loop.outputs, strict=True)):
+        expected = components(image[..., 0])
+        assert sample.img_id == number and sample.ori_shape == image.shape[:2]
+        assert len(sample.gt_instances) == len(sample.pred_instances) == len(expected)
+        assert {*map(tuple, sample.pred_instances.bboxes.tolist())} == {*map(tuple, expected.bboxes.tolist())}
+
+
+def test_objects_beyond_the_hundredth_count_where_they_are_asked_for():
+    image = squares(np.random.default_rng(0), (200, 200), share=1)
+    every = len(components(image[..., 0]))
+    for most, kept, expected in ((None, None, 0.5), (every, None, 1), (every, 120, 0.6)):
+        loop = loop_on([image], most=most, tile=64, overlap=16, max_per_img=kept)
+        assert loop.run()['coco/bbox_mAP'] == pytest.approx(expected, abs=0.02)
+        scores = loop.outputs[0].pred_instances.scores
+        best = components(image[..., 0]).scores.sort(descending=True).values
+        assert torch.equal(scores.sort(descending=True).values, best[: kept or every])
+
+
+def test_what_no_tile_can_be_cut_of_is_one_line():
+    loop = loop_on([squares(np.random.default_rng(0), (40, 40))], tile=32)
+    loop.dataloader.dataset[0]['data_samples'].set_metainfo(dict(ori_shape=(80, 80)))
+    with pytest.raises(ConfigError, match=r'test_dataloader\.dataset\.pipeline changes the size .*: remove Resize'):
+        loop.run()
 
 
 def test_what_is_the_same_object():

@@ -266,7 +266,9 @@ def test_a_published_file_says_nothing_of_the_run(kind, tmp_path):
 def test_a_text_in_any_place_of_a_config_is_published_nowhere(kind):
     """Under a new key, or in the place of a number: it is left out, or the config is refused with its key."""
     values = load_config(f'mmlape::{CONFIGS[kind]}').to_dict()
+    values['test_cfg'] = dict(type='mmlape.TiledTestLoop', tile=64, max_per_img=500, batch_size=8)
     clean = write_plain(prediction_parts(values))
+    assert "test_cfg = dict(tile=64, max_per_img=500, type='mmlape.TiledTestLoop')" in clean
     assert not re.search(r'data/|/home|://|\.pth', clean)
     kept = refused = 0
     for place in places(values):

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.hooks import EarlyStoppingHook as MMEngineHook
 from mmengine.runner import EpochBasedTrainLoop
 from torch import nn
 
@@ -19,7 +22,7 @@ from mmlape.errors import NotFiniteError
 from mmlape.lab.engine import seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import _result
-from mmlape.lab.engine.hooks import AccumulationHook, NaNGuardHook, PerClassHook
+from mmlape.lab.engine.hooks import AccumulationHook, EarlyStoppingHook, NaNGuardHook, PerClassHook
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
@@ -175,6 +178,22 @@ def test_load_from_resizes_the_pe_of_another_image_size(tmp_path):
     expected = resize_absolute(source.pos_embed, (4, 4), (6, 6), num_prefix=1)
     torch.testing.assert_close(model.pos_embed, expected)
     assert torch.equal(model.cls_token, source.cls_token) and runner._has_loaded
+
+
+@given(scores=st.lists(st.sampled_from((0.0, 0.1, 0.2, 0.3)), min_size=1, max_size=12), patience=st.integers(1, 3))
+def test_patience_begins_when_the_score_has_left_zero(scores, patience):
+    options = dict(monitor='mAP', rule='greater', min_delta=0.0, patience=patience)
+    zeros = list(itertools.takewhile(lambda score: score == 0, scores))
+    runs = []
+    for hook, seen in ((EarlyStoppingHook(**options), scores), (MMEngineHook(**options), scores[len(zeros) :])):
+        loop = SimpleNamespace(stop_training=False)
+        runner = SimpleNamespace(train_loop=loop, logger=SimpleNamespace(info=str))
+        steps = []
+        for score in seen:
+            hook.after_val_epoch(runner, dict(mAP=score))
+            steps.append(loop.stop_training)
+        runs.append(steps)
+    assert runs[0] == [False] * len(zeros) + runs[1]
 
 
 def test_numbers_among_metrics():

@@ -695,7 +695,7 @@ def test_a_folder_runs_without_this_package(exported, pristine, tmp_path):
     assert about['mean'] == pytest.approx([123.675, 116.28, 103.53]) and about['outputs'] == {
         'logits': [1, len(cfg.classes), SIDE, SIDE]
     }
-    assert len((tmp_path / 'example.py').read_text().splitlines()) <= 40
+    assert len((tmp_path / 'example.py').read_text().splitlines()) <= 80
     image = sorted((pristine / 'ade').rglob('val*/*.jpg'))[0]
     done = subprocess.run(
         [sys.executable, 'example.py', image], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -704,6 +704,39 @@ def test_a_folder_runs_without_this_package(exported, pristine, tmp_path):
     labels = load(cfg, checkpoint).predict(image)[0].shares
     assert {name: float(share) for name, share in shares.items()} == pytest.approx(
         {name: share for name, share in labels.items() if share >= 0}, abs=0.02)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    'exported', ['segmenter', pytest.param('mask-rcnn', marks=pytest.mark.release)], indirect=True
+)
+def test_the_example_goes_by_the_tiles_of_the_config(exported, pristine, tmp_path):
+    """Logits are not averaged there: the same where tiles do not overlap."""
+    cfg, checkpoint, _ = exported
+    cfg, detects = copy.deepcopy(cfg), cfg.model.type.endswith('RCNN')
+    cfg.test_cfg = dict(type='mmlape.TiledTestLoop', tile=SIDE, overlap=24 if detects else 0)
+    data = cfg.test_dataloader.dataset
+    data.pipeline = [step for step in data.pipeline if step['type'] != 'Resize']
+    export(cfg, str(checkpoint), replace(FORM, size=image_size(cfg)), tmp_path / 'model.onnx')
+    complete(tmp_path / 'model.onnx')
+    with Image.open(sorted((pristine / 'ade').rglob('val*/*.jpg'))[0]) as opened:
+        opened.convert('RGB').resize((2 * SIDE, 3 * SIDE)).save(tmp_path / 'image.png')
+    done = subprocess.run(
+        [sys.executable, 'example.py', 'image.png'], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    of_graph, of_weights = (
+        evaluate(cfg, file, tmp_path / name, show=False)['metrics']
+        for name, file in dict(graph=tmp_path / 'model.onnx', weights=checkpoint).items()
+    )
+    assert of_graph == pytest.approx(of_weights, abs=0.05)
+    lines = [line.rsplit(' ', 5 if detects else 1) for line in done.stdout.splitlines()]
+    (predicted,) = load(cfg, checkpoint).predict(tmp_path / 'image.png')
+    if detects:
+        predicted = predicted.above(0.3)
+        assert [line[0] for line in lines] == predicted.names and len(lines) > 3
+        found = np.array([line[1:] for line in lines], float)
+        assert found == pytest.approx(np.c_[predicted.scores, predicted.boxes], abs=0.06)
+    else:
+        assert {name: float(share) for name, share in lines} == pytest.approx(predicted.shares, abs=0.001)
 
 
 DEBIAN = 'http://deb.debian.org/debian/pool/main/o/onnxruntime'

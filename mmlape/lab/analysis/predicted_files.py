@@ -142,7 +142,7 @@ def predict_files(
         ConfigError: There are no such tiles.
         DataError: See `images_to_predict`; or a file cannot be written.
     """
-    model.tiling(tile, overlap)
+    tiling = model.tiling(tile, overlap)
     found, out = images_to_predict(images, out, overwrite), Path(out)
     root = Path(images) if Path(images).is_dir() else Path(images).parent
     skipped: list = []
@@ -150,7 +150,7 @@ def predict_files(
     terminal = console(stderr=True)
     with Progress(console=terminal, disable=not terminal.is_terminal) as progress:
         images_bar = progress.add_task('images', total=len(found))
-        tiles_bar = progress.add_task('tiles of the image', total=None, visible=tile is not None)
+        tiles_bar = progress.add_task('tiles of the image', total=None, visible=tiling is not None)
 
         def watch(place: int, total: int) -> None:
             progress.update(tiles_bar, completed=place, total=total)
@@ -162,7 +162,7 @@ def predict_files(
                 yield name, prediction
                 if overlays:
                     file = name if name.suffix.lower() in image_suffixes() else name.with_suffix('.png')
-                    write_image(prediction.draw(score_thr, LONGEST if tile else None), out / 'overlays' / file)
+                    write_image(prediction.draw(score_thr, LONGEST if tiling else None), out / 'overlays' / file)
                 done += 1
                 progress.update(images_bar, completed=done + len(skipped))
 

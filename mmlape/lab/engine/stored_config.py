@@ -19,6 +19,7 @@ from mmlape.errors import ConfigError
 from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.engine.config import apply_options, load_config, parse_options
 from mmlape.lab.engine.keys import SIZES
+from mmlape.lab.engine.tiling import tiles_of
 from mmlape.lab.registry import SCOPE
 from mmlape.weights import gate
 from mmlape.weights.plain_config import read_plain, write_plain
@@ -114,8 +115,8 @@ def published_config(path: str | Path) -> str:
 def prediction_parts(values: Mapping[str, Any], classes: Sequence[str] | None = None) -> dict[str, Any]:
     """Return what a prediction needs of a config, and nothing of the run or of its data.
 
-    That is the model, its data preprocessor, the test pipeline without annotations, and the names
-    of the classes. Each value is a number, a type of a registry or a word that such a type takes
+    That is the model, its data preprocessor, the test pipeline without annotations, the tiles of the
+    test, and the names of the classes. Each value is a number, a type of a registry or a word that such a type takes
     (`mmlape.weights.gate.published`), or the name of a class.
 
     Args:
@@ -134,6 +135,8 @@ def prediction_parts(values: Mapping[str, Any], classes: Sequence[str] | None = 
         step for step in dataset.get('pipeline') or () if not str(_mapping(step).get('type')).endswith('Annotations')
     ]
     parts['test_dataloader'] = dict(dataset=data)
+    if tiles := tiles_of(values):
+        parts['test_cfg'] = dict(tiles, type=values['test_cfg']['type'])
     taken: dict[str, Any] = {'default_scope': scope}
     try:
         for key, part in parts.items():

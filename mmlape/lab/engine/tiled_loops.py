@@ -10,6 +10,7 @@ import torch
 from mmengine.evaluator import Evaluator
 from mmengine.model import is_model_wrapper
 from mmengine.runner import TestLoop, ValLoop, autocast
+from mmengine.runner.base_loop import BaseLoop
 from mmengine.structures import BaseDataElement
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -21,7 +22,7 @@ from mmlape.lab.engine.tiling import Window, predict_tiles, tiling_of
 from mmlape.lab.registry import LOOPS
 
 
-class _Tiled:
+class _Tiled(BaseLoop):
     """What both loops have in common; the other base is MMEngine's loop of ``split``.
 
     Args:

@@ -23,8 +23,6 @@ MAX_OVERLAP = 0.5
 """The IoU from which two objects of one class in different tiles are the same one."""
 BORDER = 4
 """Pixels from a tile's border within which an object is taken to be cut by it."""
-TASKS = ('detection', 'segmentation')
-"""Of the models that predict in tiles."""
 Window: TypeAlias = tuple[slice, slice]
 """Rows and columns of a tile."""
 
@@ -43,6 +41,11 @@ class Tiling:
 
     side: int
     overlap: int
+
+    @classmethod
+    def of(cls, tile: int, overlap: int | None = None, **_: Any) -> 'Tiling':
+        """Build the tiles of `tiles_of`: without an overlap they share an eighth of their side."""
+        return cls(tile, tile // 8 if overlap is None else overlap)
 
     def __post_init__(self) -> None:
         if self.side < 1:
@@ -88,8 +91,10 @@ class Tiling:
 
 def tiles_of(cfg: Mapping) -> dict[str, Any]:
     """Return ``tile``, ``overlap`` and ``max_per_img`` of a config's test, those that it has; none without tiles."""
-    loop = cfg.get('test_cfg') or {}
-    return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if loop.get('tile') and key in loop}
+    loop = cfg.get('test_cfg')
+    if not isinstance(loop, Mapping) or not {'type', 'tile'} <= loop.keys():
+        return {}
+    return {key: loop[key] for key in ('tile', 'overlap', 'max_per_img') if key in loop}
 
 
 def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg: Mapping | None) -> Tiling:
@@ -97,7 +102,7 @@ def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg
 
     Args:
         tile: Their side.
-        overlap: Pixels that neighbours share; None for an eighth of the side.
+        overlap: Pixels that neighbours share; see `Tiling.of`.
         task: The model's.
         smallest: The side of its patches.
         test_cfg: The model's own, which may have a slide mode.
@@ -105,8 +110,8 @@ def tiling_of(tile: int, overlap: int | None, task: str, smallest: int, test_cfg
     Raises:
         ConfigError: There are none.
     """
-    tiling = Tiling(tile, tile // 8 if overlap is None else overlap)
-    if task not in TASKS:
+    tiling = Tiling.of(tile, overlap)
+    if task not in ('detection', 'segmentation'):
         raise ConfigError(f'tile={tile} is for detectors and segmentors, not {task}')
     what = 'a patch'
     if test_cfg and test_cfg.get('mode') == 'slide':

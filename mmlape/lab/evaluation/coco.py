@@ -43,9 +43,9 @@ class CocoMetric(MMDetCocoMetric):
         *args: As in MMDetection.
         per_class: Whether to return the values of single classes too.
         backend: One of ``BACKENDS``; the values are the same.
-        max_per_img: So many detections of an image count for every AP, the most certain ones; where
-            images have more objects than the 100 that COCO's definition counts for ``mAP``. MMDetection
-            counts ``proposal_nums[2]`` for its other values.
+        max_per_img: So many detections of an image count for every AP, the most certain ones: give it
+            where an image has more than 100 objects. By default 100 count for ``mAP``, by COCO's
+            definition, and ``proposal_nums[2]`` for the others, as in MMDetection.
         **kwargs: As in MMDetection; ``metric`` is 'bbox', 'segm' or both, and ``per_class``
             replaces ``classwise``.
 

@@ -17,6 +17,8 @@ from mmlape.lab.registry import METRICS
 
 MUCH_IGNORED = 0.5
 """Share of pixels without a label above which the evaluation warns."""
+PIXELS = 2**24
+"""Counted at once, so that memory does not grow with the image."""
 
 
 @METRICS.register_module()
@@ -81,12 +83,13 @@ class IoUMetric(MMSegIoUMetric):
             Pixels in both maps, in either, in the prediction, in the ground truth; each (K,) int64,
             on the CPU.
         """
-        valid = label != ignore_index
-        truth, predicted = label[valid].long().cpu(), pred_label[valid].long().cpu()
-        intersection, of_prediction, of_truth = (
-            torch.bincount(values, minlength=num_classes)[:num_classes]
-            for values in (truth[truth == predicted], predicted, truth)
-        )
+        counts = torch.zeros(3, num_classes, dtype=torch.long)
+        for truth, predicted in zip(label.flatten().split(PIXELS), pred_label.flatten().split(PIXELS)):
+            valid = truth != ignore_index
+            truth, predicted = truth[valid].long().cpu(), predicted[valid].long().cpu()
+            for count, values in zip(counts, (truth[truth == predicted], predicted, truth)):
+                count += torch.bincount(values, minlength=num_classes)[:num_classes]
+        intersection, of_prediction, of_truth = counts
         return intersection, of_prediction + of_truth - intersection, of_prediction, of_truth
 
     def compute_metrics(self, results: list) -> dict[str, float]:

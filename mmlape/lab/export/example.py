@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,26 +13,62 @@ folder = Path(__file__).parent
 model = json.loads((folder / 'model.json').read_text())
 names = (folder / 'labels.txt').read_text(encoding='utf-8').splitlines()
 session = onnxruntime.InferenceSession(str(folder / model['file']))
-(height, width), channels = model['size'], model['channels']
+(height, width), channels, overlap = model['size'], model['channels'], model.get('overlap')
 
-# the largest size that fits, padded at the right and below with the mean, which the graph makes 0
+
+def starts(length, side):
+    """Return where tiles begin; one if the image is no larger."""
+    last = max(length - side, 0)
+    return [*range(0, last, side - overlap), last] if last else [0]
+
+
+def is_same(box, other):
+    """Return whether objects of two tiles are one: they share half of the smaller box, or an IoU if no border cuts."""
+    shared = (np.minimum(box[2:4], other[2:4]) - np.maximum(box[:2], other[:2])).clip(0).prod()
+    areas = [(one[2:4] - one[:2]).prod() for one in (box, other)]
+    return shared > 0.5 * (min(areas) if box[4] or other[4] else sum(areas) - shared)
+
+
+# the largest size that fits; of a model of tiles, the image as it is, in tiles that overlap
 image = ImageOps.exif_transpose(Image.open(sys.argv[1])).convert('RGB' if channels == 3 else 'L')
-scale = min(width / image.width, height / image.height)
+scale = min(width / image.width, height / image.height) if overlap is None else 1
 image = image.resize((round(image.width * scale), round(image.height * scale)))
-padded = np.zeros((height, width, channels), np.float32) + np.float32(model.get('mean', 0))
-padded[: image.height, : image.width] = np.atleast_3d(image)
-images = np.stack([padded.transpose(2, 0, 1)] * (model['batch'] or 1))  # (B, C, H, W), 0 to 255
-found = dict(zip(model['outputs'], session.run(None, {'image': images})))
+pixels = np.asarray(image).reshape(image.height, image.width, channels)
+labels = np.zeros(pixels.shape[:2], int)
+objects = []
+for top, left in product(starts(image.height, height), starts(image.width, width)):
+    tile = pixels[top : top + height, left : left + width]
+    bottom, right = top + len(tile), left + tile.shape[1]
+    # padded at the right and below with the mean, which the graph makes 0
+    padded = np.zeros((height, width, channels), np.float32) + np.float32(model.get('mean', 0))
+    padded[: len(tile), : tile.shape[1]] = tile
+    images = np.stack([padded.transpose(2, 0, 1)] * (model['batch'] or 1))  # (B, C, H, W), 0 to 255
+    found = dict(zip(model['outputs'], session.run(None, {'image': images})))
+    if model['task'] == 'detection':
+        borders = np.float32([left, top, right, bottom])
+        inner = np.array([left > 0, top > 0, right < image.width, bottom < image.height])
+        for box, score, label in zip(found['boxes'][0], found['scores'][0], found['labels'][0]):
+            box = box + np.float32([left, top, left, top])
+            objects.append((score, label, (top, left), [*box, (inner & (abs(box - borders) <= 4)).any()]))
+    elif model['task'] == 'segmentation':
+        predicted = found['labels'][0] if 'labels' in found else found['logits'][0].argmax(0)
+        if 'logits' in found and len(names) == 1:
+            predicted = (found['logits'][0, 0] > 0).astype(int)
+        # half of what tiles share is the earlier one's
+        y, x = ((start > 0) * (overlap or 0) // 2 for start in (top, left))
+        labels[top + y : bottom, left + x : right] = predicted[y : len(tile), x : tile.shape[1]]
 
 if model['task'] == 'detection':
-    for box, score, label in zip(found['boxes'][0], found['scores'][0], found['labels'][0]):
-        if score > 0.3:  # boxes in pixels of the image that was read: left, top, right, bottom
-            print(names[label], f'{score:.3f}', *(box / scale).round(1))
+    kept = []
+    for score, label, place, box in sorted(objects, key=lambda one: -one[0]):
+        box = np.float32(box)
+        if score > 0.3 and not any(
+            label == other[0] and place != other[1] and is_same(box, other[2]) for other in kept
+        ):
+            kept.append((label, place, box))
+            # in pixels of the image that was read: left, top, right, bottom
+            print(names[label], f'{score:.3f}', *(box[:4] / scale).round(1))
 elif model['task'] == 'segmentation':
-    labels = found['labels'][0] if 'labels' in found else found['logits'][0].argmax(0)
-    if 'logits' in found and len(names) == 1:
-        labels = (found['logits'][0, 0] > 0).astype(int)
-    labels = labels[: image.height, : image.width]
     for label in np.unique(labels):
         print(names[label] if len(names) > 1 else label, f'{(labels == label).mean():.3f}')
 else:

@@ -17,7 +17,7 @@ def complete(path: Path) -> None:
     """
     graph = Graph(path)
     notes = graph.notes
-    keys = [key for key in ('mean', 'std') if graph.task and key in notes]
+    keys = [key for key in ('mean', 'std', 'overlap') if graph.task and key in notes]
     about: dict[str, Any] = {
         'file': path.name,
         'task': graph.task or 'backbone',

@@ -13,6 +13,7 @@ from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.files import sha256
 from mmlape.lab.analysis.inference import init_model
 from mmlape.lab.engine.graphs import SUFFIX, Graph, Input, Size, exported_class
+from mmlape.lab.engine.tiling import Tiling, tiles_of
 from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export.writing import Form, Written, export_graph
 
@@ -70,13 +71,14 @@ def names_of(cfg: Config, checkpoint: str | None) -> dict[str, str]:
 def image_size(cfg: Config) -> Size:
     """Return the size of the images that a model sees.
 
-    Its sliding window, else the size that its preprocessor pads to, which training reads, else the config's variable.
+    Its sliding window, else the tile of its test, else the size that its preprocessor pads to, which
+    training reads, else the config's variable.
 
     Raises:
         ConfigError: The configuration has neither.
     """
     test_cfg = cfg.model.get('test_cfg') or {}
-    window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else None
+    window = test_cfg.get('crop_size') if test_cfg.get('mode') == 'slide' else tiles_of(cfg).get('tile')
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     size = window or preprocessor.get('size') or cfg.get('crop_size') or cfg.get('img_size')
     if size is None:
@@ -116,4 +118,6 @@ def export_model(
     given = Input.of(model, cfg)
     graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
     about = dict(task=exported.task, classes=json.dumps(list(classes)), **given.notes())
+    if (tiles := tiles_of(cfg)) and form.size == (tiles['tile'],) * 2:
+        about['overlap'] = str(Tiling.of(**tiles).overlap)
     return export_graph(graph, form, out, dict(notes or {}, **about))
