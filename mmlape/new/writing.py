@@ -136,16 +136,14 @@ def _segmentation(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]
 def _detection(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
     side = recipe.side
     load: dict[str, Any] = dict(type='LoadImageFromFile')
-    boxes = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
+    boxes: dict[str, Any] = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
+    if recipe.tiling and found.task == 'masks' and found.has_polygons:
+        boxes['poly2mask'] = False  # masks of large images would fill the memory
     scales = [(2 * side, side * part // 8) for part in (6, 7, 8, 9, 10)]
     changed = [load, boxes, dict(type='RandomChoiceResize', scales=scales, keep_ratio=True)]
     if recipe.tiling:
         crop = dict(type='mmlape.RandomCrop', crop_size=(IMG_SIZE, IMG_SIZE), min_kept=MIN_KEPT)
-        changed = [
-            _LOAD_KEPT,
-            boxes | (dict(poly2mask=False) if found.task == 'masks' and found.has_polygons else {}),
-            crop,
-        ]
+        changed = [_LOAD_KEPT, boxes, crop]
     train = [*changed, dict(type='RandomFlip', prob=0.5), dict(type='PackDetInputs')]
     keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')
     resize = [] if recipe.tiling else [dict(type='Resize', scale=(2 * side, side), keep_ratio=True)]
