@@ -30,6 +30,8 @@ FEW = 64
 """Values of an image that may be a label map."""
 LOOKED_AT = 3
 """Images of a kind in a folder that are opened to see whether they are label maps."""
+LARGE = 1024
+"""Pixels of the shorter side up to which a scene is resized, and learnt as a whole."""
 STRIP = 1 << 22
 """Pixels that are read at once."""
 OF_IMAGES = re.compile(r'_leftImg8bit$')
@@ -97,9 +99,9 @@ class LabelMaps(Dense):
         return super().remarks() + [warning] * (share > MUCH)
 
     def tiling(self, side: int) -> Tiling | None:
-        """Return windows of images whose shorter side would be less than half as long; tiles share a third."""
+        """Return windows of images whose shorter side is above ``LARGE`` and twice the side; tiles share a third."""
         shorter = median(min(size) for size in self.sizes) if self.sizes else side
-        return Tiling(side, side // 3) if shorter > 2 * side else None
+        return Tiling(side, side // 3) if shorter > max(LARGE, 2 * side) else None
 
     def annotated(self, sample: Sample) -> Annotated:
         """Return what a label map says of its image's pixels."""

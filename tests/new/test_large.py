@@ -146,10 +146,10 @@ def test_an_image_is_divided_without_a_shared_pixel(masks, seed, tmp_path, monke
 
 def test_large_label_maps_are_divided_and_trained_on_by_windows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    objects = circles(30, (600, 500))
+    objects = circles(30, (1500, 1200))
     for folder in ('images', 'labels'):
         Path('maps', folder).mkdir(parents=True)
-    image, labels = draw(objects, (600, 500)), np.zeros((500, 600), np.uint8)
+    image, labels = draw(objects, (1500, 1200)), np.zeros((1200, 1500), np.uint8)
     for x, y, radius in objects:
         cv2.circle(labels, (x, y), radius, 7, -1)
     Image.fromarray(image).save('maps/images/a.jpg')
@@ -159,10 +159,10 @@ def test_large_label_maps_are_divided_and_trained_on_by_windows(tmp_path, monkey
     cfg = Config.fromfile('maps.py')
     assert (cfg.img_size, cfg.val_cfg.tile, cfg.val_cfg.overlap) == (128, 128, 42)
     train, val = built(cfg, 'train'), built(cfg, 'val')
-    assert len(train) == 4 * 4 and len(val) == 1  # 400 x 500 and 200 x 500 pixels
+    assert len(train) == 8 * 10 and len(val) == 1  # 1000 x 1200 and 500 x 1200 pixels
     assert train[0]['inputs'].shape == (3, 128, 128)
     whole = val[0]['data_samples'].gt_sem_seg.data[0].numpy()
-    ends = labels[:, 400:], labels[:, :200]
+    ends = labels[:, 1000:], labels[:, :500]
     assert any(np.array_equal(whole, end == 7) for end in ends)
     assert found.counts['id 7'] == (labels == 7).sum()
 
