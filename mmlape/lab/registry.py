@@ -92,8 +92,8 @@ def child(name: str, *locations: str, shared: Any = None) -> root.Registry:
 MODEL_WRAPPERS = child(
     'MODEL_WRAPPERS', 'mmlape.lab.engine.distributed.processes', 'mmlape.lab.engine.distributed.sharding'
 )
-DATASETS = child('DATASETS')
-TRANSFORMS = child('TRANSFORMS', 'mmlape.lab.datasets.transforms')
+DATASETS = child('DATASETS', 'mmlape.lab.datasets')
+TRANSFORMS = child('TRANSFORMS', 'mmlape.lab.datasets.transforms', 'mmlape.lab.datasets')
 DATA_SAMPLERS = child('DATA_SAMPLERS', 'mmlape.lab.datasets')
 WEIGHT_INITIALIZERS = child('WEIGHT_INITIALIZERS')
 LOOPS = child('LOOPS', 'mmlape.lab.engine.tiled_loops')

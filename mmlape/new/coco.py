@@ -1,28 +1,37 @@
 """Annotations in COCO's form, in any layout; other forms of boxes become this one."""
 
+import math
 import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
+from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
 from mmlape.files import write_json
 from mmlape.lab.datasets.formats.coco_file import is_box, require_form
-from mmlape.new.found import CLASSES, Found, Sample, common_folder
+from mmlape.lab.datasets.images import Annotated
+from mmlape.lab.engine.tiling import Tiling
+from mmlape.new.dense import MIN_KEPT, Dense, shrink
+from mmlape.new.found import CLASSES, Part, Sample, common_folder
 from mmlape.new.listing import SPLITS, Listing, names_images, split_of
 from mmlape.new.names import Names
 
 KEYS = ('images', 'annotations', 'categories')
+SMALL = 16
+"""Pixels of an object, the square root of its box's area, below which resized images lose too much."""
+LARGE = 95
+"""The percentile of the longer sides of objects that tiles share."""
 
 
 @dataclass
-class CocoData(Found):
+class CocoData(Dense):
     """Boxes, with or without masks: an annotation is (width, height), and a class and COCO's fields of each object."""
 
     unit: ClassVar[str] = 'objects'
@@ -36,8 +45,10 @@ class CocoData(Found):
 
     def summarise(self) -> None:
         """Set counts and the task."""
-        samples = [sample for part in self.of_split.values() for sample in part]
-        outlined = [bool(one.get('segmentation')) for sample in samples for _, one in sample.annotation[1]]
+        self.counts, self.shown_in = Counter(), Counter()
+        objects = [one for sample in self._samples() for _, one in sample.annotation[1]]
+        outlined = [bool(one.get('segmentation')) for one in objects]
+        self.has_polygons = all(isinstance(one.get('segmentation'), list) or one['iscrowd'] for one in objects)
         if self.task == 'masks' and not any(outlined):
             self.task = 'boxes'
         elif self.task == 'masks' and not all(outlined):
@@ -49,17 +60,72 @@ class CocoData(Found):
             labels = [label for label, one in sample.annotation[1] if not one['iscrowd']]
             self.counts.update(labels)
             self.shown_in.update(set(labels))
-            self.most_objects = max(self.most_objects, len(labels))
+
+    def _samples(self) -> list[Sample]:
+        return [sample for samples in self.of_split.values() for sample in samples]
+
+    def tiling(self, side: int) -> Tiling | None:
+        """Return windows where objects would become small; tiles share the size of a large object."""
+        sides, before, after = self._sizes(side)
+        if not len(sides) or np.median(after) >= min(SMALL, np.median(before)):
+            return None
+        return Tiling(side, min(math.ceil(np.percentile(sides, LARGE)), side // 2))
+
+    def told(self, tiling: Tiling) -> Iterator[str]:
+        """Yield what the owner should know of windows and tiles, a sentence each."""
+        sides, before, after = self._sizes(tiling.side)
+        sizes = f'{np.median(before):.0f} pixels large (median), and would be {np.median(after):.0f}'
+        yield f'objects are {sizes} in images resized to {tiling.side}'
+        yield from super().told(tiling)
+        yield f'an object that a window cuts is learnt if {MIN_KEPT:.0%} of its box is inside'
+        if large := np.mean(sides > tiling.side):
+            yield f'{large:.1%} of the objects are larger than a window: they are found in parts'
+
+    def _sizes(self, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the longer side and the size of each object, and that in images that are resized to a side."""
+        boxes = [(box, shrink(sample.annotation[0], side)) for sample in self._samples() for box in boxes_of(sample)]
+        sides = np.array([box[2:] for box, _ in boxes]).reshape(-1, 2)
+        sizes = np.sqrt(sides.prod(1))
+        return sides.max(1), sizes, sizes * [factor for _, factor in boxes]
+
+    def fullest(self, tiling: Tiling | None = None) -> int:
+        """Return the number of objects of the image, or of the tile, that has most."""
+        counts = []
+        for sample in self._samples():
+            starts, sides = np.split(boxes_of(sample), 2, axis=1)
+            width, height = size_of(sample)
+            windows = tiling.windows(height, width) if tiling else [(slice(0, height), slice(0, width))]
+            for rows, columns in windows:
+                inside = (starts < (columns.stop, rows.stop)) & (starts + sides > (columns.start, rows.start))
+                counts.append(int(inside.all(1).sum()))
+        return max(counts)
+
+    def annotated(self, sample: Sample) -> Annotated:
+        """Return the size of an image, of which the boxes are."""
+        return Annotated(sample.annotation[0])
+
+    def cut(self, sample: Sample, part: Part) -> Sample:
+        """Return a part of a sample with the objects of which enough is there, moved into it."""
+        size, objects = sample.annotation
+        moved = [(label, fields) for label, one in objects if (fields := cut_object(one, part, size))]
+        count = sum(not fields['iscrowd'] for _, fields in moved)
+        return replace(sample, part=part, annotation=(size, moved), count=count)
+
+    def remarks(self) -> list[str]:
+        """Return what the owner should know, a sentence each."""
+        used = sum(sample.count for sample in self._samples())
+        twice = used - (self.total - self.annotations_out.total())
+        return super().remarks() + [f'{twice} objects lie across the lines, and are cut in both parts'] * (twice > 0)
 
     def content(self, samples: Sequence[Sample], folder: str) -> dict[str, Any]:
         """Return the content of a file for samples whose names begin in a folder."""
         ids = {name: number for number, name in enumerate(self.classes, 1)}
         images, annotations = [], []
         for number, sample in enumerate(samples, 1):
-            (width, height), objects = sample.annotation
+            width, height = size_of(sample)
             name = str(PurePosixPath(sample.image).relative_to(folder or '.'))
             images.append(dict(id=number, file_name=name, width=width, height=height))
-            for label, one in objects:
+            for label, one in sample.annotation[1]:
                 fields = dict(id=len(annotations) + 1, image_id=number, category_id=ids[label])
                 annotations.append(one | fields)
         categories = [dict(id=number, name=name) for name, number in ids.items()]
@@ -68,13 +134,14 @@ class CocoData(Found):
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
         """Write a file of annotations for each split."""
         datasets = {}
-        for split, samples in self.divided(seed).items():
+        root, divided = self.written(folder, seed)
+        for split, samples in divided.items():
             file, images = folder / f'{split}.json', common_folder([sample.image for sample in samples])
             write_json(file, self.content(samples, images))
             datasets[split] = dict(
                 type='CocoDataset',
                 ann_file=str(file),
-                data_prefix=dict(img=f'{self.listing.root / images}/'),
+                data_prefix=dict(img=f'{root / images}/'),
                 metainfo=dict(classes=CLASSES),
             )
         return datasets
@@ -98,6 +165,65 @@ def fields_of(box: Sequence[float] | None, polygons: Iterable[np.ndarray] = (), 
         outlines = [polygon.flatten().tolist() for polygon in polygons]
         fields |= dict(area=float(sum(map(_area, polygons))), segmentation=outlines)
     return fields
+
+
+def boxes_of(sample: Sample) -> np.ndarray:
+    """Return left, top, width and height of the objects of a sample that are learnt, (N, 4)."""
+    fields = [one for _, one in sample.annotation[1]]
+    boxes = [one['bbox'] for one in fields if not one['iscrowd'] and is_box(one.get('bbox'))]
+    return np.array(boxes, float).reshape(-1, 4)
+
+
+def size_of(sample: Sample) -> tuple[int, int]:
+    """Return width and height of a sample."""
+    width, height = sample.annotation[0]
+    left, top, right, low = sample.part or (0, 0, width, height)
+    return right - left, low - top
+
+
+def cut_object(fields: dict[str, Any], part: Part, size: tuple[int, int]) -> dict[str, Any] | None:
+    """Return COCO's fields of what is inside of a part of an image; None if that is too little.
+
+    Args:
+        fields: Of the object.
+        part: Of the image.
+        size: Of the complete image.
+    """
+    if not is_box(fields.get('bbox')):
+        return fields  # which the check of the data names
+    start, end = np.array(part[:2]), np.array(part[2:])
+    corner, sides = np.split(np.array(fields['bbox'], float), 2)
+    low, high = np.maximum(corner, start), np.minimum(corner + sides, end)
+    share = (high - low).clip(0).prod() / max(sides.prod(), 1e-6)
+    if share < MIN_KEPT and not (fields['iscrowd'] and share > 0):
+        return None
+    cut = fields | dict(bbox=[*(low - start).tolist(), *(high - low).tolist()], area=fields['area'] * float(share))
+    outline = fields.get('segmentation')
+    if isinstance(outline, dict):
+        runs = coco_mask.frPyObjects(outline, *size[::-1]) if isinstance(outline['counts'], list) else outline
+        mask = coco_mask.encode(np.asfortranarray(coco_mask.decode(runs)[part[1] : part[3], part[0] : part[2]]))
+        area = float(coco_mask.area(mask))
+        cut |= dict(segmentation=mask | dict(counts=mask['counts'].decode()), area=area)
+    elif outline:
+        polygons = [_clip(np.reshape(polygon, (-1, 2)), start, end) - start for polygon in outline]
+        polygons = [polygon for polygon in polygons if len(polygon) > 2]
+        outlines = [polygon.flatten().tolist() for polygon in polygons]
+        cut |= dict(segmentation=outlines, area=float(sum(map(_area, polygons))))
+    return cut
+
+
+def _clip(polygon: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return what of a polygon (corners, 2) is in a box: after Sutherland and Hodgman, side by side."""
+    for axis, sign, limit in ((0, 1, low[0]), (0, -1, -high[0]), (1, 1, low[1]), (1, -1, -high[1])):
+        corners = []
+        for first, second in zip(polygon, np.roll(polygon, -1, 0)):
+            a, b = (sign * point[axis] - limit for point in (first, second))  # how far inside
+            if a >= 0:
+                corners.append(first)
+            if a * b < 0:
+                corners.append(first + (second - first) * a / (a - b))
+        polygon = np.reshape(corners, (-1, 2))
+    return polygon
 
 
 def _area(polygon: np.ndarray) -> float:
@@ -150,7 +276,7 @@ def _read(data: CocoData, file: str, content: dict[str, Any]) -> None:
         crowds[number] += bool(one.get('iscrowd'))
     for record in content['images']:
         number, image = record['id'], images[record['id']]
-        data.add_objects(image, (record['width'], record['height']), objects[number], file, crowds[number])
+        data.add_objects(image, (int(record['width']), int(record['height'])), objects[number], file, crowds[number])
         if split:
             data.splits[image] = split, f'the name of {file}'
     data.annotations_out += Counter(crowds=crowds.total())

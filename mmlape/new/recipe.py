@@ -4,13 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
 
 from mmlape.checkpoint.metadata import IMAGENET, Normalisation
 from mmlape.errors import ConfigError
+from mmlape.lab.datasets.windows import count_windows
+from mmlape.lab.engine.tiling import Tiling
 from mmlape.new import img_focus
 from mmlape.new.found import Found, Variable
 
@@ -28,9 +30,7 @@ SIDES = {  # the least and the most pixels of a side: from initial values, and o
 PIXELS = {'segmentation': 2**20, 'boxes': 2**20, 'masks': 2**20, 'classes': 2**21}
 """Of a batch; a fourth for the small ViT, which two cores train in minutes."""
 PASSES, LEAST, MOST = 60, 400, 60_000
-"""Times that each image is seen, and the fewest and most iterations."""
-FEW = 100
-"""Images for training, up to which a linear head is taken for segmentation (docs/results/real-features.md)."""
+"""Times that each image or window is seen, and the fewest and most iterations."""
 VALIDATIONS, PATIENCE = 10, 5
 """Of a run, and how many without a better value stop it."""
 METRICS = {'segmentation': 'mIoU', 'boxes': 'coco/bbox_mAP', 'masks': 'coco/bbox_mAP', 'classes': 'accuracy/top1'}
@@ -46,7 +46,7 @@ class Model:
         normalisation: Of the images.
         from_scratch: Whether its values are initial ones, all of which are trained.
         note: What it is, for the owner.
-        has_adapter: Whether it has maps of four strides; else a linear head reads its last layer.
+        head: Of ``mmlape.new.heads.HEADS``.
     """
 
     backbone: dict[str, Any]
@@ -54,7 +54,7 @@ class Model:
     normalisation: Normalisation
     from_scratch: bool
     note: str
-    has_adapter: bool
+    head: str
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,13 @@ class Recipe:
     """Numbers of a run.
 
     Args:
-        side: Of the images that are trained on, in pixels.
-        batch: Images of an iteration.
+        side: Of the images or windows that are trained on, in pixels.
+        batch: So many of an iteration.
         iterations: Of the run.
         patience: Validations without a better value that end it; 0 for none.
         weights: Of each class in the loss, or None.
         oversample: The share of images below which those of a class are repeated, or None.
+        tiling: Windows of the images, which are not resized; None where they are.
     """
 
     side: int
@@ -76,6 +77,7 @@ class Recipe:
     patience: int = PATIENCE
     weights: tuple[float, ...] | None = None
     oversample: float | None = None
+    tiling: Tiling | None = None
 
     @property
     def interval(self) -> int:
@@ -83,14 +85,7 @@ class Recipe:
         return max(1, self.iterations // VALIDATIONS)
 
 
-def choose_head(task: str, images: int) -> str:
-    """Return what stands over a frozen ViT: 'linear', which a few images train, or 'adapter'."""
-    return 'linear' if task == 'classes' or (task == 'segmentation' and images <= FEW) else 'adapter'
-
-
-def choose_model(
-    task: str, name: str | None, weights: str | None, head: str = 'adapter', fine_tune: bool = False
-) -> Model:
+def choose_model(task: str, name: str | None, weights: str | None, head: str, fine_tune: bool = False) -> Model:
     """Return the model for a task.
 
     Args:
@@ -98,7 +93,7 @@ def choose_model(
         name: Of ``mmlape list-models``, with or without 'timm/'; 'mini' for a small ViT from initial
             values; None for what is at hand.
         weights: A file or an address; None for timm's own, or for initial values.
-        head: Over a model of timm's for segmentation: 'linear' or 'adapter'.
+        head: Of ``mmlape.new.heads.HEADS``, over a model of timm's.
         fine_tune: Whether a model of timm's is trained, too, and not frozen.
 
     Raises:
@@ -149,8 +144,7 @@ def _of_timm(task: str, name: str, weights: str | None, head: str, fine_tune: bo
     plain = skeleton(source.architecture)
     init_cfg = dict(type='Pretrained', checkpoint=weights or source.checkpoint)
     vit: dict[str, Any] = dict(model_name=source.name) | ({} if fine_tune else dict(frozen=True))
-    has_adapter = task != 'classes' and head == 'adapter'
-    if has_adapter:
+    if head == 'adapter':
         # of the defaults of 'read-only': these heads divide every width
         shared = dict(deform_num_heads=16, deform_ratio=0.5) if fine_tune else dict(mode='read-only')
         backbone = dict(type='mmlape.TimmViTAdapter', vit=vit, **shared)
@@ -161,7 +155,7 @@ def _of_timm(task: str, name: str, weights: str | None, head: str, fine_tune: bo
         # the class token if there is one, else the mean of the patches
         has_token = getattr(plain, 'cls_token', None) is not None
         backbone['out_type'] = 'cls_token' if has_token else 'avg_featmap'
-    over = 'an adapter over' if has_adapter else 'a linear head over'
+    over = dict(adapter='an adapter over', linear='a linear head over')[head]
     trained = 'fine-tuned' if fine_tune else 'frozen'
     return Model(
         dict(backbone, init_cfg=init_cfg),
@@ -169,7 +163,7 @@ def _of_timm(task: str, name: str, weights: str | None, head: str, fine_tune: bo
         source.normalisation or IMAGENET,
         False,
         f'{over} {source.name}, {trained}, weights from {init_cfg["checkpoint"]}',
-        has_adapter,
+        head,
     )
 
 
@@ -212,7 +206,7 @@ def _own(task: str, options: dict, note: str, weights: str | None) -> Model:
         backbone.pop('out_type', None)  # of a classifier
         if options['arch'] is MINI:
             backbone |= dict(conv_inplane=16, deform_num_heads=4)
-    return Model(backbone, width, IMAGENET, weights is None, note, task != 'classes')
+    return Model(backbone, width, IMAGENET, weights is None, note, 'linear' if task == 'classes' else 'adapter')
 
 
 def choose_side(task: str, sizes: Sequence[tuple[int, int]], from_scratch: bool) -> int:
@@ -225,6 +219,7 @@ def choose_side(task: str, sizes: Sequence[tuple[int, int]], from_scratch: bool)
 def choose_recipe(
     found: Found,
     side: int,
+    tiling: Tiling | None,
     from_scratch: bool,
     iterations: int | None = None,
     patience: int = PATIENCE,
@@ -239,9 +234,12 @@ def choose_recipe(
         raise ConfigError(f'--iters {iterations}: ten validations and a warm-up need 20 at least')
     images = found.images()['train']
     pixels = PIXELS[found.task] // (4 if from_scratch else 1)
-    batch = 2 ** int(math.log2(min(max(pixels // side**2, 2), 32, max(2, images // 2))))
-    passes = math.ceil(PASSES * images / batch)
-    recipe = Recipe(side, batch, iterations or min(max(passes, LEAST), MOST), patience)
+    seen = images
+    if tiling:
+        seen = round(images * mean(count_windows(*size, side) for size in found.sizes))
+    batch = 2 ** int(math.log2(min(max(pixels // side**2, 2), 32, max(2, seen // 2))))
+    passes = math.ceil(PASSES * seen / batch)
+    recipe = Recipe(side, batch, iterations or min(max(passes, LEAST), MOST), patience, tiling=tiling)
     if not balance:
         return recipe
     counts = np.array([found.counts[name] for name in found.classes], float)
@@ -251,17 +249,6 @@ def choose_recipe(
         return replace(recipe, weights=tuple(np.round(weights, 2).tolist()))
     shares = [found.shown_in[name] / images for name in found.classes]
     return replace(recipe, oversample=round(float(np.median(shares)), 3))
-
-
-def choose_regions(objects: int) -> int:
-    """Return how many regions of an image R-CNN learns from.
-
-    These are sixteen for each object, rounded up to a power of two, within 64 and its own 512.
-
-    Args:
-        objects: Of the image that has most of them.
-    """
-    return int(min(max(2 ** math.ceil(math.log2(16 * max(objects, 1))), 64), 512))
 
 
 def iterations_for(seconds: float, facts: dict, recipe: Recipe) -> int:

@@ -3,26 +3,26 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mmlape.lab.engine.tiling import Tiling
+from mmlape.new.dense import MIN_KEPT
 from mmlape.new.found import TASKS, Found, Variable
-from mmlape.new.recipe import METRICS, Model, Recipe, choose_regions
+from mmlape.new.heads import HEADS, max_per_img
+from mmlape.new.recipe import METRICS, Model, Recipe
 from mmlape.weights.plain_config import docstring, write_plain
 
-BASES = {
-    'segmentation': ('models/upernet_vit-adapter', 'datasets/segmentation'),
-    'boxes': ('models/faster_rcnn_vit-adapter', 'datasets/coco'),
-    'masks': ('models/mask_rcnn_vit-adapter', 'datasets/coco'),
-    'classes': ('models/deit_digits', 'datasets/mini_digits'),
+DATA = {
+    'segmentation': 'datasets/segmentation',
+    'boxes': 'datasets/coco',
+    'masks': 'datasets/coco',
+    'classes': 'datasets/mini_digits',
 }
-"""Files of `configs/_base_`: what a task's models and loaders have in common; beside them the schedule."""
-LINEAR = 'models/linear_timm'
-"""The base of a segmentor whose head is linear."""
-RATES = {True: 1e-3, False: 1e-2}
-"""Of heads over an adapter, and of linear ones (docs/results/real-features.md)."""
+"""Files of `configs/_base_`: the loaders of a task. Beside them stand those of its head and of the schedule."""
 FINE_TUNED = dict(rate=1e-4, decay=0.8)
 """The rate of weights that are trained on, in their last layer, and what each layer before it has of that."""
 LENGTH = ('schedules/mini', 'default_runtime')
-CHANNELS = {True: 64, False: 256}
-"""Of heads, over a small ViT and over a large one."""
+IMG_SIZE = Variable('img_size')
+CACHE = 256
+"""MiB of decoded images of each worker, of which windows are cropped."""
 
 
 def config_text(
@@ -44,17 +44,23 @@ def config_text(
         f'{sum(counts.values())} images; {model.note}.\n\n'
         f'Written by `{command}`; it is yours to change. Train it: mmlape train {name}\n'
     )
-    of_model, of_data = BASES[found.task]
-    if found.task == 'segmentation' and not model.has_adapter:
-        of_model = LINEAR
-    bases = [f'mmlape::_base_/{base}.py' for base in (of_model, of_data, *LENGTH)]
+    over = HEADS[found.task][model.head]
+    bases = [f'mmlape::_base_/{base}.py' for base in (over.base, DATA[found.task], *LENGTH)]
     parts: dict[str, dict[str, Any]] = {
         '': dict(_base_=bases),
         'the classes, in the order of their labels': dict(classes=found.classes),
-        'the side of the images, also of an exported graph': dict(img_size=recipe.side),
-        'a backbone, and heads for these classes': dict(model=_model(found, model, recipe)),
+        f'the side of the {"windows" if recipe.tiling else "images"}, also of an exported graph': dict(
+            img_size=recipe.side
+        ),
+        'a backbone, and heads for these classes': dict(
+            model=dict(
+                data_preprocessor=_preprocessor(found, model, recipe),
+                backbone=dict(_delete_=True, **model.backbone),
+                **over.part(found, model, recipe),
+            )
+        ),
         'the images, and what is done to them': _data(found, datasets, recipe),
-        'the length: change both numbers alike': _schedule(found, model, recipe),
+        'the length: change both numbers alike': _schedule(found, model, recipe, over.rate),
     }
     blocks = []
     for comment, values in parts.items():
@@ -63,58 +69,16 @@ def config_text(
     return docstring(head) + '\n' + '\n'.join(blocks)
 
 
-def _model(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
-    width, count = model.embed_dims, len(found.classes)
-    channels = CHANNELS[model.from_scratch and width <= 128]
-    images: dict[str, Any] = dict(mean=list(model.normalisation.mean), std=list(model.normalisation.std))
-    backbone = dict(_delete_=True, **model.backbone)
-    if found.task == 'classes':
-        head = dict(type='LinearClsHead', in_channels=width, num_classes=count)
-        loss = dict(type='CrossEntropyLoss')
-        return dict(
-            data_preprocessor=dict(num_classes=count, **images),
-            backbone=backbone,
-            head=dict(_delete_=True, loss=loss, **head),
-        )
-    if found.task == 'segmentation':
-        weights: dict[str, Any] = dict(class_weight=list(recipe.weights)) if recipe.weights else {}
-        if not model.has_adapter:
-            head = dict(in_channels=width, channels=width, num_classes=count)
-            return dict(
-                data_preprocessor=dict(size=(recipe.side, recipe.side), **images),
-                backbone=backbone,
-                decode_head=head | (dict(loss_decode=weights) if weights else {}),
-            )
-        decode: dict[str, Any] = dict(in_channels=[width] * 4, channels=channels, num_classes=count)
-        auxiliary: dict[str, Any] = dict(in_channels=width, channels=channels, num_classes=count)
-        return dict(
-            data_preprocessor=dict(size=(recipe.side, recipe.side), **images),
-            backbone=backbone,
-            decode_head=decode | (dict(loss_decode=weights) if weights else {}),
-            auxiliary_head=auxiliary | (dict(loss_decode=weights) if weights else {}),
-            test_cfg=dict(_delete_=True, mode='whole'),
-        )
-    roi_head = dict(
-        bbox_roi_extractor=dict(out_channels=channels),
-        bbox_head=dict(in_channels=channels, fc_out_channels=4 * channels, num_classes=count),
+def _preprocessor(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+    of_task: dict[str, dict[str, Any]] = dict(
+        segmentation=dict(size=(recipe.side, recipe.side)), classes=dict(num_classes=len(found.classes))
     )
-    if found.task == 'masks':
-        roi_head |= dict(
-            mask_roi_extractor=dict(out_channels=channels),
-            mask_head=dict(in_channels=channels, conv_out_channels=channels, num_classes=count),
-        )
-    return dict(
-        data_preprocessor=images,
-        backbone=backbone,
-        neck=dict(in_channels=[width] * 4, out_channels=channels),
-        rpn_head=dict(in_channels=channels, feat_channels=channels),
-        roi_head=roi_head,
-        train_cfg=dict(rcnn=dict(sampler=dict(num=choose_regions(found.most_objects)))),
-    )
+    images = dict(mean=list(model.normalisation.mean), std=list(model.normalisation.std))
+    return of_task.get(found.task, {}) | images
 
 
 def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[str, Any]:
-    train, val = _PIPELINES[found.task](found, recipe.side)
+    train, val = _PIPELINES[found.task](found, recipe)
     # a base of segmentation has no dataset for training, the others have one of theirs
     replaced = {} if found.task == 'segmentation' else dict(_delete_=True)
     dataset: dict[str, Any] = dict(datasets['train'], pipeline=train)
@@ -122,10 +86,12 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
         dataset['filter_cfg'] = dict(filter_empty_gt=True, min_size=1)
     if recipe.oversample:
         dataset = dict(type='ClassBalancedDataset', oversample_thr=recipe.oversample, dataset=dataset)
+    if recipe.tiling:
+        dataset = dict(type='mmlape.WindowDataset', side=IMG_SIZE, dataset=dataset)
     evaluators: dict[str, Any] = {}
     if found.task in ('boxes', 'masks'):
         metric = ['bbox', 'segm'] if found.task == 'masks' else 'bbox'
-        evaluator = dict(ann_file=datasets['val']['ann_file'], metric=metric)
+        evaluator = dict(ann_file=datasets['val']['ann_file'], metric=metric, **max_per_img(found.fullest()))
         evaluators = dict(val_evaluator=evaluator, test_evaluator=Variable('val_evaluator'))
     validation = dict(
         batch_size=recipe.batch if found.task == 'classes' else 1,
@@ -137,43 +103,55 @@ def _data(found: Found, datasets: Mapping[str, dict], recipe: Recipe) -> dict[st
         val_dataloader=validation,
         test_dataloader=Variable('val_dataloader'),
         **evaluators,
+        **_loops(recipe.tiling),
     )
 
 
-def _segmentation(found: Found, side: int) -> tuple[list[dict], list[dict]]:
+def _loops(tiling: Tiling | None) -> dict[str, Any]:
+    """Return the loops of validation and test, which go by tiles where there are windows."""
+    if tiling is None:
+        return {}
+    tiles = dict(tile=IMG_SIZE, overlap=tiling.overlap)
+    loops = ('val', 'Val'), ('test', 'Test')
+    return {f'{split}_cfg': dict(type=f'mmlape.Tiled{name}Loop', **tiles) for split, name in loops}
+
+
+def _segmentation(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
+    side = recipe.side
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     labels: dict[str, Any] = dict(type='LoadAnnotations')
     scale = (4 * side, side)  # the longer side at most, the shorter side
+    resized = dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True)
     train = [
-        load,
-        labels,
-        dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
+        *([_LOAD_KEPT, labels] if recipe.tiling else [load, labels, resized]),
         dict(type='RandomCrop', crop_size=(side, side), cat_max_ratio=0.75),
         dict(type='RandomFlip', prob=0.5),
         dict(type='PhotoMetricDistortion'),
         dict(type='PackSegInputs'),
     ]
-    resize = dict(type='Resize', scale=scale, keep_ratio=True)
-    return train, [load, resize, labels, dict(type='PackSegInputs')]
+    resize = [] if recipe.tiling else [dict(type='Resize', scale=scale, keep_ratio=True)]
+    return train, [load, *resize, labels, dict(type='PackSegInputs')]
 
 
-def _detection(found: Found, side: int) -> tuple[list[dict], list[dict]]:
+def _detection(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
+    side = recipe.side
     load: dict[str, Any] = dict(type='LoadImageFromFile')
-    boxes = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
+    boxes: dict[str, Any] = dict(type='LoadAnnotations', with_bbox=True, with_mask=found.task == 'masks')
+    if recipe.tiling and found.task == 'masks' and found.has_polygons:
+        boxes['poly2mask'] = False  # masks of large images would fill the memory
     scales = [(2 * side, side * part // 8) for part in (6, 7, 8, 9, 10)]
-    train = [
-        load,
-        boxes,
-        dict(type='RandomChoiceResize', scales=scales, keep_ratio=True),
-        dict(type='RandomFlip', prob=0.5),
-        dict(type='PackDetInputs'),
-    ]
+    changed = [load, boxes, dict(type='RandomChoiceResize', scales=scales, keep_ratio=True)]
+    if recipe.tiling:
+        crop = dict(type='mmlape.RandomCrop', crop_size=(IMG_SIZE, IMG_SIZE), min_kept=MIN_KEPT)
+        changed = [_LOAD_KEPT, boxes, crop]
+    train = [*changed, dict(type='RandomFlip', prob=0.5), dict(type='PackDetInputs')]
     keys = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')
-    resize = dict(type='Resize', scale=(2 * side, side), keep_ratio=True)
-    return train, [load, resize, boxes, dict(type='PackDetInputs', meta_keys=keys)]
+    resize = [] if recipe.tiling else [dict(type='Resize', scale=(2 * side, side), keep_ratio=True)]
+    return train, [load, *resize, boxes, dict(type='PackDetInputs', meta_keys=keys)]
 
 
-def _classification(found: Found, side: int) -> tuple[list[dict], list[dict]]:
+def _classification(found: Found, recipe: Recipe) -> tuple[list[dict], list[dict]]:
+    side = recipe.side
     load: dict[str, Any] = dict(type='LoadImageFromFile')
     train = [
         load,
@@ -185,13 +163,13 @@ def _classification(found: Found, side: int) -> tuple[list[dict], list[dict]]:
     return train, [load, shorter, dict(type='CenterCrop', crop_size=side), dict(type='PackInputs')]
 
 
+_LOAD_KEPT: dict[str, Any] = dict(type='mmlape.LoadImageFromFile', cache_mib=CACHE)
 _PIPELINES = {'segmentation': _segmentation, 'boxes': _detection, 'masks': _detection, 'classes': _classification}
 
 
-def _schedule(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+def _schedule(found: Found, model: Model, recipe: Recipe, rate: float) -> dict[str, Any]:
     metric = METRICS[found.task]
     warmup = min(100, recipe.iterations // 10)
-    rate = RATES[model.has_adapter or found.task == 'classes']
     values: dict[str, Any] = dict(
         train_cfg=dict(max_iters=recipe.iterations, val_interval=recipe.interval),
         param_scheduler=[

