@@ -1,5 +1,6 @@
 """Plain-DETR's head in MMDetection."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,17 +48,18 @@ class PlainDETRHead(BaseModule):
         self.max_per_img = (test_cfg or {}).get('max_per_img', 100)
         self.net = PlainDETRNet(in_channels, num_classes, patch_size, **options)
 
-    def forward(self, features: Tensor, sizes: list[tuple[int, int]] | None = None) -> Detections:
+    def forward(self, maps: Sequence[Tensor], sizes: Sequence[tuple[int, int]] = ()) -> Detections:
         """Detect objects on maps (B, C, h, w) of images with (height, width) in ``sizes`` before padding."""
+        features = torch.cat(list(maps), 1)
         patch = self.net.patch_size
-        grids = [(-(-height // patch), -(-width // patch)) for height, width in sizes or []]
+        grids = [(-(-height // patch), -(-width // patch)) for height, width in sizes]
         # without padding no cell is masked
         return self.net(features, grids if any(grid != tuple(features.shape[2:]) for grid in grids) else None)
 
-    def loss(self, features: Tensor, samples: SampleList) -> dict[str, Tensor]:
+    def loss(self, maps: Sequence[Tensor], samples: SampleList) -> dict[str, Tensor]:
         """Return the losses."""
         instances, _, metas = unpack_gt_instances(samples)
-        found = self(features, [meta['img_shape'][:2] for meta in metas])
+        found = self(maps, [meta['img_shape'][:2] for meta in metas])
         targets = [Objects(from_corners(objects.bboxes), objects.labels) for objects in instances]
         return dict(losses(found, targets, self.net.num_queries, self.many, self.many_weight, reduce_mean))
 
@@ -69,10 +71,10 @@ class PlainDETRHead(BaseModule):
         rows = (places // self.num_classes)[..., None].expand(-1, -1, 4)
         return to_corners(last.boxes).gather(1, rows), best, places % self.num_classes
 
-    def predict(self, features: Tensor, samples: SampleList, rescale: bool = True) -> list[InstanceData]:
+    def predict(self, maps: Sequence[Tensor], samples: SampleList, rescale: bool = True) -> list[InstanceData]:
         """Return the best objects of each image, of the original size if ``rescale``."""
         metas = [sample.metainfo for sample in samples]
-        found = self(features, [meta['img_shape'][:2] for meta in metas])
+        found = self(maps, [meta['img_shape'][:2] for meta in metas])
         results = []
         for meta, boxes, scores, labels in zip(metas, *self.objects(found)):
             height, width = meta['img_shape'][:2]

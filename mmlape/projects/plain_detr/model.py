@@ -50,15 +50,15 @@ class PlainDETR(SingleStageDetector):
         self.bbox_head = MODELS.build({'type': 'mmlape.PlainDETRHead', **bbox_head, **given})
         self.train_cfg, self.test_cfg = train_cfg, test_cfg
 
-    def extract_feat(self, batch_inputs: Tensor) -> Tensor:
-        """Return the map (B, C, h, w) of images (B, 3, H, W)."""
+    def extract_feat(self, batch_inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the maps (B, C, h, w) of images (B, 3, H, W)."""
         if self.windows == 1:
-            return self._maps(batch_inputs)
-        return windowed(self._maps, batch_inputs, self.windows, self.bbox_head.net.patch_size)
-
-    def _maps(self, images: Tensor) -> Tensor:
-        return torch.cat(self.backbone(images), 1)
+            return self.backbone(batch_inputs)
+        patch_size = self.bbox_head.net.patch_size
+        return (windowed(lambda images: torch.cat(self.backbone(images), 1), batch_inputs, self.windows, patch_size),)
 
     def best_objects(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return as many objects of each image as are kept: corners (B, N, 4) in pixels, scores and labels (B, N)."""
-        return self.bbox_head.objects(self.bbox_head(self.extract_feat(images)))
+        boxes, scores, labels = self.bbox_head.objects(self.bbox_head(self.extract_feat(images)))
+        height, width = images.shape[2:]
+        return boxes.minimum(boxes.new_tensor((width, height, width, height))), scores, labels
