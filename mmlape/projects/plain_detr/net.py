@@ -170,6 +170,8 @@ class PlainDETRNet(nn.Module):
         """Return a box of each cell of the map (B, D, H, W) at four strides."""
         tokens, boxes, outside = [], [], []
         for octaves, rescale in zip(OCTAVES, self.enc_output_proj):
+            if min(maps.shape[2:]) < 2**octaves:
+                continue  # the image is smaller than a cell
             level = rescale(maps)
             rows, columns = (
                 torch.arange(cells, dtype=maps.dtype, device=maps.device) + 0.5 for cells in level.shape[2:]
