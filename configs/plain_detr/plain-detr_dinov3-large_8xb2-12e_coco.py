@@ -10,4 +10,6 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 name = 'vit_large_patch16_dinov3.lvd1689m'
-model = dict(backbone=dict(model_name=name, out_indices=[5, 11, 17, 23], init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')))
+model = dict(
+    backbone=dict(model_name=name, out_indices=[5, 11, 17, 23], init_cfg=dict(checkpoint=f'hf-hub:timm/{name}'))
+)

@@ -1,4 +1,4 @@
-"""Golden data of Plain-DETR: impiga/Plain-DETR (at 6ad930b) and DINOv3's form of it (facebookresearch/dinov3, 6876159).
+"""Golden data of Plain-DETR: impiga/Plain-DETR (at 6ad930b), and DINOv3's form of it (at 6876159).
 
 ``python tests/golden/make_plain_detr.py PLAIN_DETR DINOV3``, two checkouts. Both detect on two padded images through
 a convolution of patches, in float64, at weights that ``uniform`` makes of the public names. Kept are a number for
@@ -33,7 +33,7 @@ from main import get_args_parser  # noqa: E402
 from models import backbone as plain_backbone  # noqa: E402
 from models import detr as plain  # noqa: E402
 from models.matcher import HungarianMatcher  # noqa: E402
-from util.misc import NestedTensor, nested_tensor_from_tensor_list  # noqa: E402
+from util.misc import nested_tensor_from_tensor_list  # noqa: E402
 
 PATCH, LAYERS, CHANNELS, DIMS, QUERIES, MANY, TIMES = 16, 4, 8, 32, 5, 7, 3
 SIZES = ((96, 128), (64, 160))
@@ -98,7 +98,10 @@ def dinov3_model() -> nn.Module:
 def record(name: str, model: nn.Module) -> dict[str, np.ndarray]:
     """Return what a model computes of the images, and its names and shapes."""
     shapes = {key: list(value.shape) for key, value in model.state_dict().items()}
-    weights = {key: uniform(key, shape) * (0.02 if re.search(r'cpb_mlp\d\.0\.weight', key) else 1) for key, shape in shapes.items()}
+    weights = {
+        key: uniform(key, shape) * (0.02 if re.search(r'cpb_mlp\d\.0\.weight', key) else 1)
+        for key, shape in shapes.items()
+    }
     model.double().train().load_state_dict(weights)
     own = dict(model.named_parameters())  # without what is twice in the state dict
     images = nested_tensor_from_tensor_list([uniform(f'image {name}', (3, *size)) for size in SIZES])
@@ -116,7 +119,7 @@ def record(name: str, model: nn.Module) -> dict[str, np.ndarray]:
     factors = dict(loss_ce=2, loss_bbox=1, loss_giou=2)
     found = {key: next(f for k, f in factors.items() if key.startswith(k)) * value for key, value in found.items()}
     parts = [dict(out)] + out['aux_outputs'] + [out['enc_outputs']]
-    parts += [{k: v for k, v in each.items()} for each in out['aux_outputs_one2many']]
+    parts += out['aux_outputs_one2many']
     outputs = [project([part['pred_logits'], part['pred_boxes']]) for part in parts]
     outputs.append(project([out['pred_logits_one2many'], out['pred_boxes_one2many']]))
     trained = {key: value for key, value in own.items() if value.requires_grad}

@@ -169,7 +169,8 @@ def test_a_released_head_loads_and_computes_the_same(golden, tmp_path):
     )  # fmt: skip
     torch.save(MODELS.build(vit).state_dict(), vit_file)
     head = dict(HEAD, num_classes=80, num_encoder_layers=2, normalised_pe=True, proposal_size=50.0)
-    model = detector(backbone=dict(vit, init_cfg=dict(type='Pretrained', checkpoint=vit_file)), bbox_head=head).double()
+    vit |= dict(init_cfg=dict(type='Pretrained', checkpoint=vit_file))
+    model = detector(backbone=vit, bbox_head=head).double()
     report = load_model(model, file)
     assert "the names of Plain-DETR's or DINOv3's detector" in report.renamed and not report.problems
     net = model.bbox_head.net.eval()
@@ -197,7 +198,8 @@ def test_a_frozen_vit_is_only_read(windows):
 
 def test_windows_are_complete_patches_that_cover_the_image():
     """A map of patches that see nothing else is the same from windows; the other half is the resized image's."""
-    for count, size in each((count, size) for count in (2, 3) for size in (PATCH * count, 80, 96, 112, 128)):
+    cases = [(count, size) for count in (2, 3) for size in (PATCH * count, 80, 96, 112, 128)]
+    for count, size in each(cases):
         found = sides(size, count, PATCH)
         assert len(set(found[:-1])) == 1 and found[0] % PATCH == 0 and sum(found) == size and found[-1] > 0
         images = torch.rand(1, 3, size, 128)
@@ -207,6 +209,7 @@ def test_windows_are_complete_patches_that_cover_the_image():
         sides(32, 4, PATCH)
 
 
+@pytest.mark.release
 def test_it_compiles_without_a_graph_break():
     """The head in training, and the complete detector with a frozen ViT and windows."""
     model = detector(windows=2, backbone=dict(VIT, out_indices=[0]), bbox_head=dict(HEAD, num_layers=1))

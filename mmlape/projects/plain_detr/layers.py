@@ -18,10 +18,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.projects.plain_detr.boxes import to_corners
 
-SCALES = {
-    'linear': lambda offsets: offsets,
-    'log': lambda offsets: offsets.sign() * (offsets.abs() + 1).log2() / 3,
-}
+SCALES = {'linear': lambda offsets: offsets, 'log': lambda offsets: offsets.sign() * (offsets.abs() + 1).log2() / 3}
 """What the MLPs of BoxRPB read of offsets in pixels."""
 MASKED = -100.0
 """Added to attention scores of padding."""
@@ -178,4 +175,3 @@ class DecoderLayer(nn.Module):
         x = x + torch.cat(attended, 1)
         x = x + self.cross_attn(self.norm1(x) + pos, boxes, keys, values, grid, padding)
         return x + self.linear2(F.relu(self.linear1(self.norm3(x))))
-

@@ -40,9 +40,7 @@ def windowed(backbone: Callable[[Tensor], Tensor], images: Tensor, count: int, p
         patch_size: Of the backbone.
     """
     heights, widths = (sides(size, count, patch_size) for size in images.shape[2:])
-    rows = [
-        torch.cat([backbone(window) for window in row.split(widths, 3)], 3) for row in images.split(heights, 2)
-    ]
+    rows = [torch.cat([backbone(window) for window in row.split(widths, 3)], 3) for row in images.split(heights, 2)]
     local = torch.cat(rows, 2)
     together = backbone(_resized(images, (heights[0], widths[0])))
     return torch.cat((_resized(together, tuple(local.shape[2:])), local), 1)
