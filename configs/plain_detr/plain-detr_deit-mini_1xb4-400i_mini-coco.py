@@ -39,7 +39,7 @@ model = dict(
         num_layers=3,
         feedforward_channels=4 * dims,
         rpb_channels=dims,
-        proposal_size=16.0,
+        proposal_size=12.0,  # the largest are of 96 pixels
     ),
     test_cfg=dict(max_per_img=20),  # a scene has few digits
 )

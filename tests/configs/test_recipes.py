@@ -311,6 +311,8 @@ def test_one_step_reaches_every_parameter(path, changes):
         changes['model.data_preprocessor.size'] = (side, side)
     if family == 'mask_rcnn':  # fewer boxes, for speed
         changes |= {'model.train_cfg.rpn_proposal.max_per_img': 100, 'model.train_cfg.rcnn.sampler.num': 64}
+    if family == 'plain_detr':  # the recipe's largest proposals are larger than the image
+        changes['model.bbox_head.proposal_size'] = 4.0
     if family == 'cascade_mask_rcnn':  # the recipe's border of 0 leaves no anchor of the upper maps in small images
         changes['model.train_cfg.rpn.allowed_border'] = -1
     cfg.merge_from_dict(changes)

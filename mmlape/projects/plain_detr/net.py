@@ -149,8 +149,8 @@ class PlainDETRNet(nn.Module):
 
     def encoding(self, padding: Tensor | None, grid: Grid, x: Tensor) -> Tensor:
         """Return the sinusoids of a map's cells, (1 or B, N, D)."""
-        inside = x.new_ones(1, *grid) if padding is None else (~padding).to(x.dtype)
-        inside = inside.to(torch.promote_types(x.dtype, torch.float32))
+        inside = torch.ones(1, *grid, device=x.device) if padding is None else ~padding
+        inside = inside.to(_exact(x))
         parts = []
         for axis in (1, 2):
             places = inside.cumsum(axis) - 0.5
@@ -162,9 +162,10 @@ class PlainDETRNet(nn.Module):
     def sizes(self, padding: Tensor | None, grid: Grid, memory: Tensor) -> Tensor:
         """Return width and height of the images in pixels, in complete patches, (B, 1, 2)."""
         if padding is None:
-            return memory.new_tensor([[grid[::-1]]]).expand(len(memory), -1, -1) * self.patch_size
+            sides = torch.tensor([[grid[::-1]]], dtype=_exact(memory), device=memory.device)
+            return sides.expand(len(memory), -1, -1) * self.patch_size
         cells = torch.stack(((~padding[:, 0]).sum(1), (~padding[:, :, 0]).sum(1)), -1)
-        return cells[:, None].to(memory.dtype) * self.patch_size
+        return cells[:, None].to(_exact(memory)) * self.patch_size
 
     def proposals(self, maps: Tensor, padding: Tensor | None, sizes: Tensor) -> Boxes:
         """Return a box of each cell of the map (B, D, H, W) at four strides."""
@@ -174,7 +175,7 @@ class PlainDETRNet(nn.Module):
                 continue  # the image is smaller than a cell
             level = rescale(maps)
             rows, columns = (
-                torch.arange(cells, dtype=maps.dtype, device=maps.device) + 0.5 for cells in level.shape[2:]
+                torch.arange(cells, dtype=_exact(maps), device=maps.device) + 0.5 for cells in level.shape[2:]
             )
             stride = int(self.patch_size * 2.0**octaves)
             places = torch.stack(torch.meshgrid(columns, rows, indexing='xy'), -1).flatten(0, 1) * stride
@@ -222,6 +223,11 @@ class PlainDETRNet(nn.Module):
             shown = decode(boxes, deltas, sizes)
             boxes = shown.detach()
         return found
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    """Return the precision of places in pixels, which autocast has not."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _padding(valid: Sequence[Grid], grid: Grid, device: torch.device) -> Tensor:
