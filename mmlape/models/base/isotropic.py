@@ -149,11 +149,6 @@ class IsotropicBackbone(BaseBackbone):
             return patches.mean(dim=1)
         return contiguous(to_maps(patches, hw))
 
-    def absent_parts(self) -> tuple[str, ...]:
-        """Return the prefix tokens that do not run along, and the final norms if there are none."""
-        norm = () if self.norm is not None else ('norm.', 'pe_norm.')
-        return super().absent_parts() + norm
-
 
 def require_cls_token(out_type: str, with_cls_token: bool) -> None:
     """Check that there is a class token where it is the output.

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
-from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
+from mmlape.models.adapter.model import ADAPTER_PARTS, AdapterMixin, resolve_interactions
+from mmlape.models.base.checkpoint import Beside
+from mmlape.models.timm.checkpoint import ADAPTER, DINOV3_ADAPTER, TimmCheckpointAdapter
 from mmlape.models.timm.model import ForwardState, TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
 
@@ -55,7 +56,9 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             valid choices.
     """
 
-    checkpoint_adapter = TimmViTAdapterCheckpointAdapter()
+    checkpoint_adapter = TimmCheckpointAdapter(
+        beside=Beside(ADAPTER_PARTS, (ADAPTER, DINOV3_ADAPTER), untold='layers, vit_feature_source and n_points')
+    )
     paper_name = None
 
     def __init__(

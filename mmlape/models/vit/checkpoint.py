@@ -62,10 +62,13 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         'window_attn': False,
         'window_size': 14,
         'window_padding': 'after-qkv',
+        'n_points': 4,  # of an adapter
     }
 
     def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
+        if self.beside:
+            return self.has_beside(weights)
         known = is_beit(weights) or of_transformers(weights) or 'pe_type' in weights.recorded
         # LayerScale by this name, which EVA has by another, beside biases of queries and values
         ours = weights.has(r'blocks\.0\.gamma1') and not weights.has('storage_tokens')
@@ -99,7 +102,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
                 is_clip(weights)
             ),
         }
-        return [note for note, holds in notes.items() if holds]
+        return super().notes(weights) + [note for note, holds in notes.items() if holds]
 
     # fit
 
