@@ -60,8 +60,6 @@ def resolve_windows(
     """Return the side of each layer's windows; None for global attention."""
     windowed = _per_layer('window_attn', window_attn, num_layers)
     sizes = _per_layer('window_size', window_size, num_layers)
-    if any(use and not size for use, size in zip(windowed, sizes)):
-        raise ConfigError('window_size must be a positive number in every layer with window_attn')
     unfit = position.unfit_for_windows()
     if any(windowed) and (num_prefix or unfit):
         other = f' and a pe_type without {", ".join(unfit)}' if unfit else ''

@@ -154,9 +154,7 @@ class LiT(BaseModel):
             return self.embed_images(inputs)
         if mode == 'loss':
             return self.loss(inputs, data_samples or [])
-        if mode == 'predict':
-            return self.predict(inputs, data_samples)
-        raise ConfigError(f'LiT: unknown mode={mode!r}; choose one of: tensor, loss, predict')
+        return self.predict(inputs, data_samples)
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """Compute the loss of images and their captions.

@@ -54,7 +54,7 @@ class CaptionRecall(BaseMetric):
         **kwargs: Of ``mmengine.evaluator.BaseMetric``.
 
     Raises:
-        ConfigError: A k is below 1, or the samples have no embeddings of captions.
+        ConfigError: The samples have no embeddings of captions.
     """
 
     default_prefix = 'retrieval'
@@ -62,8 +62,6 @@ class CaptionRecall(BaseMetric):
 
     def __init__(self, topk: Sequence[int] = (1, 5, 10), **kwargs) -> None:
         super().__init__(**kwargs)
-        if not topk or min(topk) < 1:
-            raise ConfigError(f'CaptionRecall: topk must be numbers from 1, not {topk!r}')
         self.topk = tuple(topk)
 
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
