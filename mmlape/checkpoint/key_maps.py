@@ -206,7 +206,7 @@ def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors:
     layouts = [layout for layout in layouts if layout.signs]
     for layout in layouts:
         sign = re.compile(rf'(?:^|(?<=\.))(?:{layout.signs[0]})')
-        starts |= {name[: found.start()]: None for name in stored for found in sign.finditer(name)}
+        starts |= {name[: place.start()]: None for name in stored for place in sign.finditer(name)}
     inner = {}
     for start in filter(None, starts):
         outer = start.removesuffix('backbone.')

@@ -136,8 +136,8 @@ def is_pretrained(cfg: Mapping) -> bool:
 
     MMEngine's 'Pretrained', by scoped name or by class.
     """
-    given = cfg.get('type')
-    return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+    kind = cfg.get('type')
+    return getattr(kind, '__name__', str(kind)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
 def load_pretrained(model: Any) -> bool:
@@ -233,8 +233,8 @@ def _load_model(
     tensors = without(tensors, fresh, report)
 
     def hint() -> str:
-        found = head_mismatch(tensors, model) or whose_file(content, path, model)
-        return found or ('' if metadata.backbones else inspecting(tensors, path))
+        reason = head_mismatch(tensors, model) or whose_file(content, path, model)
+        return reason or ('' if metadata.backbones else inspecting(tensors, path))
 
     fill(model, tensors, report, strict, may_be_new=may_be_new, fresh=fresh, elsewhere=elsewhere, hint=hint)
     return report

@@ -101,8 +101,8 @@ def stored_config(content: Mapping) -> str:
 
 def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
     """Return what the text of a configuration gives under ``key`` to a class named ``name``; empty if nothing."""
-    found = (part for part in _named_dicts(config, key) if str(part.get('type')).rpartition('.')[2] == name)
-    return next(found, {})
+    parts = (part for part in _named_dicts(config, key) if str(part.get('type')).rpartition('.')[2] == name)
+    return next(parts, {})
 
 
 def _named_dicts(text: str, name: str) -> Iterator[dict[str, Any]]:
@@ -152,12 +152,15 @@ class Metadata:
 
     def common(self, other: 'Metadata') -> 'Metadata | None':
         """Return what two files both record; None if they differ in it."""
-        pairs = {name: (one, other.backbones[name]) for name, one in self.backbones.items() if name in other.backbones}
+        of_other = other.backbones
+        pairs = {name: (record, of_other[name]) for name, record in self.backbones.items() if name in of_other}
         images = [of_file for of_file in (self.normalisation, other.normalisation) if of_file]
-        same = all(one[key] == two[key] for one, two in pairs.values() for key in one if key in two)
+        same = all(record[key] == others[key] for record, others in pairs.values() for key in record if key in others)
         if not same or len(set(images)) > 1:
             return None
-        backbones = {name: {key: one[key] for key in one if key in two} for name, (one, two) in pairs.items()}
+        backbones = {
+            name: {key: record[key] for key in record if key in others} for name, (record, others) in pairs.items()
+        }
         return Metadata(backbones, images[0] if len(images) > 1 else None)
 
     def plain(self) -> dict[str, Any]:

@@ -51,13 +51,13 @@ def name_models(
 
 
 def with_variants(
-    named: Mapping[str, dict], variants: Mapping[str, dict] = MappingProxyType(VARIANTS)
+    models: Mapping[str, dict], variants: Mapping[str, dict] = MappingProxyType(VARIANTS)
 ) -> dict[str, dict]:
     """Return the arguments of models by name, with a name more for each suffix, and suffixes together."""
-    named = dict(named)
+    models = dict(models)
     for suffix, options in variants.items():
-        named |= {f'{name}-{suffix}': {**arguments, **options} for name, arguments in named.items()}
-    return named
+        models |= {f'{name}-{suffix}': {**arguments, **options} for name, arguments in models.items()}
+    return models
 
 
 def list_models(pattern: str = '*') -> list[str]:
@@ -102,19 +102,19 @@ def get_model(name: str, pretrained: bool | str | Path | None = None, **override
 
 def parameters(model_class: type) -> dict[str, Any]:
     """Return a class's arguments with their defaults by name; those that it passes on are its base's."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for base in model_class.__mro__:
-        named = own_parameters(base)
-        found = named | found
-        if len(named) + 1 == len(signature(base.__init__).parameters):  # without self
+        own = own_parameters(base)
+        arguments = own | arguments
+        if len(own) + 1 == len(signature(base.__init__).parameters):  # without self
             break
-    return found
+    return arguments
 
 
 def own_parameters(model_class: type) -> dict[str, Any]:
     """Return the arguments that a class's constructor names, with their defaults."""
     parameters = list(signature(model_class.__init__).parameters.values())[1:]
-    return {one.name: one.default for one in parameters if one.kind not in _VARIABLE}
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind not in _VARIABLE}
 
 
 def find_model(name: str) -> tuple[type, dict]:

@@ -145,11 +145,11 @@ def _download(url: str, target: Path) -> None:
         if target.is_file():
             return
         log(f'downloading {url} to {target}')
-        named = _HASH.search(Path(urlparse(url).path).name)
+        digits = _HASH.search(Path(urlparse(url).path).name)
         timeout = socket.getdefaulttimeout()
         # torch.hub passes none, and would wait for a silent network for ever
         socket.setdefaulttimeout(TIMEOUT)
         try:
-            torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
+            torch.hub.download_url_to_file(url, str(target), digits and digits[1], progress=sys.stderr.isatty())
         finally:
             socket.setdefaulttimeout(timeout)

@@ -109,17 +109,17 @@ class BaseBackbone(nn.Module, ABC):
         self._unfinished: RemovableHandle | None = self.register_forward_pre_hook(_refuse_unfinished)
         resize_on_load(self)
 
-    def register_arguments(self, named: Mapping[str, Any], /, **others: Any) -> None:
+    def register_arguments(self, values: Mapping[str, Any], /, **others: Any) -> None:
         """Note what the backbone is built with, which its files record.
 
         The arguments of a subclass replace those of its base.
 
         Args:
-            named: ``locals()`` of the constructor, as long as it has changed no argument; what is none is left out.
+            values: ``locals()`` of the constructor, as long as it has changed no argument; what is none is left out.
             **others: The constructor's own ``**kwargs``.
         """
         known = parameters(type(self))
-        taken = {key: named[key] for key in known if key in named}
+        taken = {key: values[key] for key in known if key in values}
         self.arguments = copy.deepcopy({**taken, **others})
 
     def recorded_config(self) -> dict[str, Any]:
@@ -491,11 +491,11 @@ def require_encodings(backbone: BaseBackbone) -> None:
                 f'{number} has {built or "nothing"}; build its attention with '
                 'encodings=self.position.build_inside() and a slot'
             )
-        wanted, found = position.pe_norm_of(number), getattr(layer, 'pe_norm', None)
-        if (wanted is None) != (found is None):
+        wanted, norm = position.pe_norm_of(number), getattr(layer, 'pe_norm', None)
+        if (wanted is None) != (norm is None):
             norms = 'does not norm' if wanted is None else 'norms'
             raise ConfigError(
                 f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer {number}, '
-                f'which has {"a" if found else "no"} pe_norm; build it with '
+                f'which has {"a" if norm else "no"} pe_norm; build it with '
                 f'pe_norm=self.position.pe_norm_of({number})'
             )

@@ -182,14 +182,14 @@ class CheckpointAdapter:
 
     def describe(self, model_class: type, weights: Weights, path: str) -> Description:
         """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
-        rows, notes, found = (self.rows(weights), self.notes(weights), self.find(model_class, weights))
-        if found is None:
+        rows, notes, match = (self.rows(weights), self.notes(weights), self.find(model_class, weights))
+        if match is None:
             return Description(rows | shapes(weights, self.names), None, notes)
-        if found.model is not None:
-            rows = {**({'model': found.name} if found.name else {}), **rows, **printable(self.record(found.model))}
-            notes += filter(None, [ambiguity(weights.recorded, found.model)])
+        if match.model is not None:
+            rows = {**({'model': match.name} if match.name else {}), **rows, **printable(self.record(match.model))}
+            notes += filter(None, [ambiguity(weights.recorded, match.model)])
         init_cfg = dict(type='Pretrained', checkpoint=path)
-        return Description(rows, {**found.config, 'init_cfg': init_cfg}, notes)
+        return Description(rows, {**match.config, 'init_cfg': init_cfg}, notes)
 
     def rows(self, weights: Weights) -> dict[str, Any]:
         """Return printable values that names, shapes and the record of a file tell, by name."""
@@ -220,12 +220,12 @@ class CheckpointAdapter:
         Raises:
             CheckpointError: If nothing tells it.
         """
-        found = self.find(model_class, weights if grid is None else weights.on_grid(grid))
-        if found is None:
+        match = self.find(model_class, weights if grid is None else weights.on_grid(grid))
+        if match is None:
             raise CheckpointError(
                 f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
             )
-        return {**found.config, 'init_cfg': None}
+        return {**match.config, 'init_cfg': None}
 
     # a file's tensors as a model takes them
 
@@ -267,7 +267,7 @@ class CheckpointAdapter:
         place = norm_place(name)
         if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
             return False
-        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
+        return any(has_norms_in(joining, self.names.norm_places(weights)) for joining in joinings().values())
 
     def resize(
         self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None

@@ -56,7 +56,7 @@ _CELLS = (0, 2, 1, 3)
 
 def num_stages(tensors: Tensors) -> int:
     """Return the number of stages."""
-    return 1 + max(int(found[1]) for name in tensors if (found := re.match(r'layers\.(\d+)\.blocks\.', name)))
+    return 1 + max(int(stage[1]) for name in tensors if (stage := re.match(r'layers\.(\d+)\.blocks\.', name)))
 
 
 def _by_cell(value: Tensor) -> Tensor:
@@ -221,8 +221,8 @@ def hierarchy_of(weights: Weights) -> str:
 def other_outputs(weights: Weights) -> list[str]:
     """Return what differs from one norm of the outputs, that behind the last stage."""
     last = num_stages(weights.tensors) - 1
-    found = [stage for stage in range(last + 1) if f'norm{stage}.weight' in weights.tensors]
-    return [] if found == [last] else [f'norms of the stages {found}, not of {last} alone']
+    stages = [stage for stage in range(last + 1) if f'norm{stage}.weight' in weights.tensors]
+    return [] if stages == [last] else [f'norms of the stages {stages}, not of {last} alone']
 
 
 def own_windows(weights: Weights) -> list[str]:

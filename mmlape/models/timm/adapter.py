@@ -126,13 +126,13 @@ def _same_channels(model_args: dict, adapter: dict) -> dict:
     Raises:
         ConfigError: If they name different ones.
     """
-    named = [args[key] for args, key in ((model_args, 'in_chans'), (adapter, 'in_channels')) if key in args]
-    if len(set(named)) > 1:
+    channels = [args[key] for args, key in ((model_args, 'in_chans'), (adapter, 'in_channels')) if key in args]
+    if len(set(channels)) > 1:
         raise ConfigError(
-            f'TimmViTAdapter: in_channels={named[1]}, but model_args of vit have in_chans={named[0]}: '
+            f'TimmViTAdapter: in_channels={channels[1]}, but model_args of vit have in_chans={channels[0]}: '
             'both read the same images, name one of them'
         )
-    return model_args | ({'in_chans': named[0]} if named else {})
+    return model_args | ({'in_chans': channels[0]} if channels else {})
 
 
 def _fit_patch(vit: dict, patch14: str | None) -> bool:

@@ -98,11 +98,11 @@ class ViTPyramid(VisionTransformer):
         require_patch(x, self.patch_size)
         height, width = x.shape[-2:]
         tokens, pe, hw = self.embed(pad_to_multiple(x, STRIDES[-1]))
-        found, last = {}, max(self.out_indices)
+        patches, last = {}, max(self.out_indices)
         for number, layer in enumerate(self.blocks[: last + 1]):
             tokens, pe = layer(tokens, pe, hw)
-            found[number] = self.split_prefix(tokens)[1]  # (B, N, D)
-        used = [found[number] for number in self.out_indices] * (4 // len(self.out_indices))
+            patches[number] = self.split_prefix(tokens)[1]  # (B, N, D)
+        used = [patches[number] for number in self.out_indices] * (4 // len(self.out_indices))
         norms = (self.norm1, self.norm2, self.norm3, self.norm4)
         normed = [x if norm is None else norm(x) for norm, x in zip(norms, used, strict=True)]
         maps = [contiguous(to_maps(x, hw)) for x in normed]

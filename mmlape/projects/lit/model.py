@@ -272,4 +272,6 @@ def _clips_templates() -> dict[str, list[str]]:
     file = Path(mmpretrain.__file__).parent / 'models' / 'multimodal' / 'clip' / 'utils.py'
     values = runpy.run_path(str(file))
     keys = {'openai_imagenet_sub': 'OPENAI_IMAGENET_PROMPT_SUB'}
-    return {name: [one('{}') for one in values[keys.get(name, f'{name.upper()}_PROMPT')]] for name in TEMPLATES}
+    return {
+        name: [template('{}') for template in values[keys.get(name, f'{name.upper()}_PROMPT')]] for name in TEMPLATES
+    }

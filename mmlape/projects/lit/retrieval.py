@@ -30,7 +30,7 @@ def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: n
     Returns:
         (N,), from 0.
     """
-    found = []
+    counts = []
     for start in range(0, len(queries), CHUNK):
         rows = slice(start, start + CHUNK)
         scores = queries[rows] @ items.T  # (n, M)
@@ -39,8 +39,8 @@ def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: n
         highest = np.take_along_axis(right, best, axis=1)
         earlier = (scores == highest) & (np.arange(len(items)) < best)
         # a score that is NaN comes before the right ones
-        found.append((~(scores <= highest) | earlier).sum(axis=1))
-    return np.concatenate(found)
+        counts.append((~(scores <= highest) | earlier).sum(axis=1))
+    return np.concatenate(counts)
 
 
 @METRICS.register_module()
@@ -86,5 +86,5 @@ class CaptionRecall(BaseMetric):
             'text-to-image': ranks(texts, images, numbers, image_of),
         }
         return {
-            f'{name}-R@{k}': 100 * float((found < k).mean()) for name, found in directions.items() for k in self.topk
+            f'{name}-R@{k}': 100 * float((counts < k).mean()) for name, counts in directions.items() for k in self.topk
         }
