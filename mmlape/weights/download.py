@@ -89,11 +89,14 @@ def _hub_file(name: str) -> Path:
         for is_cached in (True, False):
             try:
                 chosen = file or _weights_of(_names(repository, is_cached, at), name)
-                path = hub.hf_hub_download(repository, chosen, local_files_only=is_cached, etag_timeout=TIMEOUT, **at)
-                if not is_cached:
+                if is_cached:
+                    path = hub.try_to_load_from_cache(repository, chosen, **at)
+                else:
+                    path = hub.hf_hub_download(repository, chosen, etag_timeout=TIMEOUT, **at)
                     with contextlib.suppress(Exception):
                         hub.hf_hub_download(repository, 'config.json', **at)
-                return Path(path)
+                if isinstance(path, str):
+                    return Path(path)
             except CheckpointError:
                 raise
             except Exception as error:  # of the hub, of its HTTP client, of the file system
