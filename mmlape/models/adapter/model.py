@@ -292,6 +292,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         | with_variants(_sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS)
         | _sizes('uni-perceiver', UNI_PERCEIVER, 'base', 'large')
     )
+    keeps_class_row = True
     paper_name = 'DeiT'
     paper_adapter = 'ViT-Adapter'
 
@@ -336,11 +337,6 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         )
         self.strides = AdapterMixin.strides
         self.recorded_arguments['n_points'] = n_points
-
-    def table_tokens(self) -> dict[str, int]:
-        """Return the class row of the pretraining, which a model without that token has as well."""
-        has_row = self.with_prefix_pe and not self.position.joining.patches_only
-        return {'cls_token': 1} if has_row else {}
 
 
 def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:

@@ -157,6 +157,8 @@ class VisionTransformer(IsotropicBackbone):
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )
     paper_name = 'DeiT'
+    keeps_class_row = False
+    """Whether tables have the class row of the pretraining, which a model without that token has as well."""
     without_prefix = "set with_cls_token=False, num_registers=0 and out_type='avg_featmap' or 'featmap'"
 
     def __init__(
@@ -305,7 +307,9 @@ class VisionTransformer(IsotropicBackbone):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
-        return super().table_tokens() if self.with_prefix_pe else {}
+        if not self.with_prefix_pe or (self.keeps_class_row and self.joining.patches_only):
+            return {}
+        return {'cls_token': 1} if self.keeps_class_row else super().table_tokens()
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the tokens that do not run along, and the final norm if there is none."""

@@ -50,6 +50,7 @@ class ViTPyramid(VisionTransformer):
     """
 
     checkpoint_adapter = ViTCheckpointAdapter(beside=MAPS)
+    keeps_class_row = True
 
     def __init__(
         self,
@@ -110,7 +111,3 @@ class ViTPyramid(VisionTransformer):
         shapes = [(ceil_div(height, stride), ceil_div(width, stride)) for stride in STRIDES]
         f1, f2, f3, f4 = (m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True))
         return f1, f2, f3, f4
-
-    def table_tokens(self) -> dict[str, int]:
-        """Return the class row of the pretraining, which a model without that token has as well."""
-        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}
