@@ -32,7 +32,7 @@ from mmlape.models.base.fitting import (
     resized_table,
 )
 from mmlape.models.base.table_rows import Tokens
-from mmlape.models.base.tensor_names import Description, TensorNames, with_batch_axis
+from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.names import parameters
 from mmlape.models.position import has_norms_in, joinings
@@ -180,16 +180,23 @@ class CheckpointAdapter:
 
     # what a file is, for its user
 
-    def describe(self, model_class: type, weights: Weights, path: str) -> Description:
-        """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
-        rows, notes, match = (self.rows(weights), self.notes(weights), self.find(model_class, weights))
+    def describe(
+        self, model_class: type, weights: Weights, path: str
+    ) -> tuple[dict[str, Any], dict[str, Any] | None, list[str]]:
+        """Describe a file.
+
+        Returns:
+            Printable values by name; the complete configuration that loads it, None if nothing tells it; and what a
+            user has to know beside it.
+        """
+        rows, notes, match = self.rows(weights), self.notes(weights), self.find(model_class, weights)
         if match is None:
-            return Description(rows | shapes(weights, self.names), None, notes)
+            return rows | shapes(weights, self.names), None, notes
         if match.model is not None:
             rows = {**({'model': match.name} if match.name else {}), **rows, **printable(self.record(match.model))}
             notes += filter(None, [ambiguity(weights.recorded, match.model)])
         init_cfg = dict(type='Pretrained', checkpoint=path)
-        return Description(rows, {**match.config, 'init_cfg': init_cfg}, notes)
+        return rows, {**match.config, 'init_cfg': init_cfg}, notes
 
     def rows(self, weights: Weights) -> dict[str, Any]:
         """Return printable values that names, shapes and the record of a file tell, by name."""
@@ -281,20 +288,13 @@ class CheckpointAdapter:
         """
         stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
         resized: dict[str, str] = {}
-        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(model, stored, grid, resized)
+        tensors: dict[str, Tensor] = {}
+        for name in model.stored_tables():
+            if name in stored:
+                tensors[name] = table = with_batch_axis(stored[name])
+                with contextlib.suppress(CheckpointError):  # the shape is what strict loading refuses then
+                    reading = read_table(model, name, table, [model.table_tokens()], grid, '')
+                    tensors[name] = resized_table(model, name, table, reading, resized)
+        tensors |= resize_inside(model, stored, grid, resized)
         state_dict.update({prefix + name: value for name, value in tensors.items()})
         return {prefix + name: how for name, how in resized.items()}
-
-    def resize_tables(
-        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
-    ) -> dict[str, Tensor]:
-        """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
-        out = {}
-        for name in model.stored_tables():
-            if name not in stored:
-                continue
-            table = out[name] = with_batch_axis(stored[name])
-            with contextlib.suppress(CheckpointError):  # the shape is what strict loading refuses then
-                reading = read_table(model, name, table, [model.table_tokens()], grid, '')
-                out[name] = resized_table(model, name, table, reading, resized)
-        return out
