@@ -100,7 +100,6 @@ OF_RECORDS = {
     'config.act_cfg': FIRE,
     'config.norm_cfg': {'type': 'spy.Norm'},
     'config ': HUB,
-    'timm_model ': HUB['model_name'],
     'config.pe_type': [{'type': 'spy.PE'}],
 }
 OTHER = '--cfg-options model.backbone.arch.embed_dims=64'  # so that the file is read, and not exported
@@ -258,8 +257,7 @@ def hostile(good):
     for place, value in OF_RECORDS.items():
         record = copy.deepcopy(good.record)
         (name,) = record['backbones']
-        own = {} if place == 'timm_model ' else record['backbones'].pop(name)
-        record['backbones']['backbone'] = put(own, place, value)
+        record['backbones']['backbone'] = put(record['backbones'].pop(name), place, value)
         text = Config(dict(model=dict(type='EncoderDecoder'))).pretty_text
         yield f'{place} of a record', text, record
 
