@@ -133,7 +133,7 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build the model that a file records, or whose names and shapes it has."""
     backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
-    with building(f'checkpoint {path}'):
+    with building(f'checkpoint {path}', weights.tensors):
         model = MODELS.build(config)
     report = model.load_report = load_backbone(model, path, grid=grid, strict=False)
     left = [name for name in model.state_dict() if name not in report.loaded and any(part in name for part in SHOWN)]

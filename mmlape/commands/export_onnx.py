@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     size = height_width(args.size, '--size') or image_size(cfg)
     out = graph_file(trained, args.out)
     form = Form(size, args.batch, args.precision, args.opset, args.tolerance)
-    with trained.closed():
+    with trained.limited():
         if args.backbone:
             from mmlape.backbones import export_backbone_of
 
@@ -125,5 +125,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from mmlape.lab.export.check import check
 
-    with trained.closed():
+    with trained.limited():
         return 0 if check(cfg, trained.weights(), written.path, args.check).passes else 1

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
         graph = graph_of(trained)
         weights, work_dir, name = str(graph), work_dir or graph.parent.parent, 'metrics-onnx'
-    with trained.closed():
+    with trained.limited():
         test(
             trained.config,
             weights,

@@ -15,6 +15,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from torch import Tensor, nn
+from torch.nn.modules import module as registration
+
 from mmlape.errors import CheckpointError, MMLaPEError, failed_import, shown
 from mmlape.weights import reading
 
@@ -77,6 +80,13 @@ NAMED = ['mode', 'model_name']
 """Keys of words that are published without a constructor that lists them."""
 NAMES = 'paramwise_cfg'
 """The key of a dict whose keys and texts may be beginnings of the names of parameters."""
+SIDES = ('crop_size', 'img_size', 'scale', 'size')
+"""Keys of numbers of pixels."""
+MAX_DEPTH, MAX_VALUES, MAX_TEXT = 40, 200_000, 1000
+MAX_SIDE, MAX_INTEGER, MAX_NUMBER = 2**14, 2**20, 1e9
+FREE_PARTS, FREE_VALUES = 50_000, 2**28
+"""Layers and tensors, and values in them, that a model may have beyond its file, such as a teacher."""
+
 _TYPE = re.compile(r'((\w+\.)?[A-Za-z_]|torchvision/)[\w-]*')
 _WORD = re.compile(r'[A-Za-z_][\w+-]*')
 _NAMES = re.compile(r'[\w.-]+')
@@ -110,14 +120,14 @@ def admit(
 
     Raises:
         CheckpointError: For a type that no registry holds, a value that is more than a number or a
-            word; the message names the key.
+            word, and numbers that no model has; the message names the key.
     """
     if reading.is_trusted():
         return dict(values)
     try:
         gate = _Gate(registries, known, scope, datasets=datasets or ())
         return gate.mapping(values, (), scope, datasets is not None)
-    except (_RefusedError, RecursionError) as refused:
+    except _RefusedError as refused:
         raise CheckpointError(
             f'{where}: refused, {refused}; give a config of your own with the weights, or, if you '
             'trust the source of the file, pass --trust-checkpoint'
@@ -162,6 +172,7 @@ class _Gate:
     ) -> None:
         self.registries, self.known, self.strict = registries, known, strict
         self.default_scope, self.datasets = default_scope, datasets
+        self.count = 0
 
     def find(self, name: str, scope: str) -> Any:
         """Return what is built by a name in a scope; None if nothing."""
@@ -199,6 +210,9 @@ class _Gate:
 
     def value(self, value: Any, place: tuple[str, ...], scope: str, paths: bool) -> Any:
         """Return a value of any kind."""
+        self.count += 1
+        if self.count > MAX_VALUES or len(place) > MAX_DEPTH:
+            raise _RefusedError(place[:5], 'has more values, or deeper ones, than any model')
         if place[-1] in ('type', 'constructor'):
             self.check_type(value, place, scope)
         elif isinstance(value, Mapping):
@@ -207,7 +221,9 @@ class _Gate:
             return type(value)(self.value(item, (*place, ''), scope, paths) for item in value)
         elif isinstance(value, str):
             _check_text(value, place, paths)
-        elif value is not None and not isinstance(value, int | float):  # True and False are numbers
+        elif isinstance(value, int | float):  # True and False among them
+            _check_number(value, place)
+        elif value is not None:
             raise _RefusedError(place, f'is a {type(value).__name__}, no plain value')
         return value
 
@@ -298,6 +314,8 @@ def _downloads(kind: Any) -> dict[str, None]:
 
 
 def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
+    if len(value) > MAX_TEXT:
+        raise _RefusedError(place, f'is a text of {len(value):,} characters')
     if place[-1] == '' and not TEXTS.isdisjoint(place):
         return
     pattern = _SPELT.get(place[-1], _WORD)
@@ -307,6 +325,13 @@ def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
         pattern = _NAMES
     if value and not pattern.fullmatch(value):
         raise _RefusedError(place, f'is {_brief(value)}, which could name a file or an address')
+
+
+def _check_number(value: float, place: tuple[str, ...]) -> None:
+    last = next((key for key in reversed(place) if key), '')
+    most = MAX_SIDE if last in SIDES else MAX_INTEGER if isinstance(value, int) else MAX_NUMBER
+    if not -most <= value <= most:  # NaN, too
+        raise _RefusedError(place, f'is {_brief(value)}, and {most:,.0f} the most that is built')
 
 
 def _brief(value: object) -> str:
@@ -339,14 +364,50 @@ def closed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def building(where: object) -> Iterator[None]:
-    """Build a model from admitted values, which may still not fit each other; see `closed`.
+def limited(where: object, tensors: Mapping[str, Any]) -> Iterator[None]:
+    """Refuse, before its memory is taken, a model that is far larger than its file; see also `closed`.
+
+    Args:
+        where: What messages begin with.
+        tensors: Of the file.
+
+    Raises:
+        CheckpointError: If a model is built inside the block that has far more layers, tensors or
+            values.
+    """
+    sizes = [value.numel() for value in tensors.values() if isinstance(value, Tensor)]
+    parts, values = FREE_PARTS + 20 * len(sizes), FREE_VALUES + 2 * sum(sizes)
+
+    def count(module: nn.Module, name: str, part: Any) -> None:
+        nonlocal parts, values
+        parts -= 1
+        values -= part.numel() if isinstance(part, Tensor) else 0
+        if min(parts, values) < 0 and not reading.is_trusted():
+            raise CheckpointError(
+                f'{where}: refused, its config is of a far larger model than its weights; give a '
+                'config of your own with them'
+            )
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(closed())
+        for register in (
+            registration.register_module_parameter_registration_hook,
+            registration.register_module_buffer_registration_hook,
+            registration.register_module_module_registration_hook,
+        ):
+            stack.callback(register(count).remove)
+        yield
+
+
+@contextlib.contextmanager
+def building(where: object, tensors: Mapping[str, Any]) -> Iterator[None]:
+    """Build a model from admitted values, which may still not fit each other; see `limited`.
 
     Raises:
         CheckpointError: For whatever the values make the block raise.
     """
     try:
-        with closed():
+        with limited(where, tensors):
             yield
     except MMLaPEError:
         raise

@@ -550,6 +550,32 @@ def test_no_function_runs_what_a_file_holds(form, place, good, world):
             assert not fired(world), entry
 
 
+LARGE = {
+    'layers': ('model.backbone.arch.num_layers', 10**9),
+    'many layers': ('model.backbone.arch.num_layers', 10**5),
+    'width': ('model.backbone.arch.embed_dims', 10**7),
+    'wide': ('model.backbone.arch', dict(embed_dims=2**14, num_layers=1, num_heads=2, feedforward_channels=8)),
+    'image': ('model.backbone.img_size', 10**6),
+    'classes': ('model.decode_head.num_classes', 10**12),
+    'depth': ('model.backbone.more', functools.reduce(lambda inner, _: [inner], range(90), [])),
+    'scale': ('test_dataloader.dataset.pipeline', [dict(type='Resize', scale=(10**6, 10**6))]),
+    'text': ('model.backbone.arch', 'a' * 10**5),
+    'object': ('model.backbone.arch', [10.0**300]),
+}
+
+
+def test_a_model_far_larger_than_its_file_is_refused(good, world):
+    for name, (place, value) in LARGE.items():
+        path = write('pth', good, Config(put(good.cfg.to_dict(), place, value)).pretty_text)
+        with pytest.raises(MMLaPEError, match=r'files/iter_6\.pth') as caught:
+            mmlape.load(path, device='cpu')
+        assert '\n' not in str(caught.value) and len(str(caught.value)) < 600, name
+        assert 'far larger' in str(caught.value) or name not in ('many layers', 'wide'), caught.value
+    deep = write('pth', good, 'model = ' + '[' * 10**5 + ']' * 10**5)
+    with pytest.raises(MMLaPEError, match='no config'):
+        mmlape.load(deep, device='cpu')
+
+
 def test_what_inspect_prints_to_be_pasted_is_a_literal(good, world, capsys, monkeypatch):
     """Also of values that the gate would refuse."""
     evil = "');__import__('os').mkdir('canary');('"

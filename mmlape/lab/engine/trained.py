@@ -12,7 +12,7 @@ The config of a run, of a file and of the hub may be a stranger's: it passes the
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from mmlape.lab.studies.study_file import is_study
 from mmlape.quiet import say
 from mmlape.weights import gate
 from mmlape.weights.download import is_on_hub, local_path
+from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 Options = list[str] | dict[str, Any] | None
 """Changes of a config, as `load_config` takes them."""
@@ -78,13 +79,20 @@ class Trained:
         if self.chosen and rank == '0':
             say(self.chosen)
 
-    def closed(self) -> AbstractContextManager[None]:
-        """Build of a config that no user has named as `gate.closed` says."""
-        return nullcontext() if self.is_named else gate.closed()
+    def limited(self) -> AbstractContextManager[None]:
+        """Bound the size of a model that is built of a config that no user has named, by its file."""
+        return self._guarded(gate.limited)
 
     def building(self) -> AbstractContextManager[None]:
-        """Do so, and raise CheckpointError for whatever such a config raises."""
-        return nullcontext() if self.is_named else gate.building(self.source)
+        """Bound it likewise, and raise CheckpointError for whatever such a config raises."""
+        return self._guarded(gate.building)
+
+    def _guarded(self, guard: Callable[[str, Mapping], AbstractContextManager[None]]) -> AbstractContextManager[None]:
+        if self.is_named or self.checkpoint is None:
+            return nullcontext()
+        is_graph = self.checkpoint.endswith(GRAPH)
+        content = {} if is_graph else read_checkpoint(self.checkpoint, mmap=True)
+        return guard(self.source, content and state_dict_of(content, self.checkpoint))
 
 
 def folder_of_run(checkpoint: str | Path) -> Path | None:

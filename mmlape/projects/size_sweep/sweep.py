@@ -214,7 +214,7 @@ def sweep(
             wanted = json.dumps(made_of, default=str)
             if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
                 print(f'{model.name}: size {size:g}, {place} of {len(sizes)}')
-                with model.trained.closed():
+                with model.trained.limited():
                     test(resized, model.trained.weights(), file.parent, out=file)
                 stamp.write_text(wanted)
         metrics[size] = json.loads(file.read_text())['metrics']
