@@ -26,9 +26,8 @@ class Match(NamedTuple):
 
     name: str  # of the model; '' for one without
     config: dict[str, Any]  # ``type`` and arguments, for the grid of the file's position encoding
-    model: (
-        nn.Module | None
-    )  # with the file's names and shapes, on the meta device; None if the file records the config
+    # on the meta device, with the file's names and shapes; None where the file records the configuration
+    model: nn.Module | None
 
 
 def signature(tensors: Mapping[str, Tensor]) -> Signature:
