@@ -54,10 +54,10 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
     """
     require_once(texts)
     opened = [open_model(text, **options) for text in texts]
-    names = [one.name for one in opened]
+    names = [backbone.name for backbone in opened]
     return {
-        f'{one.name} ({text})' if names.count(one.name) > 1 else one.name: one.model
-        for text, one in zip(texts, opened)
+        f'{backbone.name} ({text})' if names.count(backbone.name) > 1 else backbone.name: backbone.model
+        for text, backbone in zip(texts, opened)
     }
 
 

@@ -36,9 +36,7 @@ from mmlape.quiet import quiet_stack
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = (
-    'base.backbone.BaseBackbone', 'base.layer_stack.LayerStack', 'base.freezing.FreezesStages',
-    'base.position_tables.JoinsPosition', 'base.shown_position.ShowsPosition', 'base.isotropic.IsotropicBackbone',
-    'base.checkpoint.CheckpointAdapter',
+    'base.backbone.BaseBackbone', 'base.isotropic.IsotropicBackbone', 'base.checkpoint.CheckpointAdapter',
     'layers.transformer_layer.BaseTransformerLayer', 'adapter.model.AdapterMixin', 'position.AbsolutePosition',
     'position.AttentionPosition', 'position.LayerPosition',
 )  # fmt: skip

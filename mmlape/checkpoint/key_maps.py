@@ -149,9 +149,8 @@ def recognise(
     layouts = list(layouts)
     stored = state_dict_of(content, path)
     weights = _translated(content, stored, layouts, path)
-    if weights is None and not any(_fits(stored, of_one) for _, of_one in _layouts_of_backbones()):
-        inner = _inner(stored, layouts, path)
-        weights = _translated(content, inner, layouts, path) if inner else None
+    if weights is None and not _fits(stored, _layouts_of_backbones()):
+        weights = _translated(content, _inner(stored, layouts, path), layouts, path)
     if weights is not None:
         return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
@@ -168,29 +167,37 @@ def _fits(stored: Tensors, layouts: Iterable[Layout]) -> bool:
 
 def _translated(content: Mapping, stored: Tensors, layouts: Iterable[Layout], path: object) -> Weights | None:
     """Translate tensors by the first layout that fits; None if none does."""
-    for layout in layouts:
-        found = layout.named(stored)
-        if found is not None and layout.refused:
-            raise CheckpointError(f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}')
-        if found is not None:
-            try:
-                named = layout.rename(found) if layout.rename else found
-            except CheckpointError as error:
-                raise CheckpointError(f'checkpoint {path}: {error}') from error
-            weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
-            metadata = read_metadata(content, str(path))
-            weights.recorded, weights.normalisation = (
-                metadata.backbone,
-                metadata.normalisation or layout.normalisation,
-            )
-            weights.config, weights.arguments = stored_config(content), layout.arguments
-            weights.path, weights.rows = str(path), layout.rows
-            return weights
-    return None
+    layout = next((layout for layout in layouts if layout.named(stored) is not None), None)
+    if layout is None:
+        return None
+    if layout.refused:
+        raise CheckpointError(f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}')
+    tensors = layout.named(stored) or {}
+    try:
+        tensors = layout.rename(tensors) if layout.rename else tensors
+    except CheckpointError as error:
+        raise CheckpointError(f'checkpoint {path}: {error}') from error
+    others = () if layout.complete else ('/', *OTHER_PARTS)
+    heads = () if layout.complete else CLASS_HEADS
+    dropped = [name for name in tensors if name.startswith(others)]
+    head_tensors = {name: v for name, v in tensors.items() if name.startswith(heads) and name not in dropped}
+    metadata = read_metadata(content, str(path))
+    return Weights(
+        layout.name,
+        {name: value for name, value in tensors.items() if name not in dropped and name not in head_tensors},
+        head_tensors,
+        [name.removeprefix('/') for name in dropped],
+        recorded=metadata.backbone,
+        normalisation=metadata.normalisation or layout.normalisation,
+        config=stored_config(content),
+        path=str(path),
+        arguments=layout.arguments,
+        rows=layout.rows,
+    )
 
 
-def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors | None:
-    """Return the tensors of the one model in a file that a layout fits, without what stands before its names.
+def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors:
+    """Return the tensors of the one model in a file that a layout fits, without what stands before its names, or none.
 
     Raises:
         CheckpointError: If there are several models, such as a student and a teacher.
@@ -199,7 +206,7 @@ def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors 
     layouts = [layout for layout in layouts if layout.signs]
     for layout in layouts:
         sign = re.compile(rf'(?:^|(?<=\.))(?:{layout.signs[0]})')
-        starts |= {name[: found.start()]: None for name in stored for found in sign.finditer(name)}
+        starts |= {name[: place.start()]: None for name in stored for place in sign.finditer(name)}
     inner = {}
     for start in filter(None, starts):
         outer = start.removesuffix('backbone.')
@@ -217,10 +224,10 @@ def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors 
             f'checkpoint {path}: has {len(inner)} models ({", ".join(map(repr, inner))}): give '
             'mmlape.load_weights a dict with the tensors of one, without what stands before their names'
         )
-    return next(iter(inner.values()), None)
+    return next(iter(inner.values()), {})
 
 
-def backbones() -> Iterator[type]:
+def backbones() -> Iterator[Any]:
     """Yield every registered backbone, or complete model, with an adapter; those imported on first use last."""
     yielded: list[type] = []
     for import_some in (BACKBONES.import_from_location, BACKBONES.import_all):
@@ -230,9 +237,8 @@ def backbones() -> Iterator[type]:
         yielded += new
 
 
-def _layouts_of_backbones() -> Iterator[tuple[Any, tuple[Layout, ...]]]:
-    for backbone in backbones():
-        yield backbone, backbone.checkpoint_adapter.layouts(backbone)
+def _layouts_of_backbones() -> list[Layout]:
+    return [layout for backbone in backbones() for layout in backbone.checkpoint_adapter.layouts(backbone)]
 
 
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
@@ -241,27 +247,25 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
     Raises:
         CheckpointError: If no layout of any backbone fits.
     """
-    stored, layouts = state_dict_of(content, path), []
-    for backbone, of_one in _layouts_of_backbones():
-        layouts += of_one
-        weights = _owned(content, stored, backbone, of_one, path)
-        if weights:
-            return backbone, weights
-    inner = None if _fits(stored, layouts) else _inner(stored, layouts, path)
-    for backbone, of_one in _layouts_of_backbones() if inner else ():
-        weights = _owned(content, inner, backbone, of_one, path)
-        if weights:
-            return backbone, weights
-    recognise(content, layouts, path)
-    raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
+    stored = state_dict_of(content, path)
+    owner = _owner(content, stored, path)
+    if owner is None:
+        layouts = _layouts_of_backbones()
+        owner = None if _fits(stored, layouts) else _owner(content, _inner(stored, layouts, path), path)
+    if owner is None:
+        recognise(content, layouts, path)
+        raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
+    return owner
 
 
-def _owned(
-    content: Mapping, stored: Tensors, model_class: Any, layouts: Iterable[Layout], path: object
-) -> Weights | None:
-    """Translate tensors by the layouts of a backbone; None if they are not its own."""
-    weights = _translated(content, stored, layouts, path)
-    return weights if weights and model_class.checkpoint_adapter.owns(model_class, weights) else None
+def _owner(content: Mapping, stored: Tensors, path: object) -> tuple[type, Weights] | None:
+    """Return the first backbone whose own tensors these are, and the translated ones."""
+    for backbone in backbones():
+        adapter: Any = backbone.checkpoint_adapter
+        weights = _translated(content, stored, adapter.layouts(backbone), path)
+        if weights and adapter.owns(backbone, weights):
+            return backbone, weights
+    return None
 
 
 def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
@@ -287,12 +291,3 @@ def _strip_backbone(tensors: Tensors) -> Tensors:
         # a neck's 'layers.0.' must not be taken for the backbone's
         renamed[name.removeprefix('backbone.') if name.startswith(('backbone.', *CLASS_HEADS)) else f'/{name}'] = value
     return renamed
-
-
-def _sort(layout: str, tensors: Tensors) -> Weights:
-    """Separate the backbone from heads and from what else a detector or segmentor has."""
-    dropped = [name for name in tensors if name.startswith(('/', *OTHER_PARTS))]
-    of_model = {name: value for name, value in tensors.items() if name not in dropped}
-    heads = {name: value for name, value in of_model.items() if name.startswith(CLASS_HEADS)}
-    backbone = {name: value for name, value in of_model.items() if name not in heads}
-    return Weights(layout, backbone, heads, [name.removeprefix('/') for name in dropped])

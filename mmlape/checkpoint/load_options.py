@@ -1,12 +1,10 @@
 """How a checkpoint of a backbone is loaded."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from mmlape.errors import ConfigError
 
@@ -17,19 +15,13 @@ def require_grid(grid: Any, key: str) -> tuple[int, int]:
     Raises:
         ConfigError: If it is none.
     """
-    sides = (grid, grid) if _is_whole(grid) else grid
-    is_pair = isinstance(sides, Sequence | np.ndarray | Tensor) and not isinstance(sides, str)
-    if not is_pair or len(sides) != 2 or not all(map(_is_whole, sides)) or min(sides) < 1:
-        raise ConfigError(f'{key}={grid!r} is no grid: give (rows, columns) of patches')
-    return index(sides[0]), index(sides[1])
-
-
-def _is_whole(value: Any) -> bool:
-    is_flag = isinstance(value, bool | np.bool_)
     try:
-        return not is_flag and index(value) is not None
+        sides = [index(side) for side in (grid if np.ndim(grid) else (grid, grid))]
     except (TypeError, ValueError):
-        return False
+        sides = []
+    if len(sides) != 2 or min(sides) < 1:
+        raise ConfigError(f'{key}={grid!r} is no grid: give (rows, columns) of patches')
+    return sides[0], sides[1]
 
 
 @dataclass(frozen=True)

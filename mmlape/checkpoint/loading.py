@@ -74,7 +74,33 @@ def load_backbone(
     options = LoadOptions(grid, allow_joining_mismatch, adapt_channels)
     content, path = _content_of(checkpoint)
     with unwrapped(model) as inner:
-        return _load_backbone(inner, content, path, options, strict)
+        require_memory(inner, path)
+        adapter = inner.checkpoint_adapter
+        weights = recognise(content, adapter.layouts(type(inner)), path, inner)
+        report = LoadReport(path, weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
+        report.normalisation = weights.normalisation
+        tensors = fit_channels(adapter.fit(inner, weights, options, report), inner.state_dict(), options, report)
+        _compare_record(inner, weights.recorded, options, report)
+        fill(
+            inner,
+            tensors,
+            report,
+            strict,
+            may_be_new=lambda name: adapter.may_be_new(inner, name, weights, options),
+            hint=lambda: head_mismatch(tensors, inner) or whose_file(content, path, inner),
+        )
+    return report
+
+
+def _compare_record(model: Any, recorded: dict[str, Any], options: LoadOptions, report: LoadReport) -> None:
+    """Report what a file records otherwise than the model has it, or leaves open."""
+    different = mismatch(recorded, model.checkpoint_adapter.record(model))
+    if different and options.allow_joining_mismatch:
+        report.notes.append(different)
+    elif different:
+        report.warnings.append(f'{different}: its weights fit, but were trained as another function')
+    elif not options.allow_joining_mismatch:
+        report.notes += filter(None, [ambiguity(recorded, model)])
 
 
 def _content_of(checkpoint: str | os.PathLike | Mapping) -> tuple[Mapping, str]:
@@ -82,32 +108,6 @@ def _content_of(checkpoint: str | os.PathLike | Mapping) -> tuple[Mapping, str]:
     if isinstance(checkpoint, Mapping):
         return checkpoint, STATE_DICT
     return read_checkpoint(checkpoint), os.fspath(checkpoint)
-
-
-def _load_backbone(model: Any, content: Mapping, path: str, options: LoadOptions, strict: bool) -> LoadReport:
-    require_memory(model, path)
-    adapter = model.checkpoint_adapter
-    weights = recognise(content, adapter.layouts(type(model)), path, model)
-    report = LoadReport(path, weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
-    report.normalisation = weights.normalisation
-    tensors = adapter.fit(model, weights, options, report)
-    tensors = fit_channels(tensors, model.state_dict(), options, report)
-    different = mismatch(weights.recorded, adapter.record(model))
-    if different and options.allow_joining_mismatch:
-        report.notes.append(different)
-    elif different:
-        report.warnings.append(f'{different}: its weights fit, but were trained as another function')
-    elif not options.allow_joining_mismatch:
-        report.notes += filter(None, [ambiguity(weights.recorded, model)])
-    fill(
-        model,
-        tensors,
-        report,
-        strict,
-        may_be_new=lambda name: adapter.may_be_new(model, name, weights, options),
-        hint=lambda: head_mismatch(tensors, model) or whose_file(content, path, model),
-    )
-    return report
 
 
 def load_weights(model: nn.Module, checkpoint: str | os.PathLike | Mapping, **options) -> LoadReport:
@@ -136,8 +136,8 @@ def is_pretrained(cfg: Mapping) -> bool:
 
     MMEngine's 'Pretrained', by scoped name or by class.
     """
-    given = cfg.get('type')
-    return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+    kind = cfg.get('type')
+    return getattr(kind, '__name__', str(kind)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
 def load_pretrained(model: Any) -> bool:
@@ -233,8 +233,8 @@ def _load_model(
     tensors = without(tensors, fresh, report)
 
     def hint() -> str:
-        found = head_mismatch(tensors, model) or whose_file(content, path, model)
-        return found or ('' if metadata.backbones else inspecting(tensors, path))
+        reason = head_mismatch(tensors, model) or whose_file(content, path, model)
+        return reason or ('' if metadata.backbones else inspecting(tensors, path))
 
     fill(model, tensors, report, strict, may_be_new=may_be_new, fresh=fresh, elsewhere=elsewhere, hint=hint)
     return report

@@ -4,9 +4,8 @@ Candidates are filtered by width and depth before one is built, on the meta devi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from inspect import signature as parameters_of
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,21 +21,13 @@ Size = tuple[int | None, int | None]
 """The width of the first layer's tokens and the number of layers, as far as they are known."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A configuration of a backbone that a file may be of."""
+class Match(NamedTuple):
+    """The configuration of a file's model."""
 
-    name: str  # of the model, or of the config that it is of
-    config: Mapping[str, Any]  # its ``type`` and arguments
-
-
-@dataclass(frozen=True)
-class Match:
-    """A candidate of a file's names and shapes."""
-
-    name: str
-    config: dict[str, Any]  # made for the grid of the file's position encoding
-    model: nn.Module  # on the meta device
+    name: str  # of the model; '' for one without
+    config: dict[str, Any]  # ``type`` and arguments, for the grid of the file's position encoding
+    # on the meta device, with the file's names and shapes; None where the file records the configuration
+    model: nn.Module | None
 
 
 def signature(tensors: Mapping[str, Tensor]) -> Signature:

@@ -9,7 +9,7 @@ backbone is the knowledge of its checkpoint adapter; ``config`` is its complete 
 ``TRAINING_ARGUMENTS``, which older files lack.
 """
 
-import ast
+import contextlib
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +19,10 @@ from typing import Any
 
 from torch import nn
 
+from mmlape.errors import CheckpointError
 from mmlape.weights.download import local_path
 from mmlape.weights.normalisation import HALF, IMAGENET, Normalisation, normalisation_of
+from mmlape.weights.plain_config import read_plain
 from mmlape.weights.reading import AVERAGES, WRAPPERS
 from mmlape.weights.wrapping import plain_names
 
@@ -28,7 +30,6 @@ HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
 KEY = 'mmlape'
 """Its key in ``meta``, and in the metadata of a safetensors file."""
-_NOT_LITERAL = object()
 MAX_SIDE = 2**14
 """Of a grid that a file may record; larger ones are no grids of patches."""
 MAX_PIXEL = 1e6
@@ -57,7 +58,11 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
     code = 'BEiT' if 'imagenet_default_mean_and_std' in args else 'DeiT'
     sources = [
         _make(recorded, 1, 'recorded'),
-        _make(_preprocessor(stored_config(content)), 1, 'data_preprocessor of the stored config'),
+        _make(
+            next(_named_dicts(stored_config(content), 'data_preprocessor'), {}),
+            1,
+            'data_preprocessor of the stored config',
+        ),
         _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
         _make(args, 255, "timm's training arguments"),
         replace(usual, source=f"{code}'s training arguments") if 'data_set' in args else None,
@@ -88,11 +93,6 @@ def config_beside(path: Path) -> Mapping:
     return _mapping(config.read_text(encoding='utf-8', errors='replace')) if known else {}
 
 
-def _preprocessor(text: str) -> Mapping:
-    """Return the literal values of the data preprocessor in the text of a configuration."""
-    return next(_named_dicts(text, 'data_preprocessor'), {})
-
-
 def stored_config(content: Mapping) -> str:
     """Return the text of the configuration that MMEngine stored in a file; '' if there is none."""
     text = _mapping(content.get('meta')).get('cfg')
@@ -100,46 +100,23 @@ def stored_config(content: Mapping) -> str:
 
 
 def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
-    """Return what the text of a configuration gives under ``key`` to a class named ``name``; empty if nothing.
-
-    Only values that are written out count.
-    """
-    found = (part for part in _named_dicts(config, key) if str(part.get('type')).rpartition('.')[2] == name)
-    return next(found, {})
+    """Return what the text of a configuration gives under ``key`` to a class named ``name``; empty if nothing."""
+    parts = (part for part in _named_dicts(config, key) if str(part.get('type')).rpartition('.')[2] == name)
+    return next(parts, {})
 
 
 def _named_dicts(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """Yield each ``dict(...)`` of a name in the text of a configuration, which is parsed, not run."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.keyword | ast.Assign) or not isinstance(node.value, ast.Call):
-            continue
-        if name == (node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')):
-            yield _values(node.value.keywords)
+    """Yield each dict of a name in the text of a configuration of plain values; others have none that are sure."""
+    with contextlib.suppress(CheckpointError):
+        yield from _below(read_plain(text, 'the stored config'), name)
 
 
-def _values(keywords: list[ast.keyword]) -> dict[str, Any]:
-    pairs = ((entry.arg, _literal(entry.value)) for entry in keywords)
-    return {key: value for key, value in pairs if key is not None and value is not _NOT_LITERAL}
-
-
-def _literal(node: ast.AST) -> object:
-    """Return a value that is written out, ``dict(...)`` among them."""
-    if isinstance(node, ast.Call):
-        is_dict = getattr(node.func, 'id', '') == 'dict' and not node.args
-        return _values(node.keywords) if is_dict else _NOT_LITERAL
-    if isinstance(node, ast.List | ast.Tuple):
-        values = [_literal(entry) for entry in node.elts]
-        if any(value is _NOT_LITERAL for value in values):
-            return _NOT_LITERAL
-        return values if isinstance(node, ast.List) else tuple(values)
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return _NOT_LITERAL
+def _below(node: Any, name: str) -> Iterator[dict[str, Any]]:
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if key == name and isinstance(value, dict):
+            yield value
+        if isinstance(value, dict | list | tuple):
+            yield from _below(value, name)
 
 
 @dataclass(frozen=True)
@@ -175,12 +152,15 @@ class Metadata:
 
     def common(self, other: 'Metadata') -> 'Metadata | None':
         """Return what two files both record; None if they differ in it."""
-        pairs = {name: (one, other.backbones[name]) for name, one in self.backbones.items() if name in other.backbones}
+        of_other = other.backbones
+        pairs = {name: (record, of_other[name]) for name, record in self.backbones.items() if name in of_other}
         images = [of_file for of_file in (self.normalisation, other.normalisation) if of_file]
-        same = all(one[key] == two[key] for one, two in pairs.values() for key in one if key in two)
+        same = all(record[key] == others[key] for record, others in pairs.values() for key in record if key in others)
         if not same or len(set(images)) > 1:
             return None
-        backbones = {name: {key: one[key] for key in one if key in two} for name, (one, two) in pairs.items()}
+        backbones = {
+            name: {key: record[key] for key in record if key in others} for name, (record, others) in pairs.items()
+        }
         return Metadata(backbones, images[0] if len(images) > 1 else None)
 
     def plain(self) -> dict[str, Any]:

@@ -13,8 +13,8 @@ _PUBLISHED = ('a1311bcf', 'cd65a155', 'b5f2ef4d', '8de9b5d1', 'b40b3cf7', '64970
 
 def is_published(name: str, digest: str | None = None) -> bool:
     """Check whether a file is one that DeiT's authors published, by its SHA-256, else by its name."""
-    named = re.search(r'-([0-9a-f]{8})$', Path(name).stem)
-    return (digest[:8] if digest else named and named[1]) in _PUBLISHED
+    digits = re.search(r'-([0-9a-f]{8})$', Path(name).stem)
+    return (digest[:8] if digest else digits and digits[1]) in _PUBLISHED
 
 
 def written_by_deit(content: Mapping[str, Any]) -> bool:

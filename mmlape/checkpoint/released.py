@@ -94,9 +94,9 @@ def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadRepo
     backbone.init_weights()
     if backbone.load_report is None:
         raise CheckpointError(without)
-    found = [f'{name}.{key}' for key in backbone.load_report.loaded if key not in stored]
-    report.notes.append(f'{len(found)} tensors of the {name} are those of {backbone.load_report.path}')
-    return found
+    names = [f'{name}.{key}' for key in backbone.load_report.loaded if key not in stored]
+    report.notes.append(f'{len(names)} tensors of the {name} are those of {backbone.load_report.path}')
+    return names
 
 
 def inspecting(stored: Tensors, path: str) -> str:

@@ -24,9 +24,9 @@ def build_pyramid(name: str, options: Mapping[str, Any], where: str) -> Any:
     except TypeError as error:
         raise ConfigError(f'{where}{name} does not take {dict(options)}: {error}') from error
     if tuple(backbone.strides) != STRIDES:
-        given = ', '.join(map(str, backbone.strides)) or 'none'
+        strides = ', '.join(map(str, backbone.strides)) or 'none'
         raise ConfigError(
-            f'{where}{name} gives maps at the strides {given}, and 4, 8, 16, 32 are needed: take '
+            f'{where}{name} gives maps at the strides {strides}, and 4, 8, 16, 32 are needed: take '
             'ViTAdapter or TimmViTAdapter'
         )
     return backbone

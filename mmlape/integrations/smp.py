@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmlape.checkpoint.channels import with_channels
 from mmlape.errors import ConfigError, StackError
 from mmlape.integrations.pyramid import STRIDES, build_pyramid, load_named
 from mmlape.models import ViTAdapter
@@ -106,11 +107,10 @@ def _with_channels(weight: Tensor, old: int, new: int) -> Tensor:
 
     Channels are repeated in turn; one channel gets the sum of the weights, and the mean of a norm's.
     """
-    turn = torch.arange(new) % old
-    if weight.ndim == 1:
-        norm = weight.unflatten(0, (old, -1))
-        return norm.mean(0) if new == 1 else norm[turn].flatten()
-    return weight.sum(1, keepdim=True) if new == 1 else weight[:, turn] * (old / new)
+    if weight.ndim > 1:
+        return with_channels(weight, new)
+    norm = weight.unflatten(0, (old, -1))
+    return norm.mean(0) if new == 1 else norm[torch.arange(new) % old].flatten()
 
 
 def register(encoder_name: str, name: str, options: Mapping[str, Any]) -> None:

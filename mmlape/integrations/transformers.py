@@ -109,13 +109,13 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
             return
         for name in self.untrained:
             self.backbone.get_parameter(name).requires_grad_(False)
-        named = {**dict(self.backbone.named_parameters()), **dict(self.backbone.named_buffers())}
-        if all(getattr(value, '_is_hf_initialized', False) for value in named.values()):
+        tensors = {**dict(self.backbone.named_parameters()), **dict(self.backbone.named_buffers())}
+        if all(getattr(value, '_is_hf_initialized', False) for value in tensors.values()):
             return
         with torch.device('cpu'):
             fresh = self._build()
         for name, value in (*fresh.named_parameters(), *fresh.named_buffers()):
-            copy_(named[name], value)
+            copy_(tensors[name], value)
 
     def forward(
         self,

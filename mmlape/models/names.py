@@ -51,13 +51,13 @@ def name_models(
 
 
 def with_variants(
-    named: Mapping[str, dict], variants: Mapping[str, dict] = MappingProxyType(VARIANTS)
+    models: Mapping[str, dict], variants: Mapping[str, dict] = MappingProxyType(VARIANTS)
 ) -> dict[str, dict]:
     """Return the arguments of models by name, with a name more for each suffix, and suffixes together."""
-    named = dict(named)
+    models = dict(models)
     for suffix, options in variants.items():
-        named |= {f'{name}-{suffix}': {**arguments, **options} for name, arguments in named.items()}
-    return named
+        models |= {f'{name}-{suffix}': {**arguments, **options} for name, arguments in models.items()}
+    return models
 
 
 def list_models(pattern: str = '*') -> list[str]:
@@ -84,66 +84,37 @@ def get_model(name: str, pretrained: bool | str | Path | None = None, **override
     """
     model_class, options = find_model(name)
     options = {**options, **overrides}
-    _check_arguments(name, model_class, options)
-    if pretrained:
-        if 'init_cfg' in options:
-            raise ConfigError(f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them')
-        options |= _weights(name, model_class, pretrained)
+    if pretrained is True and 'pretrained' not in parameters(model_class):
+        raise ConfigError(
+            f'get_model({name!r}): no weights belong to this name; give pretrained the path or address of a file'
+        )
+    if pretrained and 'init_cfg' in options:
+        raise ConfigError(f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them')
+    if pretrained is True:
+        options['pretrained'] = True
+    elif pretrained:
+        options['init_cfg'] = dict(type='Pretrained', checkpoint=str(pretrained))
     model = model_class(**options)
     if pretrained:
         model.init_weights()
     return model
 
 
-def _check_arguments(name: str, model_class: type, options: Mapping) -> None:
-    """Check that a class has arguments of these names.
-
-    Raises:
-        ConfigError: If it has not.
-    """
-    known = parameters(model_class)
-    unknown = next((key for key in options if key not in known), None)
-    if unknown == 'num_classes':
-        raise ConfigError(
-            f'get_model({name!r}): num_classes is of a head, and this is a backbone: for a '
-            'classifier, take mmlape.add_lape(timm.create_model(...)), or a config of '
-            'configs/{deit,vit,swin,...}'
-        )
-    if unknown is not None:
-        close = difflib.get_close_matches(unknown, known, 3, 0.5) or sorted(known)
-        raise ConfigError(f'get_model({name!r}): {model_class.__name__} has no {unknown}; it has {", ".join(close)}')
-
-
 def parameters(model_class: type) -> dict[str, Any]:
     """Return a class's arguments with their defaults by name; those that it passes on are its base's."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for base in model_class.__mro__:
-        named = own_parameters(base)
-        found = named | found
-        if len(named) + 1 == len(signature(base.__init__).parameters):  # without self
+        own = own_parameters(base)
+        arguments = own | arguments
+        if len(own) + 1 == len(signature(base.__init__).parameters):  # without self
             break
-    return found
+    return arguments
 
 
 def own_parameters(model_class: type) -> dict[str, Any]:
     """Return the arguments that a class's constructor names, with their defaults."""
     parameters = list(signature(model_class.__init__).parameters.values())[1:]
-    return {one.name: one.default for one in parameters if one.kind not in _VARIABLE}
-
-
-def _weights(name: str, model_class: type, pretrained: bool | str | Path) -> dict:
-    """Return the arguments that name the weights of a model.
-
-    Raises:
-        ConfigError: For True where no weights belong to the name.
-    """
-    if pretrained is not True:
-        return dict(init_cfg=dict(type='Pretrained', checkpoint=str(pretrained)))
-    if 'pretrained' not in parameters(model_class):
-        raise ConfigError(
-            f'get_model({name!r}): no weights belong to this name; give pretrained the path or address of a file'
-        )
-    return dict(pretrained=True)
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind not in _VARIABLE}
 
 
 def find_model(name: str) -> tuple[type, dict]:

@@ -81,71 +81,59 @@ def _hub_file(name: str) -> Path:
     owner, _, rest = rest.partition('/')
     repository, _, file = rest.partition('/')
     repository, _, revision = f'{owner}/{repository}'.partition('@')
-    files, reason = [file] if file else HUB_FILES, 'huggingface_hub is not installed'
+    reason = 'huggingface_hub is not installed'
     with contextlib.suppress(ImportError):
         import huggingface_hub as hub
-        from huggingface_hub.errors import EntryNotFoundError
 
         at = dict(revision=revision or None)
-        for candidate in files:
-            cached = hub.try_to_load_from_cache(repository, candidate, **at)
-            if isinstance(cached, str):
-                return Path(cached)
-        try:
-            if not file and (cached_file := _only_one(_cached_names(repository, at), name)):
-                return cached_file
-            for candidate in files:
-                with contextlib.suppress(EntryNotFoundError):
-                    downloaded = _fetch(repository, candidate, at)
+        for is_cached in (True, False):
+            try:
+                chosen = file or _weights_of(_names(repository, is_cached, at), name)
+                if is_cached:
+                    path = hub.try_to_load_from_cache(repository, chosen, **at)
+                else:
+                    path = hub.hf_hub_download(repository, chosen, etag_timeout=TIMEOUT, **at)
                     with contextlib.suppress(Exception):
                         hub.hf_hub_download(repository, 'config.json', **at)
-                    return downloaded
-            listed = [] if file else hub.HfApi().list_repo_files(repository, **at)
-            only = _only_one([Path(one) for one in listed if one.endswith(SAFETENSORS)], name)
-            if only:
-                return _fetch(repository, str(only), at)
-            reason = f'it has no {" or ".join(files)}'
-        except CheckpointError:
-            raise
-        except Exception as error:  # of the hub, of its HTTP client, of the file system
-            reason = ' '.join(str(error).split())[:150]
-    page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{files[0]}'
+                if isinstance(path, str):
+                    return Path(path)
+            except CheckpointError:
+                raise
+            except Exception as error:  # of the hub, of its HTTP client, of the file system
+                reason = ' '.join(str(error).split())[:150]
+    page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{file or HUB_FILES[0]}'
     raise CheckpointError(
         f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where '
         'there is a network and name the file with checkpoint=FILE'
     )
 
 
-def _fetch(repository: str, file: str, at: dict[str, str | None]) -> Path:
-    """Download a file; raise OSError without a network, where the client says that there is no such file."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+def _names(repository: str, is_cached: bool, at: dict[str, str | None]) -> list[str]:
+    """Return the names of a repository's files, of those in the cache or of all."""
+    import huggingface_hub as hub
 
-    try:
-        return Path(hf_hub_download(repository, file, etag_timeout=TIMEOUT, **at))
-    except LocalEntryNotFoundError as error:
-        raise OSError(str(error)) from error
+    if not is_cached:
+        return hub.HfApi().list_repo_files(repository, **at)
+    return os.listdir(hub.snapshot_download(repository, local_files_only=True, **at))
 
 
-def _cached_names(repository: str, at: dict[str, str | None]) -> list[Path]:
-    """Return the safetensors files of a repository that are cached."""
-    from huggingface_hub import snapshot_download
+def _weights_of(names: list[str], name: str) -> str:
+    """Return which file of a repository holds the weights.
 
-    with contextlib.suppress(Exception):  # nothing is
-        folder = snapshot_download(repository, local_files_only=True, **at)
-        return sorted(Path(folder).glob(f'*{SAFETENSORS}'))
-    return []
-
-
-def _only_one(files: list[Path], name: str) -> Path | None:
-    """Return the one file of a list, None if it is empty; raise CheckpointError if it has several."""
-    if len(files) > 1:
-        names = ', '.join(file.name for file in files[:5])
+    Raises:
+        FileNotFoundError: If none has a usual name, or is the only safetensors file.
+        CheckpointError: If there are several safetensors files.
+    """
+    usual = [file for file in HUB_FILES if file in names]
+    others = sorted(file for file in names if file.endswith(SAFETENSORS))
+    if not usual and len(others) > 1:
         raise CheckpointError(
-            f'checkpoint {name}: the repository has several files of weights ({names}); name one, '
-            f'{name}/{files[0].name}'
+            f'checkpoint {name}: the repository has several files of weights ({", ".join(others[:5])}); name one, '
+            f'{name}/{others[0]}'
         )
-    return files[0] if files else None
+    if not usual and not others:
+        raise FileNotFoundError(f'it has no {" or ".join(HUB_FILES)}')
+    return (usual or others)[0]
 
 
 def _download(url: str, target: Path) -> None:
@@ -160,11 +148,11 @@ def _download(url: str, target: Path) -> None:
         if target.is_file():
             return
         log(f'downloading {url} to {target}')
-        named = _HASH.search(Path(urlparse(url).path).name)
+        digits = _HASH.search(Path(urlparse(url).path).name)
         timeout = socket.getdefaulttimeout()
         # torch.hub passes none, and would wait for a silent network for ever
         socket.setdefaulttimeout(TIMEOUT)
         try:
-            torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
+            torch.hub.download_url_to_file(url, str(target), digits and digits[1], progress=sys.stderr.isatty())
         finally:
             socket.setdefaulttimeout(timeout)

@@ -176,10 +176,10 @@ class _Gate:
 
     def find(self, name: str, scope: str) -> Any:
         """Return what is built by a name in a scope; None if nothing."""
-        found = None
+        kind = None
         if scope == REPLACING and '.' not in name:
-            found = find_type(name, self.registries, self.default_scope)
-        return found or find_type(name, self.registries, scope)
+            kind = find_type(name, self.registries, self.default_scope)
+        return kind or find_type(name, self.registries, scope)
 
     def mapping(self, node: Mapping, place: tuple[str, ...], scope: str, paths: bool) -> dict[str, Any]:
         """Return a dict; ``scope`` is the one of types without one."""
@@ -204,8 +204,8 @@ class _Gate:
         """Check that the constructor of a dict's type takes a key whose value is a text."""
         name = str(node.get('type'))
         kinds = KINDS.get(_above(place))
-        found = kinds(name) if kinds else self.find(name, scope)
-        if key not in {*NAMED, *_arguments(found)}:
+        kind = kinds(name) if kinds else self.find(name, scope)
+        if key not in {*NAMED, *_arguments(kind)}:
             raise _RefusedError(place, 'is a text that no constructor takes')
 
     def value(self, value: Any, place: tuple[str, ...], scope: str, paths: bool) -> Any:
@@ -235,23 +235,23 @@ class _Gate:
         kinds = KINDS.get(above)
         if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds(name)):
             return
-        found = self.find(name, scope)
-        if found is None:
+        kind = self.find(name, scope)
+        if kind is None:
             raise _RefusedError(place, f'is {_brief(name)}, which no registry holds (is its module imported?)')
-        if not may_build(found, self.datasets):
+        if not may_build(kind, self.datasets):
             raise _RefusedError(place, f'is {_brief(name)}, of no kind that is built of the config of others')
 
 
-def may_build(found: Any, datasets: Collection[str] = ()) -> bool:
+def may_build(kind: Any, datasets: Collection[str] = ()) -> bool:
     """Check whether what a registry holds is of a kind that may be built of values that nobody has read."""
-    module = getattr(found, 'func', found).__module__  # torchvision's transforms are registered as partial functions
+    module = getattr(kind, 'func', kind).__module__  # torchvision's transforms are registered as partial functions
     package, _, place = module.partition('.')
-    bases = {base.__name__ for base in found.__mro__} if isinstance(found, type) else set()
+    bases = {base.__name__ for base in kind.__mro__} if isinstance(kind, type) else set()
     if package not in (*TOOLBOXES, 'mmlape'):
         return True
     if package in TOOLBOXES and not f'{place}.'.startswith(PLACES) and bases.isdisjoint(datasets):
         return False
-    is_loader = getattr(found, '__name__', '').startswith('Load') and '.transforms.' in module
+    is_loader = getattr(kind, '__name__', '').startswith('Load') and '.transforms.' in module
     return not (is_loader and bases.isdisjoint(LOADERS)) and _imported_by(module) <= LIBRARIES
 
 
@@ -279,8 +279,8 @@ def find_type(name: str, registries: Collection[str], default_scope: str) -> Any
     """Return what MMEngine builds by a name, of its scope or of the default one; None if no registry holds it."""
     scope, _, plain = name.rpartition('.')
     scope_of_name = scope or default_scope
-    if scope_of_name in MODELS and (found := MODELS[scope_of_name](plain)):
-        return found
+    if scope_of_name in MODELS and (kinds := MODELS[scope_of_name](plain)):
+        return kinds
     if scope and scope not in SCOPES:
         return None
     try:
@@ -288,8 +288,8 @@ def find_type(name: str, registries: Collection[str], default_scope: str) -> Any
     except ImportError:
         return None
     with closed():
-        found = [getattr(root, key).get(f'{scope_of_name}.{plain}') for key in registries]
-    return next(filter(None, found), None)
+        kinds = [getattr(root, key).get(f'{scope_of_name}.{plain}') for key in registries]
+    return next(filter(None, kinds), None)
 
 
 def _has_text(value: Any) -> bool:
@@ -298,19 +298,19 @@ def _has_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _arguments(found: Any) -> set[str]:
+def _arguments(kind: Any) -> set[str]:
     """Return the names that the constructors of a class and of those above it take."""
-    owners = found.__mro__ if isinstance(found, type) else ()
+    owners = kind.__mro__ if isinstance(kind, type) else ()
     constructors = [vars(owner)['__init__'] for owner in owners[:-1] if '__init__' in vars(owner)]
     return {name for init in constructors for name in inspect.signature(init).parameters}
 
 
-def _downloads(found: Any) -> dict[str, None]:
+def _downloads(kind: Any) -> dict[str, None]:
     """Return what switches off the downloads that a class makes by default."""
-    if not isinstance(found, type):
+    if not isinstance(kind, type):
         return {}
-    parameters = inspect.signature(found.__init__).parameters.values()  # a metaclass hides them
-    return {one.name: None for one in parameters if one.name in LEFT_OUT and one.default is True}
+    parameters = inspect.signature(kind.__init__).parameters.values()  # a metaclass hides them
+    return {key.name: None for key in parameters if key.name in LEFT_OUT and key.default is True}
 
 
 def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
@@ -328,8 +328,8 @@ def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
 
 
 def _check_number(value: float, place: tuple[str, ...]) -> None:
-    named = next((key for key in reversed(place) if key), '')
-    most = MAX_SIDE if named in SIDES else MAX_INTEGER if isinstance(value, int) else MAX_NUMBER
+    last = next((key for key in reversed(place) if key), '')
+    most = MAX_SIDE if last in SIDES else MAX_INTEGER if isinstance(value, int) else MAX_NUMBER
     if not -most <= value <= most:  # NaN, too
         raise _RefusedError(place, f'is {_brief(value)}, and {most:,.0f} the most that is built')
 

@@ -112,13 +112,13 @@ def _text(value: Any, indent: str) -> str:
     opening, closing, entries = '', '', []
     inner = f'{indent}    '
     if isinstance(value, dict):
-        named = all(isinstance(key, str) and _NAME.fullmatch(key) and not keyword.iskeyword(key) for key in value)
-        opening, closing = ('dict(', ')') if named else ('{', '}')
-        entries = [f'{key}=' if named else f'{_text(key, inner)}: ' for key in value]
-        entries = [entry + _text(one, inner) for entry, one in zip(entries, value.values())]
+        by_name = all(isinstance(key, str) and _NAME.fullmatch(key) and not keyword.iskeyword(key) for key in value)
+        opening, closing = ('dict(', ')') if by_name else ('{', '}')
+        entries = [f'{key}=' if by_name else f'{_text(key, inner)}: ' for key in value]
+        entries = [entry + _text(entry_value, inner) for entry, entry_value in zip(entries, value.values())]
     elif isinstance(value, list | tuple):
         opening, closing = '[]' if isinstance(value, list) else '()'
-        entries = [_text(one, inner) for one in value]
+        entries = [_text(entry_value, inner) for entry_value in value]
     elif value is None or isinstance(value, Number):
         return str(value)
     elif isinstance(value, type | FunctionType):  # of a config in Python; registries find it by this name

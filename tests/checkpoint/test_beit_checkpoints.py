@@ -123,7 +123,7 @@ def test_own_files_tell_all(tmp_path):
     source = over_beit(**options)
     path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict', meta={KEY: metadata_of(source).plain()})
     kind, weights = recognise_backbone(torch.load(path), path)
-    config = kind.checkpoint_adapter.describe(kind, weights, path).config
+    _, config, _ = kind.checkpoint_adapter.describe(kind, weights, path)
     assert kind is ViTAdapter and config['pe_type'] == ['learnable', 'beit'] and config['pe_joining'] == 'lape'
     assert config['window_padding'] == 'before-qkv' and config['qkv_bias'] == 'qv'
     model = MODELS.build(config)

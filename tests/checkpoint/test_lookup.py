@@ -8,7 +8,7 @@ from model_helpers import vit
 
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
-from mmlape.checkpoint.lookup import Candidate, size_of
+from mmlape.checkpoint.lookup import size_of
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, VisionTransformer
@@ -116,7 +116,7 @@ def test_candidates_of_another_size_are_not_built(monkeypatch):
     monkeypatch.setattr(module, 'build', lambda config: pytest.fail('built'))
     adapter = VisionTransformer.checkpoint_adapter
     for options in (dict(arch='deit-small'), dict(arch='vit-large'), {}):
-        assert adapter.compare(Candidate('x', dict(type='mmlape.VisionTransformer', **options)), weights) is None
+        assert adapter.compare(dict(type='mmlape.VisionTransformer', **options), weights) is None
 
 
 def test_an_npz_of_ours_is_refused_as_it_has_no_place_for_the_configuration(tmp_path):

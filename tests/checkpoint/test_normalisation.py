@@ -53,8 +53,8 @@ def timm_metadata(path):
 
 
 def config_text(path):
-    """As MMEngine stores it; it would run if it were executed."""
-    text = f'raise SystemExit\nmodel = dict(data_preprocessor=dict(mean={[127.5] * 3}, std={[127.5] * 3}, x=open()))'
+    """As MMEngine stores it."""
+    text = f'model = dict(data_preprocessor=dict(mean={[127.5] * 3}, std={[127.5] * 3}))'
     return save(path, vit().state_dict(), 'state_dict', meta=dict(cfg=text))
 
 

@@ -17,7 +17,6 @@ from mmlape.kinds import BACKBONES
 from mmlape.models import VisionTransformer
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.recording import recorded_config
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.names import own_parameters
@@ -130,11 +129,11 @@ def test_each_backbone_makes_both_calls(kind):
     with torch.device('meta'):
         model = kind(**{**options, **NEEDED.get(kind.__name__, {})})
     assert model._unfinished is None and set(own_parameters(kind)) <= set(model.arguments)
-    config = recorded_config(model)
+    config = model.recorded_config()
     assert config.pop('type') == f'mmlape.{kind.__name__}'
     with torch.device('meta'):
         again = kind(**config)
-    assert recorded_config(again) == {'type': f'mmlape.{kind.__name__}', **config}
+    assert again.recorded_config() == {'type': f'mmlape.{kind.__name__}', **config}
     assert signature(again.state_dict()) == signature(model.state_dict())
 
 

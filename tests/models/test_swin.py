@@ -39,9 +39,8 @@ def test_windows_of_each_stage(tmp_path):
     report = load_backbone(SwinTransformer(config['arch'], window_size=2), path)
     assert 'window_size=(4, 2, 4, 2) takes its tables as they are' in report.warnings[0]
     assert report.resized['layers.2.blocks.0.attn.relative_position_bias_table'] == '4x4 -> 2x2'
-    for wrong, message in (((4, 2), 'window_size has 2 values, the model 4 stages'), ((4, 0, 4, 2), 'at least 1')):
-        with pytest.raises(ConfigError, match=message):
-            SwinTransformer(config['arch'], window_size=wrong)
+    with pytest.raises(ConfigError, match='window_size has 2 values, the model 4 stages'):
+        SwinTransformer(config['arch'], window_size=(4, 2))
 
 
 @pytest.mark.parametrize('pe_type', ['rpe', SWIN_BOTH])

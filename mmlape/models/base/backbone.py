@@ -1,34 +1,33 @@
 """What every backbone of this package offers to what surrounds it, so that a new one is one file.
 
-LayerStack       its layers, and how deep a parameter is: optimiser, gradient norms, sharding
-FreezesStages    ``frozen_stages``
-JoinsPosition    tables, norms and encodings of the PE: layers and files
-ShowsPosition    the PE as the layers see it: figures
-BaseBackbone     constructor, initial values, outputs, and ``checkpoint_adapter`` for files
+building    arguments, initial values, outputs
+layers      which there are, and how deep a parameter is: optimiser, gradient norms, sharding
+freezing    ``frozen_stages``
+position    tables, norms and encodings of the PE: layers and files
+figures     the PE as the layers see it
 """
 
 import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
+from mmlape.checkpoint.metadata import lasting_arguments
+from mmlape.common_random import common_numbers
 from mmlape.errors import ConfigError, require_choice
 from mmlape.log import log
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.fitting import resize_on_load
-from mmlape.models.base.freezing import FreezesStages
 from mmlape.models.base.initial_values import initialise
-from mmlape.models.base.position_tables import require_encodings
-from mmlape.models.base.recording import require_registered
-from mmlape.models.base.shown_position import ShowsPosition
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
-from mmlape.models.names import parameters
-from mmlape.models.position import resolve_position
+from mmlape.models.names import own_parameters, parameters
+from mmlape.models.position import Joining, NormPlaces, Position, Stream, build_pe_norm, resolve_position
 
 
 def _refuse_unfinished(backbone: nn.Module, *args) -> None:
@@ -38,7 +37,7 @@ def _refuse_unfinished(backbone: nn.Module, *args) -> None:
     )
 
 
-class BaseBackbone(FreezesStages, ShowsPosition, ABC):
+class BaseBackbone(nn.Module, ABC):
     """A backbone: layers one after the other, with or without position encodings.
 
     A subclass sets ``embed_dims``, ``grid``, ``position`` and ``frozen_stages`` in its constructor, builds its layers
@@ -60,6 +59,20 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
         in_channels: Channels of the images.
         patch_size: Side in pixels that a token stands for at the input; no side of an image may be smaller.
         strides: Strides of the outputs; empty where outputs are no maps.
+        layers_name: The module list of the layers, as parameter names have it.
+        embedding_names: Beginnings of the names of parameters before the first layer.
+        table_name: The name of the absolute PE's table.
+        pe_names: Names of the absolute PE's tables.
+        prefix_tokens: Names of the tokens that can precede the patches.
+        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
+        position: The position encodings.
+        embed_dims: Width D of the tokens.
+        grid: Grid of tokens of the images that the PE is made for.
+        num_prefix: How many tokens before the patches run along.
+        pe_prefix: Rows of the PE tables before those of the patches.
+        pe_norm: The last norm's norm of the PE, where the joining has one.
+        without_prefix: What leaves the prefix tokens out, for messages.
+        interpolate_mode: Of PE resizing.
     """
 
     checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
@@ -67,10 +80,24 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
     archs: ClassVar[Mapping[str, dict]] = {}
     model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
+    layers_name: ClassVar[str] = 'blocks'
+    embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
+    table_name: ClassVar[str] = 'pos_embed'
+    without_prefix: ClassVar[str] = 'take a model without it'
+    prefix_tokens: tuple[str, ...] = ()
     arguments: dict[str, Any]
     in_channels: int = 3
     patch_size: int = 1
     strides: tuple[int, ...] = ()
+    frozen_stages: int = -1
+    position: Position
+    embed_dims: int
+    grid: Grid
+    num_prefix: int = 0
+    pe_names: Sequence[str] = ()
+    pe_prefix: int = 0
+    pe_norm: nn.Module | None
+    interpolate_mode: str = 'bicubic'
 
     def __init__(self, init_cfg: dict | list[dict] | None = None):
         super().__init__()
@@ -82,18 +109,38 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
         self._unfinished: RemovableHandle | None = self.register_forward_pre_hook(_refuse_unfinished)
         resize_on_load(self)
 
-    def register_arguments(self, named: Mapping[str, Any], /, **others: Any) -> None:
+    def register_arguments(self, values: Mapping[str, Any], /, **others: Any) -> None:
         """Note what the backbone is built with, which its files record.
 
         The arguments of a subclass replace those of its base.
 
         Args:
-            named: ``locals()`` of the constructor, as long as it has changed no argument; what is none is left out.
+            values: ``locals()`` of the constructor, as long as it has changed no argument; what is none is left out.
             **others: The constructor's own ``**kwargs``.
         """
         known = parameters(type(self))
-        taken = {key: named[key] for key in known if key in named}
+        taken = {key: values[key] for key in known if key in values}
         self.arguments = copy.deepcopy({**taken, **others})
+
+    def recorded_config(self) -> dict[str, Any]:
+        """Return the configuration: ``type``, ``arch``, and arguments that are not their defaults.
+
+        Raises:
+            ConfigError: If the constructor has not registered its arguments.
+        """
+        model_class, defaults = type(self), parameters(type(self))
+        missing = [name for name in own_parameters(model_class) if name not in self.arguments]
+        if missing:
+            raise ConfigError(
+                f'{model_class.__name__}: files cannot record {", ".join(missing)}: its constructor must call '
+                'self.register_arguments(locals()) behind super().__init__(...)'
+            )
+        changed = {
+            key: value
+            for key, value in self.arguments.items()
+            if key == 'arch' or key not in defaults or value != defaults[key]
+        }
+        return {'type': f'mmlape.{model_class.__name__}', **lasting_arguments(changed)}
 
     def complete(self) -> None:
         """Do what follows from the arguments, at the end of a constructor.
@@ -112,7 +159,9 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
             require_choice('interpolate_mode', self.interpolate_mode, kind.modes, f'{kind.name}: ')
         self.add_tables(self.num_layers)
         self.add_encodings()
-        self.add_last_pe_norm()
+        if self.position.pe_norm and self.joining.at_last_norm and self.last_norm is not None:
+            layer = self.all_layers[-1]
+            self.pe_norm = build_pe_norm(self.position.pe_norm, layer.embed_dims, layer.norm_cfg)
         require_encodings(self)
         self.freeze()
         if self._unfinished is not None:
@@ -131,7 +180,7 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
         """
         if self._unfinished is not None:
             _refuse_unfinished(self)
-        require_registered(self)
+        self.recorded_config()
         if load_pretrained(self):
             return
         if self.is_init:
@@ -193,4 +242,260 @@ class BaseBackbone(FreezesStages, ShowsPosition, ABC):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return beginnings of names of tensors that other models of this class have; a file's are left out."""
-        return tuple(name for name in type(self).prefix_tokens if name not in self.prefix_tokens)
+        tokens = tuple(name for name in type(self).prefix_tokens if name not in self.prefix_tokens)
+        return tokens + (('norm.', 'pe_norm.') if self.last_norm is None else ())
+
+    # layers
+
+    @property
+    def all_layers(self) -> Sequence[nn.Module]:
+        """The layers of all stages, in the order in which they run."""
+        return getattr(self, self.layers_name)
+
+    @property
+    def layer_names(self) -> list[str]:
+        """What the parameter names of each layer begin with."""
+        return [f'{self.layers_name}.{number}.' for number in range(self.num_layers)]
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.all_layers)
+
+    def shard_units(self) -> Sequence[nn.Module]:
+        """Return the parts that sharded training (FSDP) gathers one at a time."""
+        return self.all_layers
+
+    def compile_units(self) -> Sequence[nn.Module]:
+        """Return the parts that are compiled one at a time, each without a graph break."""
+        return self.all_layers
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Return the depth of a parameter for layer-wise learning rates, and the number of depths.
+
+        It is 0 for the embeddings, k + 1 for layer k with its PE norm, and the number of layers + 1 for what follows;
+        ``prefix`` is what the parameter's name begins with before this backbone's own names.
+        """
+        name = param_name.removeprefix(prefix)
+        depths = self.num_layers + 2
+        for number, layer in enumerate(self.layer_names, 1):
+            if name.startswith(layer):
+                return number, depths
+        if name.startswith((*self.embedding_names, self.table_name, *self.prefix_tokens)):
+            return 0, depths
+        return depths - 1, depths
+
+    def part_of(self, param_name: str) -> str:
+        """Return the part of the network that a parameter belongs to, for figures over depth.
+
+        Parts are 'patch_embed', 'position' (PE tables and prefix tokens), 'blocks.0' and so on for the layers, and
+        'backbone' for what follows.
+        """
+        depth, depths = self.get_layer_depth(param_name)
+        if depth == 0:
+            return (
+                'position' if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens) else 'patch_embed'
+            )
+        return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
+
+    # freezing
+
+    def frozen_modules(self) -> list[nn.Module]:
+        """Return the modules that ``frozen_stages`` freezes."""
+        if self.frozen_stages < 0:
+            return []
+        names = [*(name.rstrip('.') for name in self.embedding_names), 'pos_drop']
+        embeddings = [getattr(self, name, None) for name in names]
+        layers = self.all_layers[: self.frozen_stages]
+        return [part for part in embeddings if isinstance(part, nn.Module)] + list(layers)
+
+    def freeze(self) -> None:
+        """Stop the training of what ``frozen_stages`` says.
+
+        Raises:
+            ConfigError: If there are not so many layers, or stages.
+        """
+        most = len(getattr(self, self.layers_name, self.all_layers))
+        if self.frozen_stages not in range(-1, most + 1):
+            raise ConfigError(f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all')
+        if self.frozen_stages < 0:
+            return
+        for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):
+            getattr(self, name).requires_grad_(False)
+        for module in self.frozen_modules():
+            module.requires_grad_(False)
+
+    def train(self, mode: bool = True):
+        """Set the mode; frozen parts stay in evaluation mode."""
+        super().train(mode)
+        for module in self.frozen_modules():
+            module.eval()
+        return self
+
+    # position
+
+    @property
+    def joining(self) -> Joining:
+        """How the layers and the last norm join the PE."""
+        return self.position.joining
+
+    @property
+    def last_norm(self) -> nn.Module | None:
+        """The norm behind the last layer, if there is one."""
+        return getattr(self, 'norm', None)
+
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the PE tables have rows for, and how many each."""
+        return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
+
+    def stored_tables(self) -> Sequence[str]:
+        """Return the names of the absolute PE's tables in files."""
+        return self.pe_names
+
+    def table_grid(self, name: str, grid: Grid) -> Grid:
+        """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
+        return self.position.absolute.table_grid(grid)
+
+    def resize_table(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int) -> Tensor:
+        """Resize a file's table (1, num_prefix + N_src, D) to another grid."""
+        return self.position.absolute.resize(table, src, dst, num_prefix, self.interpolate_mode)
+
+    def add_tables(self, num_layers: int) -> None:
+        """Add the absolute PE, if it is not there yet: parameters if it is trainable, else buffers, saved as well."""
+        if self.position.absolute is None or self.pe_names:
+            return
+        per_layer = self.position.joining.table_per_layer
+        self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
+        for name in self.pe_names:
+            self.add_table(name, self.embed_dims)
+
+    def add_table(self, name: str, dims: int) -> None:
+        """Add one table of the absolute PE, for the grid that ``table_grid`` says, in torch's default dtype.
+
+        A half one is that of a float32 model which is cast afterwards.
+        """
+        kind, dtype = self.position.absolute, torch.get_default_dtype()
+        table = kind.table(self.table_grid(name, self.grid), dims, self.pe_prefix)
+        table = table.to(torch.promote_types(dtype, torch.float32)).to(dtype)
+        if kind.trainable:
+            self.register_parameter(name, nn.Parameter(table))
+        else:
+            self.register_buffer(name, table)
+
+    def add_encodings(self) -> None:
+        """Let the encodings between layers follow theirs, if they do not yet.
+
+        Raises:
+            ConfigError: If one follows a layer that is not there.
+        """
+        if not self.position.between or any(layer.encodings for layer in self.all_layers):
+            return
+        for number, layer in enumerate(self.all_layers):
+            for encoding in self.position.build_between():
+                wrong = [after for after in encoding.after if not 0 <= after < self.num_layers]
+                if wrong:
+                    raise ConfigError(
+                        f'pe_type={encoding.name!r}: after={wrong[0]} is no layer; choose from 0 '
+                        f'to {self.num_layers - 1}'
+                    )
+                if number in encoding.after:
+                    layer.add_encoding(encoding)
+
+    def norm_places(self) -> NormPlaces:
+        """Return where there are norms of the PE."""
+        layers = tuple(self.position.pe_norm_of(number) is not None for number in range(self.num_layers))
+        last = None if self.last_norm is None else self.pe_norm is not None
+        return NormPlaces(layers, last, staged=self.position.staged)
+
+    def position_stream(self, grid: Grid, num_prefix: int, drawn: Tensor | None = None) -> Stream:
+        """Read the PE for a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
+
+        Tokens without a row in the tables have none here either. ``drawn`` is what ``draw_numbers`` returned; without
+        it the PE is that of evaluation.
+
+        Returns:
+            (1 or B, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where
+            each layer has a table; None without an absolute PE.
+        """
+        tables = [self.read_table(name, grid, self.pe_prefix, drawn) for name in self.pe_names]
+        if num_prefix < self.pe_prefix:
+            tables = [table[:, self.pe_prefix :] for table in tables]
+        if self.position.joining.table_per_layer:
+            return tuple(tables)
+        return tables[0] if tables else None
+
+    def draw_numbers(self, x: Tensor) -> Tensor | None:
+        """Draw where the tables are read for images or tokens (B, ...): None in evaluation, and of frozen tables."""
+        kind = self.position.absolute
+        if not (self.training and self.pe_names and kind.draws):
+            return None
+        if not getattr(self, self.pe_names[0]).requires_grad:
+            return None
+        return common_numbers(x.shape[0] if kind.draws == 'image' else None, x.device)
+
+    def read_table(self, name: str, grid: Grid, num_prefix: int, drawn: Tensor | None) -> Tensor:
+        """Read one table for a grid of tokens, (1 or B, num_prefix + N, D)."""
+        made_for, mode = self.table_grid(name, self.grid), self.interpolate_mode
+        return self.position.absolute.read(getattr(self, name), made_for, grid, num_prefix, mode, drawn)
+
+    # figures
+
+    def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
+        """Return the grid of each layer's tokens, from that of the first layer's patches.
+
+        With ``inside``, return that of the tokens that attend to one another: of a window, where there are windows.
+        """
+        windows = [getattr(layer.attention, 'window_size', None) for layer in self.all_layers] if inside else []
+        return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers
+
+    @torch.no_grad()
+    def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
+        """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
+
+        The joining runs on tokens that are zero everywhere, so that only the PE is left.
+        """
+        pe = self.position_stream(grid, 0)
+        x = self.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
+        norm_pre = getattr(self, 'norm_pre', None)
+        x = x if norm_pre is None else norm_pre(x)
+        for layer in self.all_layers:
+            x, seen, pe = layer.join_position(x, pe)
+            yield seen[0]
+
+    @torch.no_grad()
+    def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
+        """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
+        for layer, grid_of_layer in zip(self.all_layers, self.layer_grids(grid, inside=True)):
+            drawn = (encoding.drawn(layer.attention, grid_of_layer) for encoding in layer.attention.encodings)
+            yield next((values for values in drawn if values is not None), None)
+
+
+def require_encodings(backbone: BaseBackbone) -> None:
+    """Check that layers have what the position encodings need in each of them.
+
+    Raises:
+        ConfigError: If one lacks it, or if the joining is for patch tokens only and there are others.
+    """
+    position, model = backbone.position, type(backbone).__name__
+    if position.joining.patches_only and backbone.num_prefix:
+        raise ConfigError(
+            f'{model}: pe_joining={position.joining.name!r} is for pooled patch tokens, and this '
+            f'model has {", ".join(backbone.prefix_tokens)}: {backbone.without_prefix}'
+        )
+    declared = [cfg['type'] for cfg in position.inside]
+    for number, layer in enumerate(backbone.all_layers if declared or position.pe_norm else ()):
+        built = [encoding.name for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())]
+        if built != declared:
+            raise ConfigError(
+                f'{model}: pe_type says {declared or "nothing"} inside attention, but layer '
+                f'{number} has {built or "nothing"}; build its attention with '
+                'encodings=self.position.build_inside() and a slot'
+            )
+        wanted, norm = position.pe_norm_of(number), getattr(layer, 'pe_norm', None)
+        if (wanted is None) != (norm is None):
+            norms = 'does not norm' if wanted is None else 'norms'
+            raise ConfigError(
+                f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer {number}, '
+                f'which has {"a" if norm else "no"} pe_norm; build it with '
+                f'pe_norm=self.position.pe_norm_of({number})'
+            )

@@ -11,13 +11,13 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.lookup import Candidate, Match, Size, build, size_of
+from mmlape.checkpoint.lookup import Match, Size, build, size_of
 from mmlape.checkpoint.metadata import ambiguity, mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
@@ -31,12 +31,19 @@ from mmlape.models.base.fitting import (
     resize_inside,
     resized_table,
 )
-from mmlape.models.base.recording import recorded_config
 from mmlape.models.base.table_rows import Tokens
-from mmlape.models.base.tensor_names import Description, TensorNames, with_batch_axis
+from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.names import parameters
 from mmlape.models.position import has_norms_in, joinings
+
+
+class Beside(NamedTuple):
+    """What a model has beside the plain ViT whose files it also takes, such as ViT-Adapter's pyramid."""
+
+    parts: tuple[str, ...]  # beginnings of the names of its tensors, which are new over files of a plain ViT
+    layouts: tuple[Layout, ...]  # the layouts that have them
+    untold: str  # the arguments that leave no trace in a file
 
 
 class CheckpointAdapter:
@@ -45,6 +52,7 @@ class CheckpointAdapter:
     Args:
         signs: Regular expressions that each match a key of the backbone's files, if they have one layout only. A file
             of other signs is of another backbone.
+        beside: Of a backbone over a plain ViT, what it has beside that.
 
     Attributes:
         public_layouts: How files are recognised, and translated to this package's names; the most special first.
@@ -62,8 +70,12 @@ class CheckpointAdapter:
     public_targets: ClassVar[Mapping[str, Target]] = {}
     names: ClassVar[TensorNames] = TensorNames()
 
-    def __init__(self, signs: tuple[str, ...] = ()):
-        self.signs = signs
+    def __init__(self, signs: tuple[str, ...] = (), beside: Beside | None = None):
+        self.signs, self.beside = signs, beside
+
+    def has_beside(self, weights: Weights) -> bool:
+        """Check whether a file has all parts of a backbone over a plain ViT."""
+        return self.beside is not None and weights.layout in [layout.name for layout in self.beside.layouts]
 
     def layouts(self, model_class: type) -> tuple[Layout, ...]:
         """Return how files are recognised, and translated to this package's names; the most special layouts first."""
@@ -93,7 +105,7 @@ class CheckpointAdapter:
         position, arch = model.position, getattr(model, 'arch', {})
         grid = {'grid': list(model.grid)} if position.absolute or position.inside else {}
         heads = {'num_heads': arch['num_heads']} if arch.get('num_heads') else {}
-        config = {'config': recorded_config(model)} if hasattr(model, 'arguments') else {}
+        config = {'config': model.recorded_config()} if hasattr(model, 'recorded_config') else {}
         return {**position.options(), **grid, **heads, **model.recorded_arguments, **config}
 
     def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
@@ -112,28 +124,28 @@ class CheckpointAdapter:
         """Return the configuration of a file's model; None if nothing tells it.
 
         It is the one that the file records, or that of the first model that has a name whose tensors have these names
-        and shapes. ``Match.model`` is None where the file records it.
+        and shapes.
         """
         weights = replace(weights, recorded=admitted(weights.recorded, weights))
         recorded = recorded_in(model_class, weights, self.config_key)
         if recorded:
             return Match('', admitted(recorded, weights), None)
         for other_grid in (False, True):  # AugReg's ViTs are DeiT's for larger images
-            for candidate in self.candidates(model_class, weights):
-                found = self.compare(candidate, weights, other_grid)
-                if found:
-                    return found
+            for name, config in self.candidates(model_class, weights):
+                model = self.compare(config, weights, other_grid)
+                if model is not None:
+                    return Match(name, config, model)
         return None
 
-    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
-        """Yield the models of a class that have a name, with the arguments that a file and its layout tell."""
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield name and configuration of the models that have a name, with what a file and its layout tell."""
         known = parameters(model_class)
         described = {**weights.arguments, **weights.recorded}
         described = {key: value for key, value in described.items() if key in known}
         for name, options in (vars(model_class).get('model_names') or {}).items():
             # what an older file records may be another model's than the one of this name
             name = '' if weights.is_described else name
-            yield Candidate(name, {'type': f'mmlape.{model_class.__name__}', **options, **described})
+            yield name, {'type': f'mmlape.{model_class.__name__}', **options, **described}
 
     def size(self, weights: Weights) -> Size:
         """Return the width of the first layer's tokens and the number of layers."""
@@ -141,15 +153,14 @@ class CheckpointAdapter:
         qkv = layers[0].get(f'{self.names.attn}qkv.weight') if layers else None
         return None if qkv is None else qkv.shape[1], len(layers) or None
 
-    def compare(self, candidate: Candidate, weights: Weights, other_grid: bool = False) -> Match | None:
-        """Return a candidate as it fits a file; None if names or shapes differ.
+    def compare(self, config: dict[str, Any], weights: Weights, other_grid: bool = False) -> nn.Module | None:
+        """Return the model of a configuration if a file has its names and shapes.
 
-        With ``other_grid`` it is made for the grid of the file's PE, which may be another than its own.
+        With ``other_grid`` the configuration becomes that for the grid of the file's PE, which may be another.
         """
-        pairs = zip(size_of(candidate.config), self.size(weights))
+        pairs = zip(size_of(config), self.size(weights))
         if any(of_model != stored for of_model, stored in pairs if of_model is not None and stored is not None):
             return None
-        config = dict(candidate.config)
         model = build(config)
         if model is None:
             return None
@@ -165,21 +176,27 @@ class CheckpointAdapter:
             model = build(config)
         if model is None or mismatch(weights.recorded, self.record(model)):
             return None
-        is_same = is_of(model, weights, self.names.tables(weights))
-        return Match(candidate.name, config, model) if is_same else None
+        return model if is_of(model, weights, self.names.tables(weights)) else None
 
     # what a file is, for its user
 
-    def describe(self, model_class: type, weights: Weights, path: str) -> Description:
-        """Describe a file; ``config`` is the complete one that loads it, None if nothing tells it."""
-        rows, notes, found = (self.rows(weights), self.notes(weights), self.find(model_class, weights))
-        if found is None:
-            return Description(rows | shapes(weights, self.names), None, notes)
-        if found.model is not None:
-            rows = {**({'model': found.name} if found.name else {}), **rows, **printable(self.record(found.model))}
-            notes += filter(None, [ambiguity(weights.recorded, found.model)])
+    def describe(
+        self, model_class: type, weights: Weights, path: str
+    ) -> tuple[dict[str, Any], dict[str, Any] | None, list[str]]:
+        """Describe a file.
+
+        Returns:
+            Printable values by name; the complete configuration that loads it, None if nothing tells it; and what a
+            user has to know beside it.
+        """
+        rows, notes, match = self.rows(weights), self.notes(weights), self.find(model_class, weights)
+        if match is None:
+            return rows | shapes(weights, self.names), None, notes
+        if match.model is not None:
+            rows = {**({'model': match.name} if match.name else {}), **rows, **printable(self.record(match.model))}
+            notes += filter(None, [ambiguity(weights.recorded, match.model)])
         init_cfg = dict(type='Pretrained', checkpoint=path)
-        return Description(rows, {**found.config, 'init_cfg': init_cfg}, notes)
+        return rows, {**match.config, 'init_cfg': init_cfg}, notes
 
     def rows(self, weights: Weights) -> dict[str, Any]:
         """Return printable values that names, shapes and the record of a file tell, by name."""
@@ -190,7 +207,8 @@ class CheckpointAdapter:
 
     def notes(self, weights: Weights) -> list[str]:
         """Return what a user has to know of a file that no configuration says."""
-        return []
+        untold = self.beside and not weights.is_described
+        return [f'{self.beside.untold} leave no trace in a file'] if untold else []
 
     def arguments(self, model_class: type, weights: Weights) -> dict[str, Any]:
         """Return the arguments that a file records, beside those that no layout needs a place for."""
@@ -209,12 +227,12 @@ class CheckpointAdapter:
         Raises:
             CheckpointError: If nothing tells it.
         """
-        found = self.find(model_class, weights if grid is None else weights.on_grid(grid))
-        if found is None:
+        match = self.find(model_class, weights if grid is None else weights.on_grid(grid))
+        if match is None:
             raise CheckpointError(
                 f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
             )
-        return {**found.config, 'init_cfg': None}
+        return {**match.config, 'init_cfg': None}
 
     # a file's tensors as a model takes them
 
@@ -249,12 +267,14 @@ class CheckpointAdapter:
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values."""
+        if self.beside and name.startswith(self.beside.parts):
+            return not self.has_beside(weights)
         if name in model.pe_names and model.position.absolute.unstored:
             return not self.names.tables(weights)
         place = norm_place(name)
         if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
             return False
-        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
+        return any(has_norms_in(joining, self.names.norm_places(weights)) for joining in joinings().values())
 
     def resize(
         self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
@@ -268,20 +288,13 @@ class CheckpointAdapter:
         """
         stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
         resized: dict[str, str] = {}
-        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(model, stored, grid, resized)
+        tensors: dict[str, Tensor] = {}
+        for name in model.stored_tables():
+            if name in stored:
+                tensors[name] = table = with_batch_axis(stored[name])
+                with contextlib.suppress(CheckpointError):  # the shape is what strict loading refuses then
+                    reading = read_table(model, name, table, [model.table_tokens()], grid, '')
+                    tensors[name] = resized_table(model, name, table, reading, resized)
+        tensors |= resize_inside(model, stored, grid, resized)
         state_dict.update({prefix + name: value for name, value in tensors.items()})
         return {prefix + name: how for name, how in resized.items()}
-
-    def resize_tables(
-        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
-    ) -> dict[str, Tensor]:
-        """Return the PE tables (rows, D) or (1, rows, D) of such a model on its grid; what does not fit, as it is."""
-        out = {}
-        for name in model.stored_tables():
-            if name not in stored:
-                continue
-            table = out[name] = with_batch_axis(stored[name])
-            with contextlib.suppress(CheckpointError):  # the shape is what strict loading refuses then
-                reading = read_table(model, name, table, [model.table_tokens()], grid, '')
-                out[name] = resized_table(model, name, table, reading, resized)
-        return out

@@ -149,11 +149,6 @@ class IsotropicBackbone(BaseBackbone):
             return patches.mean(dim=1)
         return contiguous(to_maps(patches, hw))
 
-    def absent_parts(self) -> tuple[str, ...]:
-        """Return the prefix tokens that do not run along, and the final norms if there are none."""
-        norm = () if self.norm is not None else ('norm.', 'pe_norm.')
-        return super().absent_parts() + norm
-
 
 def require_cls_token(out_type: str, with_cls_token: bool) -> None:
     """Check that there is a class token where it is the output.
@@ -177,10 +172,10 @@ def build_norm_pre(patch_norm: str, dims: int, eps: float, position: Position) -
     if build is None:
         return None
     if position.absolute is None or not position.joining.at_input:
-        given = position.options()
+        options = position.options()
         raise ConfigError(
             f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' "
-            f'and an absolute pe_type, not pe_joining={given["pe_joining"]!r} with '
-            f'pe_type={given["pe_type"]!r}'
+            f'and an absolute pe_type, not pe_joining={options["pe_joining"]!r} with '
+            f'pe_type={options["pe_type"]!r}'
         )
     return build(dims, eps=eps)

@@ -1,7 +1,7 @@
 """The names of tensors of position encodings and of attention, as the files of a backbone have them."""
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,14 +42,6 @@ def split_qkv(tensors: Tensors) -> Tensors:
         else:
             out[re.sub(r'\.attn\.([qv])_bias$', r'.attn.\1.bias', name)] = value
     return out
-
-
-class Description(NamedTuple):
-    """What a file tells of its model."""
-
-    rows: dict[str, Any]  # printable values by name
-    config: dict[str, Any] | None  # the complete configuration that loads it; None if nothing tells it
-    notes: list[str]  # what a user has to know beside it
 
 
 class TensorNames(NamedTuple):

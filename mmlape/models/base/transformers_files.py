@@ -53,7 +53,7 @@ def read(tensors: Tensors, names: NameTable) -> Tensors:
     Raises:
         CheckpointError: If there are several vision models.
     """
-    towers = dict.fromkeys(found[1] or '' for found in (re.match(STEM, key) for key in tensors) if found)
+    towers = dict.fromkeys(stem[1] or '' for stem in (re.match(STEM, key) for key in tensors) if stem)
     if len(towers) > 1:
         raise CheckpointError(
             f'the file has {len(towers)} vision models ({", ".join(map(repr, towers))}): give '

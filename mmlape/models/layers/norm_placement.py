@@ -95,18 +95,18 @@ def _sub_ln() -> NormPlacement:
 METHODS = {'normformer': _normformer, 'sub-ln': _sub_ln}
 
 
-def resolve_norm_placement(given: str | dict) -> NormPlacement:
+def resolve_norm_placement(placement: str | dict) -> NormPlacement:
     """Look a placement up.
 
     Args:
-        given: 'pre', 'post' or 'both', for both branches and on the sum; 'normformer' or 'sub-ln';
+        placement: 'pre', 'post' or 'both', for both branches and on the sum; 'normformer' or 'sub-ln';
             or a dict: ``dict(attn='post', ffn='pre', on='branch')``, ``dict(type='normformer',
             head_scale=True)``.
 
     Raises:
         ConfigError: If there is no such placement; the message has those that there are.
     """
-    options = dict(given) if isinstance(given, dict) else dict(type=given)
+    options = dict(placement) if isinstance(placement, dict) else dict(type=placement)
     method = options.pop('type', None)
     try:
         if method in PLACES:
@@ -114,7 +114,7 @@ def resolve_norm_placement(given: str | dict) -> NormPlacement:
         return (_pair if method is None else METHODS[method])(**options)
     except (ConfigError, KeyError, TypeError) as error:
         raise ConfigError(
-            f'norm_placement={given!r} does not exist; choose one of: '
+            f'norm_placement={placement!r} does not exist; choose one of: '
             f'{", ".join((*PLACES, *METHODS))}, dict(attn=A, ffn=F, on=O) with A and F one of '
             f'{", ".join(PLACES)} and O one of {", ".join(ON)}, '
             "dict(type='normformer', head_scale=True, residual_scale=True)"

@@ -178,18 +178,18 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str, stage
         ConfigError: For an unknown name or argument, two absolute kinds, or a combination that has no meaning; the
             message has the choices.
     """
-    given = list(pe_type) if isinstance(pe_type, list | tuple) else [pe_type]
-    given = [dict(entry) if isinstance(entry, dict) else dict(type=entry) for entry in given]
-    given = [cfg for cfg in given if cfg.get('type') != 'none' or len(given) > 1]
-    built = [_build(POSITION_ENCODINGS, cfg, 'pe_type', ('none',)) for cfg in given]
+    cfgs = list(pe_type) if isinstance(pe_type, list | tuple) else [pe_type]
+    cfgs = [dict(entry) if isinstance(entry, dict) else dict(type=entry) for entry in cfgs]
+    cfgs = [cfg for cfg in cfgs if cfg.get('type') != 'none' or len(cfgs) > 1]
+    built = [_build(POSITION_ENCODINGS, cfg, 'pe_type', ('none',)) for cfg in cfgs]
     joining = _build(JOININGS, pe_joining, 'pe_joining')
     require_choice('pe_norm', pe_norm, PE_NORMS)
     absolute = [kind for kind in built if isinstance(kind, AbsolutePosition)]
     if len(absolute) > 1:
         names = ', '.join(kind.name for kind in absolute)
         raise ConfigError(f'pe_type={pe_type!r} has {len(absolute)} absolute kinds ({names}): leave one')
-    inside = [(cfg, kind) for cfg, kind in zip(given, built) if isinstance(kind, AttentionPosition)]
-    between = tuple(cfg for cfg, kind in zip(given, built) if isinstance(kind, LayerPosition))
+    inside = [(cfg, kind) for cfg, kind in zip(cfgs, built) if isinstance(kind, AttentionPosition)]
+    between = tuple(cfg for cfg, kind in zip(cfgs, built) if isinstance(kind, LayerPosition))
     table = absolute[0] if absolute else None
     _check_joining(joining, table, [kind for _, kind in inside], pe_type)
     with_norm = joining.with_norm and table is not None
@@ -202,12 +202,12 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str, stage
         )
     normed_inside = table is None and pe_joining != 'default'
     pe_norm = pe_norm if with_norm else None
-    given = tuple(
+    cfgs = tuple(
         {key: value for key, value in cfg.items() if key not in kind.training_arguments}
-        for cfg, kind in zip(given, built)
+        for cfg, kind in zip(cfgs, built)
     )
     inside_attention = tuple(cfg for cfg, _ in inside)
-    return Position(table, inside_attention, joining, pe_norm, normed_inside, between, given, staged)
+    return Position(table, inside_attention, joining, pe_norm, normed_inside, between, cfgs, staged)
 
 
 def _check_joining(joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType) -> None:

@@ -161,8 +161,6 @@ class Sinusoids(AbsolutePosition):
     training_arguments = ('anew',)
 
     def __init__(self, anew: bool = False):
-        if not isinstance(anew, bool):
-            raise ConfigError(f'sinusoids: anew={anew!r} must be True or False')
         self.anew = anew
 
     def resize(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str) -> Tensor:

@@ -221,13 +221,13 @@ def position_parameters(model: nn.Module) -> set[str]:
 
     Models of timm, which have ``no_weight_decay``, do not name them apart.
     """
-    found = set()
+    parameters = set()
     for prefix, module in model.named_modules():
         names = getattr(module, 'pe_names', ())
         if hasattr(type(module), 'no_weight_decay'):
             names = [name for name, _ in module.named_parameters() if _OF_TIMM.match(name)]
-        found |= {f'{prefix}.{name}'.removeprefix('.') for name in names}
-    return found
+        parameters |= {f'{prefix}.{name}'.removeprefix('.') for name in names}
+    return parameters
 
 
 def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:

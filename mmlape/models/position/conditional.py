@@ -32,8 +32,6 @@ class ConditionalPosition(LayerPosition):
 
     def __init__(self, after: int | Sequence[int] = (0,), kernel_size: int = 3):
         self.after = (after,) if isinstance(after, int) else tuple(after)
-        if not self.after:
-            raise ConfigError('cpe: after=() names no layer; the first one is after=(0,)')
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ConfigError(f'cpe: kernel_size={kernel_size} must be odd, such as 3')
         self.kernel_size = kernel_size

@@ -22,7 +22,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid
 from mmlape.models.position.base import AttentionSlot
@@ -46,8 +45,6 @@ class Fire(OffsetBias):
     paper_name = 'FIRE'
 
     def __init__(self, hidden: int = 32):
-        if not (isinstance(hidden, int) and hidden > 0):
-            raise ConfigError(f'fire: hidden={hidden!r} must be a positive whole number, such as 32')
         self.hidden = hidden
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:

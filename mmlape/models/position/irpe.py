@@ -168,9 +168,8 @@ class ImageRPE(AttentionPosition):
         reading: str = 'code',
     ):
         steps = (ratio, 2 * ratio, 8 * ratio) if isinstance(ratio, int | float) else tuple(ratio)
-        if len(steps) != 3:
-            raise ConfigError(f'irpe: ratio={ratio!r} must be a number or (alpha, beta, gamma)')
-        self.buckets = Buckets(method, *steps, index, reading)
+        alpha, beta, gamma = steps
+        self.buckets = Buckets(method, alpha, beta, gamma, index, reading)
         require_choice('mode', mode, MODES, 'irpe: ')
         if not on or len(set(on)) < len(on) or set(on) - set('qkv'):
             raise ConfigError(f"irpe: on={on!r} must name one or more of q, k and v once, such as 'k' or 'qkv'")

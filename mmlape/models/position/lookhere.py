@@ -104,23 +104,12 @@ class LookHere(OffsetBias):
         for name in names:
             require_choice('view', name, VIEWS, 'lookhere: ')
         self.directions = sum((VIEWS[name] for name in names), ())
-        if not self.directions:
-            raise ConfigError(f'lookhere: view is empty; choose from: {", ".join(VIEWS)}')
-        if not slope > 0:
-            raise ConfigError(f'lookhere: slope={slope} must be positive, such as 1.0')
-        if len(layer_slopes) != 2 or not min(layer_slopes) >= 0:
-            raise ConfigError(f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, 0.5)')
         self.directed, self.slope, self.layer_slopes = directed, float(slope), tuple(layer_slopes)
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Choose the heads' directions and slopes; there are no parameters."""
         super().attach(attn, slot)
         count, layer, layers = attn.num_heads, slot.layer, slot.num_layers
-        if layer >= layers:
-            raise ConfigError(
-                f"pe_type='lookhere' has slopes by depth, but layer {layer} was attached as one of "
-                f'{layers}: give AttentionSlot the number of layers, num_layers'
-            )
         directed = _directed(count) if self.directed is None else self.directed
         if not 0 <= directed <= count:
             raise ConfigError(f'lookhere: directed={directed} must be between 0 and the number of heads, {count}')

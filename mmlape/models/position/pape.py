@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
@@ -38,8 +37,6 @@ class ParabolicPosition(AttentionPosition):
     reads_tokens = True
 
     def __init__(self, parabolas: int = 50):
-        if not (isinstance(parabolas, int) and parabolas > 0):
-            raise ConfigError(f'pape: parabolas={parabolas!r} must be a positive whole number, such as 50')
         self.parabolas = parabolas
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:

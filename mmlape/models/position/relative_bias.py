@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
 
-from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, cached_tensor, resize_map, square_grid
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
@@ -163,16 +162,11 @@ class Alibi2d(OffsetBias):
 
     Args:
         slope: Factor of all slopes. The paper's, 1, is for 8 heads and more: those of 2 are 1/16 and 1/256.
-
-    Raises:
-        ConfigError: For a factor that is not positive.
     """
 
     paper_name = 'ALiBi'
 
     def __init__(self, slope: float = 1.0):
-        if not slope > 0:
-            raise ConfigError(f'alibi2d: slope={slope} must be positive, such as 1.0')
         self.slope = float(slope)
 
     def bias(

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, NameTable, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.lookup import Candidate
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import TensorNames, split_qkv
@@ -57,7 +56,7 @@ _CELLS = (0, 2, 1, 3)
 
 def num_stages(tensors: Tensors) -> int:
     """Return the number of stages."""
-    return 1 + max(int(found[1]) for name in tensors if (found := re.match(r'layers\.(\d+)\.blocks\.', name)))
+    return 1 + max(int(stage[1]) for name in tensors if (stage := re.match(r'layers\.(\d+)\.blocks\.', name)))
 
 
 def _by_cell(value: Tensor) -> Tensor:
@@ -222,8 +221,8 @@ def hierarchy_of(weights: Weights) -> str:
 def other_outputs(weights: Weights) -> list[str]:
     """Return what differs from one norm of the outputs, that behind the last stage."""
     last = num_stages(weights.tensors) - 1
-    found = [stage for stage in range(last + 1) if f'norm{stage}.weight' in weights.tensors]
-    return [] if found == [last] else [f'norms of the stages {found}, not of {last} alone']
+    stages = [stage for stage in range(last + 1) if f'norm{stage}.weight' in weights.tensors]
+    return [] if stages == [last] else [f'norms of the stages {stages}, not of {last} alone']
 
 
 def own_windows(weights: Weights) -> list[str]:
@@ -275,12 +274,12 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         'pad_small_map': False,
     }
 
-    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the models of a class that have a name; with the maps of the stages whose norms a file has."""
         stages = [stage for stage in range(num_stages(weights.tensors)) if weights.has(rf'norm{stage}\.')]
         maps = dict(out_indices=stages, out_type='featmap') if len(stages) > 1 else {}
-        for candidate in super().candidates(model_class, weights):
-            yield Candidate(candidate.name, {**candidate.config, **maps})
+        for name, config in super().candidates(model_class, weights):
+            yield name, {**config, **maps}
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; the indices of bias tables are the model's own."""

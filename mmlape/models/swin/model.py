@@ -361,8 +361,6 @@ def _resolve_arch(arch: str | dict) -> dict:
     depths, heads = tuple(arch['depths']), tuple(arch['num_heads'])
     if len(depths) != len(heads):
         raise ConfigError(f'arch: depths has {len(depths)} stages, num_heads {len(heads)}')
-    if not depths or min(depths) < 1:
-        raise ConfigError(f'arch: every stage needs a layer, but depths={depths}')
     for stage, count in enumerate(heads):
         dims = arch['embed_dims'] * 2**stage
         if dims % count:
@@ -398,8 +396,6 @@ def _resolve_windows(window_size: int | Sequence[int], num_stages: int) -> tuple
     sides = (window_size,) * num_stages if isinstance(window_size, int) else tuple(window_size)
     if len(sides) != num_stages:
         raise ConfigError(f'window_size has {len(sides)} values, the model {num_stages} stages')
-    if min(sides) < 1:
-        raise ConfigError(f'window_size={window_size} must be at least 1')
     return sides
 
 

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
-from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
+from mmlape.models.adapter.model import ADAPTER_PARTS, AdapterMixin, resolve_interactions
+from mmlape.models.base.checkpoint import Beside
+from mmlape.models.timm.checkpoint import ADAPTER, DINOV3_ADAPTER, TimmCheckpointAdapter
 from mmlape.models.timm.model import ForwardState, TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
 
@@ -55,7 +56,9 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             valid choices.
     """
 
-    checkpoint_adapter = TimmViTAdapterCheckpointAdapter()
+    checkpoint_adapter = TimmCheckpointAdapter(
+        beside=Beside(ADAPTER_PARTS, (ADAPTER, DINOV3_ADAPTER), untold='layers, vit_feature_source and n_points')
+    )
     paper_name = None
 
     def __init__(
@@ -107,15 +110,11 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
 
 def _checked(vit: dict, mode: str) -> dict:
     """Return the arguments of the ViT with its type left out."""
-    kind = vit.pop('type', TimmViT)
-    if getattr(kind, '__name__', str(kind)).rpartition('.')[2] != TimmViT.__name__:
-        raise ConfigError(f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is mmlape.ViTAdapter')
+    vit.pop('type', None)
     require_choice('mode', mode, MODES)
     fixed = [key for key in ('out_indices', 'out_type', 'final_norm') if key in vit]
     if fixed:
         raise ConfigError(f'TimmViTAdapter: vit takes no {", ".join(fixed)}; layers says what the pyramid reads')
-    if 'model_name' not in vit:
-        raise ConfigError("TimmViTAdapter: vit names no model: vit=dict(model_name='vit_small_patch16_dinov3')")
     if vit.get('frozen') and mode == 'inject':
         raise ConfigError("mode='inject' trains injectors through the ViT, so frozen=True needs mode='read-only'")
     return vit
@@ -127,13 +126,13 @@ def _same_channels(model_args: dict, adapter: dict) -> dict:
     Raises:
         ConfigError: If they name different ones.
     """
-    named = [args[key] for args, key in ((model_args, 'in_chans'), (adapter, 'in_channels')) if key in args]
-    if len(set(named)) > 1:
+    channels = [args[key] for args, key in ((model_args, 'in_chans'), (adapter, 'in_channels')) if key in args]
+    if len(set(channels)) > 1:
         raise ConfigError(
-            f'TimmViTAdapter: in_channels={named[1]}, but model_args of vit have in_chans={named[0]}: '
+            f'TimmViTAdapter: in_channels={channels[1]}, but model_args of vit have in_chans={channels[0]}: '
             'both read the same images, name one of them'
         )
-    return model_args | ({'in_chans': named[0]} if named else {})
+    return model_args | ({'in_chans': channels[0]} if channels else {})
 
 
 def _fit_patch(vit: dict, patch14: str | None) -> bool:
@@ -176,10 +175,7 @@ def _ranges(layers: Sequence[int] | None, depth: int) -> list[tuple[int, int]]:
     """
     if layers is None:
         return [(start, stop - 1) for start, stop in resolve_interactions(None, depth)]
-    absent = [layer for layer in layers if not -depth <= layer < depth]
-    if absent or not layers:
-        raise ConfigError(f'layers={list(layers)}: the ViT has the layers 0 to {depth - 1}, not {absent[:1]}')
     last = [layer % depth for layer in layers]
-    if sorted(set(last)) != last:
-        raise ConfigError(f'layers={list(layers)} must be different layers in order')
+    if sorted(set(last)) != last or max(layers, default=depth) >= depth:
+        raise ConfigError(f'layers={list(layers)} must be different ones of 0 to {depth - 1}, in order')
     return list(zip([0, *(layer + 1 for layer in last)], last))

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.lookup import Candidate, Size
+from mmlape.checkpoint.lookup import Size
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.fitting import fit_pe_norms, fit_table, read_table
-from mmlape.models.base.recording import recorded_config
 from mmlape.models.base.table_rows import Tokens
 from mmlape.models.timm.joined import TABLE as TABLE_NAME
 from mmlape.models.timm.joined import table_names
@@ -54,7 +53,6 @@ DINOV3_PARTS = Layout(
     refused="put the tensors of its ViT's file beside them, 'backbone.' in front of each name (behind what 'spm.stem' "
     'has in front), and load that file',
 )
-WITH_ADAPTER = (ADAPTER.name, DINOV3_ADAPTER.name)
 _GAMMAS = (r'\.gamma([12])$', r'.ls\1.gamma')
 _OF_DINOV2 = (_GAMMAS, (r'^reg_token$', 'register_tokens'), (r'^/mask_token$', 'mask_token'))
 _OF_DINOV3 = (_GAMMAS, (r'^reg_token$', 'storage_tokens'))
@@ -116,7 +114,6 @@ class _WithAnyTable(Proxy):
 class TimmCheckpointAdapter(CheckpointAdapter):
     """Files of timm, of the authors and of this package, for a model of timm that is ``vit``."""
 
-    public_layouts = LAYOUTS
     public_targets: ClassVar[Mapping[str, Target]] = {
         'timm': Target(
             _timm_names,
@@ -126,8 +123,14 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         )
     }
 
+    def layouts(self, model_class: type) -> tuple[Layout, ...]:
+        """Return timm's and the authors' layouts; those of DINOv3's adapter before them, for one."""
+        return (DINOV3_ADAPTER, DINOV3_PARTS, *LAYOUTS) if self.beside else LAYOUTS
+
     def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
+        if self.beside:
+            return self.has_beside(weights)
         if any(name.startswith('spm.') for name in weights.dropped):
             return False  # an adapter stands beside it
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
@@ -153,19 +156,19 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         layers = {key.split('.')[1] for key in tensors if key.startswith('blocks.')}
         return len(tensors['patch_embed.proj.weight']), len(layers)
 
-    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
-        """Yield the model of timm that an older file records; timm's names are not built one after the other."""
-        if 'timm_model' in weights.recorded:
-            yield Candidate('', {'type': f'mmlape.{model_class.__name__}', **_recorded_vit(weights)})
+    def candidates(self, model_class: type, weights: Weights) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield nothing: timm's models are not built one after the other."""
+        return iter(())
 
     def notes(self, weights: Weights) -> list[str]:
         """Return what only the user knows of a file of timm."""
-        return [] if weights.is_described else ["the file does not name timm's model: give it as model_name"]
+        unnamed = [] if weights.is_described else ["the file does not name timm's model: give it as model_name"]
+        return super().notes(weights) + unnamed
 
     def record(self, model: nn.Module) -> dict[str, Any]:
         """Return timm's name of the model, the grid of its table, changes, and the complete configuration."""
         grid = {'grid': list(model.grid)} if table_names(model.vit) else {}
-        changes = {**model.recorded_arguments, 'config': recorded_config(model)}
+        changes = {**model.recorded_arguments, 'config': model.recorded_config()}
         return {'timm_model': model.source.architecture, **grid, **changes}
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
@@ -258,36 +261,9 @@ class TimmCheckpointAdapter(CheckpointAdapter):
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values: norms of the PE, if so allowed."""
-        return options.allow_joining_mismatch and '.pe_norm.' in name
-
-
-class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
-    """Files of a ViT of timm under an adapter, DINOv3's own among them."""
-
-    public_layouts = (DINOV3_ADAPTER, DINOV3_PARTS, *LAYOUTS)
-
-    def owns(self, model_class: type, weights: Weights) -> bool:
-        """Check for the adapter's own parts."""
-        return weights.layout in WITH_ADAPTER
-
-    def candidates(self, model_class: type, weights: Weights) -> Iterator[Candidate]:
-        """Yield both modes over the model of timm that an older file records."""
-        if 'timm_model' in weights.recorded:
-            for mode in ('inject', 'read-only'):
-                yield Candidate(
-                    '', {'type': f'mmlape.{model_class.__name__}', 'vit': _recorded_vit(weights), 'mode': mode}
-                )
-
-    def notes(self, weights: Weights) -> list[str]:
-        """Return what leaves no trace in a file, too."""
-        trace = 'layers, vit_feature_source and n_points leave no trace in a file'
-        return [*([] if weights.is_described else [trace]), *super().notes(weights)]
-
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
         if name.startswith(VIT):
-            return super().may_be_new(model, name, weights, options)
-        return weights.layout not in WITH_ADAPTER
+            return options.allow_joining_mismatch and '.pe_norm.' in name
+        return self.beside is not None and not self.has_beside(weights)
 
 
 def is_bilinear(model: nn.Module) -> bool:
@@ -298,14 +274,6 @@ def is_bilinear(model: nn.Module) -> bool:
 def _absent_norms(model: nn.Module) -> tuple[str, ...]:
     """Return what the names of the final norms begin with, if the model has none."""
     return ('norm.', 'pe_norm.') if isinstance(model.vit.norm, nn.Identity) else ()
-
-
-def _recorded_vit(weights: Weights) -> dict[str, Any]:
-    """Return the arguments of ``TimmViT`` that an older file records, with the sizes that its tensors have."""
-    side = _timm_names(weights.tensors)['patch_embed.proj.weight'].shape[-1]
-    changes = {key: weights.recorded[key] for key in ('pe_joining', 'patch_norm') if key in weights.recorded}
-    size = {'img_size': tuple(cells * side for cells in weights.grid)} if weights.grid else {}
-    return dict(model_name=weights.recorded['timm_model'], patch_size=side, **size, **changes)
 
 
 def _vit_and_adapter(weights: Weights) -> tuple[Tensors, Tensors]:

@@ -113,7 +113,11 @@ def _resolve(name: str, kind: AbsolutePosition) -> Joining:
     They receive the PE, and it gives attention one tensor; or training reads the table otherwise.
     """
     known = joinings()
-    fitting = [other for other, one in known.items() if (one.travels or kind.draws) and type(one).join is Joining.join]
+    fitting = [
+        other
+        for other, joining in known.items()
+        if (joining.travels or kind.draws) and type(joining).join is Joining.join
+    ]
     if name not in fitting:
         raise ConfigError(f'add_lape: joining={name!r} is none of these: {", ".join(fitting)}')
     return known[name]

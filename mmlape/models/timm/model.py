@@ -286,7 +286,7 @@ def _change(vit: nn.Module, pe_joining: str, pe_type: str | dict, patch_norm: st
 
 
 def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:
-    if sum(bool(given) for given in (pretrained, checkpoint, init_cfg)) > 1:
+    if sum(map(bool, (pretrained, checkpoint, init_cfg))) > 1:
         raise ConfigError('TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them')
     if pretrained or checkpoint:
         return dict(type='Pretrained', checkpoint=checkpoint or source.checkpoint)

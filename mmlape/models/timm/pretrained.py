@@ -142,8 +142,6 @@ def _hub_model(repository: str) -> TimmSource:
     values = read_json(path)
     if values is None:
         raise ConfigError(f'{HUB}{repository}: its config.json cannot be read')
-    if not timm_package().is_model(values.get('architecture', '')):
-        raise ConfigError(f'{HUB}{repository}: its architecture {values.get("architecture")!r} is none of timm')
     return TimmSource(values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository))
 
 
@@ -184,8 +182,6 @@ def skeleton(name: str) -> nn.Module:
         )
     if type(model.patch_embed) is not PatchEmbed:
         raise ConfigError(f'{name} has a stem of its own ({type(model.patch_embed).__name__}), not one of patches')
-    if len(set(model.patch_embed.patch_size)) > 1:
-        raise ConfigError(f'{name} has patches of {model.patch_embed.patch_size}, which are not square')
     return model
 
 

@@ -44,5 +44,5 @@ def sizes(name: str, options: dict, *of: str) -> dict[str, dict]:
 
 def patched(name: str, patch_size: int, options: dict, *of: str) -> dict[str, dict]:
     """Return the same for a side of the patches: 'vit-base-p32' of 'vit', 32 and 'base'."""
-    named = sizes(name, dict(options, patch_size=patch_size), *of)
-    return {f'{key}-p{patch_size}': arguments for key, arguments in named.items()}
+    bases = sizes(name, dict(options, patch_size=patch_size), *of)
+    return {f'{key}-p{patch_size}': arguments for key, arguments in bases.items()}

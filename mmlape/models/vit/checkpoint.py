@@ -62,10 +62,13 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         'window_attn': False,
         'window_size': 14,
         'window_padding': 'after-qkv',
+        'n_points': 4,  # of an adapter
     }
 
     def owns(self, model_class: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
+        if self.beside:
+            return self.has_beside(weights)
         known = is_beit(weights) or of_transformers(weights) or 'pe_type' in weights.recorded
         # LayerScale by this name, which EVA has by another, beside biases of queries and values
         ours = weights.has(r'blocks\.0\.gamma1') and not weights.has('storage_tokens')
@@ -99,7 +102,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
                 is_clip(weights)
             ),
         }
-        return [note for note, holds in notes.items() if holds]
+        return super().notes(weights) + [note for note, holds in notes.items() if holds]
 
     # fit
 
@@ -152,7 +155,7 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
     uni_perceiver = is_uni_perceiver(weights)
     eps, padding = (model.recorded_arguments.get(key) for key in ('norm_cfg', 'window_padding'))
     after_qkv = padding == 'after-qkv' and is_adapter(weights)
-    found = {
+    problems = {
         "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored and not model_is_beit,
         "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": model_is_beit and not without_keys,
         f'wrong PE: the file is of DINOv3, which has pe_type={rotary!r}, the model {options!r}': bool(rotary)
@@ -163,7 +166,7 @@ def _other_base(model: nn.Module, weights: Weights) -> list[str]:
         "wrong window_padding: the file's windows were padded before the qkv projection; set "
         "window_padding='before-qkv'": after_qkv and (stored or uni_perceiver),
     }
-    return [problem for problem, holds in found.items() if holds]
+    return [problem for problem, holds in problems.items() if holds]
 
 
 HIDDEN_ACTS = {
@@ -187,8 +190,8 @@ def _other_activation(model: nn.Module, weights: Weights) -> list[str]:
 
 def _includes(options: Any, wanted: Mapping[str, Any]) -> bool:
     """Check whether a model's ``pe_type`` has some values, whatever else it says."""
-    given = options if isinstance(options, Mapping) else dict(type=options)
-    return all(given.get(key) == value for key, value in wanted.items())
+    pe_type = options if isinstance(options, Mapping) else dict(type=options)
+    return all(pe_type.get(key) == value for key, value in wanted.items())
 
 
 def _with_patches_of(model: nn.Module, weights: Weights, report: LoadReport) -> Weights:

@@ -60,8 +60,6 @@ def resolve_windows(
     """Return the side of each layer's windows; None for global attention."""
     windowed = _per_layer('window_attn', window_attn, num_layers)
     sizes = _per_layer('window_size', window_size, num_layers)
-    if any(use and not size for use, size in zip(windowed, sizes)):
-        raise ConfigError('window_size must be a positive number in every layer with window_attn')
     unfit = position.unfit_for_windows()
     if any(windowed) and (num_prefix or unfit):
         other = f' and a pe_type without {", ".join(unfit)}' if unfit else ''
@@ -159,6 +157,8 @@ class VisionTransformer(IsotropicBackbone):
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )
     paper_name = 'DeiT'
+    keeps_class_row = False
+    """Whether tables have the class row of the pretraining, which a model without that token has as well."""
     without_prefix = "set with_cls_token=False, num_registers=0 and out_type='avg_featmap' or 'featmap'"
 
     def __init__(
@@ -307,7 +307,9 @@ class VisionTransformer(IsotropicBackbone):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
-        return super().table_tokens() if self.with_prefix_pe else {}
+        if not self.with_prefix_pe or (self.keeps_class_row and self.joining.patches_only):
+            return {}
+        return {'cls_token': 1} if self.keeps_class_row else super().table_tokens()
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the tokens that do not run along, and the final norm if there is none."""

@@ -12,37 +12,18 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
+from mmlape.models.base.checkpoint import Beside
 from mmlape.models.grid import ceil_div, contiguous, pad_to_multiple, require_patch, to_maps
 from mmlape.models.named_layers import build_norm
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
-from mmlape.models.vit.layouts import is_pyramid
+from mmlape.models.vit.layouts import PYRAMIDS
 from mmlape.models.vit.model import VisionTransformer
 
 STRIDES = (4, 8, 16, 32)
 FIXED = dict(num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end')
-PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
-
-
-class PyramidCheckpointAdapter(ViTCheckpointAdapter):
-    """Files of the public baselines or ours; plain ViTs fill the ViT."""
-
-    def owns(self, model_class: type, weights: Weights) -> bool:
-        """Check for the deconvolutions."""
-        return is_pyramid(weights)
-
-    def notes(self, weights: Weights) -> list[str]:
-        """Return what leaves no trace in a file, too."""
-        trace = 'out_indices and windows leave no trace in a file'
-        return [*([] if weights.is_described else [trace]), *super().notes(weights)]
-
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor may keep its initial values: over a plain ViT those of the pyramid may."""
-        if name.startswith(PARTS):
-            return not is_pyramid(weights)
-        return super().may_be_new(model, name, weights, options)
+MAPS = Beside(('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.'), PYRAMIDS, untold='out_indices and windows')
+"""Of the public baselines."""
 
 
 class ViTPyramid(VisionTransformer):
@@ -68,7 +49,8 @@ class ViTPyramid(VisionTransformer):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    checkpoint_adapter = PyramidCheckpointAdapter()
+    checkpoint_adapter = ViTCheckpointAdapter(beside=MAPS)
+    keeps_class_row = True
 
     def __init__(
         self,
@@ -117,11 +99,11 @@ class ViTPyramid(VisionTransformer):
         require_patch(x, self.patch_size)
         height, width = x.shape[-2:]
         tokens, pe, hw = self.embed(pad_to_multiple(x, STRIDES[-1]))
-        found, last = {}, max(self.out_indices)
+        patches, last = {}, max(self.out_indices)
         for number, layer in enumerate(self.blocks[: last + 1]):
             tokens, pe = layer(tokens, pe, hw)
-            found[number] = self.split_prefix(tokens)[1]  # (B, N, D)
-        used = [found[number] for number in self.out_indices] * (4 // len(self.out_indices))
+            patches[number] = self.split_prefix(tokens)[1]  # (B, N, D)
+        used = [patches[number] for number in self.out_indices] * (4 // len(self.out_indices))
         norms = (self.norm1, self.norm2, self.norm3, self.norm4)
         normed = [x if norm is None else norm(x) for norm, x in zip(norms, used, strict=True)]
         maps = [contiguous(to_maps(x, hw)) for x in normed]
@@ -129,7 +111,3 @@ class ViTPyramid(VisionTransformer):
         shapes = [(ceil_div(height, stride), ceil_div(width, stride)) for stride in STRIDES]
         f1, f2, f3, f4 = (m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True))
         return f1, f2, f3, f4
-
-    def table_tokens(self) -> dict[str, int]:
-        """Return the class row of the pretraining, which a model without that token has as well."""
-        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}

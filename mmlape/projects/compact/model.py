@@ -59,17 +59,12 @@ class ConvTokenizer(nn.Module):
 
     Any image size. Stride and padding follow the kernel size K as in the public code, max(1, K // 2
     - 1) and K // 2. A side of n pixels then becomes ceil(n / patch_size) tokens.
-
-    Raises:
-        ConfigError: If the kernels have no centre.
     """
 
     hidden_channels = 64  # of all but the last convolution, in every size of the public code
 
     def __init__(self, in_channels: int, embed_dims: int, kernel_size: int = 3, num_convs: int = 1):
         super().__init__()
-        if kernel_size < 3 or kernel_size % 2 == 0:
-            raise ConfigError(f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}")
         stride = conv_stride(kernel_size)
         self.patch_size = (2 * stride) ** num_convs
         channels = [in_channels, *[self.hidden_channels] * (num_convs - 1), embed_dims]

@@ -111,7 +111,7 @@ def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
         return
     try:
         files = {image['id']: image['file_name'] for image in content['images']}
-        pairs = [(files[one['image_id']], one['caption'].strip()) for one in content['annotations']]
+        pairs = [(files[caption['image_id']], caption['caption'].strip()) for caption in content['annotations']]
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"Captions {path} are neither COCO's captions (images and annotations with a caption "

@@ -88,7 +88,8 @@ class ImageFeatureHook(Hook):
         model, cfg, dataset = runner.bare_model, runner.cfg, runner.train_dataloader.dataset
         if not hasattr(model, 'image_features'):
             raise ConfigError('ImageFeatureHook: only mmlape.LiT has a frozen image tower')
-        transforms = [type(one).__name__ for one in getattr(getattr(dataset, 'pipeline', None), 'transforms', ())]
+        steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', ())
+        transforms = [type(step).__name__ for step in steps]
         refused = [name for name in transforms if name not in FIXED]
         if refused or not transforms:
             raise ConfigError(

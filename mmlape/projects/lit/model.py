@@ -154,9 +154,7 @@ class LiT(BaseModel):
             return self.embed_images(inputs)
         if mode == 'loss':
             return self.loss(inputs, data_samples or [])
-        if mode == 'predict':
-            return self.predict(inputs, data_samples)
-        raise ConfigError(f'LiT: unknown mode={mode!r}; choose one of: tensor, loss, predict')
+        return self.predict(inputs, data_samples)
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """Compute the loss of images and their captions.
@@ -274,4 +272,6 @@ def _clips_templates() -> dict[str, list[str]]:
     file = Path(mmpretrain.__file__).parent / 'models' / 'multimodal' / 'clip' / 'utils.py'
     values = runpy.run_path(str(file))
     keys = {'openai_imagenet_sub': 'OPENAI_IMAGENET_PROMPT_SUB'}
-    return {name: [one('{}') for one in values[keys.get(name, f'{name.upper()}_PROMPT')]] for name in TEMPLATES}
+    return {
+        name: [template('{}') for template in values[keys.get(name, f'{name.upper()}_PROMPT')]] for name in TEMPLATES
+    }

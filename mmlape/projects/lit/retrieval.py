@@ -30,7 +30,7 @@ def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: n
     Returns:
         (N,), from 0.
     """
-    found = []
+    counts = []
     for start in range(0, len(queries), CHUNK):
         rows = slice(start, start + CHUNK)
         scores = queries[rows] @ items.T  # (n, M)
@@ -39,8 +39,8 @@ def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: n
         highest = np.take_along_axis(right, best, axis=1)
         earlier = (scores == highest) & (np.arange(len(items)) < best)
         # a score that is NaN comes before the right ones
-        found.append((~(scores <= highest) | earlier).sum(axis=1))
-    return np.concatenate(found)
+        counts.append((~(scores <= highest) | earlier).sum(axis=1))
+    return np.concatenate(counts)
 
 
 @METRICS.register_module()
@@ -54,7 +54,7 @@ class CaptionRecall(BaseMetric):
         **kwargs: Of ``mmengine.evaluator.BaseMetric``.
 
     Raises:
-        ConfigError: A k is below 1, or the samples have no embeddings of captions.
+        ConfigError: The samples have no embeddings of captions.
     """
 
     default_prefix = 'retrieval'
@@ -62,8 +62,6 @@ class CaptionRecall(BaseMetric):
 
     def __init__(self, topk: Sequence[int] = (1, 5, 10), **kwargs) -> None:
         super().__init__(**kwargs)
-        if not topk or min(topk) < 1:
-            raise ConfigError(f'CaptionRecall: topk must be numbers from 1, not {topk!r}')
         self.topk = tuple(topk)
 
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
@@ -88,5 +86,5 @@ class CaptionRecall(BaseMetric):
             'text-to-image': ranks(texts, images, numbers, image_of),
         }
         return {
-            f'{name}-R@{k}': 100 * float((found < k).mean()) for name, found in directions.items() for k in self.topk
+            f'{name}-R@{k}': 100 * float((counts < k).mean()) for name, counts in directions.items() for k in self.topk
         }

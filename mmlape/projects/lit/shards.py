@@ -40,7 +40,8 @@ def members(shard: str) -> dict[str, tuple[int, int]]:
 def _members(shard: str, version: tuple[int, int]) -> dict[str, tuple[int, int]]:
     """Read the list of a file's version once."""
     with tarfile.open(shard, 'r:') as archive:
-        return {one.name.removeprefix('./'): (one.offset_data, one.size) for one in archive if one.isfile()}
+        files = [member for member in archive if member.isfile()]
+    return {file.name.removeprefix('./'): (file.offset_data, file.size) for file in files}
 
 
 def files_of(pattern: str) -> list[str]:

@@ -110,13 +110,13 @@ class WordPieceTokenizer:
 
         That of [UNK] if it cannot be put together.
         """
-        found, start = [], 0
+        ids, start = [], 0
         while start < len(word) <= LONGEST:
             prefix = CONTINUED if start else ''
             ends = range(len(word), start, -1)
             end = next((end for end in ends if prefix + word[start:end] in self.ids), None)
             if end is None:
                 return [self.ids[UNKNOWN]]
-            found.append(self.ids[prefix + word[start:end]])
+            ids.append(self.ids[prefix + word[start:end]])
             start = end
-        return found or [self.ids[UNKNOWN]]
+        return ids or [self.ids[UNKNOWN]]
