@@ -125,7 +125,8 @@ def complete_model(config: str, joining: str, settings: Settings) -> tuple[nn.Mo
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     count, size = settings.images, settings.size
     if cfg.default_scope == 'mmdet':
-        return model, _detection_data(count, size, cfg.model.roi_head.bbox_head.num_classes), wrapper
+        head = cfg.model.get('roi_head', cfg.model).bbox_head
+        return model, _detection_data(count, size, head.num_classes), wrapper
     return model, _segmentation_data(count, size, cfg.model.decode_head.num_classes), wrapper
 
 

@@ -25,7 +25,7 @@ CONFIGS = sorted(path for path in (ROOT / 'configs').rglob('*.py') if '_base_' n
 CLASSIFIERS = ('ceit', 'compact', 'deit', 'swin', 't2t_vit', 'vit', 'vtab')
 METHODS = (
     'faster-rcnn|mask-rcnn|segmenter|upernet|linear|detr|mask2former|cascade-mask-rcnn|htc|atss|gfl|sparse-rcnn|lit'
-    '|pmt'
+    '|pmt|plain-detr'
 )
 
 

@@ -23,6 +23,11 @@ RECIPES = {
     'UperNet': 'upernet/upernet_deit-{arch}-adapter_4xb2-160k_ade20k.py',
     'Segmenter': 'segmenter/segmenter_deit-{arch}_4xb2-160k_ade20k.py',
 }
+FROZEN = {
+    'Mask R-CNN, read-only adapter, DINOv3-S': 'mask_rcnn/mask-rcnn_dinov3-small-adapter_4xb2-3x_coco.py',
+    'Plain-DETR, DINOv3-S': 'plain_detr/plain-detr_dinov3-small_8xb2-12e_coco.py',
+}
+"""Detectors over a ViT that is not trained."""
 QUICK = {'Segmenter': 'segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py'}
 COCO_SIDE = 1024
 """Side of a square with an area like that of COCO's images at 800 x 1333; others have the recipe's crop."""
@@ -42,6 +47,8 @@ def checks(options: Options) -> list[Check]:
         for arm in (('lape',) if options.quick else ('default', 'lape'))
         for name, path in recipes.items()
     ]
+    frozen = {} if options.quick else FROZEN
+    found += [Check(name, partial(_cost, options, path, 'default')) for name, path in frozen.items()]
     path = recipes['Segmenter'].format(arch='tiny')
     return [*found, Check('what --smoke says of Segmenter', partial(_smoke, options, path))]
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import torch
+
 from mmlape.checkpoint.key_maps import Tensors, rename_keys
 from mmlape.errors import CheckpointError
 
@@ -59,6 +61,34 @@ _DINOV3 = (
     (r'^segmentation_model\.0\.', 'backbone.'),
 )
 
+_NET = 'bbox_head.net.'
+_PLAIN_DETR = (
+    (r'^(?:transformer\.decoder\.)?(class|bbox)_embed\.', rf'{_NET}\1_embed.'),  # both of the same tensors
+    (r'^transformer\.decoder\.final_layer_norm\.', f'{_NET}norm.'),
+    (r'^transformer\.decoder\.layers\.', f'{_NET}layers.'),
+    (r'^transformer\.encoder\.layers\.', f'{_NET}encoder.'),
+    (r'^transformer\.', _NET),
+    (r'^input_proj\.0\.', f'{_NET}input_proj.'),
+    (r'^query_embed\.', f'{_NET}query_embed.'),
+)
+UNUSED_IDS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+"""Rows of a class head by COCO category id that no category has."""
+_LAST_ID = 90
+
+
+def _of_categories(tensors: Tensors) -> Tensors:
+    """Return the tensors of Plain-DETR with a row for each of COCO's categories, where they have one for each id.
+
+    The last class head is that of proposals, whose first row says whether there is an object.
+    """
+    names = sorted((name for name in tensors if re.match(rf'{_NET}class_embed\.\d+\.bias', name)), key=len)
+    used = torch.tensor([row for row in range(_LAST_ID + 1) if row not in UNUSED_IDS])
+    for name in names if names and len(tensors[names[0]]) == _LAST_ID + 1 else ():
+        rows = torch.arange(len(used)) if name == names[-1] else used
+        for each in (name, name.replace('bias', 'weight')):
+            tensors[each] = tensors[each][rows]
+    return tensors
+
 
 @dataclass(frozen=True)
 class HeadNames:
@@ -68,16 +98,19 @@ class HeadNames:
         source: Whose names they are, for reports.
         sign: A regular expression that is found in a name of such a file.
         names: What is replaced in a name; the first pattern that is found counts.
+        change: Makes today's tensors of them.
     """
 
     source: str
     sign: str
     names: tuple[tuple[str, str], ...]
+    change: Callable[[Tensors], Tensors] = lambda tensors: tensors
 
 
 HEAD_NAMES = (
     HeadNames("mmcv 1.x's Mask2Former", rf'{_DECODER}attentions\.0\.', _MMCV_1),
     HeadNames("DINOv3's segmentor", r'^segmentation_model\.1\.', _DINOV3),
+    HeadNames("Plain-DETR's or DINOv3's detector", r'^transformer\..*\.cpb_mlp1\.', _PLAIN_DETR, _of_categories),
 )
 
 
@@ -128,6 +161,7 @@ KINDS = (
     ),
     HeadKind('Mask R-CNN', 'mmdet', r'roi_head\.mask_head\.', 'roi_head.bbox_head.fc_cls.bias', more=1),
     HeadKind('Faster R-CNN', 'mmdet', r'roi_head\.bbox_head\.fc_cls\.', 'roi_head.bbox_head.fc_cls.bias', more=1),
+    HeadKind('Plain-DETR', 'mmdet', r'bbox_head\.net\.bbox_embed\.', f'{_NET}class_embed.0.bias'),
     HeadKind('DETR', 'mmdet', r'bbox_head\.fc_cls\.', 'bbox_head.fc_cls.bias', more=1),
     HeadKind('ATSS', 'mmdet', r'bbox_head\.atss_cls\.', 'bbox_head.atss_cls.bias'),
     HeadKind('GFL', 'mmdet', r'bbox_head\.gfl_cls\.', 'bbox_head.gfl_cls.bias'),
@@ -153,7 +187,7 @@ def rename_heads(tensors: Tensors) -> tuple[Tensors, str]:
     """
     for layout in HEAD_NAMES:
         if any(re.search(layout.sign, name) for name in tensors):
-            return rename_keys(tensors, layout.names), layout.source
+            return layout.change(rename_keys(tensors, layout.names)), layout.source
     return tensors, ''
 
 

@@ -32,6 +32,8 @@ MODELS = _present({
     'MSDeformAttnPixelDecoder': 'mask2former',
     'Mask2FormerHead': 'mask2former',
     'MultiScaleDeformableAttention': 'mask2former',
+    'PlainDETR': 'plain_detr.model',
+    'PlainDETRHead': 'plain_detr.head',
     'PlainMaskHead': 'pmt.head',
     'TextTransformer': 'lit.text',
     'TransformersText': 'lit.pretrained',

@@ -24,7 +24,8 @@ def vit_of(cfg: Config) -> dict:
 
 def test_every_model_has_every_task():
     found = [(parts(path)['method'], parts(path)['arch']) for path in FULL]
-    assert sorted(found) == [(task, model) for task in TASKS for model in MODELS]
+    plain_detr = [('plain-detr', model) for model in ('dinov3-base', 'dinov3-large', 'dinov3-small', 'mae-base')]
+    assert sorted(found) == sorted([(task, model) for task in TASKS for model in MODELS] + plain_detr)
 
 
 def test_a_config():
@@ -39,7 +40,8 @@ def test_a_config():
             assert cfg.model.data_preprocessor[key] == pytest.approx(
                 [255 * value for value in getattr(stored, key)], abs=1e-3
             )
-        frozen = name['method'] == 'linear' or (model == 'dinov3' and bool(name['adapter']))
+        read_only = bool(name['adapter']) or name['method'] == 'plain-detr'
+        frozen = name['method'] == 'linear' or (model == 'dinov3' and read_only)
         assert vit.get('frozen', False) == frozen
         if name['adapter']:
             assert (cfg.model.backbone.get('mode') == 'read-only') == frozen

@@ -56,7 +56,9 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         channels = getattr(model.backbone, 'in_channels', 3)
-        x = run('backbone', model.backbone, torch.zeros(1, channels, *shape))
+        # windows of an image pass the backbone one by one
+        extract = model.extract_feat if hasattr(model, 'best_objects') else model.backbone
+        x = run('backbone', extract, torch.zeros(1, channels, *shape))
         if getattr(model, 'with_neck', False):
             x = run('neck', model.neck, x)
         _run_heads(model, run, x, shape)

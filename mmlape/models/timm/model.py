@@ -200,12 +200,12 @@ class TimmViT(IsotropicBackbone):
     @contextlib.contextmanager
     def vit_mode(self, x: Tensor):
         """Run without gradients, and in the half precision that is asked for, if the ViT is frozen."""
-        with contextlib.ExitStack() as stack:
-            if self.frozen:
-                stack.enter_context(torch.no_grad())
-            if self.frozen_dtype:
-                stack.enter_context(torch.autocast(x.device.type, DTYPES[self.frozen_dtype]))
-            yield
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            if not self.frozen_dtype:
+                yield
+                return
+            with torch.autocast(x.device.type, DTYPES[self.frozen_dtype]):
+                yield
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W)."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from mmlape.checkpoint.heads import UNUSED_IDS
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.lookup import Size
@@ -20,8 +21,6 @@ from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings
 
-UNUSED_IDS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
-"""Rows of the original class head that no category of COCO has."""
 ROWS = 92
 CLASS_HEAD = ('bbox_head.fc_cls.weight', 'bbox_head.fc_cls.bias')
 BY_ID = f'{ROWS} rows by COCO category id'

@@ -17,7 +17,7 @@ from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.session import SUFFIX, Graph
 
 MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
-"""The module with the ``EXPORTED`` class of the models of a package."""
+"""The module with the ``EXPORTED`` classes of the models of a package."""
 
 
 def exported_class(model: nn.Module) -> type[ExportedModel]:
@@ -28,13 +28,13 @@ def exported_class(model: nn.Module) -> type[ExportedModel]:
     """
     packages = [base.__module__.partition('.')[0] for base in type(model).__mro__]
     for module in (MODULES[package] for package in packages if package in MODULES):
-        exported = import_module(f'{__name__}.{module}').EXPORTED
-        if exported.fits(model):
-            exported.check(model)
-            return exported
+        for exported in import_module(f'{__name__}.{module}').EXPORTED:
+            if exported.fits(model):
+                exported.check(model)
+                return exported
     raise ExportError(
-        f'{type(model).__name__} cannot be exported: segmentors, Mask R-CNN, Faster R-CNN and '
-        'classifiers can; --backbone exports the backbone of any model'
+        f'{type(model).__name__} cannot be exported: segmentors, Mask R-CNN, Faster R-CNN, '
+        'detectors with `best_objects` and classifiers can; --backbone exports the backbone of any model'
     )
 
 

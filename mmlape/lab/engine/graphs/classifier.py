@@ -56,4 +56,4 @@ def _own(head: nn.Module, name: str) -> type:
     return next(base for base in type(head).__mro__ if name in vars(base))
 
 
-EXPORTED = ExportedClassifier
+EXPORTED = (ExportedClassifier,)

@@ -194,9 +194,14 @@ class ExportedDetector(ExportedModel):
         kept = [sorted(apart)[: -1 - len(apart) // 20] for apart in self._apart(predicted, outputs)]
         return max(max(apart, default=0.0) for apart in kept)
 
+    @property
+    def least_score(self) -> float:
+        """The score that each object exceeds."""
+        return self.model.roi_head.test_cfg.score_thr
+
     def _apart(self, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> Iterator[list[float]]:
         """Yield how far the objects of each image are from the others, both ways."""
-        least = self.model.roi_head.test_cfg.score_thr
+        least = self.least_score
         for one, other in zip(zip(*ours), zip(*theirs), strict=True):
             yield _unmatched(one, other, least)
             yield _unmatched(other, one, least)
@@ -215,7 +220,7 @@ class ExportedDetector(ExportedModel):
     @staticmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
         """Replace ``predict``; masks are pasted as MMDetection pastes them."""
-        threshold = (model.roi_head.test_cfg or {}).get('mask_thr_binary', 0.5)
+        threshold = (getattr(model, 'roi_head', model).test_cfg or {}).get('mask_thr_binary', 0.5)
 
         def predict(inputs: Tensor, samples: list, rescale: bool = True) -> list:
             results = []
@@ -238,7 +243,48 @@ class ExportedDetector(ExportedModel):
         model.predict = predict
 
 
-EXPORTED = ExportedDetector
+class ExportedQueries(ExportedDetector):
+    """A detector without suppression, which says itself what its objects are.
+
+    Its ``best_objects`` returns of normalised images boxes (B, N, 4) in pixels, scores and labels (B, N), by falling
+    score.
+    """
+
+    least_score = 0.0
+
+    def __init__(self, model: nn.Module, given: Input) -> None:
+        super(ExportedDetector, self).__init__(model, given)
+        self.outputs = ('boxes', 'scores', 'labels')
+
+    @staticmethod
+    def fits(model: nn.Module) -> bool:
+        """Return whether it has ``best_objects``."""
+        return hasattr(model, 'best_objects')
+
+    @staticmethod
+    def check(model: nn.Module) -> None:
+        """Check nothing."""
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return boxes, scores and labels."""
+        return self.model.best_objects(self.given.normalise(images))
+
+    def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return MMDetection's objects."""
+        size = tuple(images.shape[2:])
+        meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
+        samples = [DetDataSample(metainfo=meta) for _ in images]
+        found = [sample.pred_instances for sample in self.model.predict(self.given.normalise(images), samples)]
+        return tuple(torch.stack([one[key] for one in found]) for key in ('bboxes', 'scores', 'labels'))
+
+    @staticmethod
+    def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
+        """Return the outputs of as many objects as the graph has boxes."""
+        count = next(iter(graph.shape('boxes')[1:]), None)
+        return dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
+
+
+EXPORTED = (ExportedDetector, ExportedQueries)
 
 
 def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:

@@ -77,4 +77,4 @@ class ExportedSegmentor(ExportedModel):
         model.encode_decode = encode_decode
 
 
-EXPORTED = ExportedSegmentor
+EXPORTED = (ExportedSegmentor,)
