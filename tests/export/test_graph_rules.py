@@ -170,7 +170,7 @@ def outputs(scores=(0.9, 0.5, 0.3)):
 
 
 def of_detector():
-    rules = SimpleNamespace(model=SimpleNamespace(roi_head=SimpleNamespace(test_cfg=SimpleNamespace(score_thr=0.1))))
+    rules = SimpleNamespace(least_score=0.1)
     rules._apart = lambda *args: ExportedDetector._apart(rules, *args)
     return rules
 

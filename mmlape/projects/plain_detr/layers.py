@@ -69,19 +69,36 @@ def rescaling(dims: int, octaves: int) -> nn.Module:
     return nn.Sequential(*layers[:-2])
 
 
+def _heads(x: Tensor, num_heads: int) -> Tensor:
+    """Return (B, N, D) as (B, heads, N, d)."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+class SelfAttention(nn.MultiheadAttention):
+    """PyTorch's module, whose parameters are used, in a form that graphs of any batch take."""
+
+    def forward(self, seen: Tensor, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Attend to tokens x (B, N, D) by queries and keys of ``seen``; ``padding`` (B, N) is not attended to."""
+        dims = 2 * self.embed_dim
+        q, k = F.linear(seen, self.in_proj_weight[:dims], self.in_proj_bias[:dims]).chunk(2, -1)
+        v = F.linear(x, self.in_proj_weight[dims:], self.in_proj_bias[dims:])
+        mask = None if padding is None else ~padding[:, None, None]
+        out = F.scaled_dot_product_attention(*(_heads(part, self.num_heads) for part in (q, k, v)), mask)
+        return self.out_proj(out.transpose(1, 2).flatten(2))
+
+
 class EncoderLayer(nn.Module):
     """A layer of DETR's encoder (ECCV 2020) with norms behind attention and MLP."""
 
     def __init__(self, dims: int, num_heads: int, hidden: int):
         super().__init__()
-        self.self_attn = nn.MultiheadAttention(dims, num_heads, batch_first=True)
+        self.self_attn = SelfAttention(dims, num_heads)
         self.linear1, self.linear2 = nn.Linear(dims, hidden), nn.Linear(hidden, dims)
         self.norm1, self.norm2 = nn.LayerNorm(dims), nn.LayerNorm(dims)
 
     def forward(self, x: Tensor, pe: Tensor, padding: Tensor | None) -> Tensor:
         """Map the tokens (B, N, D) of a map with its PE; ``padding`` (B, N) is true outside of the image."""
-        seen = x + pe
-        x = self.norm1(x + self.self_attn(seen, seen, x, key_padding_mask=padding, need_weights=False)[0])
+        x = self.norm1(x + self.self_attn(x + pe, x, padding))
         return self.norm2(x + self.linear2(F.relu(self.linear1(x))))
 
 
@@ -113,10 +130,8 @@ class BoxAttention(nn.Module):
         self, queries: Tensor, boxes: Tensor, keys: Tensor, values: Tensor, grid: Grid, padding: Tensor | None
     ) -> Tensor:
         """Map queries (B, Q, D) with boxes (B, Q, 4) by the cells (B, N, D) of a map ``grid``."""
-        q, k, v = (
-            project(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for project, x in ((self.q, queries), (self.k, keys), (self.v, values))
-        )  # (B, heads, Q or N, d)
+        pairs = (self.q, queries), (self.k, keys), (self.v, values)
+        q, k, v = (_heads(project(x), self.num_heads) for project, x in pairs)
         bias = self.bias(boxes, grid)
         if padding is not None:
             bias = bias + MASKED * padding[:, None, None]
@@ -142,7 +157,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, dims: int, num_heads: int, hidden: int, cross_attn: BoxAttention):
         super().__init__()
         self.cross_attn = cross_attn
-        self.self_attn = nn.MultiheadAttention(dims, num_heads, batch_first=True)
+        self.self_attn = SelfAttention(dims, num_heads)
         self.linear1, self.linear2 = nn.Linear(dims, hidden), nn.Linear(hidden, dims)
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(dims) for _ in range(3))
 
@@ -171,7 +186,7 @@ class DecoderLayer(nn.Module):
         """
         normed = self.norm2(x)
         parts = zip((normed + pos).split(groups, 1), normed.split(groups, 1))
-        attended = [self.self_attn(seen, seen, part, need_weights=False)[0] for seen, part in parts]
+        attended = [self.self_attn(seen, part) for seen, part in parts]
         x = x + torch.cat(attended, 1)
         x = x + self.cross_attn(self.norm1(x) + pos, boxes, keys, values, grid, padding)
         return x + self.linear2(F.relu(self.linear1(self.norm3(x))))

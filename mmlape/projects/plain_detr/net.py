@@ -163,7 +163,7 @@ class PlainDETRNet(nn.Module):
         """Return width and height of the images in pixels, in complete patches, (B, 1, 2)."""
         if padding is None:
             sides = torch.tensor([[grid[::-1]]], dtype=_exact(memory), device=memory.device)
-            return sides.expand(len(memory), -1, -1) * self.patch_size
+            return sides.expand(memory.shape[0], -1, -1) * self.patch_size
         cells = torch.stack(((~padding[:, 0]).sum(1), (~padding[:, :, 0]).sum(1)), -1)
         return cells[:, None].to(_exact(memory)) * self.patch_size
 
@@ -212,7 +212,7 @@ class PlainDETRNet(nn.Module):
         boxes = shown = proposals.boxes.gather(1, best[..., None].expand(-1, -1, 4)).detach()
         embedded = sinusoids(boxes * 2 * math.pi, self.embed_dims // 2).flatten(2)
         pos = self.pos_trans_norm(self.pos_trans(embedded))[..., : self.embed_dims]
-        x = self.query_embed.weight[:count].expand(len(memory), -1, -1)
+        x = self.query_embed.weight[:count].expand(memory.shape[0], -1, -1)
         keys, found = memory + pe, []
         for layer, classes, perceptron in zip(self.layers, self.class_embed, self.bbox_embed):
             x = self.run(layer, x, pos, boxes, groups, keys, memory, grid, padding)

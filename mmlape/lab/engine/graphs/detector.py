@@ -220,7 +220,7 @@ class ExportedDetector(ExportedModel):
     @staticmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
         """Replace ``predict``; masks are pasted as MMDetection pastes them."""
-        threshold = getattr(model, 'roi_head', model).test_cfg.get('mask_thr_binary', 0.5)
+        threshold = (getattr(model, 'roi_head', model).test_cfg or {}).get('mask_thr_binary', 0.5)
 
         def predict(inputs: Tensor, samples: list, rescale: bool = True) -> list:
             results = []
