@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         '--head',
-        choices=('linear', 'adapter'),
-        help='over a frozen ViT of timm for segmentation; default: linear for at most 100 images',
+        choices=('linear', 'adapter', 'plain-detr'),
+        help='over a ViT of timm: linear or adapter for segmentation, by default linear for at most 100 images; '
+        'adapter (Faster R-CNN) or plain-detr for boxes',
     )
     add('--fine-tune', action='store_true', help='train a ViT of timm, too, by layer decay; default: it is frozen')
     add('--weights', metavar='FILE', help="of the model; default: timm's own for a name of timm")

@@ -82,6 +82,15 @@ def _rcnn(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     )
 
 
+def _plain_detr(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
+    objects = found.fullest(recipe.tiling)
+    queries = max(KEPT, 2 * objects)
+    head = dict(num_classes=len(found.classes), num_queries=queries, num_aux_queries=3 * queries, num_layers=3)
+    return dict(
+        bbox_head=dict(head, feedforward_channels=1024, rpb_channels=256), test_cfg=dict(max_per_img=max(KEPT, objects))
+    )
+
+
 def _channels(model: Model) -> int:
     """Return the channels of heads, fewer over a small ViT."""
     return 64 if model.from_scratch and model.embed_dims <= 128 else 256
@@ -108,11 +117,14 @@ HEADS: dict[str, dict[str, Head]] = {  # rates: docs/results/real-features.md
         'linear': Head('models/linear_timm', 1e-2, _linear),
         'adapter': Head('models/upernet_vit-adapter', 1e-3, _upernet),
     },
-    'boxes': {'adapter': Head('models/faster_rcnn_vit-adapter', 1e-3, _rcnn)},
+    'boxes': {
+        'adapter': Head('models/faster_rcnn_vit-adapter', 1e-3, _rcnn),
+        'plain-detr': Head('models/plain_detr', 4e-4, _plain_detr),
+    },
     'masks': {'adapter': Head('models/mask_rcnn_vit-adapter', 1e-3, _rcnn)},
     'classes': {'linear': Head('models/deit_digits', 1e-3, _classifier)},
 }
-"""Of each task. An adapter has maps of four strides, a linear head reads the last layer."""
+"""Of each task. An adapter has maps of four strides, a linear head reads the last layer, Plain-DETR four layers."""
 
 
 def choose_head(task: str, images: int, name: str | None = None) -> str:

@@ -108,6 +108,8 @@ def choose_model(task: str, name: str | None, weights: str | None, head: str, fi
     ours = {'mini', *(one for one in list_models() if not one.startswith('timm/'))}
     if name is not None and name.partition('.')[0] not in ours:
         return _of_timm(task, name.removeprefix('timm/'), weights, head, fine_tune)
+    if head == 'plain-detr':
+        raise ConfigError(f'--head {head} is over a ViT of timm, and {name or "mini"} is none: give --model')
     if fine_tune:
         raise ConfigError(
             f'--fine-tune: {name or "mini"} is trained in any case; it is for models of timm, which are '
@@ -151,11 +153,14 @@ def _of_timm(task: str, name: str, weights: str | None, head: str, fine_tune: bo
         backbone['vit_feature_source'] = 'interaction'
     else:
         backbone = dict(type='mmlape.TimmViT', **vit)
+    if head == 'plain-detr':
+        depth = len(plain.blocks)
+        backbone['out_indices'] = [depth * quarter // 4 - 1 for quarter in range(1, 5)]
     if task == 'classes':
         # the class token if there is one, else the mean of the patches
         has_token = getattr(plain, 'cls_token', None) is not None
         backbone['out_type'] = 'cls_token' if has_token else 'avg_featmap'
-    over = dict(adapter='an adapter over', linear='a linear head over')[head]
+    over = {'adapter': 'an adapter over', 'linear': 'a linear head over', 'plain-detr': 'Plain-DETR over'}[head]
     trained = 'fine-tuned' if fine_tune else 'frozen'
     return Model(
         dict(backbone, init_cfg=init_cfg),
