@@ -87,7 +87,8 @@ def _plain_detr(found: Found, model: Model, recipe: Recipe) -> dict[str, Any]:
     queries = max(KEPT, 2 * objects)
     head = dict(num_classes=len(found.classes), num_queries=queries, num_aux_queries=3 * queries, num_layers=3)
     return dict(
-        bbox_head=dict(head, feedforward_channels=1024, rpb_channels=256), test_cfg=dict(max_per_img=max(KEPT, objects))
+        bbox_head=dict(head, feedforward_channels=1024, rpb_channels=256),
+        test_cfg=dict(max_per_img=max(KEPT, objects)),
     )
 
 
