@@ -17,10 +17,9 @@ from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
 from mmlape.cli import main
-from mmlape.errors import DataError
 from mmlape.lab.analysis.dataset_page import as_image, class_table, write_page
 from mmlape.lab.datasets import checks as full
-from mmlape.lab.datasets.checks import find_duplicates, full_check, print_report
+from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
 from mmlape.tables import rows_of
@@ -166,16 +165,6 @@ def test_label_maps(mini):
     assert {key[1:] for key in issues if key[0] == 'train'} - set(expected) <= {('warning', 'class that never occurs')}
 
 
-def test_label_maps_that_a_list_of_images_leaves_out_are_no_defect(mini):
-    names = sorted(path.stem for path in (mini / 'ade/images/training').iterdir())
-    (mini / 'list.txt').write_text('\n'.join(names[:4]))
-    cfg = ade_cfg(mini / 'ade')
-    cfg.train_dataloader.dataset.ann_file = str(mini / 'list.txt')
-    report = full_check(cfg, ['train'])
-    assert report.checked == [4]
-    assert 'label map without image' not in [group.topic for group in report.issues]
-
-
 # ---------------------------------------------------------------- what comes out
 
 
@@ -198,40 +187,6 @@ def test_page(mini, tmp_path, kind):
         'before and after the pipeline'
     )
     assert broken.name in text and 'error: unreadable' in text and 'Classes' in text
-
-
-def test_page_of_data_that_cannot_be_built(mini, tmp_path):
-    cfg = coco_cfg(mini / 'coco')
-    train_json(mini).write_text('{}')
-    report = full_check(cfg, SPLITS)
-    with pytest.raises(DataError, match='the train data cannot be built'):
-        write_page(cfg, tmp_path / 'page', 'train', 4, report)
-
-
-def test_data_of_no_known_format(capsys):
-    report = full_check(coco_cfg('s3://bucket/coco'), ['train'])
-    print_report(report)
-    assert 'nothing was checked' in capsys.readouterr().out
-
-
-TINY = {'image': 'images/training/3.png', 'map': 'annotations/training/4.png'}
-
-
-@tiny.in_a_fork
-def test_command(tmp_path, capsys, python):
-    data = tiny.write_data(tmp_path / 'data')
-    config = tiny.write_config(tmp_path, data)
-    assert main(['check-data', str(config), '--json', str(tmp_path / 'found.json')]) == 0
-    output = capsys.readouterr().out
-    assert '13 images' in output and '0 kinds of error' in output and '0 kinds of warning' in output
-    for name in TINY.values():
-        (data / name).write_bytes((data / name).read_bytes()[:-40])
-    output = tiny.run(
-        *tiny.MMLAPE, 'check-data', config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1, **python
-    )
-    assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
-    assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000
-    assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)
 
 
 def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
@@ -269,16 +224,6 @@ def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
         signal.signal(signal.SIGINT, before)
     output = capsys.readouterr().out
     assert 'interrupted after 1 image' in output and 'label map without image' in output
-
-
-def test_duplicates_are_told_with_the_first_of_them():
-    images = [(split, name, b'same') for split, name in ('ta', 'vd', 'tb', 'tc', 've')]
-    names = dict(t='train', v='val')
-    told = find_duplicates([(names[split], name, digest) for split, name, digest in images], complete=False)
-    assert [(split, issue.message) for split, issue in told] == [
-        ('train', 'b is a.'), ('train', 'c is a.'), ('val', 'e is d.'),
-        ('val', 'd is a of the train data.'), ('val', 'e is a of the train data.'),
-    ]  # fmt: skip
 
 
 def test_a_page_shows_the_most_frequent_class_first_and_images_in_rgb():
