@@ -92,16 +92,6 @@ def test_what_cannot_be_written_names_the_file_and_leaves_the_one_before(tmp_pat
         path.unlink()
 
 
-def test_an_error_of_another_file_keeps_its_name(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught, atomic_path(tmp_path / 'a.txt'):
-        (tmp_path / 'none').read_text()
-    assert caught.value.filename == tmp_path / 'none' or caught.value.filename == str(tmp_path / 'none')
-    with pytest.raises(ValueError, match='mine'), atomic_path(tmp_path / 'a.txt') as partial:
-        partial.write_text('a')
-        raise ValueError('mine')
-    assert not files_in(tmp_path)
-
-
 def test_a_long_name_and_a_pipe_are_written_to(tmp_path):
     long = tmp_path / ('a' * 250 + '.txt')
     assert write_text(long, 'b').read_text() == 'b'

@@ -31,7 +31,7 @@ from mmlape.lab.engine.hooks import SavePredictionsHook
 from mmlape.lab.engine.hooks.evaluation import _instances
 from mmlape.lab.evaluation import CocoMetric, IoUMetric
 from mmlape.lab.evaluation.coco import BACKENDS
-from mmlape.lab.evaluation.names import is_defined, label, ranked, show, task_of
+from mmlape.lab.evaluation.names import is_defined, label, show
 
 CLASSES = ('ant', 'bee', 'cat', 'dog')  # no dog anywhere in the ground truth
 SIZE = 160
@@ -467,19 +467,6 @@ def test_units_and_names_of_metrics():
         assert (show(key, value), is_defined(key, value), label(key)) == (in_points, defined, name)
 
 
-def test_the_order_of_metrics_is_that_of_importance():
-    known = ['loss', 'mAcc', 'coco/segm_mAP', 'coco/bbox_mAP', 'mIoU', 'aAcc']
-    assert ranked(known) == ['mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'aAcc', 'mAcc', 'loss']
-    assert ranked(known, 'mAcc')[:2] == ['mAcc', 'mIoU'] and ranked(known, 'accuracy/top1') == ranked(known)
-    assert task_of({'coco/segm_mAP': 1}) is None and task_of({'aAcc': 1, 'mIoU': 1}) == 'segmentation'
-    assert [task_of({name: 1}) for name in ('coco/bbox_mAP', 'accuracy/top1')] == ['detection', 'classification']
-
-
-def test_iou_writes_predicted_maps(maps, tmp_path):
-    _evaluate(IoUMetric(output_dir=str(tmp_path)), _as_samples(maps), NAMES)
-    assert (np.asarray(Image.open(tmp_path / '1.png')) == maps[1][1]).all()
-
-
 @pytest.mark.parametrize(
     ('listed', 'saved'),
     [
@@ -527,13 +514,3 @@ def test_predicted_maps_hold_every_label(tmp_path, num_classes, unlabelled):
         assert image.mode == ('I;16' if num_classes + unlabelled > 256 else 'L' if folder == 'metric' else 'P')
     if image.mode == 'P':
         assert image.convert('RGB').getpixel((1, 0)) == tuple(palette[1])
-
-
-@pytest.mark.parametrize(('share', 'warned'), [(2, False), (3, True)])
-def test_much_without_a_label_is_a_warning(share, warned, monkeypatch):
-    """From more than half of the pixels on, of all images together."""
-    told = []
-    monkeypatch.setattr('mmlape.lab.evaluation.iou.print_log', lambda message, *args: told.append(message))
-    truth = np.array([[255] * share + [0] * (4 - share)])
-    _evaluate(IoUMetric(ignore_index=255), _as_samples([(truth, np.zeros((1, 4), int))]), NAMES)
-    assert any('75.0% of the pixels have no label' in line for line in told) == warned

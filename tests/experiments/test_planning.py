@@ -91,14 +91,6 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
         Study([loading], (4,), tmp_path).check_checkpoints([loading])
 
 
-def test_a_dry_run_ends_with_1_if_one_of_the_runs_is_refused(config, tmp_path):
-    study = Study([Arm.of(config)], (4, 5), tmp_path)
-    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
-    _place(study, total_batch=16)
-    assert [planned.action for planned in study.plan()] == ['refuse', 'start']
-    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 1
-
-
 def test_the_plan_follows_from_the_folders_alone_and_changes_nothing(config, tmp_path):
     study = Study([Arm.of(config), Arm('other', str(config), ('train_cfg.max_iters=5',))], (4, 5), tmp_path / 'work')
     assert [(one.arm.name, one.run.seed, one.action) for one in study.plan()] == [

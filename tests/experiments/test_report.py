@@ -15,14 +15,14 @@ from each import each
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import ConfigError
 from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
-from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
+from mmlape.lab.experiments.report.writing import report_work_dir
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order
@@ -431,12 +431,6 @@ def test_a_resumed_run_in_epochs_may_start_with_an_evaluation(tmp_path):
     assert read_curves(tmp_path).metrics == {'mIoU': {50: 5.0, 100: 6.0, 150: 7.0}}
 
 
-def test_undefined_values_are_no_points_of_a_curve(tmp_path):
-    values = ((1, -1.0, float('nan')), (2, 0.3, -1.0))  # COCO's -1; of another metric it is a value
-    write_log(tmp_path, [{'coco/bbox_mAP': ap, 'gain': gain, 'step': step} for step, ap, gain in values])
-    assert read_curves(tmp_path).metrics == {'coco/bbox_mAP': {2: 0.3}, 'gain': {2: -1.0}}
-
-
 def test_a_band_is_mean_and_deviation_at_common_iterations():
     found = band([{10: 1.0, 20: 2.0, 30: 9.0}, {20: 4.0, 30: 3.0, 40: 0.0}, {}])
     assert found.n == 2
@@ -496,15 +490,3 @@ def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path,
         assert cells and not any(cell.startswith(tuple('=@+-')) for cell in cells)
         numbers = frame['value' if name == 'values' else 'mean']
         assert numbers.dtype == float and (name != 'comparisons' or (numbers <= 0).any())
-
-
-def test_links_out_of_the_folder_of_images_are_refused(tmp_path):
-    (tmp_path / 'drawn' / 'run').mkdir(parents=True)
-    (tmp_path / 'secret').write_text('password')
-    (tmp_path / 'drawn' / 'own.png').write_bytes(b'1')
-    (tmp_path / 'drawn' / 'run' / 'link.png').symlink_to('../own.png')
-    assert len(_copy_images(tmp_path / 'drawn', tmp_path / 'out')['run']) == 1
-    (tmp_path / 'drawn' / 'run' / 'a.png').symlink_to(tmp_path / 'secret')
-    with pytest.raises(DataError, match=r'a\.png is a link to .*secret'):
-        _copy_images(tmp_path / 'drawn', tmp_path / 'out')
-    assert not (tmp_path / 'out' / 'run' / 'a.png').exists()

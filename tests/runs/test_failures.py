@@ -1,10 +1,8 @@
 """Runs that fail, each for real: kind and reason in run.json, one line through the command, the exit status."""
 
-import contextlib
 import errno
 import os
 import re
-import resource
 import shutil
 import signal
 import time
@@ -162,23 +160,6 @@ def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, 
     failed(tmp_path / 'run', 'interrupted', number.name, '--resume')
 
 
-def test_a_run_without_descriptors_is_recorded(tmp_path):
-    """All are taken when the processes of a data loader start; one is kept for the record."""
-    recorder, taken = Recorder(tmp_path, RunRecord()), []
-    recorder.begin()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 8, limits[1]))
-    try:
-        with pytest.raises(TrainingError, match='limit of open files'), record_failure(recorder):
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for descriptor in taken:
-            os.close(descriptor)
-    failed(tmp_path, 'too-many-files', 'ulimit -n', 'num_workers')
-
-
 def test_a_second_ctrl_c_stops_at_once(config, tmp_path):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='pause:2:0')
@@ -213,18 +194,6 @@ def test_a_full_disk_is_recorded(config, tmp_path):
     assert 'the disk is full in iteration' in printed.splitlines()[-1]
     failed(tmp_path / 'run', 'disk-full', '--resume')
     assert not list((tmp_path / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
-
-
-@pytest.mark.parametrize('trouble', ['bug:4:0', 'last_checkpoint'])
-def test_a_failed_run_is_where_its_last_checkpoint_is(config, tmp_path, monkeypatch, trouble):
-    """Whatever fails behind it: a later iteration, or what is written after the checkpoint."""
-    monkeypatch.setenv('TROUBLE', trouble if ':' in trouble else 'none')
-    if ':' not in trouble:
-        (tmp_path / 'run' / trouble).mkdir(parents=True)
-    with contextlib.suppress(LookupError):
-        assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *SHORT]) == 1
-    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == ['iter_2.pth']
-    assert failed(tmp_path / 'run', 'error')['iter'] == (3 if ':' in trouble else 2)
 
 
 class Dying(torch.utils.data.Dataset):
