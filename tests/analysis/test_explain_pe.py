@@ -1,4 +1,4 @@
-"""examples/explain_pe.py: the article's numbers, patches there and back, its claim on live models, and the script."""
+"""examples/explain_pe.py: the article's numbers, and the script."""
 
 import numpy as np
 import tiny

@@ -131,7 +131,15 @@ def metafile(folder: str) -> dict[str, dict]:
 # every config
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=short)
+def is_variant(path: Path) -> bool:
+    """Return whether a config changes one value of another, by `test_a_variant_adds_what_its_name_adds`."""
+    plain = [path.with_name(path.name.replace(word, '', 1)) for word in ('-lape', '-dpn') if word in path.name]
+    return any(other in CONFIGS for other in plain) and '-lape-rpe' not in path.name
+
+
+@pytest.mark.parametrize(
+    'path', [pytest.param(path, marks=[pytest.mark.release] * is_variant(path), id=short(path)) for path in CONFIGS]
+)
 def test_a_config(path, monkeypatch):
     """Keys, paths, pipelines, the command in its first lines, decay; parameters as metafile and papers have them."""
     of_coco = SimpleNamespace(utils=SimpleNamespace(rgb2id=None))  # a package on no index

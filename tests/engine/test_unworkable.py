@@ -29,7 +29,6 @@ param_scheduler = [{}]
 """
 STEPS = "dict(type='MultiStepLR', milestones=[8, 11]{})"
 BEST = 'default_hooks["checkpoint"].update({})'
-LOGGER = 'default_hooks["logger"]{}'
 STOP = "custom_hooks = [dict(type='EarlyStoppingHook', monitor={!r}, rule='greater')]"
 
 OWN = 'val_evaluator = [val_evaluator, dict(type="OwnMetric")]\n'
