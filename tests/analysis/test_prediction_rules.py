@@ -1,4 +1,4 @@
-"""What a prediction means, by models made by hand: boxes on the original image, thresholds, files, figures."""
+"""What a prediction means, by models made by hand: boxes on the original image, thresholds, files."""
 
 import json
 from collections.abc import Iterator

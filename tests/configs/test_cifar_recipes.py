@@ -1,4 +1,4 @@
-"""The CIFAR recipe of Compact Transformers: rates, decay, augmentation, and when mixup ends."""
+"""The CIFAR recipe of Compact Transformers: rates, decay, augmentation."""
 
 import copy
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The recipes of Dual PatchNorm: schedule, decay, initial values, loss, mixup, contrast, and first steps on the digits."""
+"""The recipes of Dual PatchNorm: schedule, decay, initial values, loss, mixup, contrast, and first steps."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""CIFAR and Fashion-MNIST: read as they are published; what is missing, truncated or of another shape is one line."""
+"""CIFAR and Fashion-MNIST: read as they are published; what is damaged is one line."""
 
 import gzip
 import struct

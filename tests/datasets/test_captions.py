@@ -1,4 +1,4 @@
-"""Captions: the three formats, what is wrong with a file, the mini data's, and runs on them."""
+"""Captions: the formats, what is wrong with a file, features that are kept, and runs on the mini data."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""InstaBoost: on by the recipe, off by one option, and one line where its package is not installed."""
+"""InstaBoost: on by the recipe, off by one option."""
 
 import sys
 from importlib.machinery import ModuleSpec

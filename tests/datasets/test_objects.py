@@ -1,4 +1,4 @@
-"""Scenes of objects: blended, split by object, of one size and density on every canvas, refused without stamps."""
+"""Scenes of objects: blended, split by object, of one size and density on every canvas."""
 
 import hashlib
 import json

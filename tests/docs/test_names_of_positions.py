@@ -1,4 +1,4 @@
-"""Pages, README and docstrings name every kind of position encoding and every joining; what is missing says where."""
+"""The reference names every kind of position encoding with its arguments; reports have a name for each."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""Pretraining: parameter counts of the paper, distillation, and the way from a checkpoint into a running model."""
+"""Pretraining: distillation, and the way from a checkpoint into a running model."""
 
 import itertools
 import json

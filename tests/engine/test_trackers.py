@@ -1,4 +1,4 @@
-"""TensorBoard, Weights & Biases and MLflow beside MMEngine's own log: without network, and without their packages."""
+"""TensorBoard, Weights & Biases and MLflow beside MMEngine's own log, without network."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Test-time augmentation: labels beside views that are made and merged by hand, and what is refused."""
+"""Test-time augmentation: labels beside views that are made and merged by hand."""
 
 import mmcv
 import numpy as np

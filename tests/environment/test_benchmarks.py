@@ -1,4 +1,4 @@
-"""The benchmarks: what a real run writes, its arithmetic, and what it counts; never how fast anything is."""
+"""The benchmarks: what a real run writes, its intervals, and what it counts; never how fast anything is."""
 
 import json
 import statistics

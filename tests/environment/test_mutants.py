@@ -1,4 +1,4 @@
-"""What draws mutants and counts them: the lines of tests, the statements of changes, the interval, resumed runs."""
+"""What draws mutants and counts them: the lines of tests, the statements of changes, the interval."""
 
 import json
 import subprocess

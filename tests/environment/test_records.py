@@ -1,4 +1,4 @@
-"""Records of what was run where: made from results, checked key by key, and shown by two tables."""
+"""Records of what was run where: made from results, and shown by two tables."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""What `make dist` refuses: versions that differ, and with a tag, a version that is not ready. Its archives repeat."""
+"""What `make dist` refuses: versions that differ, and a tag of a version that is not ready."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Few-shot accuracy: the classifier against NumPy's normal equations, the choice of shots, runs and wrong input."""
+"""Few-shot accuracy: the classifier against NumPy's normal equations, the choice of shots, and runs."""
 
 import json
 import shutil

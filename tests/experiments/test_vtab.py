@@ -1,4 +1,4 @@
-"""VTAB: the sets and the recipe, the choice of the rate, the means, bad input, the tool killed and continued."""
+"""VTAB: the sets and the recipe, the choice of the rate, the means, the tool killed and continued."""
 
 import json
 from dataclasses import replace
