@@ -255,3 +255,37 @@ def test_options_that_are_accepted_give_digits_in_every_image(size, digit_size, 
         content = coco_of(Path(folder) / 'mini', 'train')
         cells = np.prod([scenes.cells_along(side, digit_size[1]) for side in size])
         assert all(len(content.getAnnIds(image)) == min(count, cells) for image in content.imgs)
+
+
+def test_more_images_keep_the_others_the_same(mini, tmp_path):
+    make_mini_data(tmp_path / 'more', MiniOptions(**{**SMALL, 'train': 13, 'digits': 0}))
+    more, fewer = digest(tmp_path / 'more'), digest(mini)
+    images = [name for name in fewer if name.endswith(('.jpg', '.png')) and not name.startswith('digits')]
+    assert all(more[name] == fewer[name] for name in images)
+    assert not (tmp_path / 'more' / 'digits').exists()
+
+
+def test_vtab_is_tested_on_scans_that_training_has_not_seen(tmp_path, monkeypatch):
+    """Its lists are drawn in turns: train800 and val200 from the scans of training, test from those of validation."""
+    made, compose = [], scenes.compose
+    monkeypatch.setattr(scenes, 'compose', lambda *args: made.append(compose(*args)) or made[-1])
+    make_mini_data(tmp_path / 'mini', MiniOptions(train=1, val=1, digits=0, vtab=40))
+    rng = np.random.default_rng(0)
+    known = {split: set(np.concatenate(scenes.Scans(split, rng).of_class)) for split in scenes.SPLITS}
+    left = made[2:]
+    for name, label in (('digits', lambda scene: scene.digits[0].label), ('textures', lambda scene: scene.photograph),
+                        ('counts', lambda scene: len(scene.digits) - 1)):  # fmt: skip
+        for listed, count, of in (('train800', 40, 'train'), ('val200', 10, 'train'), ('test', 20, 'val')):
+            part, left = left[:count], left[count:]
+            assert {digit.scan for scene in part for digit in scene.digits} <= known[of], (name, listed)
+            lines = (tmp_path / 'mini' / 'vtab' / name / f'{listed}.txt').read_text().splitlines()
+            assert [int(line.split()[1]) for line in lines] == [label(scene) for scene in part]
+            images = [cv2.imread(str(tmp_path / 'mini' / 'vtab' / name / line.split()[0])) for line in lines]
+            assert all((image == scene.image).all() for image, scene in zip(images, part, strict=True))
+    assert not left
+
+
+def test_classes_come_up_equally_often():
+    sampled = scenes.Scans('train', np.random.default_rng(3)).sample()
+    labels = [next(sampled)[0] for _ in range(200)]
+    assert np.bincount(labels).tolist() == [20] * 10

@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import sklearn.datasets
 from config_helpers import ROOT, load
 from PIL import Image
 from pycocotools.coco import COCO
@@ -161,3 +162,13 @@ def test_its_configs_are_tested_on_other_canvases_as_they_are_drawn(config, layo
     assert str(tmp_path) in paths and str(made) not in paths
     size = (changed.model.get('data_preprocessor') or {}).get('size')
     assert size is None or tuple(size) == (384, 384)
+
+
+def test_training_and_validation_share_no_photograph():
+    read = {split: [objects.read_photograph(name) for name in names] for split, names in objects.PHOTOGRAPHS.items()}
+    for one in (*read['train'], *read['val']):
+        assert one.dtype == np.uint8 and one.shape[2] == 3 and one.std() > 10
+    for mine in read['train']:
+        assert not any(mine.shape == other.shape and np.array_equal(mine, other) for other in read['val'])
+    china = Image.fromarray(read['train'][0][..., ::-1])
+    assert china.getpixel((0, 0)) == tuple(sklearn.datasets.load_sample_image('china.jpg')[0, 0])

@@ -1,5 +1,6 @@
 """Several real processes: they compute what one does, they stop together, and the launch scripts start them."""
 
+import itertools
 import json
 import os
 import random
@@ -417,3 +418,13 @@ def test_a_stopped_process_goes_on_when_its_run_is_ended(monkeypatch):
         launch._close_patiently(SimpleNamespace(pids=lambda: {0: stopped.pid}))
         stopped.terminate()
         assert stopped.wait(tiny.GUARD) == -signal.SIGTERM, 'a stopped process would not see it'
+
+
+def test_steps_of_a_slurm_job_have_ports_of_their_own(monkeypatch):
+    ports = set()
+    for job, step in itertools.product(range(1234, 1244), range(10)):
+        task = dict(SLURM_PROCID='0', SLURM_NTASKS='1', SLURM_NODELIST='host')
+        monkeypatch.setattr(os, 'environ', task | dict(SLURM_JOB_ID=str(job), SLURM_STEP_ID=str(step)))
+        distributed._adopt_slurm_variables()
+        ports.add(int(os.environ['MASTER_PORT']))
+    assert len(ports) == 100 and min(ports) >= 20000 and max(ports) < 32768

@@ -17,7 +17,7 @@ from mmlape.lab.engine import hooks, seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.distributed.processes import init_processes
 from mmlape.lab.engine.hooks.run import banner
-from mmlape.lab.engine.optim import set_amp
+from mmlape.lab.engine.optim import group_parameters, set_amp
 from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.record import Recorder
@@ -283,3 +283,15 @@ def test_fp16_needs_a_gpu_and_bf16_does_not(config_file):
             train(cfg, amp='fp16')
     with pytest.raises(ConfigError, match='cannot replace'):
         set_amp(Config(dict(optim_wrapper=dict(type='DeepSpeedOptimWrapper'))), 'bf16')
+
+
+def test_frozen_parameters_are_a_group_of_their_own():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 4))
+    model[0].requires_grad_(False)
+
+    class Wrapper:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    trained, frozen = group_parameters(model, Wrapper())
+    assert (trained.count, trained.names) == (16, ['1.weight', '1.bias'])
+    assert (frozen.lr, frozen.count, frozen.names) == (None, 9, ['0.weight', '0.bias'])

@@ -22,6 +22,8 @@ from mmlape.lab.engine.hooks import NaNGuardHook, PerClassHook
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
+from mmlape.lab.runs import record
+from mmlape.lab.runs.schema import Cost
 
 
 def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
@@ -129,3 +131,19 @@ def test_a_pass_after_a_skipped_one_is_complete():
 
 
 # counts
+
+
+def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
+    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
+    monkeypatch.setattr('torch.cuda.max_memory_allocated', lambda: 3 * 2**20)
+    monkeypatch.setattr('mmengine.dist.get_world_size', lambda: 4)
+    found = record.cost(1800.0, 0.25, 7, Cost())
+    assert (found.gpu_hours, found.peak_memory_mib, found.train_seconds) == (2.0, 3.0, 1800.0)
+    monkeypatch.setattr('mmengine.dist.get_world_size', lambda: 1)
+    resumed = record.cost(3600.0, 0.25, 7, found)
+    assert (resumed.gpu_hours, resumed.train_seconds) == (3.0, 5400.0)
+    assert (found.seconds_per_iter, found.parameters, found.memory_kind) == (0.25, 7, 'allocated on one GPU')
+    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
+    monkeypatch.setattr(record.resource, 'getrusage', lambda who: SimpleNamespace(ru_maxrss=5 * 2**10))
+    found = record.cost(1800.0, None, 7, Cost())
+    assert (found.gpu_hours, found.peak_memory_mib) == (None, 5.0)

@@ -76,7 +76,7 @@ def test_the_answers_of_a_package_arrive(tmp_path):
     offer(tmp_path, 'acme', 'acme:EXTENSION')
     offer(tmp_path, 'broken', 'no_such_module:EXTENSION')
     path = ':'.join(map(str, (tmp_path, tiny.ROOT)))
-    printed = tiny.run('asked.py', cwd=tmp_path, PYTHONPATH=path)
+    printed = tiny.run('asked.py', cwd=tmp_path, **tiny.REAL, PYTHONPATH=path)
     for line in (
         'extension broken (no_such_module:EXTENSION): ModuleNotFoundError',
         "['Acme', 'Papers'] ('acme',)",

@@ -15,14 +15,14 @@ from each import each
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
-from mmlape.lab.experiments.report.writing import report_work_dir
+from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order
@@ -490,3 +490,15 @@ def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path,
         assert cells and not any(cell.startswith(tuple('=@+-')) for cell in cells)
         numbers = frame['value' if name == 'values' else 'mean']
         assert numbers.dtype == float and (name != 'comparisons' or (numbers <= 0).any())
+
+
+def test_links_out_of_the_folder_of_images_are_refused(tmp_path):
+    (tmp_path / 'drawn' / 'run').mkdir(parents=True)
+    (tmp_path / 'secret').write_text('password')
+    (tmp_path / 'drawn' / 'own.png').write_bytes(b'1')
+    (tmp_path / 'drawn' / 'run' / 'link.png').symlink_to('../own.png')
+    assert len(_copy_images(tmp_path / 'drawn', tmp_path / 'out')['run']) == 1
+    (tmp_path / 'drawn' / 'run' / 'a.png').symlink_to(tmp_path / 'secret')
+    with pytest.raises(DataError, match=r'a\.png is a link to .*secret'):
+        _copy_images(tmp_path / 'drawn', tmp_path / 'out')
+    assert not (tmp_path / 'out' / 'run' / 'a.png').exists()

@@ -160,3 +160,16 @@ def test_power_is_rs_power_t_test():
     """R's help page: power.t.test(n = 20, delta = 1, sd = 1): 0.8689528; (power = .90, delta = 1): n = 22.02110."""
     assert power(1, 1, 20) == pytest.approx(0.8689528, abs=1e-6)
     assert seeds_needed(1, 1, 0.9) == 23
+
+
+def test_seeds_at_the_ends():
+    assert seeds_needed(1e6, 0.6) == 3 and seeds_needed(1e-9, 0.6) is None
+    assert Spread(1.0).interval() is None and pooled([[1.0], []]) is None
+    assert holm([]) == []
+
+
+def test_rounding_errors_of_large_values_are_no_spread():
+    """Equal differences of values a million times as large: their spread is rounding, relative to the values."""
+    values, baseline = (_by_seed([base + step for base in (1e6, 2e6, 3e6)]) for step in (0.1, 0.0))
+    result = paired(values, baseline)
+    assert (result.note, result.n) == (NO_SPREAD, (3, 3)) and result.mean == pytest.approx(0.1)

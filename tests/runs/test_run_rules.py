@@ -232,3 +232,14 @@ def test_the_exit_status_says_whether_every_run_counts(tmp_path, capsys, states,
     arms = [Arm('a', 'a.py'), Arm('b', 'b.py')]
     assert average_arms(arms, tmp_path, (1, 2)) == status
     assert average_arms(arms[:1], tmp_path, (1, 2)) == 0
+
+
+def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
+    clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
+    monkeypatch.setattr('mmlape.lab.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
+    runner = _at(tmp_path, 5)
+    runner.val_loop = None
+    hook.before_train(runner)
+    runner.iter = 6  # the second iteration of this part has just ended: 2 seconds each, 4 are left
+    hook.after_train_iter(runner, 0)
+    assert (runner.recorder.record.iter, runner.recorder.record.eta) == (7, 8)
