@@ -131,14 +131,16 @@ def metafile(folder: str) -> dict[str, dict]:
 # every config
 
 
-def is_variant(path: Path) -> bool:
-    """Return whether a config changes one value of another, by `test_a_variant_adds_what_its_name_adds`."""
-    plain = [path.with_name(path.name.replace(word, '', 1)) for word in ('-lape', '-dpn') if word in path.name]
-    return any(other in CONFIGS for other in plain) and '-lape-rpe' not in path.name
+FIRST = {(path.parent, path.stem.rpartition('_')[2]): path for path in reversed(CONFIGS)}
+"""A config for each method and dataset; what others change of it is checked below, and by a release."""
 
 
 @pytest.mark.parametrize(
-    'path', [pytest.param(path, marks=[pytest.mark.release] * is_variant(path), id=short(path)) for path in CONFIGS]
+    'path',
+    [
+        pytest.param(path, marks=[pytest.mark.release] * (path not in FIRST.values()), id=short(path))
+        for path in CONFIGS
+    ],
 )
 def test_a_config(path, monkeypatch):
     """Keys, paths, pipelines, the command in its first lines, decay; parameters as metafile and papers have them."""

@@ -64,7 +64,8 @@ def test_what_a_kind_adds_to_a_model_does_not_decay(family):
         added = {name for name in found if name.removeprefix('backbone.') not in without}
         assert bool(added) == (names_of('ViT', kind) != names_of('ViT', 'none'))
         assert {name for name, decay in found.items() if decay == 0} == added
-        assert set(decays(model, position_decay_mult=0.5).values()) == ({0.5, 1.0} if added else {1.0})
+        if family == 'ViT':
+            assert set(decays(model, position_decay_mult=0.5).values()) == ({0.5, 1.0} if added else {1.0})
 
 
 def test_tables_of_each_layer_and_stage_do_not_decay():

@@ -28,6 +28,7 @@ def run(tmp_path_factory):
     return json.loads((out / 'results.json').read_text()), (out / 'results.md').read_text(), printed
 
 
+@pytest.mark.release
 def test_figures_follow_from_the_samples(run):
     results, page, printed = run
     assert results['machine']['threads'] == 1 and results['versions']['torch'] == torch.__version__.split('+')[0]
