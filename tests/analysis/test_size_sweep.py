@@ -6,7 +6,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import tiny
@@ -42,18 +41,6 @@ def test_segmentation():
     assert tuple(changed.model.data_preprocessor.size) == (256, 256)
     assert cfg.model.test_cfg.crop_size == (512, 512)
     assert changed.model.backbone == cfg.model.backbone
-
-
-def test_detection():
-    changed = at_size(load(find('mask_rcnn', 'tiny', '-lape')), 400)
-    resize = next(step for step in changed.test_dataloader.dataset.pipeline if step.type == 'Resize')
-    assert resize.scale == (666, 400)
-
-
-def test_classification():
-    changed = at_size(load(ROOT / 'configs/deit/deit-tiny-lape_4xb256-300e_in1k.py'), 448)
-    sizes = [step.get('scale', step.get('crop_size')) for step in changed.test_dataloader.dataset.pipeline[1:3]]
-    assert sizes == [512, 448]
 
 
 def test_images_of_an_array_are_resized():
@@ -230,20 +217,6 @@ def test_drawn_scenes_are_kept_and_are_those_of_a_fresh_folder(pristine, tmp_pat
     assert draw_canvas(other, 1.5, tmp_path / 'kept') != first
     monkeypatch.setattr(size_sweep, 'make_mini_data', None)
     assert draw_canvas(pristine, 1.5, tmp_path / 'kept') == first and digest(first) == made
-
-
-@pytest.mark.parametrize(
-    'error',
-    [MemoryError('Unable to allocate 9 GiB'), RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-     torch.cuda.OutOfMemoryError('CUDA out of memory'), cv2.error('Insufficient memory'), ConfigError('cannot')],
-)  # fmt: skip
-def test_a_size_that_cannot_be_evaluated_is_named_with_its_model(error, tmp_path):
-    def at(cfg, size):
-        raise error
-
-    with pytest.raises(ConfigError, match=r'^rope/seed_3, size 512: ') as raised:
-        size_sweep.sweep(trained('rope', 'rope/seed_3'), [512], at, tmp_path)
-    assert '\n' not in str(raised.value)
 
 
 # the runs of a study

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import threading
@@ -14,7 +13,6 @@ from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
 from mmlape.cli import main
-from mmlape.lab.analysis.dataset_page import write_page
 from mmlape.lab.datasets import checks as full
 from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
@@ -88,19 +86,6 @@ def test_images_without_objects(mini):
 # ---------------------------------------------------------------- images
 
 
-def test_unreadable_images_are_all_named(mini):
-    folder = mini / 'coco/train2017'
-    (folder / '000000000002.jpg').write_bytes(b'')
-    (folder / '000000000003.jpg').write_bytes((folder / '000000000003.jpg').read_bytes()[:-700])
-    (folder / '000000000004.jpg').write_bytes(b'no image')
-    Image.new('RGB', (8, 64)).save(folder / '000000000005.jpg')
-    issues = found(coco_cfg(mini / 'coco'))
-    group = issues.pop(('train', 'error', 'unreadable image'))
-    assert group.count == 3
-    assert all(f'00000000000{number}.jpg' in text for number, text in zip((2, 3, 4), group.examples))
-    assert {kind for _, _, kind in issues} == {'image smaller than a patch', 'image of another size'}
-
-
 def test_images_in_training_and_validation(mini):
     coco = mini / 'coco'
     shutil.copy(coco / 'train2017/000000000007.jpg', coco / 'val2017/000000000002.jpg')
@@ -120,57 +105,7 @@ def test_images_in_training_and_validation(mini):
 # ---------------------------------------------------------------- ADE20K's format
 
 
-def test_label_maps(mini):
-    images, maps = mini / 'ade/images/training', mini / 'ade/annotations/training'
-    names = sorted(path.stem for path in maps.iterdir())
-    labels = np.asarray(Image.open(maps / f'{names[0]}.png')).copy()
-    labels[0, :2] = 13, 99
-    Image.fromarray(labels).save(maps / f'{names[0]}.png')
-    Image.fromarray(np.zeros((64, 64), np.uint8)).save(maps / f'{names[1]}.png')
-    Image.fromarray(np.ones((64, 32), np.uint8)).save(maps / f'{names[2]}.png')
-    Image.open(maps / f'{names[3]}.png').convert('RGB').save(maps / f'{names[3]}.png')
-    (maps / f'{names[4]}.png').write_bytes(b'\x89PNG')
-    (maps / f'{names[5]}.png').unlink()
-    (images / f'{names[6]}.jpg').unlink()
-    issues = found(ade_cfg(mini / 'ade'))
-    expected = {
-        ('error', 'label outside the classes'): names[0],
-        ('warning', 'image without labels'): names[1],
-        ('error', 'label map of another size'): names[2],
-        ('error', 'unreadable label map'): names[3],
-        ('error', 'label map missing'): names[5],
-        ('warning', 'label map without image'): names[6],
-    }
-    for (severity, kind), name in expected.items():
-        assert issues[('train', severity, kind)].count == 1 + (kind == 'unreadable label map')
-        assert name in issues[('train', severity, kind)].examples[0]
-    colours, broken = issues[('train', 'error', 'unreadable label map')].examples
-    assert 'has 3 channels' in colours and names[4] in broken
-    assert {key[1:] for key in issues if key[0] == 'train'} - set(expected) <= {('warning', 'class that never occurs')}
-
-
 # ---------------------------------------------------------------- what comes out
-
-
-@pytest.mark.parametrize('kind', ['coco', 'ade', 'digits'])
-def test_page(mini, tmp_path, kind):
-    cfg = dict(coco=coco_cfg, ade=ade_cfg, digits=folder_cfg)[kind](mini / kind)
-    pack = dict(coco='mmdet.PackDetInputs', ade='mmseg.PackSegInputs', digits='mmpretrain.PackInputs')[kind]
-    dataset = cfg.train_dataloader.dataset
-    dataset = dataset.get('dataset', dataset)
-    dataset.pipeline = [*dataset.pipeline, dict(type='Resize', scale=(80, 80)), dict(type=pack)]
-    broken = next(
-        path for path in sorted((mini / kind).rglob('*')) if path.suffix in ('.jpg', '.png') and 'val' not in str(path)
-    )
-    broken.write_bytes(b'no image')
-    if kind == 'digits':
-        dataset.metainfo = dict(classes=FOLDERS)
-    page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS))
-    text = page.read_text()
-    assert text.count('<img') == 2 * 3 and len(re.findall('<figcaption>.*80 x 80', text)) == 3, (
-        'before and after the pipeline'
-    )
-    assert broken.name in text and 'error: unreadable' in text and 'Classes' in text
 
 
 def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):

@@ -12,13 +12,11 @@ from mmengine.config import Config, ConfigDict
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.runner import get_priority
 
-from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
+from mmlape.errors import CheckpointError, ConfigError, TrainingError
 from mmlape.lab.engine import hooks, seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.distributed.processes import init_processes
-from mmlape.lab.engine.hooks.run import banner
 from mmlape.lab.engine.optim import group_parameters, set_amp
-from mmlape.lab.engine.plan import plan_run
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire, find_checkpoint
@@ -117,18 +115,6 @@ def test_a_files_own_variables_keys_and_classes_are_taken(tmp_path, monkeypatch)
     child.write_text(f"{child.read_text()}own_keys = ['optim_wraper', 'train_dataloader.batchsize']\n")
     child.write_text(f'{child.read_text()}train_dataloader = dict(batchsize=3)\n')
     load_config(child)
-
-
-def test_data_root_moves_data_and_classes(config_file, tmp_path):
-    tiny.write_data(tmp_path / 'elsewhere', train=1, val=1)
-    (tmp_path / 'elsewhere' / 'classes.txt').write_text('left\nright\nbelow\nabove\n')
-    cfg = load_config(config_file, ['model.decode_head.channels=8', f'data_root={tmp_path}/elsewhere'])
-    assert cfg.train_dataloader.dataset.data_root == str(tmp_path / 'elsewhere')
-    assert cfg.model.decode_head.num_classes == 4
-    cfg = load_config(config_file, ['model.decode_head.num_classes=7', f'data_root={tmp_path}/elsewhere'])
-    assert cfg.model.decode_head.num_classes == 7, 'whatever the order, the others win'
-    with pytest.raises(DataError, match='nowhere'):
-        load_config(config_file, ['data_root=/nowhere'])
 
 
 # seeding by position
@@ -238,26 +224,6 @@ def test_a_launcher_without_its_variables_is_refused(monkeypatch):
         init_processes('slurm')
     with pytest.raises(TrainingError, match='choose from none, pytorch, slurm'):
         init_processes('mpi')
-
-
-def banner_of(images, processes, option=None, accumulation=1):
-    wrapper = dict(optimizer=dict(lr=0.1), accumulative_counts=accumulation)
-    parts = dict(model=dict(type='X'), train_cfg=dict(max_iters=1), auto_scale_lr=dict(base_batch_size=8))
-    parts['default_hooks'] = dict(checkpoint=dict(type='CheckpointHook', by_epoch=False))
-    cfg = Config(dict(parts, train_dataloader=dict(batch_size=images), optim_wrapper=wrapper))
-    return banner(plan_run(cfg, processes, batch=option))
-
-
-def test_the_banner_counts_images():
-    line, warning = banner_of(2, 4)
-    assert '4' in line and 'x 2 images x 1 accumulated = 8 images a step (batch policy: recipe)' in line
-    assert warning is None
-    line, warning = banner_of(1, 2, 'accumulate', accumulation=2)
-    assert 'x 1 images x 4 accumulated = 8 images a step (batch policy: accumulate)' in line and warning is None
-    line, warning = banner_of(2, 1, 'allow-batch-mismatch')
-    assert '= 2 images a step' in line and '2 images a step instead of 8' in warning
-    line, warning = banner_of(2, 1, 'auto-scale-lr')
-    assert 'multiplied by 0.25' in line and warning is None
 
 
 def test_hooks_are_put_in_once():

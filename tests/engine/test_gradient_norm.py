@@ -11,8 +11,6 @@ from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from synthetic import write_log
 from torch import nn
 
-from mmlape.cli import main
-from mmlape.errors import DataError
 from mmlape.lab.analysis.gradient_norms import read_norms
 from mmlape.lab.engine.hooks.gradient_norm import TAG, gradient_norms
 
@@ -145,18 +143,3 @@ def test_a_resumed_runs_norms_are_those_of_all_its_parts(tmp_path):
     steps, norms = arm.over_time('blocks.0')
     assert (steps.tolist(), norms.tolist()) == ([1, 2, 3, 4], [[8.0, 2.0, 4.0, 6.0]])
     assert arm.by_depth(3).tolist() == [[4.0, 4.0]]
-
-
-def test_runs_of_other_models_in_one_arm_are_refused(tmp_path, capsys):
-    logged_run(tmp_path / 'lape' / 'seed_1', [1.0])
-    logged_run(tmp_path / 'lape' / 'seed_2', [1.0], parts=('patch_embed', 'all'))
-    with pytest.raises(DataError, match='seed_2, iteration 1, has the parts patch_embed, all'):
-        read_norms([tmp_path])
-    options = ['--out', str(tmp_path / 'norms.png')]
-    assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), *options, '--last', '0']) == 1
-    assert '--last 0: give 1 iteration or more' in capsys.readouterr().err
-    for name in ('norms.bmp', 'norms'):
-        assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), '--out', str(tmp_path / name)]) == 1
-        assert 'endings: ' in capsys.readouterr().err
-    assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), '--out', str(tmp_path / 'norms.svg')]) == 0
-    assert (tmp_path / 'norms.svg').read_text().startswith('<?xml')

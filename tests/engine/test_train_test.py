@@ -232,23 +232,6 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     assert sorted(read_resumable(last)) >= ['message_hub', 'meta', 'optimizer']
 
 
-def test_bad_input_is_one_line(config, capsys, tmp_path):
-    blocked = tmp_path / 'file'
-    blocked.write_text('')
-    status, printed = command(capsys, 'train', config, '--work-dir', blocked / 'run')
-    assert status == 1 and printed.startswith('mmlape: error: cannot write into') and '\n' not in printed
-    status, printed = command(capsys, 'train', config, '--launcher', 'pytorch')
-    assert status == 1 and 'dist_train.sh' in printed
-    missing = tiny.write_config(tmp_path, tmp_path / 'nowhere')
-    status, printed = command(capsys, 'train', missing, '--work-dir', tmp_path / 'run')
-    assert status == 1 and 'nowhere' in printed and 'nowhere' in tiny.record(tmp_path / 'run')['reason']
-    assert tiny.record(tmp_path / 'run')['failure']['kind'] == 'error'
-    assert main(['train', str(config), '--seed', '-1']) == 2
-    assert '-1 is no whole number' in capsys.readouterr().err
-    status, printed = command(capsys, 'test', config, tmp_path / 'none.pth', '--work-dir', tmp_path)
-    assert status == 1 and 'none.pth: there is no such file' in printed
-
-
 def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_path, capsys):
     wrong = ('--cfg-options', 'model.backbone.pe_joining=lap')
     printed = tiny.train(config, tmp_path / 'run', *wrong, status=1)
