@@ -23,11 +23,10 @@ import tiny
 import torch
 from mmengine.config import Config
 
-from mmlape.cli import main
 from mmlape.commands import COMMANDS, fill_parser, parse_arguments
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.keys import check_keys
-from mmlape.lab.experiments.planning import read_arms
+from mmlape.lab.experiments.planning import choose, read_arms
 from mmlape.lab.studies.study_file import is_study, read_study
 from mmlape.registry import MODELS
 
@@ -204,7 +203,7 @@ def parse(name: str, words: list[str]) -> argparse.Namespace:
 
 
 def check_mmlape(name: str, words: list[str]) -> None:
-    """Check a sub-command: its parser takes the arguments, its config the changes; runs can be planned."""
+    """Check a sub-command: its parser takes the arguments, its config the changes; studies have the arms."""
     if words == ['--help']:
         return
     args = parse(name, words)
@@ -214,13 +213,8 @@ def check_mmlape(name: str, words: list[str]) -> None:
     if isinstance(config, str) and not OWN.fullmatch(config) and (ROOT / config.partition(':')[0]).is_file():
         load(config, *(getattr(args, 'cfg_options', None) or ()))
     if name == 'multi-seed' and not args.slurm and not any(OWN.fullmatch(word) for word in words):
-        plan(*[word for word in words if word != '--dry-run'])
-
-
-@functools.cache
-def plan(*words: str) -> None:
-    """Check that runs of several arms can be planned."""
-    assert not main(['multi-seed', '--dry-run', *words]), f'mmlape multi-seed {words}'
+        arms, *_ = read_arms(args.config, args.cfg_options, args.arm)
+        assert choose(arms, args.arms or ['*'])
 
 
 def check_script(words: list[str]) -> None:

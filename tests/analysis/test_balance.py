@@ -139,21 +139,6 @@ def test_models_stand_side_by_side(tmp_path, capsys, monkeypatch):
     assert written['mpvg']['last_beta'] == pytest.approx(files['mpvg'].last_beta)
 
 
-@pytest.mark.parametrize(
-    ('words', 'message'),
-    [
-        (['--balance'], 'give --images FILE'),
-        (['--balance', '--images', 'a.png', '--layers', '1'], 'no --layers'),
-        (['--balance', '--images', 'a.png', '--size', '32'], 'cannot be used with --balance'),
-        (['--balance', '--bias-maps', '--images', 'a.png'], 'two figures'),
-        (['--images', 'a.png'], '--images that or --balance'),
-    ],
-)
-def test_options_that_do_not_go_together(words, message, capsys):
-    assert main(['visualize-pe', 'model.pth', '--out', 'out', *words]) == 1
-    assert message in capsys.readouterr().err
-
-
 def test_a_run_records_it_and_is_the_same_run(tmp_path):
     """Two runs, one with the option: the same weights to the bit, and numbers at the iterations asked for."""
     config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))

@@ -118,24 +118,6 @@ def test_label_maps_are_drawn_pixel_by_pixel():
     assert np.abs(last[600, 600] - (51 + 0.6 * np.array(class_palette(257)[256]))).max() <= 1
 
 
-def test_names_stand_where_mmsegmentation_has_them():
-    from mmseg.visualization import SegLocalVisualizer
-
-    random = np.random.default_rng(0)
-    for share in (0.02, 0.5, 1.0):
-        mask = (random.random((31, 47)) < share).astype(np.uint8)
-        mask[5, 7] = 1
-        assert (drawing.place_of_name(mask) == SegLocalVisualizer()._get_center_loc(mask)).all()
-
-
-def test_large_images_keep_their_size_and_their_labels_line_up():
-    labels = np.zeros((700, 900), np.uint8)
-    labels[350:] = 1
-    result = draw_sample(_grey(700, 900), _sample(pred_sem_seg=labels), CLASSES)
-    assert result.shape == (700, 900, 3)
-    assert _is_near(result[349, 5], 0) and _is_near(result[350, 5], 1)
-
-
 def test_segmentations_beside_their_ground_truth(segmenter, tmp_path):
     config, checkpoint, data = segmenter
     model = init_model(config, checkpoint, 'cpu')

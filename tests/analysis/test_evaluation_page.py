@@ -18,7 +18,7 @@ from tiny import CLASSES, write_config, write_data
 
 from mmlape.errors import ConfigError
 from mmlape.lab.analysis.confusion import SCORE, confusion_of
-from mmlape.lab.analysis.evaluation_page import _input, class_table, confused_table
+from mmlape.lab.analysis.evaluation_page import class_table, confused_table
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.engine.optim import InitialModel
@@ -123,15 +123,6 @@ def test_pixels_and_images_are_counted_as_by_scikit_learn():
     scores = [found.add(sample) for sample in samples]
     np.testing.assert_array_equal(found.matrix, metrics.confusion_matrix(labels, guesses))
     assert scores == pytest.approx([0.6 if label == guess else 0.1 for label, guess in zip(labels, guesses)])
-
-
-@pytest.mark.parametrize('views', [1, 3])
-def test_an_array_is_shown_as_it_is_also_of_several_views(views):
-    """With test-time augmentation a batch has a list of images for each view; the first one is shown."""
-    images = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    inputs = [list(images)] + [list(images.flip(3))] * (views - 1) if views > 1 else list(images)
-    for place, image in enumerate(images):
-        np.testing.assert_array_equal(_input(inputs, place), image.permute(1, 2, 0))
 
 
 def test_tables_have_recall_precision_and_confusions():

@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import ttest_ind
 
 from mmlape.cli import main
-from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.lab.engine.config import load_config
 from mmlape.projects.pe_bench import bench
@@ -83,57 +82,6 @@ def test_a_kind_of_each_contract_passes(user_file, text):
     assert os.environ['PYTHONPATH'].split(os.pathsep)[0] == os.path.dirname(file)
 
 
-@pytest.mark.parametrize(
-    'text, message',
-    [
-        ('x = 1', 'registers no position encoding'),
-        ('x = ', 'line 1'),
-        ('import nothing_of_this_name', 'line 1: ModuleNotFoundError'),
-        (HEAD.replace("'mine'", "'learnable'") + GOOD, 'clashes with one that exists'),
-        (HEAD + 'class Mine: pass', "'mine' derives from none of AbsolutePosition"),
-        (HEAD + 'class Mine(AbsolutePosition): pass', "without an implementation for abstract method 'table'"),
-        (HEAD + 'class Mine(AttentionPosition): pass', 'defines none of rotate, logits, values'),
-        (
-            HEAD + BETWEEN.format(what='x').partition('    def apply')[0],
-            "without an implementation for abstract method 'apply'",
-        ),
-        (HEAD + GOOD.replace('grid[0] * grid[1]', 'grid[0]'), 'for a forward and a backward of 8 x 8 patches'),
-        (
-            HEAD + GOOD.replace('ones(', 'full((').replace('embed_dims)\n', 'embed_dims), float("nan"))\n'),
-            'NaN or inf',
-        ),
-        (
-            HEAD + GOOD + '    def resize(self, table, src, dst, num_prefix, mode):\n        return table\n',
-            'to resize its table to 12 x 12 patches: it returns (1, 64, 128), not (1, 144, 128)',
-        ),
-        (HEAD + INSIDE.format(what='ones(1, 1, 64, 64)'), 'for a forward and a backward of 12 x 12 patches'),
-        (HEAD + INSIDE.format(what='full((1, 1, count, count), float("nan"))'), 'are NaN or infinite'),
-        (HEAD + BETWEEN.format(what='x[:, 1:]'), 'for a forward and a backward of 8 x 8 patches'),
-        (HEAD + BETWEEN.format(what='x + layer.scale.sqrt()'), 'the gradient of blocks.0.scale is NaN or infinite'),
-        (HEAD + GOOD + '\n' + HEAD.replace("'mine'", "'other'") + GOOD, 'registers mine, other: choose one by --name'),
-    ],
-)
-def test_what_a_file_lacks_is_one_line_before_any_training(user_file, text, message, capsys, monkeypatch):
-    monkeypatch.setattr(bench, 'run_study', lambda *args: pytest.fail('trained'))
-    assert main(['pe-bench', user_file(text)]) == 1
-    error = capsys.readouterr().err
-    assert message in error and error.count('\n') == 1, error
-
-
-def test_names_of_files_are_checked(user_file, tmp_path):
-    for file, message in {
-        user_file(HEAD + GOOD, 'json'): "its name clashes with the module 'json'",
-        user_file(HEAD + GOOD, 'my-position'): 'name it as a module',
-        str(tmp_path / 'absent.py'): 'no such file',
-    }.items():
-        with pytest.raises(ConfigError, match=message):
-            import_kind(file)
-    both = user_file(HEAD + GOOD + '\n' + HEAD.replace("'mine'", "'other'") + GOOD)
-    assert import_kind(both, 'other') == 'other'
-    with pytest.raises(ConfigError, match='--name third'):
-        import_kind(both, 'third')
-
-
 @pytest.mark.parametrize('protocol', [FULL, QUICK], ids=['full', 'quick'])
 def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, protocol, tmp_path):
     file = user_file(HEAD + GOOD)
@@ -156,11 +104,6 @@ def test_the_users_arm_is_the_studys_default_with_another_encoding(user_file, pr
     if protocol is QUICK:
         assert default['train_cfg']['max_iters'] == 150
         assert default['test_dataloader']['dataset']['data_root'] == 'data/mini-sizes-quick/ade/'
-
-
-def test_names_of_arms_are_not_taken(tmp_path):
-    with pytest.raises(ConfigError, match="'rope' is the name of an arm of the study"):
-        bench_arms('f.py', 'rope', FULL, tmp_path)
 
 
 def report_of(arms, seed=0):

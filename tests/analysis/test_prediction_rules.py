@@ -1,4 +1,4 @@
-"""What a prediction means, by models made by hand: boxes on the original image, thresholds, files, figures."""
+"""What a prediction means, by models made by hand: boxes on the original image, thresholds, files."""
 
 import json
 from collections.abc import Iterator
@@ -7,18 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from PIL import Image
-from properties import examples
 from pycocotools import mask as coco_mask
 
 from mmlape.errors import DataError
-from mmlape.lab.analysis.drawing import MIN_LONGER_SIDE, enlarge
+from mmlape.lab.analysis.drawing import enlarge
 from mmlape.lab.analysis.predicted_files import predict_files
-from mmlape.lab.analysis.prediction import Classification, Detection, Model, Segmentation
+from mmlape.lab.analysis.prediction import Detection, Model
 
 CLASSES = ('bright', 'dark', 'none')
 HEIGHT, WIDTH = 24, 40
@@ -148,26 +145,6 @@ def test_skipped_images_are_told_and_others_are_predicted_on(tmp_path):
         assert [row['image_id'] for row in content['annotations']] == [1, 1, 2, 2]
         assert [row['id'] for row in content['annotations']] == [1, 2, 3, 4]
         assert sorted(path.name for path in (out / 'overlays').iterdir()) == ['a.png', 'c.png']
-
-
-@examples(max_examples=50)
-@given(height=st.integers(1, 700), width=st.integers(1, 700))
-def test_an_enlarged_image_keeps_its_ratio(height, width):
-    shape = enlarge(np.zeros((height, width, 3), np.uint8)).shape
-    factor = max(1, MIN_LONGER_SIDE / max(height, width))
-    assert max(shape[:2]) == max(MIN_LONGER_SIDE, height, width)
-    assert abs(shape[0] - height * factor) <= 0.5 and abs(shape[1] - width * factor) <= 0.5
-
-
-def test_figures_of_segmentations_and_classifications():
-    labels = np.array([[0, 2, 2, 2], [2, 2, 0, 1]])
-    given = dict(path=None, size=(2, 4), classes=CLASSES, sample=None, image=labels)
-    found = Segmentation(**given, labels=labels)
-    assert list(found.shares.items()) == [('none', 5 / 8), ('bright', 2 / 8), ('dark', 1 / 8)]
-    assert found.mask('dark').sum() == 1
-    found = Classification(**given, scores=np.float32([0.25, 0.5, 0.25]))
-    assert (found.label, found.name, found.score) == (1, 'dark', 0.5)
-    assert found.top(2) == [('dark', 0.5), ('bright', 0.25)] and len(found.top()) == 3
 
 
 def test_a_stream_is_read_no_further_than_a_batch():

@@ -5,14 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from config_helpers import ROOT
-from model_helpers import ARCH, SWIN_ARCH, new_vit
+from model_helpers import ARCH, new_vit
 from PIL import Image
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
 from mmlape.cli import main
-from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.lab.runs.decoding import decode, encode
 from mmlape.models import ViTAdapter
@@ -20,10 +18,8 @@ from mmlape.models.position import AbsolutePosition, AttentionPosition
 from mmlape.projects.probe import probing
 from mmlape.projects.probe.images import find_images, patch_pixels, read_canvases
 from mmlape.projects.probe.measure import FOLDS, Plan, coordinates, measure
-from mmlape.projects.probe.models import Probed, open_probed
-from mmlape.projects.probe.page import summary_table
+from mmlape.projects.probe.models import Probed
 from mmlape.projects.probe.probing import Probe, Settings, probe_models, read_probes
-from mmlape.tables import markdown_table
 from mmlape.weights.normalisation import IMAGENET
 
 GRID = (4, 4)
@@ -217,23 +213,6 @@ def test_a_table_that_is_stretched_and_one_that_goes_on_are_told_apart(images, o
             assert abs(share - corner) > 0.3
 
 
-def test_the_page_of_results_has_the_numbers_of_its_file():
-    results = ROOT / 'docs' / 'results'
-    probes = read_probes(results / 'probe.json')
-    assert markdown_table(summary_table(probes)) in (results / 'probe.md').read_text()
-
-
-def test_channels_and_normalisation_are_the_configs(tmp_path):
-    rgb, bgr = (open_probed(config(tmp_path, name=str(flag), rgb=flag)) for flag in (True, False))
-    image = torch.rand(1, 3, 32, 32) * 255
-    assert rgb.normalisation.mean == (100.0, 110.0, 120.0) and rgb.is_random
-    expected = (image - torch.tensor([100.0, 110.0, 120.0])[:, None, None]) / torch.tensor([50.0, 60.0, 70.0])[
-        :, None, None
-    ]
-    torch.testing.assert_close(rgb._normalised(image), expected)
-    torch.testing.assert_close(bgr._normalised(image.flip(1)), expected)
-
-
 def test_features_are_those_of_the_forward():
     model = new_vit(out_type='featmap', out_indices=(0, 1), with_cls_token=True).eval()
     one, image = probed(model), torch.rand(2, 3, 32, 40) * 255
@@ -286,53 +265,3 @@ def test_weights_have_a_control_of_random_values(tmp_path, images):
     assert found.random[-1].r2 != found.layers[-1].r2
     (plain,) = probe_models([text], Settings(images, 10, None, (1,), (), False), tmp_path / 'out')
     assert plain.random is None and plain.layers == found.layers and plain.images == 2 * FOLDS
-
-
-@pytest.mark.parametrize(
-    'text, message',
-    [
-        ('timm/resnet50', 'resnet50 is no plain ViT but a ResNet'),
-        ('deit-tinny', 'neither a file, nor the folder of a run, nor a name'),
-        ('deit-tiny@nothing.pth', 'nothing.pth: there is no such file'),
-    ],
-)
-def test_a_model_without_patches_is_one_line(text, message, images, tmp_path, capsys):
-    assert main(['probe', text, '--images', str(images), '--out', str(tmp_path / 'out')]) == 1
-    error = capsys.readouterr().err
-    assert message in error and error.count('\n') == 1 and not (tmp_path / 'out').exists()
-
-
-def test_a_model_of_several_grids_is_refused(tmp_path):
-    path = tmp_path / 'swin.py'
-    path.write_text(f"model = dict(backbone=dict(type='mmlape.SwinTransformer', arch={SWIN_ARCH}, img_size=32))")
-    with pytest.raises(ConfigError, match='SwinTransformer has no patch tokens on one grid in all layers'):
-        open_probed(str(path))
-
-
-def test_wrong_input_is_one_line_before_any_time_is_spent(tmp_path, images, capsys, own_kinds):
-    tiny, stuck = config(tmp_path), config(tmp_path, name='stuck', pe_type='probe-stuck')
-    few = tmp_path / 'few'
-    few.mkdir()
-    (few / 'a.png').write_bytes(b'')
-    broken = tmp_path / 'broken'
-    broken.mkdir()
-    for number in range(12):
-        (broken / f'{number}.png').write_bytes(b'no image')
-    none = tmp_path / 'none.json'
-    none.write_text('{"format": 0}')
-    for words, message in {
-        (stuck,): 'cannot be moved to 6 x 6 patches',
-        (tiny, '--images', str(few)): '1 images, and a probe needs 10 or more',
-        (tiny, '--images', str(broken)): '0 images can be read',
-        (tiny, '--images', str(tmp_path / 'absent')): 'no such folder of images',
-        (tiny, '--size', '33'): 'give multiples of 8, such as 32',
-        (tiny, '--shifts', '2'): 'a shift must leave more than half',
-        (tiny, '--compare', tiny): 'is given twice',
-        (str(none),): 'no probe.json of this version',
-    }.items():
-        given = [*words] if '--images' in words else [*words, '--images', str(images)]
-        assert main(['probe', *given, '--out', str(tmp_path / 'out')]) == 1
-        error = capsys.readouterr().err
-        assert message in error and error.count('\n') == 1, error
-    (broken / 'c.png').write_bytes((images / '00.png').read_bytes())
-    assert main(['probe', stuck, '--images', str(images), '--out', str(tmp_path / 'out'), '--no-canvas']) == 0

@@ -4,7 +4,6 @@ import json
 import re
 
 import canvas
-import canvas_exploration
 import canvas_objects
 import depth
 import numpy as np
@@ -16,7 +15,6 @@ import tiny
 from scipy import stats
 
 from mmlape.cli import main
-from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.experiments.statistics import estimate
 from mmlape.lab.runs.run import read_arms
 from mmlape.lab.studies.study_file import read_study
@@ -93,82 +91,10 @@ def test_top1_is_the_mean_of_the_records(unpacked, name):
         assert row(text, arm).endswith(shown), arm
 
 
-def test_differences_told_in_sentences_are_those_of_the_records(unpacked):
-    runs = depth.Depth(str(unpacked('fashion-mnist-depth') / 'fashion-mnist-depth'))
-    pairs = [(one.arm, one.baseline) for one in depth.HYPOTHESES] + list(depth.PAIRS['3. The mean of the tokens'])
-    differences = [runs.difference(*pair) for pair in pairs]
-    for one in differences:
-        assert re.search(rf'\+{one.mean:.2f} \({one.low:.2f} to \+?{one.high:.2f}\)', page('depth'))
-    told = '{0.mean:+.2f} points of top-1 (95 % interval {0.low:+.2f} to {0.high:+.2f}'.format(differences[0])
-    for file in (tiny.ROOT / 'README.md', tiny.ROOT / 'docs/index.md'):
-        assert told in ' '.join(file.read_text().split()), file
-
-
-def test_two_studies_of_six_layers_differ_in_the_rate_alone(unpacked):
-    later, earlier = (unpacked(name) / name for name in ('fashion-mnist-depth', 'fashion-mnist-replication'))
-    for arm, first, rates in (('default', 'deep', [4e-3, 4e-3]), ('lape', 'deep-lape', [2e-3, 4e-3])):
-        files = later / arm / 'seed_301', earlier / first / 'seed_201'
-        settings = [json.loads((folder / 'settings.json').read_text()) for folder in files]
-        assert [one['optim_wrapper']['optimizer'].pop('lr') for one in settings] == rates
-        assert settings[0] == settings[1]
-
-
-def test_the_rates_of_six_layers_are_those_of_their_records(unpacked):
-    arms = read_arms(unpacked('fashion-mnist-depth-rates') / 'fashion-mnist-depth-rates')
-    lines = page('fashion-mnist-replication').splitlines()
-    for arm in read_study('mmlape::studies/fashion-mnist-depth.yml').arms:
-        runs = {rate: arms.get(f'{rate}-{arm.name}') for rate in ('1e-3', '2e-3', '4e-3', 'tenth', '8e-3')}
-        top1 = {rate: run[0].last.metrics[replication.METRIC] for rate, run in runs.items() if run}
-        cells = [f'{top1[rate]:.2f}' if rate in top1 else '' for rate in runs]
-        assert f'| {arm.name} | {" | ".join(cells)} |' in lines
-        rate = max(top1, key=top1.get)  # the lower one of two that are equal
-        assert arm.overrides['optim_wrapper.optimizer.lr'] == float('2e-3' if rate == 'tenth' else rate)
-        assert ('optim_wrapper.paramwise_cfg.custom_keys' in arm.overrides) == (rate == 'tenth')
-
-
-def test_canvases_in_windows_and_the_page_of_purposes_have_the_numbers_of_the_sweep(unpacked):
-    folder = unpacked('sizes')
-    windows = json.loads((folder / 'mini-sizes-sweep' / 'windows.json').read_text())
-    text = page('sizes').partition('## Not registered')[2]
-    for arm in {name.split('/')[0] for name in windows}:
-        of_seeds = [windows[f'{arm}/seed_{seed}'] for seed in sizes.SEEDS]
-        means = [f'{np.mean([of_seed[scale]["mIoU"] for of_seed in of_seeds]):.1f}' for scale in of_seeds[0]]
-        assert re.search(rf'^\| {arm} \|.*\| {" | ".join((means + ["not run"])[:2])} \|$', text, re.M), arm
-
-    values = sizes.read_sweep(folder / 'mini-sizes-sweep')
-    lines = (tiny.ROOT / 'docs/understand/which-encoding.md').read_text().splitlines()
-    for arm in sizes.ARMS:
-        means = ' | '.join(f'{np.mean(values[scale][arm]):.1f}' for scale in (1.0, 2.0))
-        assert any(line.endswith(f'| {means} |') for line in lines), arm
-    for arm, runs in read_arms(folder / 'mini-sizes').items():
-        own = {run.seed: run.last.metrics['mIoU'] for run in runs if run.counts}
-        assert [own[seed] for seed in sizes.SEEDS] == pytest.approx(values[1.0][arm], abs=0.005), arm
-
-
 def test_runs_that_enter_an_average_are_repeats_of_each_other(unpacked, tmp_path):
     """`mmlape report` refuses others."""
     work_dir = unpacked('real-features') / 'work_dirs' / 'real-features'
     assert main(['report', str(work_dir), '--out', str(tmp_path / 'report')]) == 0
-
-
-def test_no_rate_and_no_strength_but_one_does_better(unpacked):
-    folder = unpacked('canvas-objects')
-    rows = [line.strip('| ').split(' | ') for line in canvas_exploration.rates(folder).splitlines()[2:]]
-    best = {arm: rates.index(max(rates, key=float)) for arm, *rates in rows}
-    assert {arm for arm, place in best.items() if place != 1} == {'lape-affine'} and len(best) == 15
-    arms = json.loads((folder / 'mini-canvas-rates-sweep' / 'report.json').read_text())['arms']
-    twice = {name: arm['last']['metrics']['mIoU at 2']['mean'] for name, arm in arms.items()}
-    assert max(twice[name] for name in twice if re.match('lape-(rescale|windows)', name)) < twice['none-r2'] < 44
-
-
-def test_explored_scenes_have_scans_for_training_alone():
-    rng = np.random.default_rng(0)
-    train, val = (scenes.Scans(split, rng) for split in scenes.SPLITS)
-    explored = [canvas_exploration.TrainingScans(split, rng) for split in scenes.SPLITS]
-    for label, registered in enumerate(val.of_class):
-        parts = [set(one.of_class[label]) for one in explored]
-        assert parts[0] | parts[1] == set(train.of_class[label]) and not parts[0] & parts[1]
-        assert parts[1] and not parts[1] & set(registered)
 
 
 def test_success_needs_both_bounds():

@@ -6,7 +6,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import tiny
@@ -17,8 +16,7 @@ from mmengine.registry import TRANSFORMS
 from scipy.stats import sem, t, ttest_1samp, ttest_ind
 from synthetic import write_run
 
-from mmlape.cli import main
-from mmlape.errors import ConfigError, DataError, MMLaPEError
+from mmlape.errors import ConfigError, DataError
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data, read_options
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.retarget import reroot
@@ -45,31 +43,12 @@ def test_segmentation():
     assert changed.model.backbone == cfg.model.backbone
 
 
-def test_detection():
-    changed = at_size(load(find('mask_rcnn', 'tiny', '-lape')), 400)
-    resize = next(step for step in changed.test_dataloader.dataset.pipeline if step.type == 'Resize')
-    assert resize.scale == (666, 400)
-
-
-def test_classification():
-    changed = at_size(load(ROOT / 'configs/deit/deit-tiny-lape_4xb256-300e_in1k.py'), 448)
-    sizes = [step.get('scale', step.get('crop_size')) for step in changed.test_dataloader.dataset.pipeline[1:3]]
-    assert sizes == [512, 448]
-
-
 def test_images_of_an_array_are_resized():
     cfg = load(ROOT / 'configs/compact/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
     steps = at_size(cfg, 42).test_dataloader.dataset.pipeline
     assert [step['type'] for step in steps] == ['mmpretrain.Resize', 'PackInputs'] and steps[0]['scale'] == 42
     image = TRANSFORMS.build(steps[0])(dict(img=np.zeros((28, 28, 1), np.uint8)))['img']
     assert image.shape[:2] == (42, 42)
-
-
-def test_a_pipeline_without_sizes_is_refused():
-    pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
-    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=pipeline)), model=dict()))
-    with pytest.raises(ConfigError, match='neither resizes nor crops'):
-        at_size(cfg, 32)
 
 
 def trained(arm, name, cfg=None, checkpoint='m.pth'):
@@ -113,11 +92,6 @@ def test_checkpoints_of_one_config_are_averaged(swept):
     assert [shares[f'mIoU at {size}, kept'].mean for size in (28, 36)] == [150, 100]
     with pytest.raises(DataError, match='mIoU is undefined'):
         swept(models[:1], {'a (1)': {28: {'mIoU': None}}})
-
-
-def test_a_baseline_that_is_no_arm_is_found_before_anything_is_evaluated(tmp_path):
-    with pytest.raises(ConfigError, match='--baseline b: no such arm; there are: a'):
-        size_sweep.sweep_models([trained('a', 'a')], [8], tmp_path, False, 'b')
 
 
 def test_arms_are_compared_size_by_size_over_their_seeds(swept):
@@ -245,41 +219,6 @@ def test_drawn_scenes_are_kept_and_are_those_of_a_fresh_folder(pristine, tmp_pat
     assert draw_canvas(pristine, 1.5, tmp_path / 'kept') == first and digest(first) == made
 
 
-def test_a_classifiers_images_are_resized():
-    cfg = load(ROOT / 'configs/compact/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
-    assert at_scale(cfg, 1.5, Path('none')).to_dict() == at_size(cfg, 42).to_dict()
-
-
-def test_other_data_cannot_be_drawn_again(segmentor, tmp_path):
-    for dataset in (segmentor.test_dataloader.dataset,):
-        dataset.data_root = str(tmp_path / 'ade')
-    with pytest.raises(DataError, match='has no mini_data.json'):
-        at_scale(segmentor, 2, tmp_path)
-
-
-@pytest.mark.parametrize(
-    'error',
-    [MemoryError('Unable to allocate 9 GiB'), RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-     torch.cuda.OutOfMemoryError('CUDA out of memory'), cv2.error('Insufficient memory'), ConfigError('cannot')],
-)  # fmt: skip
-def test_a_size_that_cannot_be_evaluated_is_named_with_its_model(error, tmp_path):
-    def at(cfg, size):
-        raise error
-
-    with pytest.raises(ConfigError, match=r'^rope/seed_3, size 512: ') as raised:
-        size_sweep.sweep(trained('rope', 'rope/seed_3'), [512], at, tmp_path)
-    assert '\n' not in str(raised.value)
-
-
-def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path):
-    with pytest.raises(RuntimeError, match='^shapes differ$'):
-        size_sweep.sweep(trained('a', 'a'), [8], lambda cfg, size: raising('shapes differ'), tmp_path)
-
-
-def raising(text):
-    raise RuntimeError(text)
-
-
 # the runs of a study
 
 
@@ -324,26 +263,6 @@ def test_a_study_is_its_own_work_dir(work_dir, monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(
-    ('items', 'more', 'words'),
-    [
-        (['runs', 'again'], [], 'arm fire is in again and in another'),
-        (['runs'], [['x']], 'no arm x in runs'),
-        (['runs/fire/seed_2'], [], 'no run of seed_2 is finished'),
-        (['runs', 'other.py', 'm.pth'], [], r'fire and other have different classes \(3: .* and 2: .*\)'),
-        (['other.py', 'm.pth'], [['x']], '--arms chooses among the arms of a study'),
-    ],
-)
-def test_models_that_cannot_be_compared_are_named(items, more, words, work_dir, monkeypatch):
-    monkeypatch.chdir(work_dir.parent)
-    Path('again').symlink_to('runs')
-    extra = "test_dataloader['dataset']['metainfo'] = dict(classes=('a', 'b'))\n"
-    tiny.write_config(work_dir.parent, work_dir.parent / 'data', RESIZE + extra, name='other')
-    Path('m.pth').touch()
-    with pytest.raises(MMLaPEError, match=words):
-        read_models(items, None, *more)
-
-
 @tiny.in_a_fork
 def test_the_tool(tmp_path, python):
     data = tiny.write_data(tmp_path / 'data', train=1, val=2)
@@ -374,20 +293,3 @@ def test_the_tool(tmp_path, python):
     again = tiny.run(*command, cwd=tmp_path, **python)
     assert 'tiny (2): size 32' in again and 'tiny (1): size' not in again and 'tiny (2): size 24' not in again
     assert (tmp_path / 'sweep/report.json').read_text() == found
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'words'),
-    [
-        (['a.py'], 'a.py is the last one and has no checkpoint'),
-        (['a.py', 'b.pth', '--scales', '-1'], 'factors above 0, such as 0.75 1.5 2, not -1'),
-        (['a.py', 'b.pth', '--scales', 'nan'], 'not nan'),
-        (['a.py', 'b.pth', '--sizes', '0'], 'from 1 on, not 0'),
-        (['a.py', 'b.pth'], 'checkpoint b.pth: no such file'),
-    ],
-)
-def test_wrong_input(arguments, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    sizes = [] if {'--sizes', '--scales'} & {*arguments} else ['--sizes', '32']
-    assert main(['size-sweep', *arguments, *sizes, '--out', 'x']) == 1
-    assert words in capsys.readouterr().err

@@ -5,15 +5,12 @@ import pytest
 import tiny
 import torch
 from checkpoint_helpers import run_file
-from mmengine.config import Config
 from model_helpers import cvt, randomise, vit
 from PIL import Image
 
-from mmlape.backbones import open_model, open_models
-from mmlape.cli import main
-from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
-from mmlape.projects.pe_figures import position
+from mmlape.backbones import open_model
+from mmlape.errors import CheckpointError
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer
 from mmlape.projects.pe_figures.position import (
     cosines,
     describe_map,
@@ -121,15 +118,6 @@ def test_relative_bias_is_shown_as_it_is(tiny_arch):
     np.testing.assert_allclose(view.layers[0].row, table[offset], atol=1e-6)
 
 
-def test_refusals(tiny_arch):
-    with pytest.raises(ConfigError, match='no position encoding that can be drawn'):
-        view_positions(vit(arch=tiny_arch, pe_type='none'), 'none')
-    with pytest.raises(ConfigError, match='layers 0 to 3, not 4'):
-        view_positions(vit(arch=tiny_arch), 'model', layers=[1, 4])
-    with pytest.raises(ConfigError, match=r'grid of 2 x 6 tokens, so there is no token \(2, 0\)'):
-        view_positions(vit(arch=tiny_arch), 'model', size=(16, 48), token=(2, 0))
-
-
 def test_numbers_of_a_map():
     values = np.random.default_rng(0).normal(size=(15, 15))
     values += values.T
@@ -163,11 +151,6 @@ def test_sinusoids_are_told_apart_by_their_neighbours(tiny_arch):
     assert numbers['sincos2d']['beside'] == pytest.approx(numbers['sincos2d']['above'])
 
 
-def test_big_maps_are_kept_small(tiny_arch):
-    view = view_positions(vit(arch=tiny_arch), 'big', size=(40 * 8, 30 * 8), layers=[0])
-    assert view.layers[0].pairs.shape == (1024, 1024) and view.layers[0].row.shape == (40, 30)
-
-
 # ---------------------------------------------------------------- checkpoints alone
 
 
@@ -194,24 +177,6 @@ def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
         np.testing.assert_allclose(mine.row, theirs.row, atol=1e-6)
 
 
-def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
-    model = randomise(ViTAdapter(tiny_arch, 64, conv_inplane=4, pe_joining='lape'))
-    run_file(tmp_path / 'adapter.pth', model)
-    opened = open_model(str(tmp_path / 'adapter.pth')).model
-    for mine, theirs in zip(model.layer_positions(GRID), opened.layer_positions(GRID), strict=True):
-        torch.testing.assert_close(mine, theirs)
-
-
-def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
-    path = tmp_path / 'm.pth'
-    model = vit(arch=tiny_arch, pe_joining='lape', pe_norm='scalar-norm')
-    torch.save(model.state_dict(), path)
-    with pytest.raises(CheckpointError, match=f'no model that has a name.* CONFIG@{path}'):
-        open_model(str(path))
-    run_file(path, model)
-    assert open_model(str(path))[1].position.pe_norm == 'scalar-norm', 'recorded'
-
-
 def test_a_foreign_checkpoint_of_a_model_with_a_name(tmp_path):
     """Of another image size, which is no square."""
     model = randomise(VisionTransformer('deit-tiny', (32, 96)))
@@ -222,41 +187,7 @@ def test_a_foreign_checkpoint_of_a_model_with_a_name(tmp_path):
     torch.testing.assert_close(pe_table(opened, (2, 6)), pe_table(model, (2, 6)))
 
 
-def test_a_tokens_row_is_marked_at_the_token(tiny_arch, tmp_path, monkeypatch):
-    """The cross is drawn at (x, y), where the row of cosines has its 1."""
-    drawn = []
-    monkeypatch.setattr(position, 'save_figure', lambda figure, path: drawn.append((path.name, figure)))
-    write_figures({'vit': vit(arch=tiny_arch, pe_joining='lape')}, tmp_path, token=(1, 3))
-    marked = [axes for axes in dict(drawn)['position_correlation.png'].axes if axes.lines]
-    assert len(marked) == 1 + tiny_arch['num_layers']
-    for axes in marked:
-        assert axes.lines[0].get_xydata().tolist() == [[3, 1]]
-        assert axes.images[0].get_array()[1, 3] == pytest.approx(1)
-
-
 # ---------------------------------------------------------------- the stem
-
-
-def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch):
-    """DPN, Figure 3: P x P values of a channel as an image; a model without the norm has no row."""
-    drawn = []
-    monkeypatch.setattr(position, 'save_figure', lambda figure, path: drawn.append((path.name, figure)))
-    large = dict(tiny_arch, embed_dims=64, num_layers=5)
-    models = {
-        'Ti/8': vit(arch=tiny_arch, patch_norm='dual'),
-        'without': vit(arch=tiny_arch),
-        'L/4': randomise(VisionTransformer(large, 32, 4, patch_norm='dual')),
-    }
-    write_figures(models, tmp_path)
-    figure = dict(drawn)['patch_norm.png']
-    panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ['red', 'green', 'blue'] * 2
-    assert [axes.get_ylabel() for axes in panels] == ['Ti/8', '', '', 'L/4', '', '']
-    for row, (name, patch) in enumerate((('Ti/8', 8), ('L/4', 4))):
-        # a patch is flattened as (channel, row, column)
-        scale = models[name].patch_embed.norm0.weight.detach().view(3, patch, patch)
-        for channel in range(3):
-            np.testing.assert_array_equal(panels[3 * row + channel].images[0].get_array(), scale[channel])
 
 
 # ---------------------------------------------------------------- the command
@@ -283,41 +214,6 @@ def test_command(tmp_path, python):
     assert saved['0/maps'].shape == (2, 24, 24) and list(saved['1/labels']) == ['PE', 'layer 1']
     np.testing.assert_array_equal(saved['0/maps'][0, 3 * 4 + 2].reshape(6, 4), saved['0/rows'][0].astype(np.float32))
     assert saved['0/patch_norm'].shape == (3, 8, 8)
-
-
-def test_command_says_what_is_missing(tmp_path):
-    init = "model['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint='nowhere.pth')\n"
-    config = tiny.write_config(tmp_path, tmp_path, init)
-    with pytest.raises(CheckpointError, match='nowhere.pth.*--untrained'):
-        open_model(str(config))
-    model = open_model(str(config), untrained=True)[1]
-    run_file(tmp_path / 'm.pth', randomise(model))
-    found = open_models([f'{config}@{tmp_path}/m.pth', f'{tmp_path}/m.pth'])
-    assert list(found) == [f'tiny, m ({config}@{tmp_path}/m.pth)', f'tiny, m ({tmp_path}/m.pth)']
-    for opened in found.values():
-        torch.testing.assert_close(opened.pos_embed, model.pos_embed)
-    with pytest.raises(ConfigError, match='is no folder of a run'):
-        open_model(str(tmp_path))
-    (tmp_path / 'm.pth').rename(tmp_path / 'iter_3.pth')
-    Config.fromfile(config).dump(config)  # as a run does
-    assert open_model(str(tmp_path))[0] == open_model(str(tmp_path / 'iter_3.pth'))[0] == 'tiny, iter_3'
-    assert open_model(str(config), untrained=True)[0] == 'tiny, untrained'
-    config.write_text(config.read_text().replace('nowhere.pth', str(tmp_path / 'iter_3.pth')))
-    assert open_model(str(config))[0] == 'tiny', 'the checkpoint of init_cfg'
-    with pytest.raises(ConfigError, match='is given twice'):
-        open_models([str(config)] * 2)
-
-
-@pytest.mark.parametrize(
-    ('options', 'said'),
-    [
-        (['--bias-maps', '--size', '64'], '--size and --token cannot be used with --bias-maps'),
-        (['--images', 'none.png'], '--cells needs --bias-maps, --images that or --balance'),
-    ],
-)
-def test_options_that_would_be_ignored_are_refused(options, said, capsys):
-    assert main(['visualize-pe', 'config.py', '--out', 'out', *options]) == 1
-    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""The CIFAR recipe of Compact Transformers: rates, decay, augmentation, and when mixup ends."""
+"""The CIFAR recipe of Compact Transformers: rates, decay, augmentation."""
 
 import copy
 from collections import Counter
-from types import SimpleNamespace
 
 import mmcv
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 from config_helpers import ROOT, build, load
 from mmengine.dataset import Compose
-from mmengine.registry import HOOKS, MODELS, init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 from test_recipes import learning_rates, options
 from torchvision import transforms
@@ -18,18 +17,6 @@ from torchvision import transforms
 
 def recipe(data: str):
     return load(ROOT / 'configs' / 'compact' / f'vit-lite-7-4-lape_1xb128-310e_{data}.py')
-
-
-def test_mixup_ends_after_175_epochs_of_cifar10_only():
-    assert 'custom_hooks' not in recipe('cifar100')
-    cfg = recipe('cifar10')
-    hook, model = HOOKS.build(dict(cfg.custom_hooks[0], _scope_='mmpretrain')), build(cfg)
-    runner = SimpleNamespace(model=model, logger=SimpleNamespace(info=print), epoch=174, _resume=False)
-    hook.before_train_epoch(runner)
-    assert [type(one).__name__ for one in model.data_preprocessor.batch_augments.augments] == ['Mixup', 'CutMix']
-    runner.epoch = 175
-    hook.before_train_epoch(runner)
-    assert model.data_preprocessor.batch_augments is None
 
 
 @pytest.mark.parametrize('data', ['cifar10', 'cifar100'])

@@ -6,14 +6,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from config_helpers import CONFIGS, ROOT, build_without_data, load
+from config_helpers import ROOT, build_without_data, load
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from test_recipes import options
 
 from mmlape.lab.engine.config import apply_options, resolve_path
 from mmlape.lab.studies.study_file import read_study
-from mmlape.models.names import find_model
 
 
 @cache
@@ -29,31 +28,6 @@ def arms(name: str) -> dict[str, Config]:
 def matching(name: str, pattern: str) -> set[str]:
     """The arms of a study whose names match, with LaPE and without."""
     return {arm for arm in arms(name) if re.fullmatch(f'({pattern})(-lape)?', arm)}
-
-
-def test_the_detectors_of_augreg_have_the_mean_that_its_weights_expect():
-    """Mask R-CNN in both schedules, in training and in tests; HTC++ has ImageNet's."""
-    halves, found = [127.5] * 3, set()
-    for name, cfg in arms('coco').items():
-        pre = cfg.model.data_preprocessor
-        found |= {name} if pre.mean == halves and pre.std == halves else set()
-    assert found == matching('coco', 'mask-rcnn-large|mask-rcnn-large-1x|mask-rcnn-vit-large')
-
-
-STRETCH = dict(type='ResizeToMultiple', size_divisor=32)
-
-
-def test_segmentors_are_tested_on_stretched_sides():
-    """All with a public figure but Cityscapes'; LaPE's UperNet, whose settings are the original ones, too."""
-    files = [path for path in CONFIGS if re.match('upernet_deit-(tiny|small)-adapter', path.stem)]
-    cfgs = {path.stem: load(path) for path in files} | arms('segmentation')
-    plain = matching('segmentation', 'cityscapes|m2f-small|m2f-dinov3-7b')
-    for name, cfg in cfgs.items():
-        for split in ('train', 'val', 'test'):
-            steps = list(cfg[f'{split}_dataloader'].dataset.pipeline)
-            wanted = [2] if split != 'train' and name not in plain else []
-            assert [place for place, step in enumerate(steps) if step == STRETCH] == wanted, (name, split)
-    assert len(files) == 4
 
 
 INSTA_BOOST = dict(
@@ -120,15 +94,6 @@ def test_the_heads_of_augreg_base_train_as_by_the_public_keys():
                 assert decay == 0.01 * decays, parameter
         assert found['decode_head.lateral_convs.0.bn.weight'] == (pytest.approx(2e-4), 0.01)
         assert found['decode_head.conv_seg.bias'] == (2e-5, 0.0)
-
-
-def test_augreg_has_the_size_of_the_public_file():
-    """Or its position embedding would be resized twice: on loading, and to the images."""
-    for size in ('tiny', 'base', 'large'):
-        backbone = arms('segmentation')[f'upernet-augreg-{size}'].model.backbone
-        side = int(re.search(r'res_(\d+)', backbone.init_cfg.checkpoint)[1])
-        named = [find_model(f'augreg-{size}{end}')[1] for end in ('', '-lape', '-adapter', '-adapter-lape')]
-        assert [options.get('img_size', 224) for options in (backbone, *named)] == [side] * 5
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Captions: the three formats, what is wrong with a file, the mini data's, and runs on them."""
+"""Captions: the formats, what is wrong with a file, features that are kept, and runs on the mini data."""
 
 import copy
 import io
@@ -13,18 +13,15 @@ import torch
 from config_helpers import ROOT
 from each import each
 from mmengine.config import Config
-from mmengine.dataset import Compose
 from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 from PIL import Image
 from tiny import difference, evaluations, run
 
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import DataError
 from mmlape.lab.datasets.checks import check_data, full_check
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.datasets.mini.scenes import Digit, Scene
-from mmlape.lab.datasets.transforms import LoadImageFromFile
 from mmlape.lab.engine.config import load_config
 from mmlape.projects import ImageFeatureHook
 from mmlape.projects.lit.captions import CaptionDataset, RandomCaption, read_captions
@@ -54,13 +51,6 @@ def test_formats(tmp_path, name):
     found = {data[i]['img_path']: data[i]['gt_caption'] for i in range(len(data))}
     folder = tmp_path / 'images'
     assert found == {str(folder / 'a.jpg'): ['a dog', 'a black dog'], str(folder / 'b.jpg'): ['two cats, asleep']}
-
-
-def test_separators_of_unicode_and_tabs_are_part_of_a_caption(tmp_path):
-    (tmp_path / 'c.tsv').write_text('a.jpg\ta\u2028dog\x85\nb.jpg\ttwo\tcats\n', encoding='utf-8')
-    (tmp_path / 'c.jsonl').write_text('{"image": "a.jpg", "caption": "a\u2028dog"}\n', encoding='utf-8')
-    assert read_captions(str(tmp_path / 'c.tsv')) == [('a.jpg', 'a\u2028dog'), ('b.jpg', 'two\tcats')]
-    assert read_captions(str(tmp_path / 'c.jsonl')) == [('a.jpg', 'a\u2028dog')]
 
 
 def write_shard(path, **files):
@@ -95,45 +85,6 @@ def test_shards_are_read_in_place(tmp_path):
     assert (summary.images, summary.facts['captions']) == (3, 3)
     with pytest.raises(FileNotFoundError, match=r'no member z\.png in .*001\.tar'):
         TarBackend().get(f'tar://{tmp_path}/001.tar/z.png')
-
-
-def test_a_broken_image_of_an_archive_is_there_but_cannot_be_decoded(tmp_path):
-    write_shard(tmp_path / 's.tar', a_jpg=b'\xff\xd8 no image')
-    load = LoadImageFromFile()
-    for name, reason in (('a.jpg', 'cannot be read: cannot identify'), ('b.jpg', 'does not exist .no member')):
-        with pytest.raises(DataError, match=rf's\.tar/{name} {reason}'):
-            load.transform(dict(img_path=f'tar://{tmp_path}/s.tar/{name}'))
-
-
-def test_odd_names(tmp_path):
-    folder = tmp_path / 'cc3m.tar' / 'set [1]'
-    folder.mkdir(parents=True)
-    write_shard(folder / '0*.TAR', x_tar__a_png=b'image', x_tar__a_txt=b'one', x_tar__a_mask_png=b'')
-    ((image, text),) = read_captions(str(folder / '0*.TAR'))
-    assert (TarBackend().get(image), text) == (b'image', 'one')
-    with pytest.raises(FileNotFoundError, match='no archive of'):
-        TarBackend().get(f'tar://{tmp_path}/none.tar/a.png')
-    (folder / 'c.tsv').write_text('a.jpg\ta dog\n')
-    assert read_captions(str(folder / 'c.tsv')) == [('a.jpg', 'a dog')]
-
-
-@pytest.mark.parametrize(
-    ('content', 'reason'),
-    [
-        (None, r'000\.tar cannot be read'),
-        (dict(a_png=b''), r'000\.tar: a\.png has no caption, a a\.txt or'),
-        (dict(a_png=b'', a_txt=b'\xff'), r'a\.png has no caption'),
-        (dict(a_png=b'', a_json=b'{'), r'a\.png has no caption'),
-        (dict(a_png=b'', a_json=b'["red"]'), r'a\.png has no caption'),
-    ],
-)
-def test_wrong_shards(tmp_path, content, reason):
-    if content is None:
-        (tmp_path / '000.tar').write_bytes(b'no archive')
-    else:
-        write_shard(tmp_path / '000.tar', **content)
-    with pytest.raises(DataError, match=reason):
-        CaptionDataset('000.tar', str(tmp_path))
 
 
 TEXT = 'a.png\ta tree\nb.png\tän house\n'
@@ -199,18 +150,6 @@ def test_the_vocabulary_moves_with_the_data(tmp_path):
     assert cfg.train_dataloader.dataset.data_root == f'{tmp_path}/coco/'
 
 
-def test_features_of_changing_images_are_not_kept(tmp_path):
-    flipped = SimpleNamespace(pipeline=Compose([dict(type='RandomFlip', prob=0.5)]))
-    runner = SimpleNamespace(bare_model=SimpleNamespace(image_features=None), cfg=None)
-    for dataset, named in ((flipped, 'RandomFlip'), (SimpleNamespace(), 'this dataset')):
-        runner.train_dataloader = SimpleNamespace(dataset=dataset)
-        with pytest.raises(ConfigError, match=f'{named}.* may change them: remove the transform or the hook'):
-            ImageFeatureHook(str(tmp_path)).before_train(runner)
-    runner.bare_model = SimpleNamespace()
-    with pytest.raises(ConfigError, match=r'only mmlape\.LiT'):
-        ImageFeatureHook(str(tmp_path)).before_train(runner)
-
-
 def test_kept_features_are_those_of_a_fresh_folder(tmp_path):
     """Whatever changes between two runs: an image, their list, the tower, its precision, how images are prepared."""
 
@@ -273,28 +212,6 @@ def test_each_caption_is_chosen():
     chosen = {RandomCaption()(dict(gt_caption=['a', 'b', 'c']))['gt_caption'] for _ in range(40)}
     assert chosen == {'a', 'b', 'c'}
     assert RandomCaption()(dict(gt_caption='one'))['gt_caption'] == 'one'
-
-
-def test_scenes_are_described():
-    def digit(label, row, column):
-        mask = np.zeros((8, 8), bool)
-        mask[row, column] = True
-        return Digit(label, 0, mask)
-
-    scene = Scene(np.zeros((8, 8, 3), np.uint8), 1, [digit(3, 1, 1), digit(8, 6, 2), digit(1, 5, 7), digit(3, 4, 2)])
-    on = 'on a photograph of a flower'
-    assert scenes.describe(scene) == [
-        f'a three {on}',
-        f'an eight {on}',
-        f'a one {on}',
-        f'a three {on}',
-        f'a three above an eight {on}',
-        f'an eight left of a one {on}',
-        f'a one right of a three {on}',
-        f'a three, an eight, a one and a three {on}',
-    ]
-    above = Scene(scene.image, 0, [digit(0, 6, 3), digit(7, 1, 3)])
-    assert scenes.describe(above)[2:] == ['a zero below a seven on a photograph of a temple']
 
 
 @pytest.mark.release

@@ -2,28 +2,21 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import threading
-from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny
-import torch
 from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
 from mmlape.cli import main
-from mmlape.errors import DataError
-from mmlape.lab.analysis.dataset_page import as_image, class_table, write_page
 from mmlape.lab.datasets import checks as full
-from mmlape.lab.datasets.checks import find_duplicates, full_check, print_report
+from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.tables import rows_of
 
 SPLITS = ('train', 'val')
 
@@ -90,32 +83,7 @@ def test_images_without_objects(mini):
     assert facts['images without objects'] == 2 and facts['crowds'] > 0
 
 
-def test_a_class_that_never_occurs(mini):
-    path = mini / 'coco/annotations/instances_val2017.json'
-    edit(path, lambda c: c.update(annotations=[e for e in c['annotations'] if e['category_id'] != 4]))
-    issues = found(coco_cfg(mini / 'coco'))
-    assert issues[('val', 'warning', 'class that never occurs')].examples[0].endswith(': three.')
-
-
 # ---------------------------------------------------------------- images
-
-
-def test_unreadable_images_are_all_named(mini):
-    folder = mini / 'coco/train2017'
-    (folder / '000000000002.jpg').write_bytes(b'')
-    (folder / '000000000003.jpg').write_bytes((folder / '000000000003.jpg').read_bytes()[:-700])
-    (folder / '000000000004.jpg').write_bytes(b'no image')
-    Image.new('RGB', (8, 64)).save(folder / '000000000005.jpg')
-    issues = found(coco_cfg(mini / 'coco'))
-    group = issues.pop(('train', 'error', 'unreadable image'))
-    assert group.count == 3
-    assert all(f'00000000000{number}.jpg' in text for number, text in zip((2, 3, 4), group.examples))
-    assert {kind for _, _, kind in issues} == {'image smaller than a patch', 'image of another size'}
-
-
-def test_a_sample_opens_only_so_many(mini):
-    report = full_check(coco_cfg(mini / 'coco'), SPLITS, sample=4, workers=2)
-    assert report.checked == [4, 4]
 
 
 def test_images_in_training_and_validation(mini):
@@ -137,101 +105,7 @@ def test_images_in_training_and_validation(mini):
 # ---------------------------------------------------------------- ADE20K's format
 
 
-def test_label_maps(mini):
-    images, maps = mini / 'ade/images/training', mini / 'ade/annotations/training'
-    names = sorted(path.stem for path in maps.iterdir())
-    labels = np.asarray(Image.open(maps / f'{names[0]}.png')).copy()
-    labels[0, :2] = 13, 99
-    Image.fromarray(labels).save(maps / f'{names[0]}.png')
-    Image.fromarray(np.zeros((64, 64), np.uint8)).save(maps / f'{names[1]}.png')
-    Image.fromarray(np.ones((64, 32), np.uint8)).save(maps / f'{names[2]}.png')
-    Image.open(maps / f'{names[3]}.png').convert('RGB').save(maps / f'{names[3]}.png')
-    (maps / f'{names[4]}.png').write_bytes(b'\x89PNG')
-    (maps / f'{names[5]}.png').unlink()
-    (images / f'{names[6]}.jpg').unlink()
-    issues = found(ade_cfg(mini / 'ade'))
-    expected = {
-        ('error', 'label outside the classes'): names[0],
-        ('warning', 'image without labels'): names[1],
-        ('error', 'label map of another size'): names[2],
-        ('error', 'unreadable label map'): names[3],
-        ('error', 'label map missing'): names[5],
-        ('warning', 'label map without image'): names[6],
-    }
-    for (severity, kind), name in expected.items():
-        assert issues[('train', severity, kind)].count == 1 + (kind == 'unreadable label map')
-        assert name in issues[('train', severity, kind)].examples[0]
-    colours, broken = issues[('train', 'error', 'unreadable label map')].examples
-    assert 'has 3 channels' in colours and names[4] in broken
-    assert {key[1:] for key in issues if key[0] == 'train'} - set(expected) <= {('warning', 'class that never occurs')}
-
-
-def test_label_maps_that_a_list_of_images_leaves_out_are_no_defect(mini):
-    names = sorted(path.stem for path in (mini / 'ade/images/training').iterdir())
-    (mini / 'list.txt').write_text('\n'.join(names[:4]))
-    cfg = ade_cfg(mini / 'ade')
-    cfg.train_dataloader.dataset.ann_file = str(mini / 'list.txt')
-    report = full_check(cfg, ['train'])
-    assert report.checked == [4]
-    assert 'label map without image' not in [group.topic for group in report.issues]
-
-
 # ---------------------------------------------------------------- what comes out
-
-
-@pytest.mark.parametrize('kind', ['coco', 'ade', 'digits'])
-def test_page(mini, tmp_path, kind):
-    cfg = dict(coco=coco_cfg, ade=ade_cfg, digits=folder_cfg)[kind](mini / kind)
-    pack = dict(coco='mmdet.PackDetInputs', ade='mmseg.PackSegInputs', digits='mmpretrain.PackInputs')[kind]
-    dataset = cfg.train_dataloader.dataset
-    dataset = dataset.get('dataset', dataset)
-    dataset.pipeline = [*dataset.pipeline, dict(type='Resize', scale=(80, 80)), dict(type=pack)]
-    broken = next(
-        path for path in sorted((mini / kind).rglob('*')) if path.suffix in ('.jpg', '.png') and 'val' not in str(path)
-    )
-    broken.write_bytes(b'no image')
-    if kind == 'digits':
-        dataset.metainfo = dict(classes=FOLDERS)
-    page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS))
-    text = page.read_text()
-    assert text.count('<img') == 2 * 3 and len(re.findall('<figcaption>.*80 x 80', text)) == 3, (
-        'before and after the pipeline'
-    )
-    assert broken.name in text and 'error: unreadable' in text and 'Classes' in text
-
-
-def test_page_of_data_that_cannot_be_built(mini, tmp_path):
-    cfg = coco_cfg(mini / 'coco')
-    train_json(mini).write_text('{}')
-    report = full_check(cfg, SPLITS)
-    with pytest.raises(DataError, match='the train data cannot be built'):
-        write_page(cfg, tmp_path / 'page', 'train', 4, report)
-
-
-def test_data_of_no_known_format(capsys):
-    report = full_check(coco_cfg('s3://bucket/coco'), ['train'])
-    print_report(report)
-    assert 'nothing was checked' in capsys.readouterr().out
-
-
-TINY = {'image': 'images/training/3.png', 'map': 'annotations/training/4.png'}
-
-
-@tiny.in_a_fork
-def test_command(tmp_path, capsys, python):
-    data = tiny.write_data(tmp_path / 'data')
-    config = tiny.write_config(tmp_path, data)
-    assert main(['check-data', str(config), '--json', str(tmp_path / 'found.json')]) == 0
-    output = capsys.readouterr().out
-    assert '13 images' in output and '0 kinds of error' in output and '0 kinds of warning' in output
-    for name in TINY.values():
-        (data / name).write_bytes((data / name).read_bytes()[:-40])
-    output = tiny.run(
-        *tiny.MMLAPE, 'check-data', config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1, **python
-    )
-    assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
-    assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000
-    assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)
 
 
 def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
@@ -269,22 +143,3 @@ def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
         signal.signal(signal.SIGINT, before)
     output = capsys.readouterr().out
     assert 'interrupted after 1 image' in output and 'label map without image' in output
-
-
-def test_duplicates_are_told_with_the_first_of_them():
-    images = [(split, name, b'same') for split, name in ('ta', 'vd', 'tb', 'tc', 've')]
-    names = dict(t='train', v='val')
-    told = find_duplicates([(names[split], name, digest) for split, name, digest in images], complete=False)
-    assert [(split, issue.message) for split, issue in told] == [
-        ('train', 'b is a.'), ('train', 'c is a.'), ('val', 'e is d.'),
-        ('val', 'd is a of the train data.'), ('val', 'e is a of the train data.'),
-    ]  # fmt: skip
-
-
-def test_a_page_shows_the_most_frequent_class_first_and_images_in_rgb():
-    summary = SimpleNamespace(labels=Counter({0: 1, 1: 5, 2: 2}), classes=('sky', 'lamp', 'tree'))
-    assert rows_of(class_table(summary)) == [('lamp', '62.5%'), ('tree', '25.0%'), ('sky', '12.5%')]
-    inputs = torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)
-    assert as_image(inputs, is_bgr=True).tolist() == [[[30, 20, 10]]]
-    assert as_image(inputs, is_bgr=False).tolist() == [[[10, 20, 30]]]
-    assert as_image(inputs[1:2], is_bgr=True).tolist() == [[[20, 20, 20]]]

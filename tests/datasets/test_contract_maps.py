@@ -22,7 +22,6 @@ from mmlape.lab.datasets import images
 from mmlape.lab.datasets.checks import full_check
 from mmlape.lab.datasets.formats import SPLITS
 from mmlape.lab.datasets.images import EITHER, Annotated, ImageLoader, open_image
-from mmlape.lab.datasets.label_maps import read_label_map
 
 # ---------------------------------------------------------------- label maps, and their perfect model
 
@@ -613,13 +612,6 @@ def test_a_test_with_other_options_than_the_validation_is_checked(tmp_path):
     cfg.test_dataloader.dataset.reduce_zero_label = False
     [group, *_] = full_check(cfg, SPLITS).issues.errors
     assert group.split == 'test' and 'the label id 3' in group.examples[0]
-
-
-@pytest.mark.release
-def test_images_of_182_megapixels(tmp_path):
-    Image.new('1', (13600, 13400)).save(tmp_path / 'a.png')
-    assert ImageLoader().load(str(tmp_path / 'a.png')).size == (13600, 13400)
-    assert read_label_map(str(tmp_path / 'a.png')).shape == (13400, 13600)
 
 
 def test_images_beyond_the_limit_of_opencv(tmp_path, monkeypatch):

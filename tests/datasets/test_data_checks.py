@@ -2,36 +2,12 @@
 
 import shutil
 
-import pytest
 from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg, refusal
 from each import each
-from mmengine import Config
-from PIL import Image
 
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.mini.make import ADE_CLASSES
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES
-
-
-def test_mini_data_passes_in_every_format(mini):
-    coco = check_data(coco_cfg(mini / 'coco'))
-    assert [(part.split, part.images) for part in coco] == [('train', 6), ('val', 3)], 'test equals val: checked once'
-    assert coco[0].seen == set(range(10)) and not coco[0].sampled
-    ade = check_data(ade_cfg(mini / 'ade'))
-    assert ade[0].num_classes == 12 and 10 in ade[0].seen | ade[1].seen
-    assert check_data(folder_cfg(mini / 'digits'))[0].num_classes == 10
-    assert len(check_data(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)), splits=['val'])) == 1
-
-
-def test_remote_and_unknown_data_is_skipped():
-    assert check_data(coco_cfg('s3://bucket/coco'), splits=['train']) == []
-    assert check_data(Config(dict(train_dataloader=dict(dataset=dict(type='mmdet.CityscapesVideo'))))) == []
-    for name in ('CocoPanopticDataset', 'LVISV1Dataset', 'Objects365V2Dataset'):
-        cfg = coco_cfg('nowhere')
-        cfg.train_dataloader.dataset.dataset.type = name
-        assert check_data(cfg, splits=['train']) == [], 'it reads JSON of its own'
-    cfg.train_dataloader.dataset.dataset.type = 'CityscapesDataset'
-    assert 'nowhere' in refusal(cfg, splits=['train'])
 
 
 def test_what_is_missing_is_told_with_how_to_get_it(mini, tmp_path):
@@ -75,18 +51,6 @@ def test_classes_of_the_config_that_are_not_those_of_the_data(mini):
     edit(path, lambda content: content['categories'][3].update(name='drei'))
     text = refusal(coco_cfg(mini / 'coco'))
     assert str(path) in text and 'only in the data: drei; only in the config: three' in text
-
-
-@pytest.mark.parametrize('kind', ['coco', 'digits'])
-def test_image_smaller_than_a_patch(mini, kind):
-    """That of label maps is in the contract."""
-    path, cfg = {
-        'coco': (mini / 'coco/val2017/000000000001.jpg', coco_cfg(mini / 'coco')),
-        'digits': (min((mini / 'digits/val/one').iterdir()), folder_cfg(mini / 'digits')),
-    }[kind]
-    Image.new('RGB', (64, 15)).save(path)
-    text = refusal(cfg)
-    assert f'{path} is 64 x 15' in text and '16 x 16 patch' in text
 
 
 def test_lists_of_images_without_classes_or_labels(mini):

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import tiny
-from mmengine.config import Config, ConfigDict
+from mmengine.config import ConfigDict
 from mmengine.registry import DATASETS, init_default_scope
 
 from mmlape.cli import main
@@ -91,26 +91,10 @@ def test_half_of_any_dataset(pristine, config, data):
     assert len(build(dataset, least=len(half))) == len(half), 'one step is enough'
 
 
-def test_a_dataset_that_has_no_subsets():
-    with pytest.raises(ConfigError, match='needs a dataset of MMEngine, but Foreign is none'):
-        build(dict(type=Foreign))
-
-
-class Foreign(list):
-    """A dataset of another package."""
-
-
 @pytest.fixture(scope='module')
 def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp('fraction')
     return tiny.write_config(folder, tiny.write_data(folder / 'data', train=16))
-
-
-OF_EPOCHS = """
-train_cfg = dict(_delete_=True, type='EpochBasedTrainLoop', max_epochs=2, val_interval=2)
-train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
-default_hooks['checkpoint'] = dict(type='CheckpointHook', interval=2)
-"""
 
 
 def test_training_loads_the_subset_and_says_so(config, tmp_path, monkeypatch, capsys):
@@ -141,15 +125,6 @@ def test_training_loads_the_subset_and_says_so(config, tmp_path, monkeypatch, ca
     again = ['train', str(config), '--resume', '--work-dir', str(tmp_path / 'run'), '--cfg-options', *options[3:]]
     assert main([*again, 'data_fraction=1/2']) == 1
     assert 'data_fraction.share "1/4" -> "1/2"' in capsys.readouterr().err
-
-
-def test_an_epoch_is_shorter(config, tmp_path):
-    cfg = Config.fromfile(config)
-    epochs = tmp_path / 'epochs.py'
-    epochs.write_text(cfg.pretty_text + OF_EPOCHS.replace('_delete_=True, ', ''))
-    options = ['--cfg-options', 'data_fraction=0.25', 'log_processor.by_epoch=True']
-    assert main(['train', str(epochs), '--work-dir', str(tmp_path / 'run'), *options]) == 0
-    assert tiny.record(tmp_path / 'run')['max_iters'] == 2 * 2
 
 
 def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, capsys):

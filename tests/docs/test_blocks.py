@@ -13,9 +13,8 @@ PAGES += sorted([*(ROOT / 'docs').rglob('*.md'), *(ROOT / 'configs').rglob('*.md
 
 @pytest.fixture(autouse=True)
 def _checkout(monkeypatch):
-    """The reader is in a checkout, and has the weights."""
+    """The reader is in a checkout."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr('mmlape.lab.experiments.planning.is_missing', lambda path: False)
 
 
 @pytest.mark.parametrize(

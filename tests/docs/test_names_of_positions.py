@@ -1,4 +1,4 @@
-"""Pages, README and docstrings name every kind of position encoding and every joining; what is missing says where."""
+"""The reference names every kind of position encoding with its arguments; reports have a name for each."""
 
 import inspect
 import re
@@ -7,17 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import mmlape
-from mmlape.models import SwinTransformer, VisionTransformer
-from mmlape.models.position import (
-    AbsolutePosition,
-    AttentionPosition,
-    Joining,
-    LayerPosition,
-    joining,
-    joinings,
-    kinds,
-)
+from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings, kinds
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = 'docs/reference/position.md'
@@ -26,60 +16,6 @@ SECTIONS = {'Absolute': AbsolutePosition, 'Inside attention': AttentionPosition,
 
 def read(file: str) -> str:
     return (ROOT / file).read_text()
-
-
-def argument(kind: type, name: str) -> str:
-    """Return what a docstring says of an argument, in one line."""
-    text = re.split(rf'\n +{name}: ', inspect.getdoc(kind))[1]
-    return ' '.join(re.split(r'\n    \w+: |\n\S', text)[0].split())
-
-
-def part(file: str, pattern: str) -> str:
-    """Return the part of a file that names the joinings."""
-    found = re.search(pattern, read(file), re.DOTALL)
-    assert found, f'{file} has no {pattern!r} any more: say here where it names the joinings'
-    return found[0]
-
-
-# a place that names the joinings: its text, how a name stands there, and what it does not have
-JOINED = {
-    "docs/reference/position.md, the sentence 'Joinings are ...'": (
-        lambda: part(REFERENCE, r'Joinings are .*?;'), '`{}`', lambda one: False
-    ),
-    "README.md, the comment beside pe_joining='lape'": (
-        lambda: part('README.md', r'how the PE meets the tokens: .*?\n'), ' {}', lambda one: False
-    ),
-    'mmlape/models/position/joining.py, the equations of its first docstring': (
-        lambda: joining.__doc__, '\n    {} ', lambda one: False
-    ),
-    'the docstring of mmlape.VisionTransformer, pe_joining': (
-        lambda: argument(VisionTransformer, 'pe_joining'), "'{}'", lambda one: False
-    ),
-    'the docstring of mmlape.SwinTransformer, pe_joining': (
-        lambda: argument(SwinTransformer, 'pe_joining'), "'{}'", lambda one: one.table_per_layer
-    ),
-    'the docstring of mmlape.add_lape, joining': (
-        lambda: argument(mmlape.add_lape, 'joining'), "'{}'",
-        lambda one: not one.travels or type(one).join is not Joining.join,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize('place', JOINED)
-def test_every_joining_is_named(place):
-    read_part, form, is_left_out = JOINED[place]
-    named = read_part()
-    for name, one in joinings().items():
-        there = re.search(re.escape(form.format(name)) + '(?![a-z-])', named)
-        assert there or is_left_out(one), f'{name!r} is missing; name it in {place}'
-
-
-def test_every_joining_is_explained_on_the_page_of_lape():
-    page = read('docs/understand/lape.md')
-    for name, one in joinings().items():
-        code = type(one).__name__
-        told = re.search(rf'pyobject: {code}\b', page)
-        assert told, f'docs/understand/lape.md: explain {name!r}, and include the code of {code}'
 
 
 @pytest.mark.parametrize('title', SECTIONS)

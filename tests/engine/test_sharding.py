@@ -7,13 +7,11 @@ import pytest
 import tiny
 import torch
 from PIL import Image
-from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import ConfigError
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.distributed import sharding
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.engine.plan import plan_run
 
@@ -140,9 +138,3 @@ def test_what_shards_cannot_do_is_refused(config, changes, message):
     cfg.merge_from_dict({'distributed': 'fsdp', **changes})
     with pytest.raises(ConfigError, match=message):
         plan_run(cfg, 2)
-
-
-def test_a_torch_that_sums_gradients_on_the_cpu_is_refused(monkeypatch):
-    monkeypatch.delattr(FSDPModule, 'set_force_sum_reduction_for_comms', raising=False)
-    with pytest.raises(ConfigError, match=r'on the CPU, torch .* sums gradients .*install torch 2\.9 or newer'):
-        sharding._fully_shard(nn.Linear(2, 2))

@@ -25,7 +25,11 @@ def data(tmp_path_factory):
     return tiny.write_data(tmp_path_factory.mktemp('smoke') / 'data')
 
 
-@pytest.mark.parametrize(('extra', 'expected'), [('', (6, 2, 3)), (EPOCHS, (12, 2, 4))], ids=['iterations', 'epochs'])
+@pytest.mark.parametrize(
+    ('extra', 'expected'),
+    [pytest.param('', (6, 2, 3), marks=pytest.mark.release), (EPOCHS, (12, 2, 4))],
+    ids=['iterations', 'epochs'],
+)
 def test_the_estimate_is_that_of_the_complete_run(extra, expected, data, tmp_path, monkeypatch):
     cfg = load_config(tiny.write_config(tmp_path, data, extra))
     text = cfg.pretty_text

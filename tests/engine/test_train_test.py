@@ -17,11 +17,10 @@ from PIL import Image
 from torch import nn
 
 from mmlape.cli import main
-from mmlape.errors import CheckpointError, DataError, TrainingError
+from mmlape.errors import CheckpointError, TrainingError
 from mmlape.lab.engine import evaluator
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.engine.runner import Runner, plain_worker_errors
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.runs.identity import differences
 from mmlape.lab.runs.resume import read_resumable
@@ -233,31 +232,6 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     assert sorted(read_resumable(last)) >= ['message_hub', 'meta', 'optimizer']
 
 
-def test_what_only_workers_need_is_left_out_without_any(config):
-    loader = load_config(config).val_dataloader
-    loader.update(num_workers=0, persistent_workers=True, prefetch_factor=2)
-    assert not Runner.build_dataloader(loader).persistent_workers
-    loader.update(num_workers=1)
-    assert Runner.build_dataloader(loader).persistent_workers, 'with one they stay'
-
-
-def test_bad_input_is_one_line(config, capsys, tmp_path):
-    blocked = tmp_path / 'file'
-    blocked.write_text('')
-    status, printed = command(capsys, 'train', config, '--work-dir', blocked / 'run')
-    assert status == 1 and printed.startswith('mmlape: error: cannot write into') and '\n' not in printed
-    status, printed = command(capsys, 'train', config, '--launcher', 'pytorch')
-    assert status == 1 and 'dist_train.sh' in printed
-    missing = tiny.write_config(tmp_path, tmp_path / 'nowhere')
-    status, printed = command(capsys, 'train', missing, '--work-dir', tmp_path / 'run')
-    assert status == 1 and 'nowhere' in printed and 'nowhere' in tiny.record(tmp_path / 'run')['reason']
-    assert tiny.record(tmp_path / 'run')['failure']['kind'] == 'error'
-    assert main(['train', str(config), '--seed', '-1']) == 2
-    assert '-1 is no whole number' in capsys.readouterr().err
-    status, printed = command(capsys, 'test', config, tmp_path / 'none.pth', '--work-dir', tmp_path)
-    assert status == 1 and 'none.pth: there is no such file' in printed
-
-
 def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_path, capsys):
     wrong = ('--cfg-options', 'model.backbone.pe_joining=lap')
     printed = tiny.train(config, tmp_path / 'run', *wrong, status=1)
@@ -274,40 +248,6 @@ def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_p
     status, printed = command(capsys, 'train', misspelt, '--work-dir', tmp_path / 'run')
     assert status == 1 and 'did you mean patch_norm' in printed and printed.count('\n') == 0
     assert not (tmp_path / 'run').exists(), 'nothing has been written'
-
-
-def test_an_error_of_a_path_or_the_configuration_is_all_that_a_test_prints(config, tmp_path, capsys):
-    text, weights = tmp_path / 'README.md', tmp_path / 'weights.pth'
-    text.write_text('no checkpoint')
-    torch.save(dict(state_dict=dict(w=torch.zeros(3))), weights)
-    for checkpoint, options, message in (
-        (text, (), 'README.md: unknown kind of file'),
-        (weights, ('--cfg-options', 'model.backbone.pe_joining=lap'), "unknown pe_joining='lap'"),
-    ):
-        words = (tiny.ROOT / 'tools' / 'test.py', config, checkpoint, '--work-dir', tmp_path / 'run', *options)
-        printed = tiny.run(*words, cwd=tmp_path, status=1)
-        assert printed.startswith('mmlape: error: ') and message in printed and printed.count('\n') == 1
-    for options, message in (
-        (('--out', tmp_path), 'it is the JSON file for the metrics here'),
-        (('--out', text / 'm.json'), 'give another --out'),
-        (('--save-pred', text), 'give another --save-pred'),
-    ):
-        status, printed = command(capsys, 'test', config, weights, '--work-dir', tmp_path / 'run', *options)
-        assert status == 1 and message in printed
-
-
-def test_a_worker_s_error_is_as_short_as_its_own():
-    with pytest.raises(DataError) as caught, plain_worker_errors():
-        list(torch.utils.data.DataLoader(Broken(), num_workers=1))
-    assert str(caught.value) == 'image 0.png is broken\nget another'
-
-
-class Broken(torch.utils.data.Dataset):
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        raise DataError('image 0.png is broken\nget another')
 
 
 def test_precision_determinism_and_scaled_rate(config):
@@ -344,26 +284,6 @@ def test_metrics_are_those_of_the_run_with_every_class(tested, whole):
     assert np.mean(list(classes.values())) == pytest.approx(metrics['metrics']['mIoU'])
     assert all(name in printed for name in (*tiny.CLASSES, 'mIoU', 'loaded 42 of 42'))
     assert 'max_iters=12' in (whole[0] / 'tiny.py').read_text(), 'a test leaves the training configuration alone'
-
-
-def test_another_checkpoints_metrics_are_not_overwritten(tested, whole, config, capsys):
-    file = whole[0] / 'metrics.json'
-    before = file.read_text()
-    words = ('test', config, whole[0] / 'iter_8.pth', '--work-dir', whole[0])
-    status, printed = command(capsys, *words)
-    named = whole[0] / 'metrics-iter_8.json'
-    assert status == 1 and f'{file} has the metrics of {whole[0]}/iter_12.pth: give --out {named}' in printed
-    assert file.read_text() == before
-    assert command(capsys, *words, '--out', named)[0] == 0
-    assert json.loads(named.read_text())['checkpoint'] == str(whole[0] / 'iter_8.pth')
-    assert command(capsys, 'test', config, whole[0] / 'iter_12.pth', '--work-dir', whole[0])[0] == 0
-
-
-def test_metrics_are_written_beside_the_runs_checkpoint(tested, config, whole, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = (whole[0] / 'metrics.json').stat().st_mtime_ns
-    assert main(['test', str(config), str(whole[0] / 'iter_12.pth')]) == 0
-    assert (whole[0] / 'metrics.json').stat().st_mtime_ns > before and not list(tmp_path.iterdir())
 
 
 def test_saved_maps_are_annotations(tested, config):

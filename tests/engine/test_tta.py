@@ -1,4 +1,4 @@
-"""Test-time augmentation: labels beside views that are made and merged by hand, and what is refused."""
+"""Test-time augmentation: labels beside views that are made and merged by hand."""
 
 import mmcv
 import numpy as np
@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from model_helpers import randomise
 from PIL import Image
 
-from mmlape.errors import ConfigError
 from mmlape.lab.analysis.inference import init_model, predict
 from mmlape.lab.engine import evaluator
 from mmlape.lab.engine.config import load_config
@@ -63,19 +62,3 @@ def test_sizes_are_no_smaller_than_the_windows(config):
     augment(cfg, (1.2,))  # 115.2 x 57.6
     assert cfg.test_dataloader.dataset.pipeline[1]['transforms'][0][0]['scale'] == (115, 58)
     assert len(RATIOS) == 6 and [flip['prob'] for flip in flips] == [0.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ('options', 'ratios', 'error'),
-    [
-        (['tta_model.type=SegTTAModel'], (), 'needs tta_model and tta_pipeline, or neither'),
-        (['tta_model.type=SegTTAModel', 'tta_pipeline=x'], (1.0,), 'give --tta without ratios'),
-        (['default_scope=mmdet'], (), 'but for segmentors'),
-        ([], (0.0, 1.0), 'takes positive ratios'),
-    ],
-)
-def test_what_cannot_be_augmented(config, options, ratios, error):
-    cfg = load_config(config)
-    cfg.merge_from_dict(dict(option.split('=') for option in options))
-    with pytest.raises(ConfigError, match=error):
-        augment(cfg, ratios)

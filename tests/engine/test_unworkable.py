@@ -29,7 +29,6 @@ param_scheduler = [{}]
 """
 STEPS = "dict(type='MultiStepLR', milestones=[8, 11]{})"
 BEST = 'default_hooks["checkpoint"].update({})'
-LOGGER = 'default_hooks["logger"]{}'
 STOP = "custom_hooks = [dict(type='EarlyStoppingHook', monitor={!r}, rule='greater')]"
 
 OWN = 'val_evaluator = [val_evaluator, dict(type="OwnMetric")]\n'
@@ -53,10 +52,6 @@ TRAINING = {
         BEST.format('by_epoch=True'),
         r'checkpoint counts epochs, but.*checkpoint\.by_epoch=False',
     ),
-    'checkpoints by default': (
-        'default_hooks["checkpoint"].pop("by_epoch")',
-        r'checkpoint counts epochs \(by_epoch=True, the default\)',
-    ),
     'no checkpoint hook': ('default_hooks.pop("checkpoint")', r'default_hooks\.checkpoint counts epochs \(by_epoch'),
     'an unknown rule': (BEST.format('rule="bigger"'), r'default_hooks .* cannot be built: KeyError: .*rule .*bigger'),
     'a metric without a rule': (
@@ -64,11 +59,8 @@ TRAINING = {
         r'Cannot infer the rule for key own/quality',
     ),
     'workers below 0': ('val_dataloader["num_workers"] = -1', r'val_dataloader cannot be built: .*num_workers'),
-    'workers as text': ('train_dataloader["num_workers"] = "2"', r'train_dataloader cannot be built: TypeError'),
     'validations every 0': ('train_cfg["val_interval"] = 0', r'train_cfg\.val_interval=0'),
     'no model': ('model = None', r'cannot be trained: it has no model'),
-    'no data': ('train_dataloader = None', r'cannot be trained: it has no train_dataloader'),
-    'no optimiser': ('optim_wrapper = None', r'cannot be trained: it has no optim_wrapper'),
     'no optimiser in its wrapper': (
         'optim_wrapper = dict(type="OptimWrapper")',
         r'optim_wrapper.*(cannot be built|no optimizer)',
@@ -81,11 +73,8 @@ TRAINING = {
     ),
     'batches of no learning rate': ('auto_scale_lr["base_batch_sise"] = 8', r"no 'base_batch_sise'.*base_batch_size"),
     'an environment': ('env_cfg["cudnn_benchmrk"] = True', r"'env_cfg' has no 'cudnn_benchmrk': did you mean cudnn_b"),
-    'processes': ('env_cfg["mp_cfg"]["mp_start_methd"] = "spawn"', r"'env_cfg\.mp_cfg' has no 'mp_start_methd'"),
     'a log': ('log_processor["windowsize"] = 5', r"'log_processor' has no 'windowsize': did you mean window_size"),
     'a seed': ('randomness = dict(sed=1)', r"'randomness' has no 'sed': did you mean seed"),
-    'gradients': ('optim_wrapper["clip_grad"] = dict(max_nrm=1)', r"'optim_wrapper\.clip_grad' has no 'max_nrm'"),
-    'a validation': ('val_cfg = dict(fp_16=True)', r"'val_cfg' has no 'fp_16': did you mean fp16"),
     'an optimiser': (
         'optim_wrapper["optimizer"]["type"] = "AdmaW"',
         r'optim_wrapper\.optimizer\.type=AdmaW: there is no such optimiser: did you mean AdamW',
@@ -104,29 +93,18 @@ TRAINING = {
         r"'train_dataloader' has no 'batchsize': did you mean b",
     ),
     'an argument of a backbone': ("model['backbone'].update(patch_nrm='dual')", 'cannot be built: .*mean patch_norm'),
-    'an argument of a head': ("model['decode_head'].update(num_clases=3)", 'cannot be built: .*mean num_classes'),
     'a model': ("model['backbone'].update(type='mmlape.VisionTransfomer')", 'did you mean mmlape.VisionTransformer'),
-    'an argument of a dataset': ("train_dataloader['dataset'].update(data_prefx=dict())", 'did you mean data_prefix'),
-    'an argument of a sampler': ("train_dataloader['sampler'].update(shufle=True)", 'did you mean shuffle'),
     'a transform': ('train_pipeline[3].update(type="RandomFilp")', 'did you mean RandomFlip'),
     'an argument of an optimiser': (
         "optim_wrapper['optimizer'].update(weight_deacy=0.1)",
         'did you mean weight_decay',
     ),
-    'an argument of a scheduler': ('param_scheduler[0].update(begn=3)', 'did you mean begin'),
-    'an argument of a metric': ("val_evaluator.update(iou_metric=['mIoU'])", 'did you mean iou_metrics'),
-    'an argument of a loop': ('train_cfg.update(max_iter=3)', 'did you mean max_iters'),
     'an argument of a hook': ("default_hooks['checkpoint'].update(max_keep_ckpt=1)", 'did you mean max_keep_ckpts'),
-    'a hook': ("custom_hooks = [dict(type='EmaHook')]", 'did you mean EMAHook'),
     'a hook of ours': ("custom_hooks = [dict(type='mmlape.GradientNrmHook')]", 'did you mean mmlape.GradientNormHook'),
     # what a run would watch
     'a best metric of other letters': (
         BEST.format('save_best="mIou"'),
         r'save_best=mIou: val_evaluator has no such metric: did you mean mIoU.*It has aAcc, mIoU, mAcc',
-    ),
-    'one of several': (
-        BEST.format('save_best=["mIoU", "mDice"], rule="greater"'),
-        r'save_best=mDice: val_evaluator has no',
     ),
     'a best one without validations': (
         'val_dataloader = val_cfg = val_evaluator = None',
@@ -154,19 +132,8 @@ TRAINING = {
     ),
     # what MMEngine or torch refuse while they build
     'a batch of 0': ('train_dataloader["batch_size"] = 0', r'train_dataloader.batch_size=0 is no whole number'),
-    'a batch as text': ('train_dataloader["batch_size"] = "a"', r"train_dataloader.batch_size='a' is no whole number"),
-    'half an accumulation': (
-        'optim_wrapper["accumulative_counts"] = 1.5',
-        'accumulative_counts=1.5 is no whole number',
-    ),
     'a rate as text': ('optim_wrapper["optimizer"]["lr"] = "abc"', 'optim_wrapper.* cannot be built: TypeError'),
     'patches of 0': ('model["backbone"]["patch_size"] = 0', r'model \(mmlape.VisionTransformer\) cannot be .*ZeroDiv'),
-    'an evaluation by text': ('val_dataloader["batch_size"] = "abc"', 'val_dataloader cannot .*batch_size should be'),
-    'a log as text': (
-        LOGGER.format('.update(interval="a")'),
-        r'default_hooks \(LoggerHook\) cannot .*TypeError: interv',
-    ),
-    'an end as text': ('param_scheduler[0].update(end="abc")', r'param_scheduler.* cannot be built: TypeError'),
     'data that fill no batch': (
         EPOCHS.format('') + 'train_dataloader.update(batch_size=5, drop_last=True)\nauto_scale_lr = None',
         'its 4 images do not fill one of train_dataloader.batch_size=5',

@@ -29,9 +29,8 @@ def test_a_base_of_mmseg_is_found_and_nothing_is_installed(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ('version', 'multimodal'), [pytest.param('4.57.1', True, marks=pytest.mark.release), ('5.0.0', False)]
-)
+@pytest.mark.release
+@pytest.mark.parametrize(('version', 'multimodal'), [('4.57.1', True), ('5.0.0', False)])
 def test_mmpretrain_has_no_multimodal_models_beside_transformers_5(version, multimodal, tmp_path):
     (tmp_path / 'transformers.dist-info').mkdir()
     (tmp_path / 'transformers.dist-info' / 'METADATA').write_text(f'Name: transformers\nVersion: {version}\n')

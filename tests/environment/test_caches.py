@@ -1,10 +1,8 @@
 """What the package keeps from one call to the next: whatever changes between them, the second is as with nothing kept.
 
-Each cache in memory is found in the code, so that a new one without an entry here fails. Those in files are in
-`test_size_sweep`, `test_vtab`, `test_captions` and `test_probe`.
+Those in memory; caches in files are in `test_size_sweep`, `test_vtab`, `test_captions` and `test_probe`.
 """
 
-import ast
 import copy
 import io
 import json
@@ -13,7 +11,6 @@ import tarfile
 
 import pytest
 import torch
-from config_helpers import ROOT
 from mmengine.config import Config
 
 from mmlape.lab.datasets.formats import coco
@@ -21,75 +18,6 @@ from mmlape.lab.engine.config import load_config
 from mmlape.lab.studies import study_file
 from mmlape.models.grid import cached_tensor
 from mmlape.projects.lit import shards
-
-OF_ARGUMENTS = 'follows from the arguments'
-OF_PROCESS = 'of the code or the machine, which stay while a process lives'
-CACHES = {
-    'lab/analysis/drawing.py image_suffixes': OF_PROCESS,
-    'lab/datasets/formats/coco_file.py listed_classes': 'test_classes_of_coco_files',
-    'lab/engine/config.py load': 'test_configs_and_their_bases',
-    'lab/engine/keys.py runner_keys': OF_PROCESS,
-    'lab/engine/keys.py untyped_keys': OF_PROCESS,
-    'lab/engine/keys.py runner_arguments': OF_PROCESS,
-    'mim.py adapt_mmengine': OF_PROCESS,
-    'lab/engine/plan.py identity': OF_ARGUMENTS,
-    'new/listing.py documents': OF_ARGUMENTS,
-    'new/listing.py images': OF_ARGUMENTS,
-    'lab/studies/parsing.py _values': 'test_studies',
-    'lab/experiments/sequential.py _levels': OF_ARGUMENTS,
-    'lab/environment/packages.py locked': OF_PROCESS,
-    'extension/metafiles.py read_metafiles': OF_PROCESS,
-    'mmcv_ext.py _kernel': OF_PROCESS,
-    'models/adapter/deform_attn.py _level_table': OF_ARGUMENTS,
-    'models/adapter/deform_attn.py _load_backend': OF_PROCESS,
-    'models/adapter/deform_attn.py _warn_once': OF_PROCESS,
-    'models/grid.py keep': 'test_tensors',
-    'models/position/absolute.py _anew': OF_ARGUMENTS,
-    'models/position/beit.py _kept_spline': OF_ARGUMENTS,
-    'models/position/beit.py pair_index': OF_ARGUMENTS,
-    'models/position/irpe.py _of_grid': OF_ARGUMENTS,
-    'models/position/lookhere.py _table': OF_ARGUMENTS,
-    'models/position/relative_bias.py _flat_index': OF_ARGUMENTS,
-    'models/position/rotary.py _axial_rotation': OF_ARGUMENTS,
-    'models/swin/layers.py apart_in': OF_ARGUMENTS,
-    'models/timm/pretrained.py skeleton': OF_ARGUMENTS,
-    'models/timm/subclassing.py subclass': OF_ARGUMENTS,
-    'projects/lit/shards.py _members': 'test_shards',
-    'files.py _by_libyaml': OF_ARGUMENTS,
-    'weights/gate.py _imported_by': OF_PROCESS,
-    'projects/lit/tokenizer.py ids': OF_ARGUMENTS,
-    'projects/mask2former.py _sides': OF_ARGUMENTS,
-    'lab/extension.py extensions': OF_PROCESS,
-    'lab/runs/code.py source_hash': OF_PROCESS,
-    'lab/runs/decoding.py stored_fields': OF_ARGUMENTS,
-    'lab/runs/identity.py commit': OF_PROCESS,
-    'lab/runs/identity.py stack_versions': OF_PROCESS,
-}
-"""The functions whose results are kept: the test of it, or why there is nothing to test."""
-MAKERS = ('cache', 'lru_cache', 'cached_property', 'cached_tensor')
-
-
-def maker(node):
-    """Return the name of what a decorator is, such as 'lru_cache' of ``@functools.lru_cache(8)``."""
-    node = node.func if isinstance(node, ast.Call) else node
-    return getattr(node, 'attr', getattr(node, 'id', None))
-
-
-def caches_of(file):
-    """Yield the names of the functions of a file whose results are kept."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.FunctionDef) and any(maker(one) in MAKERS for one in node.decorator_list):
-            yield node.name
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and maker(node.value) in MAKERS:
-            yield maker(node.targets[0])
-
-
-def test_every_cache_has_an_entry():
-    package = ROOT / 'mmlape'
-    found = {f'{file.relative_to(package)} {name}' for file in package.rglob('*.py') for name in caches_of(file)}
-    assert found == {*CACHES}
-    tests = {name for name in globals() if name.startswith('test_')}
-    assert {entry for entry in CACHES.values() if entry.startswith('test_')} <= tests
 
 
 def later(path, content, seconds):

@@ -223,21 +223,9 @@ def test_two_processes_have_the_gradients_of_the_complete_batch(results):
 
 def test_commands_say_which_extra_they_lack(plain: Path, tmp_path: Path):
     (tmp_path / 'config.py').touch()
-    calls = [['report', 'runs'], ['train', 'config.py'], ['list-models', '*adapter-lape']]
-    code = f'from mmlape.cli import main\nassert [main(words) for words in {calls}] == [1, 1, 0]'
+    calls = [['report', 'runs'], ['train', 'config.py']]
+    code = f'from mmlape.cli import main\nassert [main(words) for words in {calls}] == [1, 1]'
     done = inside(plain, '-c', code, cwd=tmp_path)
-    assert done.returncode == 0 and 'deit-tiny-adapter-lape' in done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
     for line, extra in zip(done.stderr.splitlines(), ('experiments', 'stack'), strict=True):
         assert re.search(rf"needs .* is not installed: .*pip install 'mmlape\[{extra}\]'", line), line
-
-
-@pytest.mark.release
-def test_the_tutorial_runs_beside_transformers_5(beside_transformers: Path, tmp_path: Path):
-    page = (ROOT / 'docs' / 'tutorials' / 'timm.md').read_text()
-    code = '\n'.join(re.findall(r'^```\{code-cell\} python\n(.*?)^```$', page, re.M | re.S))
-    code = (
-        f'import sys, transformers\nassert transformers.__version__ >= "5"\n{code}\nassert "mmcv" not in sys.modules'
-    )
-    done = inside(beside_transformers, '-c', code, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert 'after fine-tuning' in done.stdout

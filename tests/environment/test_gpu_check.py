@@ -1,6 +1,5 @@
 """The GPU check on the CPU: what a run writes, that each kind of line can fail, and that no line stops the others."""
 
-import copy
 import json
 import os
 import signal
@@ -11,17 +10,11 @@ import time
 import pytest
 import tiny
 import torch
-from each import each
-from model_helpers import DEEP_ARCH, adapter
 from tiny import ROOT
 from torch import nn
 
 from benchmarks import bundle, gpu_check
-from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Check, Found, Options, line_of, speed, values
-from benchmarks.comparison import Settings
-from benchmarks.measure import Side, judged
-from benchmarks.suites import adapter as adapter_suite
-from mmlape.models.adapter import deform_attn
+from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Check, Found, Options, line_of, values
 
 QUICK = Options('cpu', quick=True)
 
@@ -33,20 +26,14 @@ def fails(section, name: str) -> bool:
     return line['status'] == FAIL and bool(line.get('values'))
 
 
-@pytest.mark.parametrize(
-    ('sections', 'python'),
-    [
-        pytest.param(['cost'], {}, id='cost'),
-        pytest.param(list(SECTIONS), tiny.REAL, marks=pytest.mark.release, id='all'),
-    ],
-)
-def test_a_quick_run_passes_every_line_and_writes_a_page(sections, python, tmp_path):
+@pytest.mark.release
+def test_a_quick_run_passes_every_line_and_writes_a_page(tmp_path):
     command = (sys.executable, '-m', 'benchmarks.gpu_check', '--device', 'cpu', '--quick')
-    options = ('--minutes', '60', '--limit', '900', '--out', tmp_path, '--only', *sections)
-    printed = tiny.run(*command, *options, cwd=ROOT, **python)
+    options = ('--minutes', '60', '--limit', '900', '--out', tmp_path, '--only', *SECTIONS)
+    printed = tiny.run(*command, *options, cwd=ROOT, **tiny.REAL)
     results = json.loads((tmp_path / 'results.json').read_text())
     lines = results['lines']
-    assert {line['section'] for line in lines} == set(sections)
+    assert {line['section'] for line in lines} == set(SECTIONS)
     missing = [line for line in lines if line['status'] == NOT_RUN]
     assert [line['name'] for line in missing if 'make weights' not in line['figure']] == []
     assert [line for line in lines if line['status'] != PASS and line not in missing] == []
@@ -56,7 +43,7 @@ def test_a_quick_run_passes_every_line_and_writes_a_page(sections, python, tmp_p
     page = (tmp_path / 'results.md').read_text()
     rows = [row for row in page.splitlines() if row.startswith('| ') and not row.startswith(('| check', '| ---'))]
     assert len(rows) == len(lines)
-    assert all(f'## {name}\n' in page for name in sections)
+    assert all(f'## {name}\n' in page for name in SECTIONS)
 
 
 def test_every_backbone_kind_and_joining_has_a_line():
@@ -112,71 +99,12 @@ def halved_gradient(model: nn.Module) -> None:
     model.blocks[0].mlp.register_forward_hook(lambda module, args, out: InHalf.apply(out))
 
 
-@pytest.mark.parametrize('change', [scaled_norms, halved_gradient])
-@pytest.mark.parametrize('name', ['VisionTransformer', 'ViTAdapter'])
+@pytest.mark.parametrize(('name', 'change'), [('VisionTransformer', scaled_norms), ('ViTAdapter', halved_gradient)])
 def test_a_wrong_value_or_gradient_of_a_model_fails(name, change, monkeypatch):
     monkeypatch.setattr(values, 'on_device', wrong_on_device(change))
     monkeypatch.setattr(values, 'ONE', values.Images((1, 64, 64), ('fp32',)))
     monkeypatch.setattr(values, 'ODD', values.ONE)
     assert fails(values, name)
-
-
-@pytest.mark.parametrize('backend', ['embedding_bag', 'pytorch'])
-def test_a_wrong_deformable_attention_fails(backend, monkeypatch):
-    right = deform_attn.multi_scale_deformable_attention
-
-    def wrong(value, shapes, locations, weights, backend=None):
-        shift = 0.01 if value.dtype != torch.float64 else 0.0
-        return right(value, shapes, locations + shift, weights, backend=backend)
-
-    monkeypatch.setattr(deform_attn, 'multi_scale_deformable_attention', wrong)
-    assert fails(values, f'deformable attention: {backend}')
-
-
-def judged_cost(seconds: float, memory: float, **failed: str) -> Found:
-    kernels = dict(kernels=10, kernel_seconds=1.0), dict(kernels=12, kernel_seconds=1.25)
-    sides = {'default': Side([1.0] * 9, 100.0, kernels[0]), 'LaPE': Side([seconds] * 9, memory, kernels[1])}
-    return judged(sides, failed, adapter_suite.LAPE, Settings())
-
-
-def test_a_goal_that_is_missed_fails():
-    found = judged_cost(1.004, 100.2)
-    assert found.ok and '12 kernels of 1250 ms (1.250)' in found.figure
-    assert 'misses 1.005 in time' in judged_cost(1.01, 100.0).figure
-    assert 'misses 1.0025 in memory' in judged_cost(1.0, 101.0).figure
-    assert not judged_cost(1.01, 100.0).ok and not judged_cost(1.0, 101.0).ok
-    assert not judged_cost(1.0, 100.0, public='no such kernel').ok
-
-
-def test_layers_are_compiled_in_place():
-    """Each layer, injector and extractor, none of the rest; names and outputs stay."""
-    model, plain = (adapter(DEEP_ARCH).train() for _ in range(2))
-    plain.load_state_dict(model.state_dict())
-    compiled = speed.compile_layers(model, 'eager')
-    changed = {name for name, module in compiled.named_modules() if module._compiled_call_impl is not None}
-    interactions = {f'interactions.{i}.{part}' for i in range(4) for part in ('injector', 'extractor')}
-    extra = {f'interactions.3.extra_extractors.{i}' for i in range(2)}
-    assert changed == {f'blocks.{i}' for i in range(4)} | interactions | extra
-    image = torch.randn(1, 3, 64, 64)
-    for one, other in zip(compiled.eval()(image), plain.eval()(image), strict=True):
-        torch.testing.assert_close(one, other)
-    torch.compiler.reset()
-
-
-def raising(error: Exception) -> Check:
-    def run():
-        raise error
-
-    return Check('line', run)
-
-
-def test_a_package_that_is_missing_is_not_run_and_anything_else_fails():
-    missing = line_of(raising(ModuleNotFoundError("No module named 'mmdet.models'", name='mmdet.models')))
-    assert (missing['status'], missing['figure']) == (NOT_RUN, 'needs mmdet')
-    assert line_of(raising(ModuleNotFoundError('x', name='mmlape.modles')))['status'] == FAIL
-    assert line_of(raising(torch.cuda.OutOfMemoryError('CUDA out of memory')))['status'] == FAIL
-    assert line_of(Check('line', lambda: Found(False, '3')))['status'] == FAIL
-    assert line_of(Check('line', lambda: Found(True, '3'))) == dict(name='line', status=PASS, figure='3', values={})
 
 
 HANG = 3.0
@@ -200,12 +128,12 @@ def give(monkeypatch, **options) -> None:
     monkeypatch.setattr(gpu_check, 'checks', lambda section, options: list(found))
 
 
-@pytest.fixture(params=[1, 3])
-def section(request, tmp_path, monkeypatch):
-    """A section of such checks, one after the other or three at once."""
+@pytest.fixture
+def section(tmp_path, monkeypatch):
+    """A section of such checks, three at once."""
     give(monkeypatch)
     monkeypatch.setattr(gpu_check, 'LIMIT', HANG)
-    monkeypatch.setattr(gpu_check, 'AT_ONCE', dict(values=request.param))
+    monkeypatch.setattr(gpu_check, 'AT_ONCE', dict(values=3))
     monkeypatch.setattr(gpu_check.os, 'sched_getaffinity', lambda process: range(4))
     return gpu_check.Section('values', Options('cpu', quick=True, scratch=str(tmp_path)), tmp_path, [])
 
@@ -234,26 +162,6 @@ def test_a_resume_repeats_what_has_not_passed(section, tmp_path, monkeypatch):
     assert passed == [{'good', 'large', 'last'}, {'good', 'large', 'last', 'hang'}]
     assert {line['name'] for line in second['lines']} == set(lines_of_a_section())
     assert second['lines'][:3] == [line for line in first['lines'] if line['status'] == PASS]
-
-
-@pytest.mark.parametrize('section', [1], indirect=True)
-def test_a_resume_of_another_run_is_refused(section, tmp_path, capsys, monkeypatch):
-    assert gpu_check.main(['--device', 'cpu', '--resume', '--out', str(tmp_path / 'empty')]) == 2
-    assert 'does not exist: leave --resume out' in capsys.readouterr().err
-    monkeypatch.setattr(gpu_check, 'LIMIT', 1.0)
-    _, made = check(tmp_path)
-    for change in each(['machine', 'versions', 'commit', 'quick']):
-        results = copy.deepcopy(made)
-        if change == 'machine':
-            results['machine']['gpu'] = named = 'GPU'
-        elif change == 'versions':
-            results['versions']['torch'], named = 'another', 'torch'
-        else:
-            results[change], named = 'another', dict(commit='commit', quick='use of --quick')[change]
-        (tmp_path / 'results.json').write_text(json.dumps(results))
-        status, after = check(tmp_path, '--resume')
-        assert (status, after) == (2, results)
-        assert f'was made with another {named}: give another --out' in capsys.readouterr().err
 
 
 @pytest.fixture(scope='module')
@@ -306,13 +214,3 @@ def test_a_bundle_is_small_and_runs_where_torch_and_timm_are_alone(site):
     found = {line['name']: (line['status'], line['figure']) for line in results['lines']}
     assert found['Segmenter, bf16'][0] == PASS, found
     assert 'onedl-mmcv' not in results['versions'] and results['versions']['timm']
-
-
-def test_a_bundle_is_of_the_lock_and_overwrites_nothing_else(tmp_path, monkeypatch):
-    (tmp_path / 'thesis.tex').touch()
-    with pytest.raises(bundle.StackError, match='holds something else'):
-        bundle.bundle(tmp_path)
-    assert (tmp_path / 'thesis.tex').exists()
-    monkeypatch.setattr(bundle, 'locked', lambda: {'shtab': {'0.0'}})
-    with pytest.raises(bundle.StackError, match='shtab .* is not the version of the lock'):
-        bundle.bundle(tmp_path / 'new')

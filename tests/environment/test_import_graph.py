@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from import_graph import across, by_string, circles, foreign, problems, read, upward
+from import_graph import by_string, circles, foreign, problems, read, upward
 
 
 def package(folder: Path, files: dict[str, str]) -> Path:
@@ -54,24 +54,6 @@ def test_a_module_of_the_papers_that_the_laboratory_names_in_a_string_is_found(t
     assert 'upwards, by a string: mmlape.lab.runs.record -> mmlape.models' in problems(root)
 
 
-def test_the_folders_inside_models_have_an_order_too(tmp_path):
-    files = {
-        'layers/attention.py': 'from mmlape.models.position.base import Slot\n',
-        'position/base.py': 'from mmlape.models.layers.norm import Norm\n',
-        'layers/norm.py': 'from mmlape.models.vit.model import ViT\n',
-        'vit/model.py': 'import mmlape.models.grid\n',
-        'grid.py': '',
-    }
-    files = {f'models/{name}': text for name, text in files.items()}
-    root = package(tmp_path, files)
-    graph = read(root)
-    assert circles(graph) == []
-    assert [tuple(name.removeprefix('mmlape.models.') for name in pair) for pair in upward(graph)] == [
-        ('layers.norm', 'vit.model'),
-        ('position.base', 'layers.norm'),
-    ]
-
-
 def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
     files = {
         '__init__.py': 'import os\n',
@@ -96,23 +78,4 @@ def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
         ('models.vit.model', 'registry'),
         ('models.vit.model', 'timm'),
         ('projects.t2t.model', 'mmcv'),
-    ]
-
-
-def test_a_project_imports_no_other_and_is_imported_by_none_below(tmp_path):
-    files = {
-        'models/vit/model.py': 'from mmlape.projects.lit.text import WIDTH\n',
-        'projects/__init__.py': '',
-        'projects/lit/text.py': 'from mmlape.projects import BACKBONES\nfrom mmlape.models.vit import model\n',
-        'projects/lit/model.py': 'from mmlape.projects.lit import text\nfrom mmlape.projects.vtab.sets import SETS\n',
-        'projects/vtab/sets.py': '',
-        'projects/vtab/command.py': 'from mmlape.cli import main\n',
-        'cli.py': 'from mmlape.projects.vtab import command\n',
-    }
-    root = package(tmp_path, files)
-    graph = read(root)
-    assert across(graph) == [('mmlape.projects.lit.model', 'mmlape.projects.vtab.sets')]
-    assert upward(graph) == [
-        ('mmlape.models.vit.model', 'mmlape.projects.lit.text'),
-        ('mmlape.projects.vtab.command', 'mmlape.cli'),
     ]

@@ -43,7 +43,8 @@ def test_there_is_a_check_for_every_module():
     assert set(RECIPES) == {path.stem.partition('_')[0] for path in (ROOT / 'examples').glob('*_segmentation.py')}
 
 
-@pytest.mark.parametrize('name', ['transformers', pytest.param('smp', marks=pytest.mark.release)])
+@pytest.mark.release
+@pytest.mark.parametrize('name', ['transformers', 'smp'])
 def test_a_missing_library_is_one_line(plain: Path, tmp_path: Path, name: str):
     code = f"""
 from mmlape.errors import StackError

@@ -188,7 +188,7 @@ NMS = (
 )
 
 
-@pytest.mark.parametrize('other', ['torch', 'timm'])
+@pytest.mark.parametrize('other', ['timm', pytest.param('torch', marks=pytest.mark.release)])
 def test_who_needs_ops_has_them_and_importing_mmlape_touches_no_mmcv(plain, other):
     """In whatever order. Without the registry there are none: the next test begins and ends so."""
     touched = '{name.partition(".")[0] for name in sys.modules} & {"mmcv", "mmengine"}'

@@ -1,4 +1,4 @@
-"""What draws mutants and counts them: the lines of tests, the statements of changes, the interval, resumed runs."""
+"""What draws mutants and counts them: the lines of tests, the statements of changes, the interval."""
 
 import json
 import subprocess
@@ -26,14 +26,6 @@ def test_folders_are_drawn_in_turn_and_weigh_by_their_size():
     assert alone[1:] == pytest.approx((expected.low, expected.high), abs=0.02)
 
 
-def test_a_sentence_is_no_mutant():
-    same = mutants._without_sentences
-    assert same("print('two words')") == same("print('XXtwo wordsXX')")
-    assert same("add('-x', help='word')") == same("add('-x', help=None)")
-    assert same("raise Error('word')") == same('raise Error(None)')
-    assert same("print('word')") != same("print('XXwordXX')")
-
-
 def test_the_tests_of_a_mutant_are_those_that_run_its_statement():
     source = (tiny.ROOT / FILE).read_text().splitlines()
     number, line = next((n, line) for n, line in enumerate(source, 1) if line.startswith('    return '))
@@ -46,20 +38,6 @@ def test_the_tests_of_a_mutant_are_those_that_run_its_statement():
     found = {far: ran, near: ran, 'tests/runs/test_x.py::test_c': other}
     assert Tests(found).of(mutant) == [near, far]
     assert Tests({near: dict(ran, seconds=1000.0), far: ran}).of(mutant) == [near], 'there is a limit, but one runs'
-
-
-def test_a_seed_draws_the_same_mutants(tmp_path, monkeypatch):
-    pytest.importorskip('mutmut', reason='`make mutants` installs it')
-    monkeypatch.setattr(mutants, 'STATE', tmp_path)
-    monkeypatch.setattr(mutants, 'files', lambda: [FILE])
-    mutants.population.cache_clear()
-    first = mutants.draw(1, 5)
-    assert mutants.draw(1, 3) == first[:3], 'as they are kept'
-    for kept in tmp_path.glob('drawn*'):
-        kept.unlink()
-    assert mutants.draw(1, 7)[:5] == first != mutants.draw(2, 5)
-    assert all(one.text != (tiny.ROOT / FILE).read_text() for one in first)
-    mutants.population.cache_clear()
 
 
 TESTS = """

@@ -7,10 +7,9 @@ import synthetic
 from synthetic import settings, write_run
 
 from mmlape.errors import DataError
-from mmlape.lab.experiments.averages import SUMMARY, Average, probability, summarise, summary_table, write_summary
+from mmlape.lab.experiments.averages import SUMMARY, Average, summarise, write_summary
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import read_arms, read_run, read_seeds, write_planned
-from mmlape.tables import console_table
 
 LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
 BEST = {1: 62.0, 2: 61.5, 3: 65.125}
@@ -21,11 +20,6 @@ def arm(tmp_path):
     for seed in LAST:
         write_run(tmp_path / 'arm', seed, LAST[seed], BEST[seed])
     return tmp_path / 'arm'
-
-
-def test_a_p_value_is_told_to_three_decimals_or_as_below_the_last_one():
-    told = [probability(p) for p in (0.0499, 0.0051, 0.001, 0.00099, 0.0, None)]
-    assert told == ['0.050', '0.005', '0.001', '< 0.001', '< 0.001', '–']
 
 
 def test_classes_are_averaged_and_undefined_values_do_not_count(tmp_path):
@@ -135,15 +129,6 @@ def test_what_is_no_repeat_is_not_averaged(arm):
         read_run(longer, seed=9)
 
 
-def test_records_of_older_versions_are_averaged_with_each_other_only(tmp_path):
-    for seed in (1, 2):
-        write_run(tmp_path, seed, 60.0 + seed, chosen=False)
-    assert summarise(read_seeds(tmp_path)).last.metrics['mIoU'].mean == 61.5
-    write_run(tmp_path, 3, 63.0)
-    with pytest.raises(DataError, match='seed_1 has no identity'):
-        summarise(read_seeds(tmp_path))
-
-
 def test_the_summary_is_written_as_it_is_and_shown_in_points(tmp_path):
     for seed, value in ((1, 0.4), (2, 0.42), (3, 0.44)):
         write_run(tmp_path, seed, {'coco/bbox_mAP': value}, key='coco/bbox_mAP')
@@ -158,22 +143,3 @@ def test_the_summary_is_written_as_it_is_and_shown_in_points(tmp_path):
         == (summary.last.metrics['coco/bbox_mAP'])
     )
     assert summary.last.metrics['coco/bbox_mAP'].mean == pytest.approx(0.42)
-
-
-def test_the_table_of_a_summary(tmp_path):
-    last = {'coco/bbox_mAP_50': [0.6, 0.6, 0.6], 'coco/bbox_mAP': [0.4, 0.42, 0.44]}
-    for seed in (1, 2, 3):
-        metrics = {name: values[seed - 1] for name, values in last.items()}
-        write_run(tmp_path, seed, metrics, {'coco/bbox_mAP': 0.5 + seed}, key='coco/bbox_mAP')
-    table = console_table(summary_table(summarise(read_seeds(tmp_path))))
-    assert [(column.header, column.justify, *map(str, column.cells)) for column in table.columns] == [
-        ('metric', 'left', 'coco/bbox_mAP', 'coco/bbox_mAP_50'),
-        ('last mean', 'right', '42.00', '60.00'),
-        ('last std', 'right', '2.00', '0.00'),
-        ('last n', 'right', '3', '3'),
-        ('last 95 %', 'right', '37.03 to 46.97', 'none, no spread'),
-        ('best mean', 'right', '250.00', '–'),
-        ('best std', 'right', '100.00', '–'),
-        ('best n', 'right', '3', '0'),
-        ('best 95 %', 'right', '1.59 to 498.41', '–'),
-    ]

@@ -91,24 +91,6 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
         Study([loading], (4,), tmp_path).check_checkpoints([loading])
 
 
-def test_a_plan_names_data_that_are_not_there(config, tmp_path, capsys):
-    gone = tiny.write_config(tmp_path, tmp_path / 'gone')
-    arms = [Arm.of(config), Arm('a', str(gone)), Arm('b', str(gone))]
-    study = Study(arms, (4, 5), tmp_path)
-    assert [bool(planned.missing_data) for planned in study.plan()] == [False, True, True] * 2
-    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith('missing: ')]
-    assert lines == [f'missing: {tmp_path}/gone, whose data 4 runs would read']
-
-
-def test_a_dry_run_ends_with_1_if_one_of_the_runs_is_refused(config, tmp_path):
-    study = Study([Arm.of(config)], (4, 5), tmp_path)
-    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
-    _place(study, total_batch=16)
-    assert [planned.action for planned in study.plan()] == ['refuse', 'start']
-    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 1
-
-
 def test_the_plan_follows_from_the_folders_alone_and_changes_nothing(config, tmp_path):
     study = Study([Arm.of(config), Arm('other', str(config), ('train_cfg.max_iters=5',))], (4, 5), tmp_path / 'work')
     assert [(one.arm.name, one.run.seed, one.action) for one in study.plan()] == [
@@ -170,13 +152,6 @@ def test_other_software_is_refused_only_where_runs_would_mix(config, tmp_path):
     assert _only(done)[0] == 'refuse'
     allowed = Study([Arm.of(config)], (4, 5), tmp_path, extra=['--allow-different-software'])
     assert [planned.action for planned in allowed.plan()] == ['resume', 'start']
-
-
-def test_a_work_dir_that_cannot_be_written_to_is_refused(config, tmp_path):
-    (tmp_path / 'file').touch()
-    (planned,) = Study([Arm.of(config)], (4,), tmp_path / 'file').plan()
-    with pytest.raises(TrainingError, match='cannot write into'):
-        planned.acquire()
 
 
 def test_arms_on_fractions(config):

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import synthetic
 import tiny
-from config_helpers import CONFIGS, DETR, ROOT, load, parts
 from each import each
 from synthetic import settings, write_log, write_run, write_study
 
@@ -21,17 +20,13 @@ from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.data import report_data
-from mmlape.lab.experiments.report.latex import escape, write_latex
 from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
 from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
-from mmlape.lab.runs.decoding import encode
-from mmlape.lab.runs.identity import checkpoint_keys, collect, paper_model
+from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order
 from mmlape.lab.runs.schema import Identity
-from mmlape.models import SwinTransformer
-from mmlape.registry import MODELS
 from mmlape.tables import header_of, rows_of
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
@@ -146,17 +141,6 @@ def test_whom_an_arm_is_compared_with(tmp_path):
         build([arms[0], arms[0]], 'x')
 
 
-def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_apart(report, tmp_path):
-    assert report.title_of(LAPE, DEFAULT) == 'Seg-T-Mask/16: LaPE − Default'
-    assert report.title_of('mask_rcnn $lape$', 'Mask R-CNN <b>&') == 'mask_rcnn $lape$ − Mask R-CNN <b>&'
-    long = 'a name of an arm that is as long as the name of a config: '
-    for name, joining in (('plain', 'default'), ('one', 'lape'), ('two', 'lape'), ('three', 'shared')):
-        write_run(tmp_path / (long + name), 1, 40.0, chosen=settings(joining))
-    made = build(_arms(tmp_path), 'x')
-    assert made.title_of(f'{long}one', f'{long}plain') == f'{long}one − {long}plain'
-    assert made.title_of(f'{long}three', f'{long}plain') == 'Seg-T-Mask/16: Shared − Default'
-
-
 def test_a_report_says_which_arm_is_the_baseline_and_who_chose_it(tmp_path, capsys):
     for arm, joining in (('plain', 'default'), ('ours', 'lape'), ('other', 'shared')):
         write_run(tmp_path / arm, 1, 40.0, chosen=settings(joining))
@@ -231,14 +215,6 @@ def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     assert build(_arms(tmp_path)[1:], 'x').warnings == []
 
 
-def test_a_seed_without_a_value_is_pointed_out(tmp_path):
-    for seed, value in ((1, 40.0), (2, None), (3, 42.0)):
-        write_run(tmp_path / 'a', seed, {'mIoU': value, 'aAcc': 90.0}, {'mIoU': 43.0, 'aAcc': 90.0})
-    made = build(_arms(tmp_path), 'x')
-    assert made.warnings == ['a: mIoU is undefined in the last evaluation of seed 2.']
-    assert rows_of(results_table(made))[0][4] == '41.00 ± 1.41 (2)'
-
-
 class _Page(HTMLParser):
     """Reads a page; fails if tags are not closed in their order or something is fetched from elsewhere."""
 
@@ -284,56 +260,12 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_names(folder):
     assert 'viewport' in source
 
 
-def test_names_are_escaped_for_latex():
-    assert escape('a_b & 50% #1 {x} ~ ^ \\ é ð ¼ 漢') == (
-        'a\\_b \\& 50\\% \\#1 \\{x\\} \\textasciitilde{} \\textasciicircum{} \\textbackslash{} é ? ? ?'
-    )
-
-
-def test_latex_names_the_papers_data_and_the_metrics_that_are_compared(tmp_path):
-    study = 'mmlape::studies/dpn-sun397.yml'
-    for arm, gain in (('plain', 0), ('dpn', 4)):
-        for seed in (1, 2, 3):
-            top = {'accuracy/top1': 43.5 + gain + seed, 'accuracy/top5': 70.0 + gain - seed}
-            write_run(tmp_path / arm, seed, top, key='accuracy/top1', config=f'{study}:{arm}')
-    chosen = [ArmRuns(arm.name, arm.runs, 'classification', ('accuracy/top5',)) for arm in _arms(tmp_path)]
-    for arms, head, value in (
-        (_arms(tmp_path), 'top-1 & top-1 (DPN paper)', '49.50 $\\pm$ 1.00 & 47.5'),
-        (chosen, 'top-5 & top-5 (DPN paper)', '72.00 $\\pm$ 1.00 & -- '),
-    ):
-        write_latex(build(arms, 'x'), tmp_path)
-        text = (tmp_path / 'tables.tex').read_text()
-        assert f'seeds & {head} ' in text and f' & 3 & {value}' in text
-        assert 'Image classification results on Sun397' in text and 'ImageNet' not in text
-
-
 @pytest.mark.skipif(not shutil.which('pdflatex'), reason='no pdflatex on this machine')
 def test_latex_compiles(folder):
     command = ['pdflatex', '-interaction=nonstopmode', '-halt-on-error', 'report.tex']
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors='replace')
     assert done.returncode == 0, done.stdout[-3000:]
     assert 'Overfull' not in done.stdout
-
-
-def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
-    adapter, deit = 'upernet_deit-small-adapter_4xb2-160k_ade20k', 'deit-small_4xb256-300e_in1k'
-    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/upernet/{adapter}.py')
-    both = {'accuracy/top1': 79.9, 'crop_1.0/accuracy/top1': 80.3}
-    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/deit/{deit}.py')
-    lines = []
-    for name in ('a', 'b'):
-        made = build([ArmRuns(name, read_seeds(tmp_path / name))], 'x')
-        lines.append(' '.join(document.paper(made)))
-        write_latex(made, tmp_path / name / 'latex')
-    assert 'LaPE (ICCV 2023) on ADE20K, mean of five seeds' in lines[0] and '45.073 is the mean of no five' in lines[0]
-    assert 'five' not in lines[1]
-    assert 'number of runs not stated; DPN (TMLR 2023) on ImageNet-1K, mean of at least three' in lines[1]
-    assert 'crop ratio' in lines[1] and 'crop ratio' not in lines[0]
-    text = (tmp_path / 'b' / 'latex' / 'tables.tex').read_text()
-    assert 'top-1 / top-1, crop 1.0 (LaPE, DPN, MPVG paper) \\\\' in text
-    assert '79.90 / 80.30 & 80.00; 80.1 (DPN); 79.81 (MPVG) \\\\' in text
-    rows = [row[2] for row in rows_of(results_table(made))]
-    assert rows == ['top-1', 'top-1, crop 1.0']
 
 
 def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp_path):
@@ -359,18 +291,6 @@ def test_an_arm_of_a_study_has_the_studys_figure():
     (quotation,) = index_entry('lape-table7.yml:rpe').quotations
     assert (quotation.paper, quotation.short) == ('LaPE (ICCV 2023), Table 7', 'LaPE')
     assert index_entry('lape-table7.yml:nothing') is None
-
-
-LOADS = ['model.backbone.init_cfg.checkpoint']
-
-
-def test_a_checkpoint_of_another_joining_has_no_star():
-    chosen = settings('lape')
-    assert paper_model('x', Identity(settings=chosen, loads=LOADS)).pretrained == 'DeiT-Ti*'
-    for joining in ('default', 'shared', 'unshared'):
-        assert paper_model('x', Identity(settings=settings(joining), loads=LOADS)).pretrained == 'DeiT-Ti'
-    chosen['model']['backbone']['init_cfg']['allow_joining_mismatch'] = True
-    assert paper_model('x', Identity(settings=chosen, loads=LOADS)).pretrained == 'DeiT-Ti?'
 
 
 TRUNCATED = dict(type='TruncNormal', layer='Linear', std=0.02)
@@ -434,22 +354,6 @@ def test_other_backbones_have_the_papers_names():
         assert model.plain == (model.method == 'Default')
 
 
-def test_a_backbone_that_inherits_has_a_name_of_its_own(monkeypatch):
-    class Wide(SwinTransformer):
-        pass
-
-    class Named(SwinTransformer):
-        paper_name = 'Swin V3'
-
-    for cls, name in ((Wide, 'Wide-T'), (Named, 'Swin V3-T')):
-        monkeypatch.setitem(MODELS.module_dict, cls.__name__, cls)
-        backbone = dict(type=f'mmlape.{cls.__name__}', arch='tiny')
-        model = paper_model(
-            'x', Identity(settings={'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)})
-        )
-        assert (model.name, model.method) == (name, 'RPE')
-
-
 def test_names_are_those_that_the_run_recorded(tmp_path):
     recorded = dict(name='', pretrained='none', method='Fourier', plain=False)
     for seed, paper in ((1, recorded), (2, None)):
@@ -482,39 +386,6 @@ def test_arms_have_the_papers_names():
         assert paper_model('x', None).name == 'x'
 
 
-@pytest.mark.release
-def test_every_config_has_a_name_in_the_report():
-    for path in each(CONFIGS):
-        cfg = load(path)
-        identity = collect(cfg, 1, 1, 8, 'recipe')
-        model = paper_model(path.stem, identity)
-        named = 'timm' not in str(cfg.model.backbone.type).lower()
-        assert model.named == named and (model.name == path.stem) == (not named)
-        name = parts(path)
-        if named:
-            assert model.method.startswith('LaPE') == (name['joining'] == 'lape'), model
-            assert ('DPN' in model.method) == (name['dpn'] is not None and name['part'] is None), model
-            ours = any(key != 'model.teacher_checkpoint' for key, _ in checkpoint_keys(cfg))
-            assert (model.pretrained != 'none') == ours
-            assert model.pretrained.endswith('*') == (ours and name['joining'] == 'lape' and path not in DETR)
-
-
-def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
-    def write(arm, config):
-        found = collect(load(ROOT / 'configs' / config), 1, 1, 8, 'recipe')
-        write_run(tmp_path / arm, 1, 40.0, chosen=found.settings, identity=encode(found))
-
-    for arm, config in (
-        ('dinov2', 'linear/linear_dinov2-base_4xb4-40k_ade20k.py'),
-        ('mae', 'linear/linear_mae-base_4xb4-40k_ade20k.py'),
-        ('detr', 'detr/detr_r50_8xb2-150e_coco.py'),
-        ('detr lape', 'detr/detr_r50-lape_8xb2-150e_coco.py'),
-    ):
-        write(arm, config)
-    made = build(_arms(tmp_path), 'x')
-    assert {(one.arm, one.baseline) for one in made.comparisons} == {('mae', 'dinov2'), ('detr lape', 'detr')}
-
-
 def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
     assert "paper's figure" in header_of(results_table(report)) and 'untrained' not in header_of(results_table(report))
     write_run(tmp_path, 7, {'coco/bbox_mAP': 0.123456}, key='coco/bbox_mAP')
@@ -526,24 +397,6 @@ def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
     ]
     assert made.results[0].untrained('coco/bbox_mAP') == 0.5
     assert rows_of(comparison_table(made, 'last')) == []
-
-
-def test_runs_of_train_are_arms_of_one_run(tmp_path):
-    for name, joining, seed, value in (('plain', 'default', 3, 40.0), ('ours', 'lape', 4, 41.0)):
-        write_run(tmp_path, seed, value, chosen=settings(joining)).rename(tmp_path / name)
-    made = build(_arms(tmp_path), 'x')
-    assert {(result.name, tuple(result.summary.seeds)) for result in made.results} == {('plain', (3,)), ('ours', (4,))}
-    assert [(one.arm, one.baseline) for one in made.comparisons if one.which == 'last'] == [('ours', 'plain')]
-    assert made.excluded == []
-
-
-def test_an_arm_without_a_finished_run_is_shown_as_such(tmp_path):
-    write_run(tmp_path / 'done', 1, 40.0)
-    write_run(tmp_path / 'failed', 1, 40.0, state='failed', reason='no memory')
-    made = build(_arms(tmp_path), 'x')
-    write_report(made, tmp_path / 'report')
-    assert [(row[0], row[3]) for row in rows_of(results_table(made))] == [('done', '1'), ('failed', 'none counts')]
-    assert made.excluded == ['failed, seed 1: failed at iteration 300 of 300: no memory'] and made.comparisons == []
 
 
 def test_curves_of_a_resumed_run_are_one_line(tmp_path):
@@ -576,12 +429,6 @@ def test_a_resumed_run_in_epochs_may_start_with_an_evaluation(tmp_path):
     write_log(tmp_path, [loss(1), {'mIoU': 5.0, 'step': 1}, loss(2)], '20260101_000000')
     write_log(tmp_path, [{'mIoU': 6.0, 'step': 2}, loss(3), {'mIoU': 7.0, 'step': 3}], '20260101_010000')
     assert read_curves(tmp_path).metrics == {'mIoU': {50: 5.0, 100: 6.0, 150: 7.0}}
-
-
-def test_undefined_values_are_no_points_of_a_curve(tmp_path):
-    values = ((1, -1.0, float('nan')), (2, 0.3, -1.0))  # COCO's -1; of another metric it is a value
-    write_log(tmp_path, [{'coco/bbox_mAP': ap, 'gain': gain, 'step': step} for step, ap, gain in values])
-    assert read_curves(tmp_path).metrics == {'coco/bbox_mAP': {2: 0.3}, 'gain': {2: -1.0}}
 
 
 def test_a_band_is_mean_and_deviation_at_common_iterations():
@@ -655,19 +502,3 @@ def test_links_out_of_the_folder_of_images_are_refused(tmp_path):
     with pytest.raises(DataError, match=r'a\.png is a link to .*secret'):
         _copy_images(tmp_path / 'drawn', tmp_path / 'out')
     assert not (tmp_path / 'out' / 'run' / 'a.png').exists()
-
-
-def test_images_of_an_earlier_report_are_left_out(tmp_path):
-    for place in ('run/curves.png', 'report/images/run/curves.png', 'report/images/own.png'):
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).write_bytes(b'image')
-    out = tmp_path / 'report' / 'images'
-    assert _copy_images(tmp_path, out) == {'run': [out / 'run' / 'curves.png']}
-    assert _copy_images(out, out) == {'run': [out / 'run' / 'curves.png'], 'Images': [out / 'own.png']}
-
-
-def test_nothing_to_report_is_an_error_that_lists_the_runs(tmp_path, capsys):
-    write_run(tmp_path / 'a', 1, 1.0, state='failed', reason='no memory')
-    assert main(['report', str(tmp_path)]) == 1
-    said = capsys.readouterr().err
-    assert 'a, seed 1: failed' in said and 'no memory' in said

@@ -8,7 +8,6 @@ from synthetic import identity, settings, write_run
 
 from mmlape.lab.experiments.report import ArmRuns, build
 from mmlape.lab.experiments.report.fractions import fraction_table, series_of
-from mmlape.lab.experiments.report.tables import results_table
 from mmlape.lab.runs.run import read_arms
 from mmlape.tables import header_of, rows_of
 
@@ -79,13 +78,6 @@ def test_arms_are_compared_on_the_same_images(work_dir):
     assert report.title_of(name_of('dual', '1/16'), name_of('none', '1/16')).endswith('1/16 of the images')
 
 
-def test_the_figure_of_all_data_is_not_that_of_a_fraction(work_dir):
-    rows = {row[0].removesuffix(', baseline'): row for row in rows_of(results_table(report_of(work_dir)))}
-    for stem, figures in PAPER.items():
-        assert [rows[name_of(stem, share)][-1] for share in SHARES[:-1]] == [f'{text} (DPN)' for text in figures[:-1]]
-        assert rows[name_of(stem)][-1] == f'{figures[-1].split()[0]} (DPN)'
-
-
 def test_a_series_is_of_the_last_evaluations(tmp_path):
     for share in ('1/4', '1'):
         part = {} if share == '1' else dict(data_fraction=dict(share=share, seed=0))
@@ -103,16 +95,6 @@ def test_series_of_other_subsets_stay_apart(tmp_path):
     found = series_of(report_of(tmp_path))
     assert [one.name.rpartition(', ')[2] for one in found] == ['data_fraction_seed=0', 'data_fraction_seed=1']
     assert [list(one.arms) for one in found] == [[Fraction(1, 4), Fraction(1)]] * 2
-
-
-def test_series_of_other_fractions_share_a_table(tmp_path):
-    for stem, share in (('none', '1/4'), ('none', '1'), ('dual', '1/2'), ('dual', '1')):
-        write_arm(tmp_path, stem, share)
-    table = fraction_table(report_of(tmp_path))
-    assert header_of(table)[3:] == ['1/4', '1/2', '1']
-    means = {row[0]: row[3:] for row in rows_of(table) if row[2] == 'mean ± std (n)'}
-    assert [cell == '–' for cell in means[name_of('none')]] == [False, True, False]
-    assert [cell == '–' for cell in means[name_of('dual')]] == [True, False, False]
 
 
 @pytest.mark.parametrize(

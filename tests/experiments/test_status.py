@@ -111,13 +111,3 @@ def test_runs_are_found_at_any_depth_each_once(tmp_path):
     write_order(tmp_path / 'exp', ['b', 'a'])
     assert [row.arm for row in rows(tmp_path)] == ['exp/b', 'exp/a', 'single', 'sub/other/lr0.1']
     assert [row.arm for row in rows(tmp_path / 'exp')] == ['b', 'a']
-
-
-def test_arms_keep_the_order_of_the_command(tmp_path):
-    for arm in 'abcd':
-        _record(tmp_path / arm, 1, 'finished')
-    for named, shown in (('cb', 'cbad'), ('b', 'cbad'), ('bd', 'cbda'), ('dbca', 'dbca')):
-        write_order(tmp_path, list(named))
-        assert ''.join(row.arm for row in rows(tmp_path)) == shown
-    (tmp_path / 'arms.json').write_text('["d", ')
-    assert ''.join(row.arm for row in rows(tmp_path)) == 'abcd', 'a file that cannot be read'

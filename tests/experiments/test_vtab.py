@@ -1,8 +1,6 @@
-"""VTAB: the sets and the recipe, the choice of the rate, the means, bad input, the tool killed and continued."""
+"""VTAB: the sets and the recipe, the choice of the rate, the means, the tool killed and continued."""
 
-import csv
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,6 @@ from config_helpers import ROOT, build, load
 from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 from mmpretrain.structures import DataSample
-from scipy.stats import sem, t
 from synthetic import write_run
 
 from mmlape.checkpoint import load_model
@@ -24,11 +21,10 @@ from mmlape.errors import CheckpointError, DataError
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.averages import average_values
-from mmlape.lab.experiments.report import write_report
 from mmlape.lab.studies.study_file import read_study
 from mmlape.projects.vtab import protocol as vtab
 from mmlape.projects.vtab.protocol import METRIC, Options, SetResult, build_report, choose, evaluate, means
-from mmlape.projects.vtab.sets import VtabSet, VtabSets, read_sets
+from mmlape.projects.vtab.sets import VtabSet, VtabSets
 from mmlape.tables import header_of, rows_of
 
 STUDY = read_study(ROOT / 'studies' / 'vtab.yml')
@@ -153,19 +149,6 @@ def test_the_rate_of_the_best_mean_validation_accuracy_is_chosen(tmp_path):
     assert result.reason.startswith('lr 0.003: seed 3: failed at iteration 7 of 300: out of memory')
 
 
-def test_the_rate_is_chosen_by_the_last_evaluation(tmp_path):
-    """The best one of a run is picked by the same images, so its mean is optimistic: here by other rates."""
-    one, options = make_set(), Options((0.01, 0.1), (1, 2), work_dir=tmp_path)
-    for rate, last, best in ((0.01, 50.0, 55.0), (0.1, 45.0, 80.0)):
-        for seed in (1, 2):
-            values = {METRIC: last + seed}, {METRIC: best + seed}
-            write_run(tmp_path / one.arm(rate).name, seed, *values, key=METRIC)
-    result = choose(one, options)
-    assert result.rate == 0.01
-    assert {rate: entry.mean for rate, entry in result.validation.items()} == {0.01: 51.5, 0.1: 46.5}
-    assert choose(one, Options((0.01, 0.1), (1, 2, 3), work_dir=tmp_path)).rate is None, 'a seed is missing'
-
-
 def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_path, monkeypatch):
     """Another list is another test; the checkpoints of the other rates are deleted, if that is asked for."""
     one, options = make_set(), Options((0.01, 0.1), (1,), work_dir=tmp_path / 'work', prune=True)
@@ -253,72 +236,12 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
     assert next(row for row in rows if row[0] == 'svhn')[2:5] == ('–', '–', '–')
 
 
-def test_the_report_has_every_accuracy_and_the_papers_figures(tmp_path):
-    """Of all rates on validation, of the chosen one on the test split."""
-    result = result_of('dtd', (50.0, 52.0, 57.0))
-    others = average_values({seed: {METRIC: 40.0 + seed} for seed in (1, 2, 3)})[METRIC]
-    result = replace(result, validation={0.001: others, 0.01: result.validation[0.01]})
-    sets = VtabSets([result.vtab_set], {'dtd': 'natural'}, {}, 'B/32', 'DPN (TMLR 2023), Table 3')
-    report = build_report([result], Options((0.001, 0.01), (1, 2, 3), work_dir=tmp_path / 'mine'), sets)
-    write_report(report, tmp_path)
-    lines = list(csv.DictReader((tmp_path / 'values.csv').read_text().splitlines()))
-    values = {}
-    for line in lines:
-        values.setdefault(line['metric'], {})[int(line['seed'])] = float(line['value'])
-    test = {1: 50.0, 2: 52.0, 3: 57.0}
-    assert values == {
-        'dtd': test,
-        'mean of natural, 1 of 1 sets': test,
-        'mean of all, 1 of 1 sets': test,
-        'dtd, validation at 0.001': {1: 41.0, 2: 42.0, 3: 43.0},
-        'dtd, validation at 0.01': test,
-    }
-    stored = json.loads((tmp_path / 'report.json').read_text())
-    assert stored['arms']['mine']['paper']['dtd'] == '56.0 (DPN)' and 'Chosen rates: dtd 0.01.' in stored['notes']
-    low, high = t.interval(0.95, 2, 53.0, sem([50, 52, 57]))
-    markdown = (tmp_path / 'report.md').read_text()
-    cells = f'| dtd | natural | 0.01 | 53.00 | 53.00 ± 3.61 (3) | {low:.2f} to {high:.2f} | 56.0 | -3.00 |'
-    assert cells in markdown and '## Cost' not in markdown and 'best: ' not in markdown
-    assert 'dtd & 53.00 $\\pm$ 3.61 & 56.0' in (tmp_path / 'tables.tex').read_text()
-    assert (tmp_path / 'index.html').read_text().count('53.00 ± 3.61') > 1
-
-
 # ---------------------------------------------------------------- bad input
 
 
 def refused(capsys, *arguments):
     assert main(['vtab', *map(str, arguments)]) == 1
     return capsys.readouterr().err.strip()
-
-
-def test_bad_input_is_one_line_before_training(data, checkpoint, tmp_path, capsys):
-    broken = shutil.copytree(data, tmp_path / 'vtab')
-    common = ('--data', broken, '--work-dir', tmp_path / 'work')
-    configs = [MINI[name] for name in ('digits', 'textures', 'counts')]
-    lines = (broken / 'digits' / 'val200.txt').read_text().splitlines()
-    (broken / 'digits' / 'val200.txt').write_text('\n'.join([*lines[:-2], 'images/val200/x.png 1', 'y.png 0']))
-    (broken / 'textures' / 'test.txt').write_text('')
-    lines = (broken / 'counts' / 'train800.txt').read_text().splitlines()
-    (broken / 'counts' / 'train800.txt').write_text('\n'.join([lines[0].rpartition(' ')[0] + ' 4', *lines[1:]]))
-    first, second, third = refused(capsys, *configs, checkpoint, *common).splitlines()
-    folder = f'{broken}/digits'
-    assert first == (
-        f'mmlape: error: mini-digits: 2 of 10 images of {folder}/val200.txt do not exist; the first is '
-        f'{folder}/images/val200/x.png. Correct the list, or data_prefix of the val dataset.'
-    )
-    assert second.startswith(f'mini-textures: {broken}/textures/test.txt has no images')
-    assert third.startswith(f'mini-counts: {broken}/counts/train800.txt, line 1: label 4 is outside the 4 classes')
-
-    shutil.rmtree(broken / 'textures')
-    line = refused(capsys, *configs, checkpoint, *common)
-    assert f'1 of 3 sets are missing below {broken} (no folder {broken}/textures)' in line and '--skip-missing' in line
-    assert '\n' not in line and not (tmp_path / 'work').exists()
-    assert 'is no set of VTAB' in refused(capsys, PRETRAIN, checkpoint, *common)
-    assert 'two configs of the set mini-digits' in refused(capsys, configs[0], configs[0], checkpoint, *common)
-    line = refused(capsys, MINI_STUDY, checkpoint, *common, '--sets', 'digits')
-    assert "--sets: no set 'digits'; there are: mini-digits, mini-textures, mini-counts" in line
-    line = refused(capsys, ROOT / 'studies' / 'vtab.yml', checkpoint, *common, '--base', 'b8')
-    assert "has no base 'b8'; there are: b32, b32-dpn, b16, b16-dpn" in line
 
 
 def test_all_but_the_head_is_loaded(checkpoint):
@@ -340,26 +263,6 @@ def _without(checkpoint, start):
     tensors = torch.load(checkpoint)['state_dict']
     torch.save(dict(state_dict={name: tensors[name] for name in tensors if not name.startswith(start)}), path)
     return path
-
-
-def test_missing_sets_are_skipped_if_asked_for(data, checkpoint, tmp_path):
-    (tmp_path / 'vtab').mkdir()
-    (tmp_path / 'vtab' / 'counts').symlink_to(data / 'counts')
-    found = read_sets([MINI['digits'], MINI['counts']], checkpoint, tmp_path / 'vtab', skip=True)
-    sets = found.sets
-    assert [one.name for one in sets] == ['mini-counts']
-    assert found.absent == {'mini-digits': f'no folder {tmp_path}/vtab/digits'}
-    assert found.groups == {'mini-digits': 'natural', 'mini-counts': 'structured'}
-    found = read_sets([MINI_STUDY], checkpoint, tmp_path / 'vtab', names=['mini-counts'])
-    assert [one.name for one in found.sets] == ['mini-counts'] and len(found.groups) == 3 and not found.absent
-    assert sets[0].cfg.load_from == str(checkpoint)
-    with pytest.raises(DataError, match='1 of 1 sets are missing'):
-        read_sets([MINI['digits']], checkpoint, tmp_path / 'vtab', skip=True)
-    arms = [sets[0].arm(1e-3), sets[0].arm(1e-3, 1000)]
-    assert [arm.name for arm in arms] == ['mini-counts-lr0.001', 'mini-counts-lr0.001-1000']
-    cfgs = [load_config(arm.config, list(arm.cfg_options)) for arm in arms]
-    assert [cfg.train_dataloader.dataset.ann_file for cfg in cfgs] == ['train800.txt', 'train800val200.txt']
-    assert all(cfg.optim_wrapper.optimizer.lr == 1e-3 for cfg in cfgs)
 
 
 # ---------------------------------------------------------------- the tool

@@ -12,7 +12,6 @@ from model_helpers import vit as raw_vit
 from tiny import MMLAPE, run, write_config, write_data
 
 from mmlape.backbones import build_backbone, export_backbone
-from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.export.writing import Form, compare
@@ -153,27 +152,6 @@ def test_the_command_exports_a_trained_model_quietly(tmp_path):
     torch.testing.assert_close(
         backbone(image)[0], outputs(tmp_path / 'made' / 'tiny.onnx', image)[0], atol=1e-4, rtol=0
     )
-
-
-@pytest.mark.parametrize(
-    ('more', 'message'),
-    [
-        (['--size', '4', '48'], 'smaller than a patch'),
-        (['--out', 'folder.onnx'], 'is a folder'),
-        pytest.param(['--opset', '13'], 'with opset', marks=pytest.mark.release),
-    ],
-)
-def test_what_the_command_cannot_write_is_one_line(more, message, tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    config = write_config(tmp_path, write_data(tmp_path / 'data'))
-    tensors = build_backbone(load_config(str(config)), None).state_dict()
-    save(tmp_path / 'trained.pth', {f'backbone.{name}': value for name, value in tensors.items()}, 'state_dict')
-    (tmp_path / 'folder.onnx').mkdir()
-    words = ('tiny.py', 'trained.pth', '--backbone', '--size', '40', '48', '--out', 'x.onnx')
-    assert main(['export-onnx', *words, *more]) == 1
-    printed = capfd.readouterr().err
-    assert message in printed and printed.count('\n') == 1, printed
-    assert not (tmp_path / 'x.onnx').exists()
 
 
 def test_weights_that_are_missing_are_not_exported(tmp_path):

@@ -14,7 +14,7 @@ from mmpretrain.structures import DataSample
 from mmseg.models import SegDataPreProcessor
 from mmseg.structures import SegDataSample
 
-from mmlape.errors import ConfigError, DataError, ExportError
+from mmlape.errors import ConfigError, ExportError
 from mmlape.lab.engine.graphs import Input
 from mmlape.lab.engine.graphs.base import largest_difference
 from mmlape.lab.engine.graphs.detector import ExportedDetector
@@ -79,18 +79,6 @@ def test_boxes_are_clamped_to_the_image_and_brought_to_the_original(rescale):
     assert graph.image.shape == (1, 3, *SIZE)
     assert torch.equal(graph.image[..., : RESIZED[0], : RESIZED[1]], inputs)
     assert not graph.image[..., RESIZED[0] :, :].any() and not graph.image[..., RESIZED[1] :].any()
-
-
-@pytest.mark.parametrize(('size', 'fits'), [((48, 80), True), ((49, 80), False), ((48, 81), False), ((80, 48), False)])
-def test_an_image_larger_than_the_graph_is_refused(size, fits):
-    graph = ByHand()
-    if fits:
-        assert graph.of_batch(torch.zeros(2, 3, *size), PLAIN) == []
-    else:
-        with pytest.raises(
-            DataError, match=f'48 x 80, .* {size[0]} x {size[1]}: export with --size {size[0]} {size[1]},'
-        ):
-            graph.of_batch(torch.zeros(2, 3, *size), PLAIN)
 
 
 @pytest.mark.parametrize('is_reversed', [False, True])

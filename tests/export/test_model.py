@@ -29,7 +29,7 @@ from PIL import Image
 from properties import examples
 
 from mmlape.cli import main
-from mmlape.errors import CheckpointError, ConfigError, DataError, ExportError, MMLaPEError
+from mmlape.errors import CheckpointError, DataError, ExportError
 from mmlape.lab.analysis.inference import init_model, predict
 from mmlape.lab.analysis.prediction import load
 from mmlape.lab.engine.config import load_config
@@ -41,7 +41,7 @@ from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.trained import Trained
 from mmlape.lab.export import folder as export_folder
-from mmlape.lab.export.check import Checked, Rounded, _points, check, equal_labels, mean_share
+from mmlape.lab.export.check import Checked, Rounded, check, equal_labels, mean_share
 from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
 from mmlape.lab.export.integer import calibration_files, export_integers, quantise, quantised_nodes
@@ -322,20 +322,6 @@ def test_a_model_that_cannot_be_exported_says_why(name, changes, reason):
     assert '\n' not in str(caught.value)
 
 
-def test_labels_and_sizes_are_checked(pristine, tmp_path):
-    cfg = config_of('mask-rcnn', pristine)
-    with pytest.raises(ExportError, match='--labels is for segmentors'):
-        export(cfg, str(weights_of(cfg, tmp_path)), FORM, tmp_path / 'a.onnx', labels=True)
-    (tmp_path / 'file').touch()
-    for name, reason in (('a.pth', r'ends with \.onnx'), ('file/a.onnx', 'cannot write into .*give another --out')):
-        with pytest.raises(MMLaPEError, match=reason):
-            export(cfg, None, FORM, tmp_path / name)
-    cfg.pop('crop_size')
-    with pytest.raises(ConfigError, match='give --size'):
-        image_size(cfg)
-    assert not (tmp_path / 'a.onnx').exists()
-
-
 def test_each_image_of_a_batch_has_its_own_objects(pristine, tmp_path):
     """Those that it has alone, and that MMDetection finds; of an image without any, too."""
     cfg = config_of('mask-rcnn', pristine, **{'model.test_cfg.rcnn.score_thr': 0.1})
@@ -372,20 +358,6 @@ def test_a_graph_takes_any_number_of_images(name, precision, pristine, tmp_path)
         alone = graph(images[place : place + 1])
         for ours, theirs in zip(together, alone):
             torch.testing.assert_close(ours[place], theirs[0], atol=1e-3, rtol=1e-4)
-
-
-@pytest.mark.release
-@pytest.mark.parametrize(('least', 'expected'), [(0.0, 300), (0.999, 0)])
-def test_hundreds_of_objects_and_none_at_a_real_size(least, expected, pristine, tmp_path, capfd):
-    """The export itself compares them with PyTorch's and MMDetection's, and says if there are none."""
-    cfg = config_of('mask-rcnn', pristine)
-    cfg.model.test_cfg.rpn.update(nms_pre=1000, max_per_img=1000)
-    cfg.model.test_cfg.rcnn.update(score_thr=least, max_per_img=300)
-    size, path = (800, 1344), tmp_path / 'model.onnx'
-    export(cfg, str(weights_of(cfg, tmp_path)), Form(size), path)
-    boxes, scores, *_ = Graph(path)(torch.rand(1, 3, *size) * 255)
-    assert (scores > 0).sum() == expected and boxes.shape == (1, 300, 4)
-    assert ('the model finds no two objects' in ''.join(capfd.readouterr())) == (expected == 0)
 
 
 @pytest.mark.release
@@ -641,12 +613,6 @@ def test_images_are_left_out_of_the_scales(count, scales, left_out, tmp_path):
     assert places[0] == 0 and places[-1] == count - 1 and np.ptp(np.diff(places)) <= 1
 
 
-def test_one_image_is_too_few_for_scales(tmp_path):
-    (tmp_path / 'a.png').touch()
-    with pytest.raises(DataError, match='one image is too few for --calibration'):
-        calibration_files(tmp_path)
-
-
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
 def test_large_values_are_in_a_file_beside_the_graph(exported, tmp_path, monkeypatch):
     _, _, path = exported
@@ -662,19 +628,6 @@ def test_large_values_are_in_a_file_beside_the_graph(exported, tmp_path, monkeyp
             data.symlink_to(tmp_path / 'other')
         with pytest.raises(CheckpointError, match='values in another file'):
             Graph(large)
-
-
-@pytest.mark.release
-@pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
-def test_a_graph_with_values_beside_it_is_quantised(exported, tmp_path, monkeypatch):
-    _, _, path = exported
-    images = torch.rand(1, 3, SIDE, SIDE) * 255
-    quantise(path, tmp_path / 'one.onnx', [images.numpy()])
-    monkeypatch.setattr('mmlape.lab.export.writing.LARGEST_FILE', 0)
-    save_graph(onnx.load(path), tmp_path / 'large.onnx')
-    quantise(tmp_path / 'large.onnx', tmp_path / 'two.onnx', [images.numpy()])
-    assert (tmp_path / 'two.onnx.data').is_file()
-    assert torch.equal(Graph(tmp_path / 'one.onnx')(images)[0], Graph(tmp_path / 'two.onnx')(images)[0])
 
 
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
@@ -826,16 +779,6 @@ def test_a_check_says_how_equal_the_graph_is(exported, pristine, tmp_path, capsy
     assert len(found.compared) == 1 and not found.sides[0].metrics and found.equal == 1
 
 
-@pytest.mark.release
-@pytest.mark.parametrize('exported', ['mask-rcnn'], indirect=True)
-def test_a_check_of_a_detector_has_ap_and_prints_its_table_alone(exported, pristine, capfd):
-    cfg, checkpoint, path = exported
-    found = check(cfg, str(checkpoint), path, pristine / 'coco')
-    printed = capfd.readouterr()
-    assert found.passes and set(found.sides[0].metrics) == {'bbox_mAP', 'segm_mAP'}
-    assert 'MMDetection' in printed.out and 'Average' not in printed.out + printed.err
-
-
 @pytest.mark.parametrize('exported', ['segmenter'], indirect=True)
 def test_the_graph_of_a_run_has_its_weights(exported, tmp_path):
     cfg, checkpoint, path = exported
@@ -951,12 +894,6 @@ def test_a_check_passes_by_labels_metrics_and_the_range_of_float16():
                        checked(1, 0, np.nan, 'fp16'), checked(0.89, precision='int8'), checked(np.nan),
                        checked(1, 1.01, precision='int8'), checked(np.nan, 0.2)]):  # fmt: skip
         assert not result.passes
-
-
-def test_points_of_the_main_metrics():
-    given = {'coco/bbox_mAP': 0.25, 'coco/bbox_mAP_50': 0.5, 'coco/segm_mAP': 0.125}
-    assert _points('detection', given) == {'bbox_mAP': 25, 'segm_mAP': 12.5}
-    assert _points('segmentation', {'mIoU': 30.5, 'aAcc': 90}) == {'mIoU': 30.5}
 
 
 def test_images_without_objects_are_left_out_of_the_mean():

@@ -11,7 +11,6 @@ from segmentation_models_pytorch.encoders._utils import patch_first_conv
 
 import mmlape
 import mmlape.integrations.smp as ours
-from mmlape.errors import ConfigError
 
 ADAPTER = dict(conv_inplane=8, deform_num_heads=2)
 ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
@@ -107,14 +106,3 @@ def test_named_adapters_are_encoders():
     assert names and {f'mmlape-{name}' for name in names} <= set(smp.encoders.get_encoder_names())
     model = get_encoder('mmlape-deit-tiny-adapter-lape', weights=None)
     assert model.out_channels == [3, 0, 192, 192, 192, 192]
-
-
-def test_wrong_input_is_one_line():
-    for options, message in (
-        (dict(output_stride=16), 'encoder_output_stride=16: an adapter has maps at .*; set it to 32'),
-        (dict(depth=0), 'encoder_depth=0: choose from 1 to 5'),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match=message):
-            get_encoder('tiny-lape', weights=None, **options)
-    with pytest.raises(KeyError, match='Wrong pretrained weights'):
-        get_encoder('tiny-lape', weights='imagenet')

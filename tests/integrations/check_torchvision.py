@@ -1,10 +1,8 @@
 """Run in an environment with torchvision alone by `tests/environment/test_integrations.py`."""
 
-import pytest
 import torch
 from torchvision.models.detection import MaskRCNN
 
-from mmlape.errors import ConfigError
 from mmlape.integrations.torchvision import PyramidFPN
 
 ADAPTER = dict(conv_inplane=8, deform_num_heads=2)
@@ -43,8 +41,3 @@ def test_maps():
     maps = fpn(torch.randn(1, 3, 70, 93))
     shapes = {name: tuple(value.shape[1:]) for name, value in maps.items()}
     assert shapes == {'0': (16, 18, 24), '1': (16, 9, 12), '2': (16, 5, 6), '3': (16, 3, 3), 'pool': (16, 2, 2)}
-
-
-def test_wrong_input_is_one_line():
-    with pytest.raises(ConfigError, match='PyramidFPN: unknown name=.Swin.; choose one of'):
-        PyramidFPN('Swin', {})

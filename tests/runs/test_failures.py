@@ -1,13 +1,10 @@
 """Runs that fail, each for real: kind and reason in run.json, one line through the command, the exit status."""
 
-import contextlib
 import errno
 import os
 import re
-import resource
 import shutil
 import signal
-import socket
 import time
 import types
 
@@ -22,10 +19,10 @@ from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.runs.failures import _cause, failure_type_of, record_failure
+from mmlape.lab.runs.failures import failure_type_of, record_failure
 from mmlape.lab.runs.record import NOTES, RESERVE, Recorder
 from mmlape.lab.runs.schema import Failure, RunRecord
-from mmlape.lab.runs.signals import ECHO, Interrupted, StopRequest, stopped_by_signals
+from mmlape.lab.runs.signals import ECHO, Interrupted
 
 TOOLS = tiny.ROOT / 'tools'
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=2')
@@ -163,33 +160,6 @@ def test_a_signal_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path, 
     failed(tmp_path / 'run', 'interrupted', number.name, '--resume')
 
 
-def test_nohup_stays():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with stopped_by_signals() as request:
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert not request.received
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_run_without_descriptors_is_recorded(tmp_path):
-    """All are taken when the processes of a data loader start; one is kept for the record."""
-    recorder, taken = Recorder(tmp_path, RunRecord()), []
-    recorder.begin()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')) + 8, limits[1]))
-    try:
-        with pytest.raises(TrainingError, match='limit of open files'), record_failure(recorder):
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for descriptor in taken:
-            os.close(descriptor)
-    failed(tmp_path, 'too-many-files', 'ulimit -n', 'num_workers')
-
-
 def test_a_second_ctrl_c_stops_at_once(config, tmp_path):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='pause:2:0')
@@ -201,15 +171,6 @@ def test_a_second_ctrl_c_stops_at_once(config, tmp_path):
     assert running.wait(timeout=tiny.GUARD) == 130
     assert 'mmlape: interrupted in iteration 2: continue with --resume' in printed and 'Traceback' not in printed
     assert failed(tmp_path / 'run', 'interrupted')['iter'] == 1 and not list((tmp_path / 'run').glob('*.pth'))
-
-
-def test_one_ctrl_c_may_come_twice():
-    """From the terminal and from a launcher, in the same moment."""
-    request = StopRequest()
-    request.waits = True
-    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
-        request(number, None)
-    assert request.received and isinstance(request.error(), KeyboardInterrupt)
 
 
 def test_checkpoints_that_do_not_fit_are_refused_before_the_first_step(config, tmp_path, monkeypatch, capsys):
@@ -233,18 +194,6 @@ def test_a_full_disk_is_recorded(config, tmp_path):
     assert 'the disk is full in iteration' in printed.splitlines()[-1]
     failed(tmp_path / 'run', 'disk-full', '--resume')
     assert not list((tmp_path / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
-
-
-@pytest.mark.parametrize('trouble', ['bug:4:0', 'last_checkpoint'])
-def test_a_failed_run_is_where_its_last_checkpoint_is(config, tmp_path, monkeypatch, trouble):
-    """Whatever fails behind it: a later iteration, or what is written after the checkpoint."""
-    monkeypatch.setenv('TROUBLE', trouble if ':' in trouble else 'none')
-    if ':' not in trouble:
-        (tmp_path / 'run' / trouble).mkdir(parents=True)
-    with contextlib.suppress(LookupError):
-        assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *SHORT]) == 1
-    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == ['iter_2.pth']
-    assert failed(tmp_path / 'run', 'error')['iter'] == (3 if ':' in trouble else 2)
 
 
 class Dying(torch.utils.data.Dataset):
@@ -292,13 +241,6 @@ def test_sigterm_does_not_stop_a_failure_from_being_recorded(tmp_path):
     with pytest.raises(LookupError), record_failure(recorder):
         raise LookupError('broken')
     failed(tmp_path, 'error', 'broken')
-
-
-def test_only_a_process_without_a_note_died_without_a_message(tmp_path):
-    peers = [(socket.gethostname(), os.getpid()), (socket.gethostname(), 2**30), ('elsewhere', 2**30)]
-    assert 'process 1 ' in _cause(tmp_path, peers).reason
-    write_json(tmp_path / NOTES / '1.json', dict(kind='interrupted', reason='interrupted in iteration 3'))
-    assert _cause(tmp_path, peers) is None
 
 
 # several processes

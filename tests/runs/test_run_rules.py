@@ -12,30 +12,23 @@ import pytest
 import tiny
 import torch
 import trouble
-from mmengine.config import Config
 from mmengine.runner import IterBasedTrainLoop
 from synthetic import STACK, identity, settings, write_run
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.cli import main
 from mmlape.errors import CheckpointError, TrainingError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.hooks import RunRecordHook
 from mmlape.lab.engine.trainer import train
-from mmlape.lab.experiments.averages import average_values
-from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.experiments.report.arms import ArmRuns, average
-from mmlape.lab.experiments.slurm import SlurmLauncher
 from mmlape.lab.runs import locks
 from mmlape.lab.runs.decoding import decode
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import read_seeds
 from mmlape.lab.runs.schema import Identity, RunRecord
-from mmlape.projects.vtab.protocol import SetResult
-from mmlape.projects.vtab.sets import VtabSet, VtabSets
 
 CHANGES = """
 custom_hooks += [
@@ -133,17 +126,6 @@ def test_a_resumed_run_begins_with_the_validation_that_is_missing(tmp_path, done
     assert ran == ([done] if done in (4, 6, 8, 10, 11) else [])
 
 
-def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
-    clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
-    monkeypatch.setattr('mmlape.lab.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
-    runner = _at(tmp_path, 5)
-    runner.val_loop = None
-    hook.before_train(runner)
-    runner.iter = 6  # the second iteration of this part has just ended: 2 seconds each, 4 are left
-    hook.after_train_iter(runner, 0)
-    assert (runner.recorder.record.iter, runner.recorder.record.eta) == (7, 8)
-
-
 # refused starts
 
 
@@ -222,22 +204,6 @@ def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed,
 # how many at a time
 
 
-@pytest.mark.parametrize('most', [1, 2, 3])
-def test_no_more_runs_are_started_than_were_asked_for(tmp_path, most):
-    gpus = [Device(str(index), f'GPU-{index}') for index in range(4)]
-    for devices in ([], gpus):
-        launcher = LocalLauncher(1, most, devices, lambda devices: DevicePool(devices, tmp_path))
-        assert [launcher.reserve(running) is not None for running in range(5)] == [n < most for n in range(5)]
-
-
-@pytest.mark.parametrize('most', [None, 1, 3])
-def test_no_more_jobs_are_submitted_than_were_asked_for(monkeypatch, most):
-    monkeypatch.setattr(shutil, 'which', lambda name: f'/bin/{name}')
-    launcher = SlurmLauncher(max_parallel=most)
-    expected = [most is None or running < most for running in range(5)]
-    assert [launcher.reserve(running) is not None for running in range(5)] == expected
-
-
 # what is averaged, and what a command says of it
 
 
@@ -268,26 +234,12 @@ def test_the_exit_status_says_whether_every_run_counts(tmp_path, capsys, states,
     assert average_arms(arms[:1], tmp_path, (1, 2)) == 0
 
 
-def test_which_runs_are_not_averaged_is_said(tmp_path, capsys):
-    for seed, state in ((1, 'finished'), (2, 'finished'), (3, 'failed'), (4, 'failed')):
-        write_run(tmp_path / 'a', seed, 40.0, state=state)
-    assert average_arms([Arm('a', 'a.py')], tmp_path, (1, 3)) == 1
-    lines = capsys.readouterr().out.splitlines()
-    told = [line.partition(' counted: ')[2] for line in lines if 'not counted' in line]
-    assert told == ['seed 3, failed at iteration 300 of 300', 'seeds 2']
-
-
-@pytest.mark.parametrize(('tested', 'status'), [((True, True), 0), ((True, False), 1), ((False, False), 1)])
-def test_vtab_ends_with_1_if_a_set_has_no_result(tmp_path, monkeypatch, capsys, tested, status):
-    results = []
-    for name, done in zip(('dtd', 'svhn'), tested):
-        one = VtabSet(name, 'natural', f'{name}.py', (), Config(dict(data_root='x', model=dict(backbone=dict()))))
-        entry = average_values({1: {'accuracy/top1': 50.0}})['accuracy/top1']
-        results.append(SetResult(one, {0.1: entry}, 0.1, {1: 50.0}) if done else SetResult(one, {}, reason='none'))
-    monkeypatch.setattr(
-        'mmlape.projects.vtab.sets.read_sets', lambda *args: VtabSets([], dict(dtd='natural', svhn='natural'), {})
-    )
-    monkeypatch.setattr('mmlape.projects.vtab.sets.check_sets', lambda *args: None)
-    monkeypatch.setattr('mmlape.projects.vtab.protocol.run_sets', lambda *args: results)
-    monkeypatch.setattr('signal.signal', lambda *args: None)
-    assert main(['vtab', 'a.py', 'w.pth', '--data', str(tmp_path), '--work-dir', str(tmp_path)]) == status
+def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
+    clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
+    monkeypatch.setattr('mmlape.lab.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
+    runner = _at(tmp_path, 5)
+    runner.val_loop = None
+    hook.before_train(runner)
+    runner.iter = 6  # the second iteration of this part has just ended: 2 seconds each, 4 are left
+    hook.after_train_iter(runner, 0)
+    assert (runner.recorder.record.iter, runner.recorder.record.eta) == (7, 8)

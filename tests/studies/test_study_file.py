@@ -17,10 +17,9 @@ from mmlape.lab.engine.config_values import differing_values, value_sources
 from mmlape.lab.engine.stored_config import prediction_parts
 from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
-from mmlape.lab.experiments.report.paper import index_entry, paper_figures
+from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.studies.study_file import find_arm, is_study, read_arm, read_study
-from mmlape.models.position.joining import JOININGS, PE_NORMS
 
 STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
 GRID = """
@@ -110,18 +109,6 @@ def test_an_arm_is_found_by_what_a_run_records(config, suffix, tmp_path, monkeyp
     first = packaged.arms[0]
     assert find_arm(packaged.reference(first))[0].title == packaged.title != study.title
     assert find_arm(f'studies/dpn-table6{suffix}:dual')[0].title == study.title
-
-
-def test_further_figures_and_tuples(config):
-    path = config.with_name('further.yml')
-    path.write_text(
-        'base: tiny.py\npaper: P (V 1)\nmetric: box AP\narms:\n  a:\n    figure: "52.10"\n'
-        '    also: {mask AP: "46.0", mIoU ms: 3}\n    overrides: {model.backbone.img_size: !tuple [32, 32]}\n'
-    )
-    arm = read_study(path).arms[0]
-    assert arm.also == {'mask AP': '46.0', 'mIoU ms': '3'}
-    assert index_entry(f'{path}:a').results == {'coco/bbox_mAP': '52.10 (P)', 'coco/segm_mAP': '46.0 (P)'}
-    assert load_config(f'{path}:a').model.backbone.img_size == (32, 32)
 
 
 def test_values_and_names_are_read_as_they_are_written(config):
@@ -331,59 +318,7 @@ def test_every_arm_resolves_and_a_figure_has_one_home(path, monkeypatch):
     assert study.metric in KEYS or study.name == 'vtab'
 
 
-def test_the_papers_tables():
-    """Figures as the papers print them, and every kind that a table is about."""
-    table6 = read_study(tiny.ROOT / 'studies/dpn-table6.yml')
-    rows = {name: [arm.figure for arm in table6.arms if arm.name.removesuffix(f'-{arm.base_name}') == name]
-            for name in ('pre', 'no-learnable')}  # fmt: skip
-    assert rows == {
-        'pre': ['-0.1', '0.0', '-2.6', '-0.2', '-0.3'],
-        'no-learnable': ['-0.5', '0.0', '-0.2', '-0.1', '-0.1'],
-    }
-    table7 = read_study(tiny.ROOT / 'studies/lape-table7.yml')
-    figures = {arm.name: arm.figure for arm in table7.arms}
-    assert figures['sincos1d'] == '67.70' and figures['sincos2d-lape'] == '72.68' and figures['learnable-lape'] is None
-    joinings = {arm.overrides.get('model.backbone.pe_joining', 'default') for arm in table7.arms}
-    assert joinings | {'lape', 'pvg', 'mpvg'} == set(JOININGS.module_dict)
-    table8 = read_study(tiny.ROOT / 'studies/lape-table8.yml')
-    assert [arm.name for arm in table8.arms] == ['default', *PE_NORMS]
-    irpe = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe.yml').arms}
-    assert irpe['product-bias-k-per-head'] == '80.54' and irpe['product-bias-k'] == '80.05'
-    assert (irpe['product-qk'], irpe['product-qkv'], irpe['base-product-qkv']) == ('81.1', '81.4', None)
-    detr = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe-detr.yml').arms if arm.figure}
-    figures = {'none': '30.4', 'bias-k': '40.6', 'none-product-k': '38.7', 'product-k-15x15': '40.8', 'clip-k': '40.4'}
-    assert detr == figures
-    deit = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/deit-position.yml').arms if arm.figure}
-    assert deit == {'cpe': '72.4', 'cpe-small': '79.9', 'cpe-five': '73.4', 'cpe-five-small': '80.5'}
-
-
 # the commands
-
-
-def test_the_dry_run_shows_the_study(grid, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(['multi-seed', str(grid), '--arms', 'rms*', '--dry-run']) == 0
-    said = ' '.join(capsys.readouterr().out.split())
-    assert said.count(' start ') == 4 and 'model.backbone.patch_norm=rms' in said
-    assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in said and not list(tmp_path.iterdir())
-
-
-def test_the_dry_run_shows_the_arms_and_then_what_is_missing(grid, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    words = ['multi-seed', str(grid), '--dry-run', '--processes', '3', '--work-dir', 'w']
-    assert main(words) == 1
-    shown = capsys.readouterr()
-    out, error = ' '.join(shown.out.split()), shown.err
-    assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in out and 'model.backbone.patch_norm=rms' in out
-    command = f'dist_train.sh {grid}:rms-flat 3 --work-dir w/rms-flat/seed_4 --arm rms-flat --seed 4'
-    assert command in out.replace("'", '')
-    assert error.count('the recipe is for 2') == 2, 'once for all arms of one length'
-    assert error.startswith('mmlape: error: arms dual, ') and '\narms rms, rms-flat: 3 CPU processes' in error
-    text = GRID.replace('overrides: {model.backbone.patch_norm: dual}', 'overrides: {load_from: gone.pth}')
-    grid.with_name('lacking.yml').write_text(text)
-    assert main([*words[:1], str(grid.with_name('lacking.yml')), *words[2:3]]) == 0
-    assert capsys.readouterr().out.count('missing: gone.pth, from which 4 runs would start') == 1
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_study_is_trained_killed_and_continued(tmp_path):
@@ -408,35 +343,3 @@ def test_a_study_is_trained_killed_and_continued(tmp_path):
     assert (arm.name, arm.figure) == ('dual', '41.20')
     first = tiny.record(work_dir / 'plain' / 'seed_3')
     assert first['identity']['settings_sha256'] != record['identity']['settings_sha256']
-
-
-def test_list_studies_says_what_each_needs(capsys):
-    assert main(['list-studies']) == 0
-    printed = capsys.readouterr().out
-    assert all(f' {path.stem} ' in printed for path in STUDIES)
-    assert main(['list-studies', 'mpvg-table[13]']) == 0
-    rows = [[cell.strip() for cell in line.split('│')[1:-1]] for line in capsys.readouterr().out.splitlines()]
-    first, third = (row for row in rows if row and row[0])
-    about = ['PVG and MPVG on ImageNet-1K', 'MPVG (AAAI 2025), Table 1']
-    assert first == ['mpvg-table1', *about, '24 x 5', 'in1k', '4', '–']
-    assert third[0] == 'mpvg-table3' and third[3:] == ['4 x 5', 'coco', '4', '–']
-    assert main(['list-studies', 'no-such*']) == 1
-
-
-@pytest.mark.parametrize(
-    'name', ['lape-table1', 'lape-table2', 'lape-table4', 'mpvg-table1', 'mpvg-table2', 'mpvg-table4']
-)
-def test_each_arm_of_a_papers_table_has_its_figure(name):
-    """In the study or, of an arm that is a config, in the metafile; and of no other paper."""
-    study = read_study(tiny.ROOT / f'studies/{name}.yml')
-    assert all(paper_figures(study, arm).get(study.metric) for arm in study.arms)
-
-
-@pytest.mark.parametrize(('name', 'arm', 'figures'), [
-    ('lape-table3', 'tiny-lape', ('46.3', '41.2')), ('mpvg-table3', 'tiny-lape', ('46.2', '41.2')),
-    ('mpvg-table3', 'tiny-mpvg', ('46.5', '41.4')),
-])  # fmt: skip
-def test_detectors_have_both_figures(name, arm, figures):
-    study = read_study(tiny.ROOT / f'studies/{name}.yml')
-    printed = paper_figures(study, study.choose([arm])[0])
-    assert tuple(printed[metric] for metric in ('box AP', 'mask AP')) == figures
