@@ -61,7 +61,7 @@ CACHES = {
     'projects/mask2former.py _sides': OF_ARGUMENTS,
     'lab/extension.py extensions': OF_PROCESS,
     'lab/runs/code.py source_hash': OF_PROCESS,
-    'lab/runs/decoding.py stored_fields': OF_ARGUMENTS,
+    'lab/decoding.py stored_fields': OF_ARGUMENTS,
     'lab/runs/identity.py commit': OF_PROCESS,
     'lab/runs/identity.py stack_versions': OF_PROCESS,
 }

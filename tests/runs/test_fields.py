@@ -19,7 +19,7 @@ from mmlape.lab.experiments import status
 from mmlape.lab.experiments.report import arms, content, data, tables
 from mmlape.lab.experiments.report.document import setting_lines
 from mmlape.lab.runs.curves import read_curves
-from mmlape.lab.runs.decoding import decode
+from mmlape.lab.decoding import decode
 from mmlape.lab.runs.identity import with_settings
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire

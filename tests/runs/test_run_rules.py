@@ -29,7 +29,7 @@ from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.experiments.slurm import SlurmLauncher
 from mmlape.lab.runs import locks
-from mmlape.lab.runs.decoding import decode
+from mmlape.lab.decoding import decode
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import read_seeds
