@@ -2,13 +2,12 @@
 
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
 from gradient_norm_processes import ARCH, Net, by_autograd, steps
-from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from synthetic import write_log, write_run
 from torch import nn
 
@@ -106,9 +105,6 @@ def test_frozen_and_unused_parameters():
 def test_refusals():
     with pytest.raises(ConfigError, match='interval must be 1 or more, not 0'):
         GradientNormHook(0)
-    with pytest.raises(ConfigError, match='one optimiser, not OptimWrapperDict'):
-        wrapper = OptimWrapper(torch.optim.SGD(nn.Linear(1, 1).parameters(), 0.1))
-        GradientNormHook().before_train(SimpleNamespace(optim_wrapper=OptimWrapperDict(a=wrapper, b=wrapper)))
 
 
 def test_two_processes():

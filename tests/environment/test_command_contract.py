@@ -683,7 +683,6 @@ CONTRACTS = {
             ],
         }
         | simple('--labels', 'export.labels', True)
-        | simple('--opset 17', 'export.form.opset', 17)
         | TRUST,
         '--out o.onnx',
     ),

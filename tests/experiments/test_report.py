@@ -18,6 +18,7 @@ from synthetic import settings, write_log, write_run, write_study
 from mmlape.cli import main
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import write_json
+from mmlape.lab.decoding import encode
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.data import report_data
@@ -26,7 +27,6 @@ from mmlape.lab.experiments.report.paper import index_entry
 from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
 from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
-from mmlape.lab.decoding import encode
 from mmlape.lab.runs.identity import checkpoint_keys, collect, paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order
 from mmlape.lab.runs.schema import Identity

@@ -23,7 +23,7 @@ from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook, logger_hook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.optim import OptimWrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
@@ -299,12 +299,8 @@ class Runner(_Runner):
             return
         ratio = self.plan.batch.total / auto_scale_lr['base_batch_size']
         self.logger.info(f'learning rates are multiplied by {ratio:g} (--auto-scale-lr)')
-        wrappers = [optim_wrapper]
-        if isinstance(optim_wrapper, OptimWrapperDict):
-            wrappers = list(optim_wrapper.values())
-        for wrapper in wrappers:
-            for group in wrapper.optimizer.param_groups:
-                group['lr'] *= ratio
+        for group in optim_wrapper.optimizer.param_groups:
+            group['lr'] *= ratio
 
     @property
     def bare_model(self) -> nn.Module:

@@ -56,7 +56,7 @@ def export_integers(
         form: Of the graph; its limit is the share of labels that may differ from those of float32.
         out: The file.
         images: A folder, of images like those that the graph will get; see `calibration_files`.
-        labels: See `mmlape.lab.export.model.export_model`.
+        labels: See `mmlape.lab.export.model.export`.
 
     Raises:
         ExportError: More labels differ, or the graph of float32 cannot be written.
