@@ -168,8 +168,8 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
             )  # fmt: skip
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        count = '' if form.batch else ' for any number of images'
-        raise ExportError(f'torch cannot export this model{count}: {reason[0]}') from error
+        of_any = '' if form.batch else ' for any number of images'
+        raise ExportError(f'torch cannot export this model{of_any}: {reason[0]}') from error
     graph = onnx.load(path)
     _remove_provenance(graph)
     for port, value in (*zip(graph.graph.input, [images]), *zip(graph.graph.output, outputs)):

@@ -299,7 +299,7 @@ def _check_arms(study: _Study, arms: Iterable[StudyArm]) -> None:
 
 def _arms(study: _Study, folder: Path) -> Iterator[StudyArm]:
     """Yield each arm on each of its bases."""
-    bases = _bases('', study, folder)
+    bases = _bases('', study.base, study.bases, folder)
     further = [key for one in extensions() for key in one.arm_keys]
     for name, content in study.arms.items():
         where = f'arm {name}'
@@ -314,7 +314,7 @@ def _arms(study: _Study, folder: Path) -> Iterator[StudyArm]:
                 _require_known(f'{where}: bases', str(key), bases)
             chosen = {str(key): bases[str(key)] for key in entry.bases}
         else:
-            chosen = _bases(f'{where}: ', entry, folder) or bases
+            chosen = _bases(f'{where}: ', entry.base, entry.bases, folder) or bases
         if not chosen:
             raise UnfitError(f'{where} has no base: give base: CONFIG for it or for the study')
         first = next(iter(chosen))
@@ -345,20 +345,19 @@ def _arms(study: _Study, folder: Path) -> Iterator[StudyArm]:
             )
 
 
-def _bases(where: str, entry: _Study | _Arm, folder: Path) -> dict[str, _Base]:
+def _bases(where: str, base: str | None, bases: Mapping[str, str | _Base] | None, folder: Path) -> dict[str, _Base]:
     """Return ``base`` or ``bases`` by name; a path is relative to the study, as ``_base_`` is to a config."""
-    if entry.base is not None and entry.bases is not None:
+    if base is not None and bases is not None:
         raise UnfitError(f'{where}base and bases: give one of the two')
-    named = {'': entry.base} if entry.base is not None else entry.bases or {}
-    bases = {}
-    for name, value in named.items():
+    complete = {}
+    for name, value in ((bases or {}) if base is None else {'': base}).items():
         place = f'{where}bases: {name}' if name else f'{where}base'
-        base = value if isinstance(value, _Base) else decoded(_Base, dict(base=value, title=name), place)
-        file = base.base if '::' in base.base else folder / base.base
+        entry = value if isinstance(value, _Base) else decoded(_Base, dict(base=value, title=name), place)
+        file = entry.base if '::' in entry.base else folder / entry.base
         if isinstance(file, Path) and not file.is_file():
             raise UnfitError(f'{place}: {file} does not exist')
-        bases[name] = replace(base, base=str(file), title=base.title or name)
-    return bases
+        complete[name] = replace(entry, base=str(file), title=entry.title or name)
+    return complete
 
 
 def _require_known(where: str, key: str, names: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ stay outside.
 """
 
 from collections.abc import Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 
 from mmengine.config import Config
 from torch import nn
@@ -16,8 +16,12 @@ from mmlape.lab.engine.graphs.base import ExportedModel
 from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.session import SUFFIX, Graph
 
-MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
-"""The module with the ``EXPORTED`` class of the models of a package."""
+CLASSES = {
+    'mmseg': 'segmentor:ExportedSegmentor',
+    'mmdet': 'detector:ExportedDetector',
+    'mmpretrain': 'classifier:ExportedClassifier',
+}
+"""The module and class that export the models of a package."""
 
 
 def exported_class(model: nn.Module) -> type[ExportedModel]:
@@ -27,8 +31,8 @@ def exported_class(model: nn.Module) -> type[ExportedModel]:
         ExportError: There is none; the message says why.
     """
     packages = [base.__module__.partition('.')[0] for base in type(model).__mro__]
-    for module in (MODULES[package] for package in packages if package in MODULES):
-        exported = import_module(f'{__name__}.{module}').EXPORTED
+    for name in (CLASSES[package] for package in packages if package in CLASSES):
+        exported = resolve_name(f'{__name__}.{name}')
         if exported.fits(model):
             exported.check(model)
             return exported
@@ -64,4 +68,4 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
     exported.install(model, graph, given)
 
 
-__all__ = ['MODULES', 'SUFFIX', 'ExportedModel', 'Graph', 'Input', 'Size', 'exported_class', 'install_graph']
+__all__ = ['SUFFIX', 'ExportedModel', 'Graph', 'Input', 'Size', 'exported_class', 'install_graph']

@@ -54,6 +54,3 @@ class ExportedClassifier(ExportedModel):
 def _own(head: nn.Module, name: str) -> type:
     """Return the class that a head has a method of."""
     return next(base for base in type(head).__mro__ if name in vars(base))
-
-
-EXPORTED = ExportedClassifier

@@ -238,9 +238,6 @@ class ExportedDetector(ExportedModel):
         model.predict = predict
 
 
-EXPORTED = ExportedDetector
-
-
 def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
     """Pool regions, (B, n, 4), as the extractor does, into (B * n, C, h, w).
 

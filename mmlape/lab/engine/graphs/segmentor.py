@@ -75,6 +75,3 @@ class ExportedSegmentor(ExportedModel):
             return scores[..., :height, :width]
 
         model.encode_decode = encode_decode
-
-
-EXPORTED = ExportedSegmentor

@@ -70,7 +70,7 @@ class GradientNormHook(Hook):
             accumulated gradients, the next optimiser step is measured.
 
     Raises:
-        ConfigError: The interval is not positive, or the model has several optimisers.
+        ConfigError: The interval is not positive.
     """
 
     changes_results = False
