@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import errno
 import importlib
 import io
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 
 import mmlape
 from mmlape.commands import COMMANDS, GROUPS, fill_parser, parse_arguments
-from mmlape.errors import MMLaPEError, failed_import, shown
+from mmlape.errors import MMLaPEError, failed_import, shown, similar_to
 from mmlape.mim import resolve_path
 from mmlape.quiet import debugging, launched, quiet_stack, say_error
 
@@ -203,7 +202,5 @@ def usage() -> str:
 
 def _unknown(name: str) -> int:
     """Print that there is no such command, and similar ones."""
-    close = difflib.get_close_matches(name, COMMANDS, n=3, cutoff=0.5)
-    hint = f'did you mean {" or ".join(close)}?' if close else f'there are: {", ".join(COMMANDS)}'
-    print(f"mmlape: error: no command '{name}'; {hint}", file=sys.stderr)
+    print(f"mmlape: error: no command '{name}'; {similar_to(name, COMMANDS)}", file=sys.stderr)
     return 2

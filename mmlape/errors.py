@@ -1,5 +1,6 @@
 """The errors that mmlape raises on purpose: one line that names what is wrong, and the fix."""
 
+import difflib
 import traceback
 from collections.abc import Iterable, Sequence
 
@@ -52,6 +53,13 @@ def require_choice(key: str, value: object, choices: Iterable, where: str = '') 
     known = list(choices)
     if value not in known:
         raise ConfigError(f'{where}unknown {key}={value!r}; choose one of: {", ".join(map(str, known))}')
+
+
+def similar_to(name: str, others: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: similar ones, else all that there are."""
+    names = [str(other) for other in others]
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return f'did you mean {" or ".join(close)}?' if close else f'there are: {", ".join(names)}'
 
 
 def failed_import(error: BaseException) -> bool:

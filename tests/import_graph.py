@@ -36,7 +36,7 @@ LAYERS = (
 # the same inside a folder that is large enough to have an order of its own
 INSIDE = {
     'lab': (
-        ('extension',),
+        ('decoding', 'extension'),
         ('registry',),
         ('studies', 'environment'),
         ('evaluation', 'datasets'),

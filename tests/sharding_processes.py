@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from mmengine.model import BaseModel
-from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.optim import OptimWrapper
 from model_helpers import cvt
 from torch import nn
 from torch.distributed.tensor import DTensor
@@ -182,7 +182,6 @@ if __name__ == '__main__':
         compare(case, rank)
     finds_what_is_not_finite(rank)
     net = build('accumulated')
-    refuses(net, OptimWrapperDict(net=wrapper_of('accumulated', net)), 'not OptimWrapperDict')
     net.scale = nn.Parameter(torch.ones(()))
     refuses(net, wrapper_of('accumulated', net), 'shard scale,')
     print('all equal')

@@ -51,9 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     more = add_more(parser)
     more.add_argument(
-        '--opset', type=int, default=18, metavar='N', help='version of the operators; default: %(default)s'
-    )
-    more.add_argument(
         '--tolerance',
         type=float,
         metavar='T',
@@ -102,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         calibration_files(args.calibration)
     size = height_width(args.size, '--size') or image_size(cfg)
     out = graph_file(trained, args.out)
-    form = Form(size, args.batch, args.precision, args.opset, args.tolerance)
+    form = Form(size, args.batch, args.precision, args.tolerance)
     with trained.limited():
         if args.backbone:
             from mmlape.backbones import export_backbone_of

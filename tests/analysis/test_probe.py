@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from mmlape.cli import main
 from mmlape.kinds import POSITION_ENCODINGS
-from mmlape.lab.runs.decoding import decode, encode
+from mmlape.lab.decoding import decode, encode
 from mmlape.models import ViTAdapter
 from mmlape.models.position import AbsolutePosition, AttentionPosition
 from mmlape.projects.probe import probing

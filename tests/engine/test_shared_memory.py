@@ -1,10 +1,7 @@
-"""Batches that do not fit into /dev/shm are refused before the first step; a worker that is stopped ends the run."""
+"""Batches that do not fit into /dev/shm are refused before the first step; those that do not come end the run."""
 
 import multiprocessing
-import os
 import shutil
-import signal
-import time
 import types
 
 import pytest
@@ -20,12 +17,10 @@ from mmlape.cli import main
 from mmlape.errors import TrainingError
 from mmlape.lab.engine import runner, shared_memory
 from mmlape.lab.engine.seeding import random_states
-from mmlape.lab.runs import signals
 
 WORKERS = ('train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', *WORKERS)
 IMAGE = 3 * 40 * 30
-TOOLS = tiny.ROOT / 'tools'
 
 
 class Images(torch.utils.data.Dataset):
@@ -82,53 +77,10 @@ def test_training_without_room_is_one_line_before_the_first_step(config, tmp_pat
     assert (record['state'], record['iter']) == ('failed', 0) and record['reason'] in line
 
 
-def stopped_workers(process):
-    """Stop the children of a run; return their numbers."""
-    children = (tiny.Path(f'/proc/{process}/task/{process}/children')).read_text().split()
-    for child in map(int, children):
-        os.kill(child, signal.SIGSTOP)
-    return children
-
-
-class Sleeping(Images):
-    def __getitem__(self, index):
-        time.sleep(600)
-
-
-def test_a_stop_does_not_wait_for_a_batch_that_does_not_come(monkeypatch):
-    monkeypatch.setattr(signals, 'BATCH', 0.2)
-    with pytest.raises(signals.Interrupted) as caught, signals.stopped_by_signals() as request:
-        request.waits = True
-        os.kill(os.getpid(), signal.SIGTERM)
-        try:
-            next(iter(DataLoader(Sleeping(), num_workers=1)))
-        finally:
-            runner.kill_workers()
-    assert str(caught.value) == 'SIGTERM, while no batch came from the processes of the data loader'
-
-
 LONG = """
 train_dataloader.update(num_workers=2, persistent_workers=True)
 train_cfg.update(max_iters=1000, val_interval=1000)
 """
-
-
-@pytest.mark.release
-def test_a_run_whose_workers_are_stopped_ends_by_sigterm(config, tmp_path):
-    paused = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + LONG, 'paused')
-    words = (TOOLS / 'train.py', paused, '--work-dir', tmp_path / 'run')
-    running = tiny.start(*words, cwd=config.parent, TROUBLE='rest:3:0', **tiny.REAL)
-    assert any(line.startswith('waiting') for line in running.stdout)
-    children = stopped_workers(running.pid)
-    assert len(children) == 2
-    running.send_signal(signal.SIGTERM)
-    printed = running.stdout.read()
-    assert running.wait(timeout=tiny.GUARD) == 143, printed
-    record, line = tiny.record(tmp_path / 'run'), printed.strip().splitlines()[-1]
-    # batches that were ready may be enough for the last step
-    assert record['state'] == 'interrupted' and record['reason'] in line and 'SIGTERM' in line
-    assert 'Traceback' not in printed
-    assert not [child for child in children if os.path.exists(f'/proc/{child}')]
 
 
 def test_a_run_whose_images_do_not_come_ends_by_the_loader_s_timeout(config, tmp_path, capsys):

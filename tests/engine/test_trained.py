@@ -85,10 +85,10 @@ def test_what_names_no_model_is_an_error_with_the_fix(folder, run, tmp_path):
     torch.save(dict(state_dict={}), tmp_path / 'plain.pth')
     for words, error, message in (
         ([config], ConfigError, 'tiny.py is a config without weights: give its checkpoint behind it, or the'),
-        ([config, config], ConfigError, 'two configs; give the folder of a run, CONFIG CHECKPOINT'),
-        ([best, config], ConfigError, 'a checkpoint before its config; give'),
-        ([best, best], ConfigError, 'the first of them is no config; give'),
-        ([config, run], ConfigError, 'two configs'),
+        ([config, config], ConfigError, 'are not a config and its checkpoint: give the folder of a run'),
+        ([best, config], ConfigError, 'are not a config and its checkpoint'),
+        ([best, best], ConfigError, 'are not a config and its checkpoint'),
+        ([config, run], ConfigError, 'are not a config and its checkpoint'),
         ([run, best, best], ConfigError, '3 words name no trained model: give'),
         ([tmp_path / 'nowhere.py', best], ConfigError, 'nowhere.py does not exist'),
         ([tmp_path / 'nothing'], ConfigError, 'nothing does not exist: give the folder of a run'),

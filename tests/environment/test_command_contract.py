@@ -291,7 +291,6 @@ COMMANDS_CALLED = {
             '--batch': [('--batch 4',), ('--batch dynamic',)],
             '--precision': [('--precision fp16',)],
             '--calibration': [('--precision int8 --calibration d',)],
-            '--opset': [('--opset 17',)],
             '--out': [('--out p.onnx',), ('--out made',)],
         },
         '--out o.onnx',

@@ -8,10 +8,10 @@ import tiny
 
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
+from mmlape.lab.decoding import encode
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
 from mmlape.lab.experiments.planning import Arm, Study, on_fractions, require_startable
-from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.record import lock_run
 from mmlape.lab.runs.run import start_lock

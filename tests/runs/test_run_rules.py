@@ -17,6 +17,7 @@ from synthetic import STACK, identity, settings, write_run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError, TrainingError
+from mmlape.lab.decoding import decode
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.hooks import RunRecordHook
 from mmlape.lab.engine.trainer import train
@@ -24,7 +25,6 @@ from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
 from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.runs import locks
-from mmlape.lab.runs.decoding import decode
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
 from mmlape.lab.runs.run import read_seeds

@@ -44,11 +44,7 @@ def draw_sample(
         (H * f, W * f, 3), with f >= 1 such that the longer side is legible, or f < 1 by
         ``longest``; twice as wide for two sides.
     """
-    large = enlarge(image)
-    if longest and max(large.shape[:2]) > longest:
-        scale = longest / max(large.shape[:2])
-        height, width = (max(round(side * scale), 1) for side in large.shape[:2])
-        large = imresize(large, (width, height), interpolation='area')
+    large = enlarge(image, longest)
     meta = dict(classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))])
     objects, maps = ([f'{side}_{part}' for side in sides if f'{side}_{part}' in sample] for part in PARTS)
     if objects:
@@ -127,13 +123,14 @@ def place_of_name(mask: np.ndarray) -> np.ndarray:
     return np.array([columns[len(columns) // 2], row])
 
 
-def enlarge(image: np.ndarray) -> np.ndarray:
-    """Enlarge a small image to a longer side of `MIN_LONGER_SIDE`; copy others."""
-    factor = MIN_LONGER_SIDE / max(image.shape[:2])
-    if factor <= 1:
+def enlarge(image: np.ndarray, longest: int | None = None) -> np.ndarray:
+    """Enlarge a small image to a longer side of `MIN_LONGER_SIDE`, reduce one to ``longest``; copy others."""
+    side = max(image.shape[:2])
+    factor = min(max(MIN_LONGER_SIDE, side), longest or np.inf) / side
+    if factor == 1:
         return image.copy()
-    height, width = image.shape[:2]
-    return imresize(image, (round(width * factor), round(height * factor)), interpolation='bicubic')
+    height, width = (max(round(length * factor), 1) for length in image.shape[:2])
+    return imresize(image, (width, height), interpolation='bicubic' if factor > 1 else 'area')
 
 
 @functools.cache

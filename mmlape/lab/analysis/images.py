@@ -1,12 +1,10 @@
 """Images to predict on as pixels: files, arrays and images of Pillow, with the values that a file has in training."""
 
-import io
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-import mmcv
 import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -18,9 +16,6 @@ SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '
 """By which images are found in a folder."""
 ImageLike: TypeAlias = str | Path | np.ndarray | Image.Image
 """An image file, an array (H, W, 3), RGB, or (H, W), grey, or an image of Pillow."""
-
-OF_TIFF = ('YCbCr', 'LAB')
-"""Modes of Pillow that only TIFF keeps."""
 
 
 def files_of(folder: str | Path) -> list[Path]:
@@ -61,7 +56,8 @@ def to_array(image: ImageLike) -> np.ndarray:
     """Return an image as (H, W, 3), RGB, uint8, turned as its camera's orientation says; DataError if it is none.
 
     A file has the values that OpenCV reads, as in training. Arrays and images of Pillow have those
-    of a file of them: of 16 bits the upper eight, without transparency.
+    of a file of them: of 16 bits the upper eight, without transparency. Pillow's inks of printing, and
+    transparency of TIFF, are Pillow's.
     """
     if isinstance(image, str | Path):
         return LoadImageFromFile()(dict(img_path=str(image)))['img'][..., ::-1]
@@ -73,18 +69,10 @@ def to_array(image: ImageLike) -> np.ndarray:
 def _of_pillow(image: Image.Image) -> np.ndarray:
     try:
         turned = ImageOps.exif_transpose(image)
-        if image.mode in OF_TIFF or (image.mode in ('RGBA', 'CMYK') and image.format == 'TIFF'):
-            file = io.BytesIO()
-            turned.save(file, 'TIFF')
-            return mmcv.imfrombytes(file.getvalue(), channel_order='rgb')
         is_deep = image.mode == 'F' or image.mode.startswith('I')  # 16 or 32 bits
-        values = np.asarray(turned if is_deep or image.mode == 'CMYK' else turned.convert('RGB'))
+        values = np.asarray(turned if is_deep else turned.convert('RGB'))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f'an image of Pillow cannot be read: {error}') from error
-    if image.mode == 'CMYK':  # of a JPEG file: OpenCV rounds down
-        inks = 255 - values.astype(np.int32)
-        colours, black = inks[..., :3], inks[..., 3:]
-        return (black - ((255 - colours) * black >> 8)).astype(np.uint8)
     if image.mode == 'I' and values.size and values.min() >= 0 and values.max() < 2**16:
         values = values.astype(np.uint16)
     return _of_array(values)

@@ -45,17 +45,6 @@ def patch_size(cfg: Mapping) -> int:
     return max(size) if isinstance(size, (list, tuple)) else size or 1
 
 
-class BrokenSampleError(DataError):
-    """One file of a dataset cannot be used.
-
-    PyTorch re-raises a worker's exception with the worker's traceback in its message. This class
-    keeps the part after it, which names the file.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message.rpartition(f'{type(self).__name__}: ')[2].strip())
-
-
 @TRANSFORMS.register_module()
 class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
     """MMCV's transform of this name.
@@ -79,17 +68,17 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         self.loader = ImageLoader(self.color_type, self.imdecode_backend, backend_args)
 
     def transform(self, results: dict) -> dict | None:
-        """Load an image; raise BrokenSampleError if it cannot be trained on."""
+        """Load an image; raise DataError if it cannot be trained on."""
         path = str(results['img_path'])
         try:
             image = self.cache.get(path, lambda: self.loader.load(path, lambda: _annotated(results)))
             require_size(path, *image.size, self.smallest)
             if (recorded := _recorded(results)) is not None:
                 require_annotated_size(path, image.size, recorded.size, 'its annotation file')
-        except DataError as error:
+        except DataError:
             if self.ignore_empty:
                 return None
-            raise BrokenSampleError(str(error)) from error
+            raise
         results['img'] = image.pixels.astype(np.float32) if self.to_float32 else image.pixels
         results['img_shape'] = results['ori_shape'] = image.pixels.shape[:2]
         results['scale_factor'] = (1.0, 1.0)  # which MMDetection asks for also where nothing is resized
@@ -147,18 +136,15 @@ class LoadSegAnnotations(BaseTransform):
         self.backend_args = backend_args
 
     def transform(self, results: dict) -> dict:
-        """Load a label map; raise BrokenSampleError if it cannot be trained on."""
+        """Load a label map; raise DataError if it cannot be trained on."""
         path, reduced = str(results['seg_map_path']), self.reduce_zero_label
         if reduced is None:
             reduced = bool(results['reduce_zero_label'])
         ids = LabelIds(self.num_classes, reduced, self.ignore_index)
-        try:
-            stored = read_label_map(path, self.imdecode_backend, self.backend_args)
-            if 'ori_shape' in results:
-                require_image_size(path, stored, results['ori_shape'][:2][::-1])
-            ids.require(path, stored)
-        except DataError as error:
-            raise BrokenSampleError(str(error)) from error
+        stored = read_label_map(path, self.imdecode_backend, self.backend_args)
+        if 'ori_shape' in results:
+            require_image_size(path, stored, results['ori_shape'][:2][::-1])
+        ids.require(path, stored)
         labels = stored.astype(np.uint8)  # those that are left are at most 255
         if reduced:
             labels = np.where((labels == 0) | (labels == 255), np.uint8(255), labels - np.uint8(1))

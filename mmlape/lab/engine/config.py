@@ -110,7 +110,7 @@ def bases_of(file: Path) -> list[Path]:
 
     Those of other packages (``mmdet::...``) are left out, and those whose names are computed.
     """
-    named = assigned_values(file).get('_base_', ())
+    named = _assigned(file, '_base_') or ()
     configs = mim_root() / 'configs'
     return [
         configs / name.removeprefix(PREFIX) if name.startswith(PREFIX) else file.parent / name
@@ -119,18 +119,20 @@ def bases_of(file: Path) -> list[Path]:
     ]
 
 
-def assigned_values(file: Path) -> dict[str, Any]:
-    """Return what a configuration written in Python assigns to variables as literals; nothing if it does not parse."""
+def assignments(file: Path) -> dict[str, ast.expr]:
+    """Return what a configuration written in Python assigns to each variable; nothing if it does not parse."""
     try:
         tree = ast.parse(file.read_text(encoding='utf-8') if file.suffix == '.py' else '')
     except (SyntaxError, UnicodeDecodeError):
         return {}
-    values = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            with contextlib.suppress(ValueError):
-                values[node.targets[0].id] = ast.literal_eval(node.value)
-    return values
+    assigning = [node for node in tree.body if isinstance(node, ast.Assign)]
+    return {name.id: node.value for node in assigning for name in node.targets if isinstance(name, ast.Name)}
+
+
+def _assigned(file: Path, name: str) -> Any:
+    """Return the literal that a configuration assigns to a variable; None for what only running it tells."""
+    with contextlib.suppress(ValueError):
+        return ast.literal_eval(assignments(file).get(name, 'None'))
 
 
 def _move_data(cfg: Config, file: Path) -> None:
@@ -152,7 +154,7 @@ def _move_data(cfg: Config, file: Path) -> None:
 
 def _data_roots(file: Path) -> Iterator[str]:
     """Yield what a configuration and its bases assign to ``data_root``."""
-    root = assigned_values(file).get('data_root')
+    root = _assigned(file, 'data_root')
     if isinstance(root, str):
         yield root
     for base in Config._get_base_files(str(file)) if file.suffix == '.py' else ():

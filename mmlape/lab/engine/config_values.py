@@ -8,7 +8,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmlape.lab.engine.config import load_config, parse_options
+from mmlape.lab.engine.config import assignments, load_config, parse_options
 from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import resolve_path
@@ -66,7 +66,7 @@ def _from_files(file: str) -> dict[str, tuple[Any, str]]:
     cfg = Config.fromfile(file)
     named = os.path.relpath(file)
     sources = {key: (value, named) for key, value in config_values(cfg).items()}
-    assigned = _assignments(file)
+    assigned = assignments(Path(file))
     for base in Config._get_base_files(file):
         base_file, _ = Config._get_cfg_path(base, file)
         for key, (value, source) in _from_files(base_file).items():
@@ -74,20 +74,6 @@ def _from_files(file: str) -> dict[str, tuple[Any, str]]:
             if is_equal and not _assigns(assigned, key.split('.')):
                 sources[key] = value, source
     return sources
-
-
-def _assignments(file: str) -> dict[str, ast.expr]:
-    """Return what a configuration file written in Python assigns to each variable."""
-    if not file.endswith('.py'):
-        return {}
-    tree = ast.parse(Path(file).read_text(encoding='utf-8'))
-    return {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
 
 
 def _assigns(assigned: dict[str, ast.expr], parts: Sequence[str]) -> bool:

@@ -102,7 +102,7 @@ def test(
     if save_pred:
         predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute()
     sheet = file.with_suffix('.html') if page is True else Path(page).absolute() if page else None
-    graph = on_every_process(lambda: _graph(cfg, checkpoint))
+    graph = on_every_process(lambda: Graph(checkpoint)) if Path(checkpoint).suffix == SUFFIX else None
     if graph and compile:
         raise ConfigError(f'--compile: {checkpoint} is a graph, which onnxruntime runs as it is')
     weights = None if graph else on_every_process(lambda: _weights(checkpoint))
@@ -158,13 +158,6 @@ def _draw(cfg: Config, folder: Path) -> None:
     }
     cfg.custom_hooks.append(hook[cfg.default_scope])
     cfg.visualizer.save_dir = str(folder)  # where MMSegmentation's hook draws to
-
-
-def _graph(cfg: Config, checkpoint: str | Path) -> Graph | None:
-    """Open a checkpoint that is an ONNX graph; return None for others."""
-    if Path(checkpoint).suffix != SUFFIX:
-        return None
-    return Graph(checkpoint)
 
 
 def _weights(checkpoint: str | Path) -> dict:

@@ -14,7 +14,7 @@ import torch
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
 from mmengine.logging import MMLogger
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, OptimWrapperDict, build_optim_wrapper
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
 from mmengine.registry import OPTIMIZERS, init_default_scope
@@ -249,11 +249,9 @@ def group_parameters(
 
     With the rules that :func:`parameter_rules` returns, groups are those of equal rules, too.
     """
-    wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     trained = {
         id(parameter): (group['lr'], group.get('weight_decay', 0.0))
-        for wrapper in wrappers
-        for group in wrapper.optimizer.param_groups
+        for group in optim_wrapper.optimizer.param_groups
         for parameter in group['params']
         if parameter.requires_grad
     }

@@ -9,11 +9,8 @@ import copy
 import functools
 import gc
 import itertools
-import multiprocessing
 import os
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +20,7 @@ from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook, logger_hook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.optim import OptimWrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
@@ -299,12 +296,8 @@ class Runner(_Runner):
             return
         ratio = self.plan.batch.total / auto_scale_lr['base_batch_size']
         self.logger.info(f'learning rates are multiplied by {ratio:g} (--auto-scale-lr)')
-        wrappers = [optim_wrapper]
-        if isinstance(optim_wrapper, OptimWrapperDict):
-            wrappers = list(optim_wrapper.values())
-        for wrapper in wrappers:
-            for group in wrapper.optimizer.param_groups:
-                group['lr'] *= ratio
+        for group in optim_wrapper.optimizer.param_groups:
+            group['lr'] *= ratio
 
     @property
     def bare_model(self) -> nn.Module:
@@ -376,14 +369,12 @@ class Runner(_Runner):
 
     @contextlib.contextmanager
     def _with_workers(self) -> Iterator[None]:
-        """End the workers of the data loaders at the end, at once after a failure, and shorten their errors."""
+        """End the workers of the data loaders at the end, and shorten their errors."""
         with plain_worker_errors():
             try:
                 yield
-            except BaseException:
-                kill_workers()
-                raise
-        end_workers(self._train_loop, self._val_loop, self._test_loop)
+            finally:
+                end_workers(self._train_loop, self._val_loop, self._test_loop)
 
     def dump_config(self) -> None:
         """Write the configuration to the work dir; a test leaves the training run's there alone."""
@@ -420,7 +411,7 @@ def _is_of_training(hook: Hook) -> bool:
 
 
 def end_workers(*loops: BaseLoop | dict | None) -> None:
-    """End the workers of the data loaders of loops that are done.
+    """End the workers of the data loaders of loops that are done, or have failed.
 
     A runner is freed by Python's search for cycles, which closes the queues to the workers before
     the data loader can tell them to end. So torch waits five seconds for them and kills them.
@@ -432,25 +423,6 @@ def end_workers(*loops: BaseLoop | dict | None) -> None:
             if hasattr(iterator, '_shutdown_workers'):
                 iterator._shutdown_workers()
                 holder._iterator = None
-
-
-def kill_workers() -> None:
-    """Kill the workers of data loaders after a failure: one that is stopped would be waited for at the end.
-
-    They are the daemons of this process.
-    """
-    workers = [child for child in multiprocessing.active_children() if child.daemon]
-    if not workers:
-        return
-    # torch's handler would raise an error for each that is killed
-    in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if in_main else None
-    for worker in workers:
-        worker.kill()
-    for worker in workers:
-        worker.join()
-    if before is not None:
-        signal.signal(signal.SIGCHLD, before)
 
 
 @contextlib.contextmanager

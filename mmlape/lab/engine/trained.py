@@ -141,12 +141,13 @@ def _one_or_two(named: Sequence[str | Path]) -> tuple[str, str | None]:
         if not is_on_hub(first) and not Path(first).exists() and not Path(first).suffix:
             raise ConfigError(f'{first} does not exist: give {TAKEN}')
         return first, None
-    if is_config(second) or Path(second).is_dir():
-        what = 'two configs' if is_config(first) else 'a checkpoint before its config'
-        raise ConfigError(f'{first} {second}: {what}; give {TAKEN}')
-    if not is_config(first) and not Path(first).is_dir():
-        raise ConfigError(f'{first} {second}: the first of them is no config; give {TAKEN}')
+    if _has_config(second) or not _has_config(first):
+        raise ConfigError(f'{first} {second} are not a config and its checkpoint: give {TAKEN}')
     return first, second
+
+
+def _has_config(text: str) -> bool:
+    return is_config(text) or Path(text).is_dir()
 
 
 def is_config(text: str) -> bool:

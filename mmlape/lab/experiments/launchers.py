@@ -40,8 +40,7 @@ from mmlape.mim import mim_root
 _LIST_DEVICES = """
 import torch
 for index in range(torch.cuda.device_count()):
-    properties = torch.cuda.get_device_properties(index)
-    print('device', index, properties.uuid, properties.total_memory // 2**20)
+    print('device', index, torch.cuda.get_device_properties(index).uuid)
 """
 
 
@@ -51,7 +50,6 @@ class Device:
 
     name: str
     key: str
-    memory_mib: int | None = None  # None if that is not known
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,9 @@ def visible_devices() -> list[Device]:
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ['no message'])[-1]
         raise TrainingError(f'torch cannot list the GPUs ({last}): check with `mmlape doctor`')
-    found = re.findall(r'^device \d+ (\S+) (\d+)$', result.stdout, re.MULTILINE)
+    keys = re.findall(r'^device \d+ (\S+)$', result.stdout, re.MULTILINE)
     names = [name.strip() for name in (shown or '').split(',') if name.strip()]
-    return [
-        Device(names[index] if names else str(index), uuid, int(memory)) for index, (uuid, memory) in enumerate(found)
-    ]
+    return [Device(names[index] if names else str(index), uuid) for index, uuid in enumerate(keys)]
 
 
 class DevicePool:

@@ -33,9 +33,6 @@ from mmlape.mim import mim_root
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
 
-OVERHEAD = 600
-"""MiB of a GPU that a process of PyTorch takes beside its tensors."""
-
 
 def run_study(
     study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True, until: UntilStudy | None = None
@@ -54,7 +51,7 @@ def run_study(
         print(f'warning: {warning}', flush=True)
     if dry_run:
         console().print(plan_table(plan, launcher))
-        for line in (*_missing_files(plan), *_estimate(plan), *_memory(plan, launcher), *launcher.preview(plan)):
+        for line in (*_missing_files(plan), *_estimate(plan), *launcher.preview(plan)):
             say(line)
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
@@ -121,24 +118,6 @@ def _estimate(plan: Sequence[PlannedRun]) -> Iterator[str]:
     yield (
         f'{len(left)} run{"s" * (len(left) > 1)} left: about {clock(seconds)} one after the other, and '
         f'{file_size(size)} of checkpoints, if they are as the {len(finished)} finished'
-    )
-
-
-def _memory(plan: Sequence[PlannedRun], launcher: Launcher) -> Iterator[str]:
-    """Yield how many runs have room on a GPU, as the runs that have trained on one measured; nothing if none share."""
-    if not isinstance(launcher, LocalLauncher) or launcher.per_gpu == 1 or not launcher.pool:
-        return
-    costs = [planned.run.cost for planned in plan]
-    peaks = [cost.peak_memory_mib for cost in costs if cost.gpu_hours and cost.peak_memory_mib]
-    rooms = [device.memory_mib for device in launcher.pool.devices if device.memory_mib]
-    if not peaks or not rooms:
-        yield 'memory is not measured yet; where it runs out, half as many runs share a GPU'
-        return
-    peak, room = max(peaks) + OVERHEAD, min(rooms)
-    fitting = int(room // peak)
-    yield (
-        f'memory: {file_size(peak * 2**20)} a run, {file_size(room * 2**20)} on a GPU, which holds {fitting}'
-        + (f': fewer than --per-gpu {launcher.per_gpu}' if fitting < launcher.per_gpu else '')
     )
 
 

@@ -82,21 +82,18 @@ def read_arms(
     Raises:
         ConfigError: A study is wrong, or two have different seeds.
     """
-    arms, seeds, names = [], {}, set()
+    added = [Arm.parse(values, cfg_options) for values in named]
+    configs = [*paths, *(arm.config for arm in added)]
+    studies = {config: read_study(config) for config in configs if is_study(config)}
+    arms: list[Arm] = []
     for path in paths:
-        if not is_study(path):
+        if study := studies.get(path):
+            arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
+        else:
             arms.append(Arm.of(path, cfg_options))
-            names.add('')
-            continue
-        study = read_study(path)
-        arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
-        seeds[study.seeds] = study.file
-        names.add(study.name)
-    for values in named:
-        arms.append(Arm.parse(values, cfg_options))
-        if is_study(arms[-1].config):
-            study = read_study(arms[-1].config)
-            seeds[study.seeds] = study.file
+    arms += added
+    names = {studies[path].name if path in studies else '' for path in paths}
+    seeds = {study.seeds: study.file for study in studies.values()}
     if len(seeds) > 1:
         raise ConfigError(f'--seeds: {" and ".join(seeds.values())} have different ones, so give them')
     return (arms, next(iter(seeds), ()), f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs')

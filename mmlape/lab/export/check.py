@@ -4,13 +4,11 @@ A graph in half precision runs a second time with each of its values rounded to 
 computes it; the largest of these values must stay below what float16 can hold.
 """
 
-import contextlib
 import copy
-import io
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -32,6 +30,7 @@ from mmlape.lab.analysis.images import files_of
 from mmlape.lab.analysis.inference import init_model, predict_batch
 from mmlape.lab.engine.graphs import ExportedModel, Graph, Input, exported_class
 from mmlape.lab.export.half import LARGEST, rounded
+from mmlape.lab.export.writing import silent
 from mmlape.quiet import say
 from mmlape.tables import console_table, text_table
 
@@ -150,7 +149,7 @@ def check(cfg: Config, checkpoint: str, path: Path, images: str | Path) -> Check
     """
     found = files_of(images)
     terminal = console(stderr=True)
-    with tempfile.TemporaryDirectory() as folder, _silent():
+    with tempfile.TemporaryDirectory() as folder, silent(logging.INFO):
         sides, rounding = _sides(cfg, checkpoint, path, Path(folder))
         task, prepare = sides[0].model.task, sides[0].model.preparation.of_file
         dataset = _dataset(cfg, Path(images))
@@ -291,15 +290,3 @@ def show(found: Checked, images: str | Path) -> None:
 
 def _percent(share: float) -> str:
     return '-' if np.isnan(share) else f'{share:.3%}'
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Keep what evaluators print and log off the terminal."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.INFO))
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)

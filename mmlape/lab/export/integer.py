@@ -31,7 +31,7 @@ from mmlape.lab.engine.graphs.session import data_file
 from mmlape.lab.export.check import SURE, equal_labels, mean_share
 from mmlape.lab.export.half import constants_of, exact_places, places_before
 from mmlape.lab.export.model import export
-from mmlape.lab.export.writing import Form, Written, check_out, peak_memory, put_in_place, save
+from mmlape.lab.export.writing import Form, Written, check_out, peak_memory, put_in_place, save, silent
 
 if TYPE_CHECKING:
     import onnx
@@ -56,7 +56,7 @@ def export_integers(
         form: Of the graph; its limit is the share of labels that may differ from those of float32.
         out: The file.
         images: A folder, of images like those that the graph will get; see `calibration_files`.
-        labels: See `mmlape.lab.export.model.export_model`.
+        labels: See `mmlape.lab.export.model.export`.
 
     Raises:
         ExportError: More labels differ, or the graph of float32 cannot be written.
@@ -119,9 +119,7 @@ def quantise(path: Path, out: Path, inputs: Iterable[np.ndarray]) -> None:
 
     model = onnx.load(path)
     rows = ({model.graph.input[0].name: images} for images in inputs)
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # advice to run a pass of onnxruntime's that has run
-    try:
+    with silent(logging.WARNING):  # advice to run a pass of onnxruntime's that has run
         quantize_static(
             str(path),
             str(out),
@@ -134,8 +132,6 @@ def quantise(path: Path, out: Path, inputs: Iterable[np.ndarray]) -> None:
             use_external_data_format=data_file(path).is_file(),
             extra_options=dict(ActivationSymmetric=True),
         )
-    finally:
-        logging.disable(before)
     made = onnx.load(out)
     del made.metadata_props[:]
     made.metadata_props.extend(model.metadata_props)

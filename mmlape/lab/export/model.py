@@ -1,13 +1,9 @@
 """Export of a complete model to ONNX: `mmlape.lab.engine.graphs` says what its graph takes and returns."""
 
-import copy
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.model import revert_sync_batchnorm
-from torch import nn
 
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.files import sha256
@@ -19,18 +15,30 @@ from mmlape.lab.export.writing import Form, Written, export_graph
 
 
 def export(cfg: Config, checkpoint: str | None, form: Form, out: str | Path, labels: bool = False) -> Written:
-    """Write the graph of a configuration's model with the weights of a checkpoint, and compare it with PyTorch.
+    """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than the tolerance.
 
     Args:
-        cfg: Of the model.
+        cfg: Of the model; its test pipeline says in which order images are loaded.
         checkpoint: Its weights; None for the initial ones.
-        form: Of the graph.
+        form: Of the graph; differences of boxes are in shares of the longest side.
         out: The file.
-        labels: See `export_model`.
+        labels: Whether the graph of a segmentor ends in the class of each pixel.
+
+    Raises:
+        ExportError: If no such model can be exported, ``labels`` is for another task, a difference
+            exceeds the tolerance, or ``out`` is a folder; nothing is written then.
+        StackError: If a package is missing.
     """
     model = init_model(cfg, checkpoint, 'cpu')
-    notes = names_of(cfg, checkpoint)
-    return export_model(model, model.cfg, model.classes, form, out, labels, notes)
+    exported, given = exported_class(model), Input.of(model, model.cfg)
+    if labels and exported.task != 'segmentation':
+        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
+    graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
+    notes = names_of(cfg, checkpoint) | given.notes()
+    notes |= dict(task=exported.task, classes=json.dumps(list(model.classes)))
+    if (tiles := tiles_of(model.cfg)) and form.size == (tiles['tile'],) * 2:
+        notes['overlap'] = str(Tiling.of(**tiles).overlap)
+    return export_graph(graph, form, out, notes)
 
 
 def graph_file(trained: Trained, out: str | Path | None) -> Path:
@@ -84,40 +92,3 @@ def image_size(cfg: Config) -> Size:
     if size is None:
         raise ConfigError(f'{cfg.filename} has no crop_size or img_size: give --size HEIGHT WIDTH')
     return (size, size) if isinstance(size, int) else tuple(size)
-
-
-def export_model(
-    model: nn.Module,
-    cfg: Config,
-    classes: Sequence[str],
-    form: Form,
-    out: str | Path,
-    labels: bool = False,
-    notes: dict[str, str] | None = None,
-) -> Written:
-    """Write the graph of a complete model, unless its numbers differ from PyTorch's by more than the tolerance.
-
-    Args:
-        model: With its weights, of ``cfg``.
-        cfg: Its test pipeline says in which order images are loaded.
-        classes: The name of each class, for the metadata.
-        form: Of the graph; differences of boxes are in shares of the longest side.
-        out: The file.
-        labels: Whether the graph of a segmentor ends in the class of each pixel.
-        notes: More metadata.
-
-    Raises:
-        ExportError: If no such model can be exported, ``labels`` is for another task, a difference
-            exceeds the tolerance, or ``out`` is a folder; nothing is written then.
-        StackError: If a package is missing.
-    """
-    exported = exported_class(model)
-    if labels and exported.task != 'segmentation':
-        raise ExportError(f'--labels is for segmentors, and this is a model for {exported.task}')
-    model = revert_sync_batchnorm(copy.deepcopy(model)).cpu().float().eval()
-    given = Input.of(model, cfg)
-    graph = exported(model, given, **(dict(labels=True) if labels else {})).eval()
-    about = dict(task=exported.task, classes=json.dumps(list(classes)), **given.notes())
-    if (tiles := tiles_of(cfg)) and form.size == (tiles['tile'],) * 2:
-        about['overlap'] = str(Tiling.of(**tiles).overlap)
-    return export_graph(graph, form, out, dict(notes or {}, **about))

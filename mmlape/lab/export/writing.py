@@ -54,7 +54,6 @@ class Form:
     size: Size  # of the images
     batch: int | None = 1  # how many images at once; None for any number
     precision: str = 'fp32'  # a key of PRECISIONS
-    opset: int = OPSET
     tolerance: float | None = None  # the largest difference; by default that of the precision
 
     @property
@@ -155,28 +154,28 @@ def _write(model: nn.Module, form: Form, path: Path, notes: dict[str, str]) -> N
     try:
         # the fused attention kernels promise strides that their decomposition for ONNX does not
         # keep
-        with _quiet(), contextlib.ExitStack() as stack, sdpa_kernel(SDPBackend.MATH):
+        with silent(logging.ERROR), contextlib.ExitStack() as stack, sdpa_kernel(SDPBackend.MATH):
+            # the exporter's advice to developers
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter('ignore')
             for one in extensions():
                 stack.enter_context(one.exporting())
             torch.onnx.export(
-                model, (images,), str(path), dynamo=True, opset_version=form.opset, external_data=True, verbose=False,
+                model, (images,), str(path), dynamo=True, opset_version=OPSET, external_data=True, verbose=False,
                 input_names=['image'], output_names=names, custom_translation_table=translations(),
                 dynamic_shapes=shapes,
             )  # fmt: skip
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ExportError(
-            f'torch cannot export this model with opset {form.opset}'
-            + ('' if form.batch else ' for any number of images')
-            + f': {reason[0]}'
-        ) from error
+        of_any = '' if form.batch else ' for any number of images'
+        raise ExportError(f'torch cannot export this model{of_any}: {reason[0]}') from error
     graph = onnx.load(path)
-    got = next(entry.version for entry in graph.opset_import if entry.domain in ('', 'ai.onnx'))
-    if got != form.opset:
-        raise ExportError(f'torch writes this model with opset {got}, not {form.opset}: pass --opset {got}')
     _remove_provenance(graph)
     for port, value in (*zip(graph.graph.input, [images]), *zip(graph.graph.output, outputs)):
-        _declare(port, form.batch, tuple(value.shape[1:]))
+        # torch knows the shapes better than its exporter
+        kind, shape = port.type.tensor_type.elem_type, [form.batch or 'batch', *value.shape[1:]]
+        port.type.CopyFrom(onnx.helper.make_tensor_type_proto(kind, shape))
     if form.precision == 'fp16':
         halve(graph, final=isinstance(model, ExportedModel))
     for key, value in {'mmlape': mmlape.__version__, **notes}.items():
@@ -198,44 +197,23 @@ def save(graph: 'onnx.ModelProto', path: Path) -> None:
         onnx.save(graph, path, save_as_external_data=True, location=data_file(path).name)
 
 
-def _declare(port: 'onnx.ValueInfoProto', batch: int | None, shape: tuple[int, ...]) -> None:
-    """Write the shape of an input or an output, which torch knows better than its exporter."""
-    dims = port.type.tensor_type.shape
-    del dims.dim[:]
-    first = dims.dim.add()
-    if batch is None:
-        first.dim_param = 'batch'
-    else:
-        first.dim_value = batch
-    for size in shape:
-        dims.dim.add().dim_value = size
-
-
 def _remove_provenance(graph: 'onnx.ModelProto') -> None:
     """Remove what torch notes about the code that a graph is from: files of this machine, and its objects."""
     inner = graph.graph
-    named = (inner.node, inner.initializer, inner.input, inner.output, inner.value_info)
-    for part in (graph, inner, *itertools.chain(*named), *graph.functions):
+    named = [inner.node, inner.initializer, inner.input, inner.output, inner.value_info, graph.functions]
+    named += [part for function in graph.functions for part in (function.node, function.value_info)]
+    for part in (graph, inner, *itertools.chain(*named)):
         part.ClearField('metadata_props')
         part.ClearField('doc_string')
-    for function in graph.functions:
-        for part in (*function.node, *function.value_info):
-            part.ClearField('metadata_props')
-            part.ClearField('doc_string')
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the exporter's progress and its advice to developers off the terminal."""
+def silent(level: int) -> Iterator[None]:
+    """Keep what other packages log up to a level, or print, off the terminal."""
     before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
+    logging.disable(max(before, level))
     try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter('ignore')
+        with contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
         logging.disable(before)

@@ -22,7 +22,7 @@ from mmengine.dist import all_gather_object, get_rank
 
 from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import read_json, write_json
-from mmlape.lab.runs.decoding import decode, encode
+from mmlape.lab.decoding import decode, encode
 from mmlape.lab.runs.record import NOTES, Recorder
 from mmlape.lab.runs.schema import Failure, read_record
 from mmlape.lab.runs.signals import Interrupted, StopRequest, ignore_stop_signals, stopped_by_signals

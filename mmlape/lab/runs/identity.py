@@ -20,11 +20,11 @@ import mmlape
 from mmlape.errors import CheckpointError
 from mmlape.files import read_json, sha256
 from mmlape.lab.datasets.fraction import data_fraction
+from mmlape.lab.decoding import encode
 from mmlape.lab.environment.packages import PACKAGES, installed
 from mmlape.lab.extension import PaperModel, Provenance, first_answer
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import as_it_is_now, code_differences
-from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.schema import Code, Identity, RunRecord, Weights, read_record
 
 COUNTED = (

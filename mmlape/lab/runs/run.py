@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mmlape.errors import DataError
 from mmlape.files import read_json, write_json
-from mmlape.lab.runs.decoding import is_whole
+from mmlape.lab.decoding import is_whole
 from mmlape.lab.runs.identity import with_settings
 from mmlape.lab.runs.record import check_writable, running_in
 from mmlape.lab.runs.schema import BestEvaluation, Cost, Evaluation, Failure, Identity, RunRecord, read_record

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from mmlape.errors import DataError
 from mmlape.files import atomic_path, read_json, write_json
 from mmlape.lab.datasets.content import DataContent
+from mmlape.lab.decoding import FIX, LATER, UNSTORED, Rule, Seed, decode, encode, is_number, stored_fields
 from mmlape.lab.extension import PaperModel
-from mmlape.lab.runs.decoding import FIX, LATER, UNSTORED, Rule, decode, encode, is_number, is_whole, stored_fields
 
 RECORD = 'run.json'
 HISTORY = 'evaluations.jsonl'
@@ -26,7 +26,6 @@ STATES = ('running', 'finished', 'failed', 'interrupted')
 ENDED = ('failed', 'interrupted')
 """States of a run that has ended before its length."""
 
-Seed = Annotated[int, Rule('a whole number from 0 to 2**32 - 1', lambda value: is_whole(value, 2**32))]
 Metric = Annotated[float, Rule('a number', lambda value: is_number(value, may_be_undefined=True))]
 Text = Annotated[str, Rule('a text', lambda value: isinstance(value, str))]
 State = Annotated[str, Rule(f'one of {", ".join(STATES)}', lambda value: value in STATES)]

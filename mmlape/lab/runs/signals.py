@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 from mmengine.dist import get_rank, is_distributed
 
@@ -17,19 +16,16 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 ECHO = 1.0
 """Seconds in which a second SIGINT is the same Ctrl-C: a terminal and a launcher both send it."""
 
-BATCH = 5.0
-"""Seconds that a run which is to stop waits for the batch of its last step."""
-
 
 class Interrupted(SystemExit):
     """SIGTERM, or SIGHUP of a closed terminal, stopped the process; it exits with the shell's status for that."""
 
-    def __init__(self, reason: str = '', number: int = signal.SIGTERM) -> None:
+    def __init__(self, number: int = signal.SIGTERM) -> None:
         super().__init__(128 + number)
-        self.name, self.reason = signal.Signals(number).name, reason
+        self.name = signal.Signals(number).name
 
     def __str__(self) -> str:
-        return f'{self.name}, {self.reason}' if self.reason else self.name
+        return self.name
 
 
 class StopRequest:
@@ -43,7 +39,6 @@ class StopRequest:
         self.received = self.waits = False
         self.number: int = signal.SIGTERM
         self.pressed: float | None = None  # when the first Ctrl-C came
-        self.reason = ''  # why the run could not stop by itself
 
     def __call__(self, number: int, _) -> None:
         """Handle a signal."""
@@ -61,24 +56,10 @@ class StopRequest:
             raise self.error()
         if is_first_press and get_rank() == 0:  # not by print, which this may have interrupted
             os.write(2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n')
-        signal.signal(signal.SIGALRM, self._stop_waiting)
-        signal.setitimer(signal.ITIMER_REAL, BATCH, 1.0)
-
-    def _stop_waiting(self, number: int, frame: FrameType | None) -> None:
-        """Stop at once if the step that is to be the last one cannot begin."""
-        while frame is not None:
-            if frame.f_code.co_name == '_try_get_data':  # of torch's data loader
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                ignore_stop_signals()
-                self.reason = 'while no batch came from the processes of the data loader'
-                raise self.error()
-            frame = frame.f_back
 
     def error(self) -> BaseException:
         """Return what ends the run: KeyboardInterrupt after Ctrl-C, else Interrupted."""
-        if self.number == signal.SIGINT:
-            return KeyboardInterrupt(*filter(None, [self.reason]))
-        return Interrupted(self.reason, self.number)
+        return KeyboardInterrupt() if self.number == signal.SIGINT else Interrupted(self.number)
 
 
 def ignore_stop_signals() -> None:
@@ -112,7 +93,6 @@ def stopped_by_signals() -> Iterator[StopRequest]:
     try:
         yield request
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             if not (is_distributed() and signal.getsignal(number) is signal.SIG_IGN):
                 signal.signal(number, handler)

@@ -28,23 +28,19 @@ is its base, whose figures are in the metafile. ``!tuple [640, 640]`` is a tuple
 transforms need.
 """
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, similar_to
+from mmlape.lab.decoding import Closed, Rule, Seed, UnfitError, decoded
 from mmlape.lab.extension import extensions
 from mmlape.mim import PREFIX, mim_root
 
 _REFERENCE = re.compile(r'(?P<file>.+\.ya?ml)(?::(?P<arm>[^:/]+))?')
-_TEXT_KEYS = ('title', 'paper', 'table', 'runs', 'dataset', 'time', 'metric')
-_STUDY_KEYS = (*_TEXT_KEYS, 'relative_to', 'seeds', 'base', 'bases', 'arms')
-_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure', 'also')
-_BASE_KEYS = ('title', 'base', 'overrides')
 
 
 def check_arm_name(name: str) -> None:
@@ -78,14 +74,11 @@ class StudyArm:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class StudyFile:
-    """A study as its file describes it."""
+@dataclass(frozen=True, kw_only=True)
+class _Texts:
+    """What a study says of itself."""
 
-    file: str  # as the user named it: a path, or ``mmlape::studies/NAME.yml``
-    title: str  # what is compared
-    arms: tuple[StudyArm, ...]  # all arms, row by row: an arm of the file on each of its bases
-    seeds: tuple[int, ...] = ()  # what every arm is trained with; empty if the file has none
+    title: str = ''  # what is compared; by default the name of the file
     paper: str = ''  # whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures
     table: str = ''  # which table or section of the paper
     runs: str = 'not stated'  # how many runs a figure is of, as the paper says it
@@ -93,6 +86,15 @@ class StudyFile:
     dataset: str = ''
     metric: str = 'top-1'  # what they are, as metafiles name it: 'top-1'
     time: str = ''  # what all runs take, and on what; empty if it is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile(_Texts):
+    """A study as its file describes it."""
+
+    file: str  # as the user named it: a path, or ``mmlape::studies/NAME.yml``
+    arms: tuple[StudyArm, ...]  # all arms, row by row: an arm of the file on each of its bases
+    seeds: tuple[int, ...] = ()  # what every arm is trained with; empty if the file has none
 
     @property
     def processes(self) -> list[int]:
@@ -134,13 +136,6 @@ class StudyFile:
         return [by_name[name] for name in names]
 
 
-def similar_to(name: str, others: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: similar ones, else all that there are."""
-    names = [str(one) for one in others]
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    return f'did you mean {" or ".join(close)}?' if close else f'there are: {", ".join(names)}'
-
-
 def is_study(path: str | Path) -> bool:
     """Return whether a path names a study file, or an arm of one, and not a config."""
     return _REFERENCE.fullmatch(str(path)) is not None
@@ -155,11 +150,8 @@ def read_study(path: str | Path) -> StudyFile:
     match = _REFERENCE.fullmatch(str(path))
     if match is None:
         raise ConfigError(f'{path} is no study file: its name ends with .yml')
-    study = _Reader(match['file']).study()
-    if match['arm'] is None:
-        return study
-    chosen = tuple(study.choose([match['arm']]))
-    return StudyFile(**{**vars(study), 'arms': chosen})
+    study = _read(match['file'])
+    return study if match['arm'] is None else replace(study, arms=tuple(study.choose([match['arm']])))
 
 
 def read_arm(path: str | Path) -> tuple[StudyFile, StudyArm]:
@@ -219,210 +211,155 @@ def _study_files(folder: Path) -> list[Path]:
     return sorted(path for path in files if re.search(rb'^arms:', path.read_bytes(), re.MULTILINE))
 
 
-class _Base(NamedTuple):
-    config: str
-    title: str = ''
-    overrides: Mapping[str, Any] = {}
+def _is_printed(value: Any) -> bool:
+    """Return whether a figure may have all digits that its paper prints; YAML's numbers have lost zeros."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return isinstance(value, str) or type(value) is int
 
 
-class _Reader:
-    """Reads one study file, named as the user named it."""
+Name = Annotated[str, Rule('a name: quote it', lambda value: isinstance(value, str) or type(value) is int)]
+Printed = Annotated[str, Rule("a number as it is printed, in quotes, such as '80.50'", _is_printed)]
+Key = Annotated[str, Rule('a key of a config', lambda value: isinstance(value, str))]
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.path = Path(file)
-        if file.startswith(PREFIX):
-            self.path = mim_root() / file.removeprefix(PREFIX)
-        if not self.path.is_file():
-            folders = (self.path.parent, _packaged())
-            known = sorted({path.name for folder in folders for path in _study_files(folder)})
-            hint = f'; {similar_to(self.path.name, known)}' if known else ''
-            raise ConfigError(f'study {file} does not exist{hint}')
-        try:
-            text = self.path.read_text(encoding='utf-8')
-        except UnicodeDecodeError as error:
-            raise ConfigError(f'{file} is no text in UTF-8 ({error})') from error
-        from mmlape.lab.studies.parsing import parse  # yaml, without which the doctor starts
 
-        self.content = parse(text, file)
+@dataclass(frozen=True, kw_only=True)
+class _Base(Closed):
+    """An entry of ``bases``."""
 
-    def study(self) -> StudyFile:
-        """Return the study, or raise ConfigError if something in the file is wrong."""
-        content = self._mapping('the file', self.content, _STUDY_KEYS)
-        entries = self._named('arms', content.get('arms'))
-        if not entries:
-            raise self._error('arms: there are none')
-        bases = self._bases('', content)
-        relative_to = content.get('relative_to')
-        if relative_to is not None:
-            relative_to = self._name('relative_to', relative_to)
-        arms: list[StudyArm] = []
-        for name, entry in entries.items():
-            arms.extend(self._arms(name, entry, bases, relative_to))
-        self._check_arms(arms, content)
-        seeds = self._seeds(content.get('seeds') or [])
-        texts = {key: str(content[key]) for key in _TEXT_KEYS if content.get(key) is not None}
-        texts.setdefault('title', self.path.stem)
-        return StudyFile(self.file, arms=tuple(arms), seeds=seeds, **texts)
+    base: str
+    title: Any = ''
+    overrides: dict[Key, Any] = field(default_factory=dict)
 
-    def _check_arms(self, arms: list[StudyArm], content: Mapping) -> None:
-        """Raise ConfigError if two arms have one name, or a figure has no source or no reference."""
-        counts = Counter(arm.name for arm in arms)
-        repeated = next((name for name, count in counts.items() if count > 1), None)
-        if repeated:
-            raise self._error(f"arms: two are named '{repeated}'")
-        has_figures = any(arm.figure or arm.also for arm in arms)
-        if has_figures and not content.get('paper'):
-            raise self._error('paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
-        for arm in arms:
-            if arm.relative_to:
-                self._require_known('relative_to', arm.relative_to, list(counts))
 
-    def _seeds(self, seeds: Any) -> tuple[int, ...]:
-        is_list = isinstance(seeds, list)
-        if not is_list or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
-            raise self._error(f'seeds: {seeds} is no list of numbers between 0 and 2**32 - 1')
-        return tuple(seeds)
+@dataclass(frozen=True, kw_only=True)
+class _Arm(Closed):
+    """An entry of ``arms``."""
 
-    def _arms(self, name: str, entry: Any, bases: Mapping[str, _Base], relative_to: str | None) -> Iterator[StudyArm]:
-        """Yield an arm on each of its bases."""
+    title: Any = None
+    base: str | None = None
+    bases: list[Name] | dict[Name, str | _Base] | None = None  # some of the study's, or its own
+    overrides: dict[Key, Any] = field(default_factory=dict)
+    variables: dict[Name, Any] = field(default_factory=dict)
+    figure: Printed | dict[Name, Printed] | None = None
+    also: dict[str, Printed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Study(_Texts, Closed):
+    """The content of a file."""
+
+    relative_to: Name | None = None
+    seeds: list[Seed] = field(default_factory=list)
+    base: str | None = None
+    bases: dict[Name, str | _Base] | None = None
+    arms: dict[Name, Any]
+
+
+def _read(file: str) -> StudyFile:
+    """Read one study file, named as the user named it."""
+    path = mim_root() / file.removeprefix(PREFIX) if file.startswith(PREFIX) else Path(file)
+    if not path.is_file():
+        folders = (path.parent, _packaged())
+        known = sorted({near.name for folder in folders for near in _study_files(folder)})
+        hint = f'; {similar_to(path.name, known)}' if known else ''
+        raise ConfigError(f'study {file} does not exist{hint}')
+    try:
+        text = path.read_text(encoding='utf-8')
+    except UnicodeDecodeError as error:
+        raise ConfigError(f'{file} is no text in UTF-8 ({error})') from error
+    from mmlape.lab.studies.parsing import parse  # yaml, without which the doctor starts
+
+    try:
+        study: _Study = decoded(_Study, parse(text, file) or {}, '')
+        arms = tuple(_arms(study, path.parent))
+        _check_arms(study, arms)
+    except UnfitError as error:
+        raise ConfigError(f'{file}: {error}') from None
+    texts = {text.name: getattr(study, text.name) for text in fields(_Texts)}
+    return StudyFile(file=file, arms=arms, seeds=tuple(study.seeds), **{**texts, 'title': study.title or path.stem})
+
+
+def _check_arms(study: _Study, arms: Iterable[StudyArm]) -> None:
+    """Raise UnfitError if two arms have one name, or a figure has no source or no reference."""
+    counts = Counter(arm.name for arm in arms)
+    if not counts:
+        raise UnfitError('arms: there are none')
+    name, count = counts.most_common(1)[0]
+    if count > 1:
+        raise UnfitError(f"arms: two are named '{name}'")
+    if not study.paper and any(arm.figure or arm.also for arm in arms):
+        raise UnfitError('paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
+    for arm in arms:
+        if arm.relative_to:
+            _require_known('relative_to', arm.relative_to, counts)
+
+
+def _arms(study: _Study, folder: Path) -> Iterator[StudyArm]:
+    """Yield each arm on each of its bases."""
+    bases = _bases('', study.base, study.bases, folder)
+    further = [key for one in extensions() for key in one.arm_keys]
+    for name, content in study.arms.items():
         where = f'arm {name}'
         try:
             check_arm_name(name)
         except ConfigError as error:
-            raise self._error(str(error)) from None
-        further = [key for one in extensions() for key in one.arm_keys]
-        entry = self._mapping(where, entry or {}, (*_ARM_KEYS, *further))
-        chosen = self._chosen_bases(where, entry, bases)
-        title = str(entry.get('title', name))
-        overrides = self._overrides(where, entry)
-        variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
-        figures = self._figures(where, entry.get('figure'), chosen)
-        also = self._also(where, entry.get('also'), chosen)
+            raise UnfitError(str(error)) from None
+        extra = {key: content.pop(key) for key in further if isinstance(content, dict) and key in content}
+        entry: _Arm = decoded(_Arm, content or {}, where)
+        if isinstance(entry.bases, list):
+            for key in entry.bases:
+                _require_known(f'{where}: bases', str(key), bases)
+            chosen = {str(key): bases[str(key)] for key in entry.bases}
+        else:
+            chosen = _bases(f'{where}: ', entry.base, entry.bases, folder) or bases
+        if not chosen:
+            raise UnfitError(f'{where} has no base: give base: CONFIG for it or for the study')
+        first = next(iter(chosen))
+        figures = entry.figure if isinstance(entry.figure, dict) else {first: entry.figure}
+        if len(chosen) > 1 and not isinstance(entry.figure, dict | None):
+            raise UnfitError(f'{where}: figure: give one for each base: {{{first}: ...}}')
+        if len(chosen) > 1 and entry.also:
+            raise UnfitError(f'{where}: also: needs a single base, not {", ".join(chosen)}')
+        for key in figures:
+            _require_known(f'{where}: figure', key, chosen)
         first = next(iter(bases or chosen))
+        title = name if entry.title is None else str(entry.title)
         for key, base in chosen.items():
             suffix = f'-{key}' if key and key != first else ''
-            is_difference = relative_to and figures.get(key)
+            figure = figures.get(key)
             yield StudyArm(
                 name=name + suffix,
-                title=', '.join(filter(None, [title, base.title])),
-                base=base.config,
+                title=', '.join(filter(None, [title, str(base.title)])),
+                base=base.base,
                 base_name=key,
-                base_title=base.title,
-                overrides={**base.overrides, **overrides},
-                variables={str(variable): str(value) for variable, value in variables.items()},
-                figure=figures.get(key),
-                relative_to=f'{relative_to}{suffix}' if is_difference else None,
-                also=also,
-                extra={key: entry[key] for key in further if key in entry},
+                base_title=str(base.title),
+                overrides={**base.overrides, **entry.overrides},
+                variables={variable: str(value) for variable, value in entry.variables.items()},
+                figure=None if figure is None else str(figure),
+                relative_to=f'{study.relative_to}{suffix}' if study.relative_to is not None and figure else None,
+                also={metric: str(value) for metric, value in entry.also.items()},
+                extra=extra,
             )
 
-    def _chosen_bases(self, where: str, entry: Mapping, bases: Mapping[str, _Base]) -> Mapping[str, _Base]:
-        """Return the bases of an arm: some of the study's, its own, or all of the study's."""
-        if isinstance(entry.get('bases'), list):
-            names = [self._name(f'{where}: bases', name) for name in entry['bases']]
-            for name in names:
-                self._require_known(f'{where}: bases', name, bases)
-            return {name: bases[name] for name in names}
-        chosen = self._bases(f'{where}: ', entry) or bases
-        if not chosen:
-            raise self._error(f'{where} has no base: give base: CONFIG for it or for the study')
-        return chosen
 
-    def _bases(self, where: str, content: Mapping) -> dict[str, _Base]:
-        """Return ``base`` or ``bases`` by name."""
-        if content.get('base') is not None and content.get('bases') is not None:
-            raise self._error(f'{where}base and bases: give one of the two')
-        if content.get('base') is not None:
-            return {'': _Base(self._config(f'{where}base', content['base']))}
-        bases = {}
-        for key, value in self._named(f'{where}bases', content.get('bases') or {}).items():
-            place = f'{where}bases: {key}'
-            if not isinstance(value, dict) or not value:
-                bases[key] = _Base(self._config(place, value), key)
-                continue
-            entry = self._mapping(place, value, _BASE_KEYS)
-            config = self._config(f'{place}: base', entry.get('base'))
-            overrides = self._overrides(place, entry)
-            bases[key] = _Base(config, str(entry.get('title', key)), overrides)
-        return bases
+def _bases(where: str, base: str | None, bases: Mapping[str, str | _Base] | None, folder: Path) -> dict[str, _Base]:
+    """Return ``base`` or ``bases`` by name; a path is relative to the study, as ``_base_`` is to a config."""
+    if base is not None and bases is not None:
+        raise UnfitError(f'{where}base and bases: give one of the two')
+    complete = {}
+    for name, value in ((bases or {}) if base is None else {'': base}).items():
+        place = f'{where}bases: {name}' if name else f'{where}base'
+        entry = value if isinstance(value, _Base) else decoded(_Base, dict(base=value, title=name), place)
+        file = entry.base if '::' in entry.base else folder / entry.base
+        if isinstance(file, Path) and not file.is_file():
+            raise UnfitError(f'{place}: {file} does not exist')
+        complete[name] = replace(entry, base=str(file), title=entry.title or name)
+    return complete
 
-    def _config(self, where: str, value: Any) -> str:
-        """Return a base; a path is relative to the study, as ``_base_`` is to a config."""
-        if not isinstance(value, str):
-            raise self._error(f'{where}: {value!r} is no config')
-        if '::' in value:
-            return value
-        path = self.path.parent / value
-        if not path.is_file():
-            raise self._error(f'{where}: {path} does not exist')
-        return str(path)
 
-    def _figures(self, where: str, given: Any, bases: Mapping[str, _Base]) -> dict[str, str]:
-        """Return the printed figure of an arm on each base that has one."""
-        if given is None:
-            return {}
-        if isinstance(given, dict):
-            figures = self._named(f'{where}: figure', given)
-        elif len(bases) == 1:
-            figures = {next(iter(bases)): given}
-        else:
-            first = next(iter(bases))
-            raise self._error(f'{where}: figure: give one for each base: {{{first}: ...}}')
-        for key in figures:
-            self._require_known(f'{where}: figure', key, bases)
-        return {key: self._printed(f'{where}: figure', value) for key, value in figures.items()}
-
-    def _also(self, where: str, given: Any, bases: Mapping[str, _Base]) -> dict[str, str]:
-        """Return the printed further figures of an arm with one base."""
-        if given is None:
-            return {}
-        if len(bases) > 1:
-            raise self._error(f'{where}: also: needs a single base, not {", ".join(bases)}')
-        figures = self._mapping(f'{where}: also', given)
-        return {metric: self._printed(f'{where}: also: {metric}', value) for metric, value in figures.items()}
-
-    def _printed(self, where: str, value: Any) -> str:
-        """Return a figure with the digits that the paper prints, or raise ConfigError."""
-        if isinstance(value, float):
-            raise self._error(
-                f"{where}: {value} may have lost digits: quote it as it is printed, such as '{value:.2f}'"
-            )
-        try:
-            float(str(value))
-        except ValueError:
-            raise self._error(f'{where}: {value} is no number') from None
-        return str(value)
-
-    def _named(self, where: str, value: Any) -> dict[str, Any]:
-        """Return a mapping from names, or raise ConfigError."""
-        entries = self._mapping(where, value)
-        return {self._name(where, key): entry for key, entry in entries.items()}
-
-    def _overrides(self, where: str, entry: Mapping) -> dict[str, Any]:
-        overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
-        for key in overrides:
-            if not isinstance(key, str):
-                raise self._error(f'{where}: overrides: {key} is no key of a config')
-        return overrides
-
-    def _name(self, where: str, value: Any) -> str:
-        """Return a name as it is written, or raise ConfigError: of 1e-3 only the number is left."""
-        if isinstance(value, str) or type(value) is int:
-            return str(value)
-        raise self._error(f'{where}: {value} is no name: quote it')
-
-    def _mapping(self, where: str, value: Any, keys: Iterable[str] | None = None) -> dict:
-        """Return a mapping whose keys are known, or raise ConfigError."""
-        if not isinstance(value, dict):
-            raise self._error(f'{where} is no mapping of keys to values')
-        for key in value if keys else ():
-            self._require_known(where, key, keys)
-        return value
-
-    def _require_known(self, where: str, key: Any, names: Iterable[str]) -> None:
-        if key not in names:
-            raise self._error(f"{where}: unknown '{key}'; {similar_to(str(key), names)}")
-
-    def _error(self, message: str) -> ConfigError:
-        return ConfigError(f'{self.file}: {message}')
+def _require_known(where: str, key: str, names: Iterable[str]) -> None:
+    if key not in names:
+        raise UnfitError(f"{where}: unknown '{key}'; {similar_to(key, names)}")

@@ -14,8 +14,8 @@ import mmlape
 from mmlape.backbones import require_once
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import read_json, write_json
+from mmlape.lab.decoding import decode, encode
 from mmlape.lab.experiments.scheduler import Progress
-from mmlape.lab.runs.decoding import decode, encode
 from mmlape.models.grid import Grid
 from mmlape.projects.probe.images import Canvases, find_images, read_canvases
 from mmlape.projects.probe.measure import COMPARED, FOLDS, Layer, Plan, measure, read_pixels

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from mmengine.config import Config
-from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.optim import OptimWrapper
 from mmengine.utils import apply_to
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -93,10 +93,8 @@ class ShardedModel(nn.Module):
         """Shard the model, and the optimiser's state if it has one; called once, by every process.
 
         Raises:
-            ConfigError: The model has several optimisers, or a parameter without dimensions.
+            ConfigError: The model has a parameter without dimensions.
         """
-        if isinstance(optim_wrapper, OptimWrapperDict):
-            raise ConfigError(f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}')
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
         if scalars:

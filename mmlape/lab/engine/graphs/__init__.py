@@ -64,4 +64,4 @@ def install_graph(model: nn.Module, graph: Graph, cfg: Config, classes: Sequence
     exported.install(model, graph, given)
 
 
-__all__ = ['MODULES', 'SUFFIX', 'ExportedModel', 'Graph', 'Input', 'Size', 'exported_class', 'install_graph']
+__all__ = ['SUFFIX', 'ExportedModel', 'Graph', 'Input', 'Size', 'exported_class', 'install_graph']

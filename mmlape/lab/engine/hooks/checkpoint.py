@@ -7,7 +7,6 @@ import shutil
 from mmengine.dist import barrier, is_main_process
 from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.hooks import EMAHook, Hook
-from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from mmlape.console import file_size
@@ -68,7 +67,7 @@ class CheckpointHook(_CheckpointHook):
     def after_train_iter(self, runner, *args, **kwargs) -> None:
         """Save if a checkpoint is due or was deferred until now."""
         super().after_train_iter(runner, *args, **kwargs)
-        if self.deferred and at_step(runner.optim_wrapper):
+        if self.deferred and runner.optim_wrapper.should_update():
             self._save_checkpoint(runner)
 
     def save_now(self, runner, epoch: int, done: int) -> None:
@@ -94,7 +93,7 @@ class CheckpointHook(_CheckpointHook):
         super()._save_best_checkpoint(runner, metrics)
 
     def _save_checkpoint_with_step(self, runner, step: int | str, meta: dict) -> None:
-        self.deferred = not self.by_epoch and not at_step(runner.optim_wrapper)
+        self.deferred = not self.by_epoch and not runner.optim_wrapper.should_update()
         if self.deferred:
             return
         runner.check_finite()
@@ -122,26 +121,15 @@ class CheckpointHook(_CheckpointHook):
                     os.remove(path)
 
 
-def at_step(optim_wrapper: OptimWrapper) -> bool:
-    """Return whether no gradients are accumulated; several optimisers are not followed."""
-    return isinstance(optim_wrapper, OptimWrapperDict) or optim_wrapper.should_update()
-
-
 def checkpoint_bytes(runner) -> int:
     """Return about how large a checkpoint is: weights, their average if there is one, and the optimiser's state."""
     size = sum(value.numel() * value.element_size() for value in runner.bare_model.state_dict().values())
     size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)
-    wrapper = runner.optim_wrapper
-    for part in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
-        defaults = part.optimizer.defaults
-        has_momentum = bool(defaults.get('momentum'))
-        copies = len(defaults['betas']) if 'betas' in defaults else has_momentum
-        size += sum(
-            copies * value.numel() * value.element_size()
-            for group in part.optimizer.param_groups
-            for value in group['params']
-            if value.requires_grad
-        )
+    optimizer = runner.optim_wrapper.optimizer
+    has_momentum = bool(optimizer.defaults.get('momentum'))
+    copies = len(optimizer.defaults['betas']) if 'betas' in optimizer.defaults else has_momentum
+    trained = [value for group in optimizer.param_groups for value in group['params'] if value.requires_grad]
+    size += sum(copies * value.numel() * value.element_size() for value in trained)
     return size
 
 
@@ -179,7 +167,7 @@ class StopHook(Hook):
             self._stop(runner, runner.epoch + 1, runner.iter)
 
     def _stop(self, runner, epoch: int, done: int) -> None:
-        if self.saving is None or not at_step(runner.optim_wrapper):
+        if self.saving is None or not runner.optim_wrapper.should_update():
             return
         if any_process(runner.stop.received, next(runner.model.parameters()).device):
             self.saving.save_now(runner, epoch, done)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.optim import OptimWrapper
 from torch import nn
 
 from mmlape.errors import ConfigError
@@ -70,7 +70,7 @@ class GradientNormHook(Hook):
             accumulated gradients, the next optimiser step is measured.
 
     Raises:
-        ConfigError: The interval is not positive, or the model has several optimisers.
+        ConfigError: The interval is not positive.
     """
 
     changes_results = False
@@ -84,8 +84,6 @@ class GradientNormHook(Hook):
     def before_train(self, runner) -> None:
         """Insert the measurement before the optimiser wrapper's step, the one place between backward and clip."""
         wrapper = runner.optim_wrapper
-        if isinstance(wrapper, OptimWrapperDict):
-            raise ConfigError(f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}')
         self.parts = parameter_parts(runner.model.module if is_model_wrapper(runner.model) else runner.model)
         self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
         step = wrapper.step

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
+from mmlape.lab.decoding import encode
 from mmlape.lab.experiments.averages import EVALUATIONS, Average, Evaluations
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Report
 from mmlape.lab.experiments.statistics import CONFIDENCE
 from mmlape.lab.extension import PaperModel
-from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.schema import Cost
 
 

@@ -11,12 +11,12 @@ from rich.table import Table as ConsoleTable
 
 from mmlape import tables
 from mmlape.console import clock
+from mmlape.lab.decoding import encode
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
 from mmlape.lab.experiments.statistics import INTERVAL, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
-from mmlape.lab.runs.decoding import encode
 from mmlape.lab.runs.identity import digest
 from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.tables import text_table

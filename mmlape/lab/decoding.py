@@ -1,10 +1,10 @@
-"""The JSON of a file as dataclasses, and back: what each field may hold follows from its type.
+"""The JSON or YAML of a file as dataclasses, and back: what each field may hold follows from its type.
 
 Files may be edited, or be another program's. They are checked where they are read, so that no
 reader meets another type than these. ``str`` is a text of one line, ``int`` a whole number of at
-least 0, ``float`` a number of at least 0; ``Annotated[..., Rule(...)]`` is something else. A field
-may be missing or null, as in records of older versions, unless it has no default. What no field is
-named after may be anything, and is left out.
+least 0, ``float`` a number of at least 0; ``Annotated[..., Rule(...)]`` is something else. Of two
+types the last is of objects. A field may be missing or null, as in records of older versions, unless
+it has no default. What no field is named after may be anything, and is left out; `Closed` refuses it.
 """
 
 import json
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from mmlape.errors import DataError
+from mmlape.errors import DataError, similar_to
 
 LARGEST = 1e18
 """Below it, sums and times in any unit stay finite."""
@@ -50,6 +50,17 @@ RULES: dict[type, Rule] = {
 }
 
 
+Seed = Annotated[int, Rule('a whole number from 0 to 2**32 - 1', lambda value: is_whole(value, 2**32))]
+
+
+class Closed:
+    """A dataclass of a file that a user writes: another key is one misspelt."""
+
+
+class UnfitError(ValueError):
+    """A value of a file is of another type; the message names its place."""
+
+
 LATER = {'later': True}
 """Metadata of a field that a file has only once it holds something."""
 UNSTORED = {'stored': False}
@@ -64,41 +75,55 @@ def stored_fields(kind: type) -> dict[str, tuple[Field, Any]]:
 
 
 def decode(kind: Any, value: Any, file: Path, place: str = '') -> Any:
-    """Return a value of a file as its type says; null is None.
+    """Return a value of a file that this package has written as its type says; null is None.
 
     Raises:
         DataError: It is of another type; the message names file and field.
     """
+    try:
+        return decoded(kind, value, place)
+    except UnfitError as error:
+        raise DataError(f'{file}: {error}: {FIX}') from None
+
+
+def decoded(kind: Any, value: Any, place: str) -> Any:
+    """Return a value as its type says, or raise UnfitError, which names its place."""
     if value is None or kind is Any:
         return value
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated or kind in RULES:
         rule = inner[1] if inner else RULES[kind]
         if not rule.fits(value):
-            raise _wrong(file, place, value, rule.expected)
+            raise _unfit(place, value, rule.expected)
         return value
-    if origin in (Union, UnionType):  # with None
-        return decode(inner[0], value, file, place)
+    if origin in (Union, UnionType):
+        kinds = [one for one in inner if one is not NoneType]
+        return decoded(kinds[-isinstance(value, dict)], value, place)
     if origin is list:
         if not isinstance(value, list):
-            raise _wrong(file, place, value, 'a list')
-        return [decode(inner[0], one, file, f'{place}.{at}') for at, one in enumerate(value)]
+            raise _unfit(place, value, 'a list')
+        return [decoded(inner[0], one, f'{place}.{at}') for at, one in enumerate(value)]
     if not isinstance(value, dict):
-        raise _wrong(file, place, value, 'an object')
+        raise _unfit(place, value, 'an object')
     if origin is dict:
-        return {name: decode(inner[1], one, file, f'{place}.{name}') for name, one in value.items()}
-    return _decode_object(kind, value, file, place)
+        # the keys of JSON are texts anyway
+        names = [str(decoded(inner[0], name, place) if get_args(inner[0]) else name) for name in value]
+        return {name: decoded(inner[1], one, f'{place}.{name}') for name, one in zip(names, value.values())}
+    return _decoded_object(kind, value, place)
 
 
-def _decode_object(kind: type, content: dict, file: Path, place: str) -> Any:
-    values = {}
-    for name, (one, hint) in stored_fields(kind).items():
+def _decoded_object(kind: type, content: dict, place: str) -> Any:
+    values, known = {}, stored_fields(kind)
+    for key in content if issubclass(kind, Closed) else ():
+        if key not in known:
+            raise UnfitError(f"{place or 'the file'}: unknown '{key}'; {similar_to(str(key), known)}")
+    for name, (one, hint) in known.items():
         where = f'{place}.{name}' if place else name
-        value = decode(hint, content.get(name), file, where)
+        value = decoded(hint, content.get(name), where)
         if value is not None:
             values[name] = value
         elif one.default is MISSING and one.default_factory is MISSING:
-            raise DataError(f'{file}: {where} is missing or null: {FIX}')
+            raise UnfitError(f'{where} is missing or null')
     return kind(**values)
 
 
@@ -121,7 +146,7 @@ def encode(value: Any) -> Any:
 FIX = 'restore the file, or move its folder away'
 
 
-def _wrong(file: Path, place: str, value: Any, expected: str) -> DataError:
-    text = json.dumps(value, ensure_ascii=False)
+def _unfit(place: str, value: Any, expected: str) -> UnfitError:
+    text = json.dumps(value, ensure_ascii=False, default=str)
     text = text if len(text) <= 60 else f'{text[:57]}...'
-    return DataError(f'{file}: {place}={text} is not {expected}: {FIX}')
+    return UnfitError(f'{place}={text} is not {expected}')
