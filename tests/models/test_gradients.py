@@ -228,6 +228,8 @@ WITHOUT = {
     'HybridTaskCascadeRoIHead': 'its layers are all of mmdetection',
     'LiT': 'two towers of this table and a scale; test_lit.py',
     'TransformersText': 'its layers are all of transformers',
+    'PlainDETR': "its gradients are the public code's; test_plain_detr.py",
+    'PlainDETRHead': 'the same',
 }
 
 
