@@ -2,7 +2,7 @@
 """Values, table and figure of `docs/results/trees.md`: `python docs/results/trees.py WORK_DIR [--figure FILE]`.
 
 WORK_DIR has the runs of the page, ARM/seed_S. Each predicts once on the images that no training sees; the values are
-kept in `docs/results/trees.json`. The figure has a part of the image of the same place, and of another one.
+kept in `docs/results/trees.json`. The figure has a piece of the third for validation.
 """
 
 import argparse
@@ -40,8 +40,10 @@ TITLES = {
 }
 MOST = 1000
 """Detections of an image that count."""
-SHOWN = {'same place': (500, 380, 1000, 780), 'OSBS': (0, 0, 400, 320)}
-"""Left, top, right and lower of what the figure shows."""
+TRAINED, THIRD = '2019_YELL_2_528000_4978000_image_crop2', 1648
+"""The photograph that is trained on, and the row from which on it is for validation."""
+PIECE = (900, 250, 1500, 650)
+"""Left, top, right and lower of what the figure shows of that third."""
 SCORE = 0.5
 
 Values = dict[str, dict[str, dict[str, list[float]]]]
@@ -134,22 +136,23 @@ def table(values: Values) -> str:
 
 
 def draw(run: Path, data: Path, file: Path) -> None:
-    """Draw the boxes of the truth and of a run's prediction."""
-    model = mmlape.load(str(run), device='cpu')
-    figure = Figure(figsize=(14.4, 5.9 * len(SHOWN)), layout='constrained')
-    for axes, (site, (left, top, right, low)) in zip(figure.subplots(len(SHOWN), 2), SHOWN.items()):
-        path = data / f'{SITES[site]}.png'
-        pixels = np.asarray(Image.open(path).convert('RGB'))
-        predicted = predict(model, path).above(SCORE).boxes
-        for side, boxes, caption in zip(
-            axes, (read_boxes(path.with_suffix('.xml')), predicted), ('truth', 'predicted')
-        ):
-            side.imshow(pixels)
-            for a, b, c, d in boxes:
-                side.add_patch(Rectangle((a, b), c - a, d - b, fill=False, ec=COLOURS[5], lw=2))
-            inside = ((boxes[:, :2] < (right, low)) & (boxes[:, 2:] > (left, top))).all(1).sum()
-            side.set(xlim=(left, right), ylim=(low, top), xticks=[], yticks=[])
-            side.set_title(f'{site}: {inside} trees {caption}', fontsize=18)
+    """Draw a piece of the third for validation: the boxes of the file, and those that a run predicts."""
+    left, top, right, low = PIECE
+    path = data / f'{TRAINED}.png'
+    with Image.open(path) as image:
+        third = image.convert('RGB').crop((0, THIRD, *image.size))
+    (prediction,) = mmlape.load(str(run), device='cpu').predict([third])
+    boxes = dict(annotated=read_boxes(path.with_suffix('.xml')) - [0, THIRD, 0, THIRD])
+    boxes['found'] = prediction.above(SCORE).boxes
+    figure = Figure(figsize=(14.4, 5.3), layout='constrained')
+    for axes, (caption, corners) in zip(figure.subplots(1, 2), boxes.items()):
+        axes.imshow(np.asarray(third))
+        for a, b, c, d in corners:
+            axes.add_patch(Rectangle((a, b), c - a, d - b, fill=False, ec=COLOURS[5], lw=2))
+        middles = (corners[:, :2] + corners[:, 2:]) / 2
+        inside = ((middles > (left, top)) & (middles < (right, low))).all(1).sum()
+        axes.set(xlim=(left, right), ylim=(low, top), xticks=[], yticks=[])
+        axes.set_title(f'{inside} trees {caption}', fontsize=20)
     save_figure(figure, file)
 
 
