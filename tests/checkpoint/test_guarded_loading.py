@@ -12,6 +12,7 @@ from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.images import lacks_end
 from mmlape.lab.datasets.mini.make import ADE_CLASSES
 from mmlape.lab.datasets.transforms import guard_loading
+from mmlape.lab.engine.runner import plain_worker_errors
 from mmlape.registry import TRANSFORMS
 
 
@@ -69,7 +70,7 @@ def test_guarded_loading_names_the_file_from_a_worker(mini, workers, what, named
         labels = np.asarray(Image.open(label_map)).copy()
         labels[0, 0] = 40
         Image.fromarray(labels).save(label_map)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as caught, plain_worker_errors():
         sum(loader)
     text = str(caught.value)
     assert str(image if what == 'image' else label_map) in text and 'Traceback' not in text and '\n' not in text
