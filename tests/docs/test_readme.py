@@ -36,7 +36,7 @@ def small(script: str) -> str:
                 line += f' --cfg-options {options}'
             line = line.replace(name, mini).replace(name.split('/')[1], mini.split('/')[1])
         if 'multi-seed' in line:
-            line += f' --seeds 1 2 3 --cfg-options {FEW} train_dataloader.batch_size=4'
+            line += f' --seeds 1 2 3 --cfg-options {FEW} model.backbone.init_cfg=None train_dataloader.batch_size=4'
         lines.append(line)
     script = '\n'.join(lines)
     # the two arms are named by a variable
