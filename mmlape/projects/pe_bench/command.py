@@ -1,7 +1,7 @@
 """Compare a position encoding of your own with ours by the protocol of a registered study (studies/mini-sizes.yml): a
 small Segmenter, five seeds, canvases of 1, 1.5 and 2 times the trained side. FILE.py registers the encoding, as
-docs/reference/extending.md describes it; what it lacks is one line before any training. Writes a card (index.html,
-card.md, card.json) with intervals and differences. About an hour of two cores. Killed, the same command continues."""
+docs/reference/extending.md describes it; what it lacks is one line before any training. Writes the report of `mmlape
+size-sweep` with intervals and differences. About an hour of two cores. Killed, the same command continues."""
 
 import argparse
 
@@ -16,14 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='a first look in some ten minutes: short runs, three seeds, two of our arms',
     )
-    add('--work-dir', metavar='DIR', help='of runs and card; default: work_dirs/pe-bench-NAME, -quick with --quick')
+    add('--work-dir', metavar='DIR', help='of runs and report; default: work_dirs/pe-bench-NAME, -quick with --quick')
     add('--dry-run', action='store_true', help='check the file and print the plan')
     more = add_more(parser)
     more.add_argument('--name', metavar='NAME', help='of the encoding, if FILE.py registers several')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the file, train, evaluate, and write the card; return 1 if a run does not count."""
+    """Check the file, train, evaluate, and write the report; return 1 if a run does not count."""
     import signal
     import sys
     from pathlib import Path
@@ -37,4 +37,6 @@ def run(args: argparse.Namespace) -> int:
     check_kind(args.file, kind)
     say(f'{args.file}: {kind} does what is asked of an encoding')
     work_dir = args.work_dir or f'work_dirs/pe-bench-{kind}{"-quick" if args.quick else ""}'
+    if args.quick:
+        say('a first look: encodings that are learned slowly look worse than they are, so it is no result')
     return run_bench(args.file, kind, Path(work_dir), QUICK if args.quick else FULL, args.dry_run)
