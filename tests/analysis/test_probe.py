@@ -248,9 +248,6 @@ def test_the_command_continues_and_compares(tmp_path, images, capsys, monkeypatc
     assert page.count('data:image/png') == 3 and 'lape, untrained' in page
     read = read_probes(out / 'probe.json')
     assert [decode(Probe, encode(probe), out) for probe in read] == read
-    taken = tmp_path / 'taken'
-    assert probe_models([str(out / 'probe.json')], Settings(images), taken) == read_probes(taken / 'probe.json')
-    assert json.loads((taken / 'probe.json').read_text()) == both
     again = probe_models([one], Settings(images, 12, None, (1,), (1.5,)), out)
     assert calls[1:] == ['tiny, untrained'] and [*again[0].layers[0].canvas] == ['1.5'], 'another plan'
 

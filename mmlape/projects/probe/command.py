@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'model',
         metavar='MODEL',
         help='a config, a checkpoint of any known layout, CONFIG@CHECKPOINT, the folder of a run; NAME or '
-        'NAME@CHECKPOINT of `mmlape list-models`; or a probe.json',
+        'NAME@CHECKPOINT of `mmlape list-models`',
     )
     add('--compare', nargs='+', default=[], metavar='MODEL', help='further models, in the figures beside it')
     add(

@@ -107,10 +107,9 @@ class Plan:
         grids.append((self.grid[0] + moved, self.grid[1] + moved))
         return max(rows for rows, _ in grids), max(columns for _, columns in grids)
 
-    def grids(self) -> list[tuple[Grid, float]]:
-        """Return the grid of each forward that the compared images need, with its size."""
-        same = [(self.grid, 1.0)] * (1 + 2 * len(self.shifts))
-        return same + [(self.canvas_grid(size), size) for size in self.canvases]
+    def grids(self) -> list[Grid]:
+        """Return the grid of each forward that the compared images need."""
+        return [self.grid] * (1 + 2 * len(self.shifts)) + [self.canvas_grid(size) for size in self.canvases]
 
 
 Tick = Callable[[int, Grid], None]

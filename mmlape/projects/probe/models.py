@@ -1,25 +1,22 @@
 """The models that a probe takes: all that `visualize-pe` takes, and names that `mmlape.get_model` knows."""
 
-import difflib
-import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.config import Config
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmlape.backbones import open_model
-from mmlape.errors import ConfigError, MMLaPEError, shown
+from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.names import get_model, list_models
+from mmlape.models.names import get_model
 from mmlape.weights.normalisation import IMAGENET, Normalisation
 
-STEPS = ('embed', 'run_layers', 'split_prefix')
+STEPS = ('embed', 'run_layers', 'split_prefix', 'normed')
 """What a ViT offers whose layers all have the tokens of one grid, as the adapter asks it."""
 RANDOM_SEED = 2603
 """Of the initial values of controls."""
@@ -85,15 +82,10 @@ class Probed:
 
     def with_random_values(self) -> 'Probed':
         """Return the same architecture with initial values of a fixed seed."""
-        model_class = type(self.backbone)
-        arguments = {
-            key: value
-            for key, value in self.backbone.arguments.items()
-            if key not in WEIGHTS and value is not inspect.Parameter.empty
-        }
+        arguments = {key: value for key, value in self.backbone.arguments.items() if key not in WEIGHTS}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(RANDOM_SEED)
-            backbone = model_class(**arguments).eval()
+            backbone = type(self.backbone)(**arguments).eval()
         return Probed(f'{self.name}, random values', backbone, self.normalisation, self.is_bgr, True)
 
 
@@ -109,78 +101,13 @@ def open_probed(text: str, grid: Grid | None = None) -> Probed:
         ConfigError: If there is no such model, or it has no patch tokens on one grid.
         CheckpointError: If a file is missing, unreadable or of another model.
     """
+    name, _, file = text.partition('@')
+    is_name = name.startswith('timm/') or ('/' not in name and not Path(name).suffix)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)  # of models without weights
-        probed = _open(text, grid)
-    _require_patches(probed)
-    return probed
-
-
-def _open(text: str, grid: Grid | None) -> Probed:
-    named, _, file = text.partition('@')
-    if not Path(text).exists() and _is_name(named):
-        return _named(named, file, text)
-    _require_something(text)
-    opened = open_model(text, grid=grid)
-    report = opened.model.load_report
-    found = None if opened.config is None else _of_config(opened.config)
-    normalisation, is_bgr = found or (None, False)
-    if normalisation is None and report is not None:
-        normalisation = report.normalisation
-    return Probed(
-        opened.name,
-        opened.model,
-        normalisation or _imagenet(opened.model.in_channels),
-        is_bgr,
-        opened.name.endswith('untrained'),
-    )
-
-
-def _is_name(text: str) -> bool:
-    if text.startswith('timm/'):
-        return True
-    return '/' not in text and not Path(text).suffix and text in list_models()
-
-
-def _require_something(text: str) -> None:
-    """Raise ConfigError for a word that is neither a file nor an address nor a name."""
-    if '/' in text or '.' in text or '@' in text or '::' in text or Path(text).exists():
-        return
-    close = difflib.get_close_matches(text, list_models(), 3, 0.5)
-    hint = f'; the closest names: {", ".join(close)}' if close else ''
-    raise ConfigError(f'{text}: neither a file, nor the folder of a run, nor a name of `mmlape list-models`{hint}')
-
-
-def _named(name: str, file: str, text: str) -> Probed:
-    has_tag = name.startswith('timm/') and '.' in name
-    weights: str | bool | None = file or (True if has_tag else None)
-    model = get_model(name, pretrained=weights)
-    _require_kind(model, text)
-    source = getattr(model, 'source', None)
-    normalisation = getattr(model.load_report, 'normalisation', None) or getattr(source, 'normalisation', None)
-    shown_name = f'{name}, {Path(file).stem}' if file else name
-    return Probed(
-        shown_name if weights else f'{name}, untrained',
-        model.eval(),
-        normalisation or _imagenet(model.in_channels),
-        is_random=not weights,
-    )
-
-
-def _require_kind(model: nn.Module, text: str) -> None:
-    if not isinstance(model, BaseBackbone):
-        raise ConfigError(f'{text} is a {type(model).__name__}, not a backbone of mmlape')
-
-
-def _require_patches(probed: Probed) -> None:
-    """Check that a model has patch tokens, on one grid in all layers.
-
-    Raises:
-        ConfigError: If it has not.
-    """
+        probed = _named(name, file) if is_name and not Path(text).exists() else _opened(text, grid)
     vit = probed.vit
-    missing = [step for step in (*STEPS, 'normed') if not hasattr(vit, step)]
-    if missing:
+    if not all(hasattr(vit, step) for step in STEPS):
         raise ConfigError(
             f'{probed.name}: {type(vit).__name__} has no patch tokens on one grid in all layers, '
             'which a probe reads: give a plain ViT, ours or of timm'
@@ -189,6 +116,30 @@ def _require_patches(probed: Probed) -> None:
         raise ConfigError(
             f'{probed.name}: it takes images of {vit.in_channels} channels, and a probe reads images of colour or grey'
         )
+    return probed
+
+
+def _opened(text: str, grid: Grid | None) -> Probed:
+    opened = open_model(text, grid=grid)
+    found, is_bgr = _of_config(opened.config or Config())
+    of_weights = opened.model.load_report and opened.model.load_report.normalisation
+    return Probed(
+        opened.name,
+        opened.model,
+        found or of_weights or _imagenet(opened.model.in_channels),
+        is_bgr,
+        opened.name.endswith('untrained'),
+    )
+
+
+def _named(name: str, file: str) -> Probed:
+    has_tag = name.startswith('timm/') and '.' in name
+    weights: str | bool | None = file or (True if has_tag else None)
+    model: Any = get_model(name, pretrained=weights)
+    sources = (model.load_report, getattr(model, 'source', None))
+    known = [one.normalisation for one in sources if one is not None and one.normalisation]
+    shown_name = f'{name}, {Path(file).stem}' if file else name if weights else f'{name}, untrained'
+    return Probed(shown_name, model.eval(), (known or [_imagenet(model.in_channels)])[0], is_random=not weights)
 
 
 def _imagenet(channels: int) -> Normalisation:
@@ -205,23 +156,3 @@ def _of_config(cfg: Config) -> tuple[Normalisation | None, bool]:
     is_rgb = preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb')
     normalisation = Normalisation(tuple(map(float, mean)), tuple(map(float, std)), 'its config')
     return normalisation, len(mean) == 3 and not is_rgb
-
-
-@contextmanager
-def on_canvas(name: str, sides: Grid, option: str) -> Iterator[None]:
-    """Turn what a model raises on a canvas of other sides into one line.
-
-    Raises:
-        ConfigError: For whatever the model raises.
-    """
-    try:
-        yield
-    except MMLaPEError as error:
-        reason: Any = error
-    except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
-        reason = shown(error)
-    else:
-        return
-    raise ConfigError(
-        f'{name}: its position encoding cannot be moved to {sides[0]} x {sides[1]} patches ({reason}): {option}'
-    )

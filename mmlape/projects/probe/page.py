@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from mmlape.console import clock
 from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.page import Part, write_page
-from mmlape.projects.probe.measure import Change, Layer
+from mmlape.projects.probe.measure import Layer
 from mmlape.projects.probe.probing import Probe
 from mmlape.tables import text_table
 
-READING = 'row and column read from patch tokens, R² on held-out images'
 MEANING = (
     'R² of 1: a linear probe reads row and column of a patch from its features without error; 0: no '
     'better than the middle of the image. The error is the root mean square, in patches. Grey lines '
@@ -38,6 +39,47 @@ SUMMARY = (
 )
 
 
+class Panel(NamedTuple):
+    """One of the axes of a figure."""
+
+    title: str
+    unit: str
+    value: Callable[[Layer], float | None]
+
+
+def largest(found: Mapping[str, Any]) -> Any:
+    """Return what was measured of the largest shift or canvas; None if there is none."""
+    return list(found.values())[-1] if found else None
+
+
+def _of(measured: str, value: Callable[[Any], float]) -> Callable[[Layer], float | None]:
+    """Return what reads a value of the largest shift or canvas of a layer."""
+
+    def read(layer: Layer) -> float | None:
+        found = largest(getattr(layer, measured))
+        return None if found is None else value(found)
+
+    return read
+
+
+FIGURES = {
+    ('reading', 'row and column read from patch tokens, R² on held-out images'): (
+        Panel('position read by a linear probe', 'R²', lambda layer: layer.r2),
+        Panel('variance explained by the place', 'share', lambda layer: layer.share),
+    ),
+    ('shifts', 'what changes when an image moves by whole patches, by the largest shift'): (
+        Panel('moved', 'distance', _of('shift', lambda change: change.distance)),
+        Panel('rolled', 'distance', _of('roll', lambda change: change.distance)),
+    ),
+    ('canvases', 'what the largest canvas keeps'): (
+        Panel('the same content', 'distance', _of('canvas', lambda found: found.content.distance)),
+        Panel('places as shares of the side', 'R², -1 or less', _of('canvas', lambda found: found.share_of_side)),
+        Panel('places counted from the corner', 'R², -1 or less', _of('canvas', lambda found: found.from_corner)),
+    ),
+}
+"""The panels of each figure, by its name and what it shows; one without values is left out."""
+
+
 def best(layers: Sequence[Layer]) -> Layer:
     """Return the layer in which position is read best."""
     return max(layers, key=lambda layer: layer.r2)
@@ -55,8 +97,6 @@ def summary_table(probes: Sequence[Probe]) -> pd.DataFrame:
     rows = []
     for probe in probes:
         top, last = best(probe.layers), probe.layers[-1]
-        changes = [*list(last.shift.values())[-1:], *list(last.roll.values())[-1:]]
-        canvas = list(last.canvas.values())[-1:]
         cells = [
             probe.name,
             top.name,
@@ -66,11 +106,10 @@ def summary_table(probes: Sequence[Probe]) -> pd.DataFrame:
             number(last.r2),
             f'{last.error:.1f}',
             f'{last.share:.0%}',
-            *([f'{change.distance:.2f}' for change in changes] or ['-', '-']),
         ]
-        cells += [f'{found.content.distance:.2f}' for found in canvas] or ['-']
-        cells += [number(found.share_of_side) for found in canvas] or ['-']
-        cells += [number(found.from_corner) for found in canvas] or ['-']
+        for name in ('shifts', 'canvases'):
+            values = [panel.value(last) for key, panels in FIGURES.items() if key[0] == name for panel in panels]
+            cells += ['-' if value is None else number(value) for value in values]
         rows.append(cells)
     return text_table(columns, rows)
 
@@ -106,15 +145,11 @@ def layer_table(probe: Probe) -> pd.DataFrame:
 
 def write_probe_page(probes: Sequence[Probe], out: Path) -> list[Path]:
     """Write the figures and ``index.html``; return the page first."""
-    files = [draw_reading(probes, out / 'reading.png')]
-    parts = [Part('figure', files[0], READING)]
-    if any(probe.layers[0].shift for probe in probes):
-        files.append(draw_shifts(probes, out / 'shifts.png'))
-        parts.append(Part('figure', files[-1], 'what changes when an image moves by whole patches'))
-    if any(probe.layers[0].canvas for probe in probes):
-        files.append(draw_canvases(probes, out / 'canvases.png'))
-        parts.append(Part('figure', files[-1], 'what a larger canvas keeps'))
-    facts = [_facts(probe) for probe in probes]
+    files, parts = [], []
+    for (name, caption), panels in FIGURES.items():
+        if any(panels[0].value(probe.layers[0]) is not None for probe in probes):
+            files.append(_draw(probes, panels, out / f'{name}.png'))
+            parts.append(Part('figure', files[-1], caption))
     title = 'Position in the features of ' + (probes[0].name if len(probes) == 1 else f'{len(probes)} models')
     sections = {
         '': [Part('text', SUMMARY), Part('table', summary_table(probes), 'Models')],
@@ -123,10 +158,33 @@ def write_probe_page(probes: Sequence[Probe], out: Path) -> list[Path]:
         'Layers': [
             Part('details', [Part('table', layer_table(probe))], probe.name, open=len(probes) == 1) for probe in probes
         ],
-        'How it was measured': [Part('list', facts)],
+        'How it was measured': [Part('list', [_facts(probe) for probe in probes])],
     }
-    shown = [name for name in sections if name]
-    return [write_page(title, sections, shown, out / 'index.html'), *files]
+    return [write_page(title, sections, list(sections)[1:], out / 'index.html'), *files]
+
+
+def _draw(probes: Sequence[Probe], panels: Sequence[Panel], path: Path) -> Path:
+    """Draw values by depth, a line a model; grey ones are random values, and the dotted ones pixels."""
+    figure = Figure((4.4 * len(panels), 3.4 + 0.28 * ((len(probes) + 1) // 2)), layout='constrained')
+    axes = figure.subplots(1, len(panels))
+    for ax, panel in zip(axes, panels):
+        ax.set_title(panel.title, fontsize=9)
+        ax.set(xlabel='depth, from the embedding (0) to the output (1)', ylabel=panel.unit)
+        for place, probe in enumerate(probes):
+            drawn = look(place)
+            for layers, options in (
+                (probe.random, dict(color='0.65', ls=drawn['ls'], lw=1.0)),
+                (probe.layers, dict(drawn, ms=3.5, label=wrapped(probe.name, 44))),
+            ):
+                values = [max(-1.0, found) for layer in layers or () if (found := panel.value(layer)) is not None]
+                ax.plot(np.linspace(0, 1, len(values)), values, **options)
+            if panel.unit == 'R²':
+                ax.axhline(probe.pixels.r2, color='0.65', ls=':', lw=1.2)
+        if panel.unit == 'distance':
+            ax.set_ylim(bottom=0)
+    tidy(*axes)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=2, frameon=False, fontsize=8)
+    return save_figure(figure, path)
 
 
 def _facts(probe: Probe) -> str:
@@ -137,99 +195,3 @@ def _facts(probe: Probe) -> str:
         f'images of {probe.size[0]} x {probe.size[1]} ({probe.grid[0]} x {probe.grid[1]} patches), '
         f'normalised by {probe.normalisation}; {probe.images} images{small}; {clock(probe.seconds)}'
     )
-
-
-def _lines(axes, probes: Sequence[Probe], value: Callable[[Layer], float | None], title: str, ylabel: str) -> None:
-    """Draw a value of each layer, a line a model, over the depth; grey ones are random values."""
-    for place, probe in enumerate(probes):
-        drawn = look(place)
-        for layers, options in (
-            (probe.random, dict(color='0.65', ls=drawn['ls'], lw=1.0)),
-            (probe.layers, dict(drawn, ms=3.5, label=wrapped(probe.name, 44))),
-        ):
-            points = [
-                (number / max(1, len(layers) - 1), found)
-                for number, layer in enumerate(layers or ())
-                if (found := value(layer)) is not None
-            ]
-            if points:
-                axes.plot(*zip(*points), **options)
-    axes.set_title(title, fontsize=9)
-    axes.set(xlabel='depth, from the embedding (0) to the output (1)', ylabel=ylabel)
-
-
-def _finish(figure: Figure, axes, path: Path) -> Path:
-    tidy(*axes)
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc='outside lower center', ncols=2, frameon=False, fontsize=8)
-    return save_figure(figure, path)
-
-
-def _new(columns: int, probes: Sequence[Probe], height: float = 3.4) -> tuple[Figure, list]:
-    rows = (len(probes) + 1) // 2
-    figure = Figure((4.4 * columns, height + 0.28 * rows), layout='constrained')
-    return figure, list(figure.subplots(1, columns, squeeze=False)[0])
-
-
-def draw_reading(probes: Sequence[Probe], path: Path) -> Path:
-    """Draw R² by depth, and the share of variance that the place explains."""
-    figure, axes = _new(2, probes)
-    _lines(axes[0], probes, lambda layer: layer.r2, 'position read by a linear probe', 'R²')
-    _lines(axes[1], probes, lambda layer: layer.share, 'variance explained by the place', 'share')
-    pixels = {round(probe.pixels.r2, 4) for probe in probes}
-    for value in pixels:
-        axes[0].axhline(value, color='0.65', ls=':', lw=1.2)
-    axes[0].set_ylim(min(-0.05, *(max(-0.3, layer.r2) for probe in probes for layer in probe.layers)), 1.03)
-    return _finish(figure, axes, path)
-
-
-def draw_shifts(probes: Sequence[Probe], path: Path) -> Path:
-    """Draw the distance behind each layer, of the largest shift: moved, and rolled."""
-    figure, axes = _new(2, probes)
-    _lines(axes[0], probes, lambda layer: _largest(layer.shift), 'moved', 'distance')
-    _lines(axes[1], probes, lambda layer: _largest(layer.roll), 'rolled', 'distance')
-    for ax in axes:
-        ax.set_ylim(bottom=0)
-    shifts = sorted({list(probe.layers[0].shift)[-1] for probe in probes if probe.layers[0].shift})
-    figure.suptitle(f'the same patches, {" or ".join(shifts)} patches further', fontsize=10)
-    return _finish(figure, axes, path)
-
-
-def _largest(changes: Mapping[str, Change]) -> float | None:
-    return list(changes.values())[-1].distance if changes else None
-
-
-def draw_canvases(probes: Sequence[Probe], path: Path) -> Path:
-    """Draw what the largest canvas keeps: the distance of the same content, and the probe's R²."""
-    figure, axes = _new(3, probes)
-    size = max((key for probe in probes for key in probe.layers[0].canvas), key=float)
-
-    def of(layer: Layer, value: Callable) -> float | None:
-        found = layer.canvas.get(size)
-        return None if found is None else max(-1.0, value(found))
-
-    _lines(
-        axes[0],
-        probes,
-        lambda layer: of(layer, lambda found: found.content.distance),
-        f'the same content at {size}x',
-        'distance',
-    )
-    _lines(
-        axes[1],
-        probes,
-        lambda layer: of(layer, lambda found: found.share_of_side),
-        'probe at 1x, places as shares of the side',
-        'R², -1 or less',
-    )
-    _lines(
-        axes[2],
-        probes,
-        lambda layer: of(layer, lambda found: found.from_corner),
-        'probe at 1x, places counted from the corner',
-        'R², -1 or less',
-    )
-    axes[0].set_ylim(bottom=0)
-    for ax in axes[1:]:
-        ax.set_ylim(-1.05, 1.05)
-    return _finish(figure, axes, path)

@@ -1,10 +1,9 @@
 """Probe models, each with its controls; what a folder has measured before is not measured again."""
 
-import functools
 import hashlib
-import itertools
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,14 +11,13 @@ import torch
 
 import mmlape
 from mmlape.backbones import require_once
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import ConfigError, DataError, MMLaPEError, shown
 from mmlape.files import read_json, write_json
 from mmlape.lab.decoding import decode, encode
-from mmlape.lab.experiments.scheduler import Progress
 from mmlape.models.grid import Grid
 from mmlape.projects.probe.images import Canvases, find_images, read_canvases
-from mmlape.projects.probe.measure import COMPARED, FOLDS, Layer, Plan, measure, read_pixels
-from mmlape.projects.probe.models import Probed, on_canvas, open_probed
+from mmlape.projects.probe.measure import COMPARED, FOLDS, Layer, Plan, Tick, measure, read_pixels
+from mmlape.projects.probe.models import Probed, open_probed
 from mmlape.quiet import say
 
 MOST = 16
@@ -27,8 +25,6 @@ MOST = 16
 SHIFTS, CANVASES = (1, 4), (1.5, 2.0)
 FORMAT = 1
 """Of a result; results of another one are measured again."""
-FLOPS = 5e10
-"""Multiply-adds a second of a CPU core or two, for the first estimate of the time left."""
 INTERVAL = 5.0
 """Seconds between two lines of progress."""
 
@@ -93,7 +89,7 @@ def probe_models(texts: Sequence[str], settings: Settings, out: Path, grid: Grid
     """Probe models; results are in ``out / 'probe.json'`` as soon as each is there.
 
     Args:
-        texts: What `open_probed` takes, or a ``probe.json``, whose models are taken over.
+        texts: What `open_probed` takes.
         settings: The same for all.
         out: The folder.
         grid: (rows, columns) of the PE in checkpoints, where that is no square.
@@ -104,39 +100,29 @@ def probe_models(texts: Sequence[str], settings: Settings, out: Path, grid: Grid
     """
     require_once(texts)
     files = find_images(settings.images, settings.count)
-    opened: list[Probed | list[Probe]] = []
-    for text in texts:
-        if Path(text).suffix == '.json' and Path(text).is_file():
-            opened.append(read_probes(Path(text)))
-            continue
-        model = open_probed(text, grid)
-        _try_out(model, plan_of(model, settings))
-        opened.append(model)
+    opened = [open_probed(text, grid) for text in texts]
+    plans = [plan_of(model, settings) for model in opened]
+    for model, plan in zip(opened, plans):
+        _try_out(model, plan)
     path = out / 'probe.json'
     before = {probe.key: probe for probe in read_probes(path)} if path.is_file() else {}
-    measured = [one for one in opened if isinstance(one, Probed)]
-    work = _Work(sum(_cost(one, settings, len(files)) for one in measured))
     probes: list[Probe] = []
     read: dict[tuple, Canvases] = {}
-    for one in opened:
-        if isinstance(one, list):
-            probes += one
-            continue
-        plan = plan_of(one, settings)
-        form = plan.largest(), one.patch_size, one.vit.in_channels
+    for model, plan in zip(opened, plans):
+        form = plan.largest(), model.patch_size, model.vit.in_channels
         read = {form: read.get(form) or read_canvases(files, *form)}  # those of the model before
         canvases = read[form]
         for file, reason in canvases.skipped:
             say(f'skipped: {file}: {reason}')
-        key = _key(one, canvases, plan, settings.control)
+        key = _key(model, canvases, plan, settings.control)
         if key in before:
-            work.progress.skip(_cost(one, settings, len(files)))
-            work.progress.log(f'{one.name}: measured before, in {path}')
-            probes.append(before[key])
-        else:
-            probes.append(_probe(one, canvases, plan, settings, key, work))
+            say(f'{model.name}: measured before, in {path}')
+        probes.append(before[key] if key in before else _probe(model, canvases, plan, settings, key))
         write_probes(path, probes)
-    _tell_apart(probes)
+    names = [probe.name for probe in probes]
+    for probe, text in zip(probes, texts):
+        if names.count(probe.name) > 1:
+            probe.name = f'{probe.name} ({text})'
     write_probes(path, probes)
     return probes
 
@@ -170,28 +156,29 @@ def _try_out(model: Probed, plan: Plan) -> None:
     """Run a model once on each canvas, before any time is spent.
 
     Raises:
-        ConfigError: If it cannot.
+        ConfigError: If it cannot, for whatever it raises.
     """
+    side, channels = model.patch_size, model.vit.in_channels
     for size in (1.0, *plan.canvases):
         rows, columns = plan.canvas_grid(size)
-        side, channels = model.patch_size, model.vit.in_channels
-        option = 'leave larger canvases out with --no-canvas' if size != 1 else 'give another --size'
-        with on_canvas(model.name, (rows, columns), option):
-            image = torch.zeros(1, channels, rows * side, columns * side)
-            found = next(iter(model.features(image)))
-            if found.shape[1] != rows * columns:
-                raise ConfigError(f'it has {found.shape[1]} patch tokens')
-            for _ in model.features(image):
-                pass
+        try:
+            stages = list(model.features(torch.zeros(1, channels, rows * side, columns * side)))
+            reason = '' if stages[0].shape[1] == rows * columns else f'it has {stages[0].shape[1]} patch tokens'
+        except (MMLaPEError, RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
+            reason = shown(error)
+        if reason:
+            option = 'leave larger canvases out with --no-canvas' if size != 1 else 'give another --size'
+            moved = f'its position encoding cannot be moved to {rows} x {columns} patches'
+            raise ConfigError(f'{model.name}: {moved} ({reason}): {option}')
 
 
-def _probe(model: Probed, canvases: Canvases, plan: Plan, settings: Settings, key: str, work: '_Work') -> Probe:
+def _probe(model: Probed, canvases: Canvases, plan: Plan, settings: Settings, key: str) -> Probe:
     started = time.monotonic()
-    layers = measure(model, canvases, plan, functools.partial(work.tick, model, model.name))
+    layers = measure(model, canvases, plan, _progress(model, canvases, plan))
     random = None
     if settings.control and not model.is_random:
         other = model.with_random_values()
-        random = measure(other, canvases, plan, functools.partial(work.tick, other, other.name))
+        random = measure(other, canvases, plan, _progress(other, canvases, plan))
     return Probe(
         model.name,
         key,
@@ -208,16 +195,6 @@ def _probe(model: Probed, canvases: Canvases, plan: Plan, settings: Settings, ke
         read_pixels(canvases, plan.grid),
         random,
     )
-
-
-def _tell_apart(probes: Sequence[Probe]) -> None:
-    """Give models of one name a number each."""
-    names = [probe.name for probe in probes]
-    counts: dict[str, Iterator[int]] = {}
-    for probe in probes:
-        if names.count(probe.name) > 1:
-            number = next(counts.setdefault(probe.name, itertools.count(1)))
-            probe.name = f'{probe.name} ({number})'
 
 
 def _key(model: Probed, canvases: Canvases, plan: Plan, control: bool) -> str:
@@ -243,30 +220,17 @@ def _key(model: Probed, canvases: Canvases, plan: Plan, control: bool) -> str:
     return found.hexdigest()[:16]
 
 
-def _forward_cost(model: Probed, grid: Grid) -> float:
-    """Return the seconds of an image, of multiply-adds of layers and of the sums over tokens."""
-    tokens, width = grid[0] * grid[1], model.vit.embed_dims
-    return model.depth * tokens * (13 * width**2 + 2 * tokens * width) / FLOPS
+def _progress(model: Probed, canvases: Canvases, plan: Plan) -> Tick:
+    """Return what counts the tokens of each forward of a model, and tells its progress every few seconds."""
+    compared = min(COMPARED, -(-len(canvases) // FOLDS))
+    total = len(canvases) * math.prod(plan.grid) + compared * sum(math.prod(grid) for grid in plan.grids())
+    done, last = 0, time.monotonic()
 
+    def tick(images: int, grid: Grid) -> None:
+        nonlocal done, last
+        done += images * math.prod(grid)
+        if time.monotonic() - last >= INTERVAL:
+            last = time.monotonic()
+            say(f'{model.name}: {done / total:.0%}')
 
-def _cost(model: Probed, settings: Settings, images: int) -> float:
-    plan = plan_of(model, settings)
-    compared = min(COMPARED, -(-images // FOLDS))
-    cost = images * _forward_cost(model, plan.grid)
-    cost += compared * sum(_forward_cost(model, grid) for grid, _ in plan.grids())
-    return cost * (2 if settings.control and not model.is_random else 1)
-
-
-class _Work:
-    """The progress of all models, told every few seconds."""
-
-    def __init__(self, total: float, print: Callable[[str], None] = say):
-        self.progress, self.last = Progress(total, print), time.monotonic()
-
-    def tick(self, model: Probed, name: str, images: int, grid: Grid) -> None:
-        """Count a forward."""
-        self.progress.finish(images * _forward_cost(model, grid))
-        if time.monotonic() - self.last >= INTERVAL:
-            self.last = time.monotonic()
-            share = min(1.0, self.progress.done / self.progress.total)
-            self.progress.log(f'{name}: {share:.0%} of all')
+    return tick

@@ -6,7 +6,6 @@ This is scikit-learn's ``Ridge(alpha=a * n)`` on features of mean 0 and deviatio
 is chosen on images that are held out, the error is measured on others.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -81,7 +80,6 @@ class Reader(NamedTuple):
     mean: Tensor  # (D,)
     std: Tensor  # (D,)
     weight: Tensor  # (D + 1, T), the last row is the constant
-    strength: tuple[float, ...]  # chosen for each target
 
     def read(self, features: Tensor) -> Tensor:
         """Return the targets (..., T) that are read in features (..., D)."""
@@ -106,7 +104,7 @@ def variance(moments: Moments) -> Tensor:
     return moments.second.diagonal()[moments.width :] / moments.count - mean**2
 
 
-def fit(train: Moments, chosen_on: Moments, strengths: Sequence[float] = STRENGTHS) -> Reader:
+def fit(train: Moments, chosen_on: Moments) -> Reader:
     """Fit a probe of each strength, and return the one with the least error on other tokens, target by target."""
     mean, std = train.statistics()
     zz, zy, _ = train.standardised(mean, std)
@@ -114,11 +112,10 @@ def fit(train: Moments, chosen_on: Moments, strengths: Sequence[float] = STRENGT
     rotated = vectors.mT @ zy[:-1]  # (D, T)
     held = chosen_on.standardised(mean, std)
     weights, errors = [], []
-    for strength in strengths:
+    for strength in STRENGTHS:
         weight = vectors @ (rotated / (values.clamp_min(0) + strength)[:, None])
         weights.append(torch.cat((weight, zy[-1:])))  # the features' mean is 0
         errors.append(_error(weights[-1], *held))
     best = torch.stack(errors).argmin(0)  # (T,)
     columns = [weights[place][:, target] for target, place in enumerate(best.tolist())]
-    chosen = tuple(strengths[place] for place in best.tolist())
-    return Reader(mean, std, torch.stack(columns, dim=1), chosen)
+    return Reader(mean, std, torch.stack(columns, dim=1))
