@@ -1,20 +1,12 @@
-"""Captions: the formats, what is wrong with a file, features that are kept, and runs on the mini data."""
+"""Captions: the formats, what is wrong with a file, and runs on the mini data."""
 
-import copy
-import io
 import json
-import os
-import tarfile
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from config_helpers import ROOT
 from each import each
 from mmengine.config import Config
-from mmengine.registry import DefaultScope
-from mmengine.runner import Runner
 from PIL import Image
 from tiny import difference, evaluations, run
 
@@ -23,9 +15,7 @@ from mmlape.lab.datasets.checks import check_data, full_check
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
-from mmlape.projects import ImageFeatureHook
 from mmlape.projects.lit.captions import CaptionDataset, RandomCaption, read_captions
-from mmlape.projects.lit.shards import TarBackend
 from mmlape.projects.lit.tokenizer import WordPieceTokenizer
 
 CONFIG = ROOT / 'configs' / 'lit' / 'lit_vit-mini_1xb64-600i_mini-captions.py'
@@ -51,40 +41,6 @@ def test_formats(tmp_path, name):
     found = {data[i]['img_path']: data[i]['gt_caption'] for i in range(len(data))}
     folder = tmp_path / 'images'
     assert found == {str(folder / 'a.jpg'): ['a dog', 'a black dog'], str(folder / 'b.jpg'): ['two cats, asleep']}
-
-
-def write_shard(path, **files):
-    with tarfile.open(path, 'w') as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name.replace('__', '/').replace('_', '.'))
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-
-
-def test_shards_are_read_in_place(tmp_path):
-    """Images and captions of two archives, also by a loader's workers and by the check before training."""
-    colours, data = {'a': (200, 10, 10), 'b': (10, 10, 200), 'c': (10, 200, 10)}, {}
-    for name, colour in colours.items():
-        Image.new('RGB', (16, 12), colour).save(buffer := io.BytesIO(), 'PNG')
-        data[name] = buffer.getvalue()
-    blue = dict(b_json=b'{"caption": "a blue one"}', b_png=data['b'], b_cls=b'3')
-    write_shard(tmp_path / '000.tar', x__a_png=data['a'], x__a_txt=b' a red one\n', **blue)
-    write_shard(tmp_path / '001.tar', c_txt=b'a green one', c_png=data['c'])
-    load = [dict(type='mmlape.LoadImageFromFile'), dict(type='PackInputs', algorithm_keys=['gt_caption'])]
-    dataset = dict(type='mmlape.CaptionDataset', ann_file='*.tar', data_root=str(tmp_path), pipeline=load)
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        loader = Runner.build_dataloader(
-            dict(batch_size=3, num_workers=1, dataset=dataset, sampler=dict(type='DefaultSampler', shuffle=False))
-        )
-        (batch,) = loader
-    assert [sample.gt_caption for sample in batch['data_samples']] == [['a red one'], ['a blue one'], ['a green one']]
-    for image, colour in zip(batch['inputs'], colours.values()):
-        assert image[:, 3, 5].tolist() == list(colour[::-1])  # OpenCV's order
-    cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
-    (summary,) = check_data(cfg, ('train',))
-    assert (summary.images, summary.facts['captions']) == (3, 3)
-    with pytest.raises(FileNotFoundError, match=r'no member z\.png in .*001\.tar'):
-        TarBackend().get(f'tar://{tmp_path}/001.tar/z.png')
 
 
 TEXT = 'a.png\ta tree\nb.png\tän house\n'
@@ -150,63 +106,6 @@ def test_the_vocabulary_moves_with_the_data(tmp_path):
     assert cfg.train_dataloader.dataset.data_root == f'{tmp_path}/coco/'
 
 
-def test_kept_features_are_those_of_a_fresh_folder(tmp_path):
-    """Whatever changes between two runs: an image, their list, the tower, its precision, how images are prepared."""
-
-    def draw(name, colour, seconds):
-        Image.new('RGB', (8, 8), colour).save(tmp_path / f'{name}.bmp')  # files of one size
-        os.utime(tmp_path / f'{name}.bmp', (seconds, seconds))
-
-    def list_images(*names):
-        (tmp_path / 'c.tsv').write_text(''.join(f'{name}.bmp\ta square\n' for name in names))
-
-    def compute(samples):
-        pixels = [np.asarray(Image.open(sample.img_path)).mean((0, 1)) for sample in samples]
-        features = model.backbone(torch.tensor(np.stack(pixels)).float() - cfg.model.data_preprocessor.mean)
-        features = features * cfg.train_dataloader.dataset.pipeline[0].scale * cfg.model.backbone.depth
-        return (features.bfloat16() if 'optim_wrapper' in cfg else features).detach().float()
-
-    def features(folder):
-        """Return the features of the images, each in a batch of its own, and how many were computed."""
-        data = CaptionDataset('c.tsv', str(tmp_path), pipeline=[dict(type='mmpretrain.PackInputs')])
-        runner = SimpleNamespace(bare_model=model, cfg=cfg, train_dataloader=SimpleNamespace(dataset=data))
-        ImageFeatureHook(str(tmp_path / folder)).before_train(runner)
-        calls, found = [], {}
-        for index in range(len(data)):
-            sample = SimpleNamespace(img_path=data.get_data_info(index)['img_path'])
-            row = model.image_features([sample], lambda one=sample: calls.append(one) or compute([one]))
-            found[sample.img_path] = row.tolist()
-        return found, len(calls)
-
-    model = SimpleNamespace(image_features=None, backbone=torch.nn.Linear(3, 2), width=2)
-    weights = copy.deepcopy(model.backbone.state_dict())
-    pipeline = dict(pipeline=[dict(type='Resize', scale=1)])
-    cfg = Config(
-        dict(
-            model=dict(backbone=dict(depth=1), data_preprocessor=dict(mean=0.5)),
-            train_dataloader=dict(dataset=pipeline),
-        )
-    )
-    for name, colour in dict(a='red', b='green', c='black').items():
-        draw(name, colour, 1)
-    for number, change in enumerate((
-        lambda: list_images('a', 'b'),
-        lambda: list_images('b', 'a'),
-        lambda: draw('b', 'blue', 2),
-        lambda: list_images('b', 'a', 'c'),
-        lambda: torch.nn.init.ones_(model.backbone.bias),
-        lambda: cfg.model.backbone.update(depth=2),
-        lambda: cfg.update(optim_wrapper=dict(type='AmpOptimWrapper', dtype='bfloat16')),
-        lambda: cfg.model.data_preprocessor.update(mean=0.25),
-        lambda: cfg.train_dataloader.dataset.pipeline[0].update(scale=3),
-        lambda: model.backbone.load_state_dict(weights),
-    )):  # fmt: skip
-        change()
-        found, computed = features('kept')
-        assert (found, computed) == features(f'fresh{number}'), number
-        assert features('kept') == (found, 0)
-
-
 def test_each_caption_is_chosen():
     np.random.seed(0)
     chosen = {RandomCaption()(dict(gt_caption=['a', 'b', 'c']))['gt_caption'] for _ in range(40)}
@@ -240,18 +139,5 @@ def test_the_tools_run_the_mini_recipe(tmp_path):
         < difference(first / 'iter_1.pth', again / 'iter_2.pth')
     )
     assert 'retrieval/text-to-image-R@10' in evaluations(first)[-1]['metrics']
-    cached = tmp_path / 'cached.py'
-    hook = "dict(type='mmlape.ImageFeatureHook', folder='features')"
-    cached.write_text(f"_base_ = '{CONFIG}'\ncustom_hooks = [{hook}]\n")
-    # resumed, with the second batch's features to compute; then with those to compute that are left
-    for name, start in (('one', ('--resume', first / 'iter_1.pth')), ('two', ('--seed', 1))):
-        run(train, cached, '--work-dir', tmp_path / name, *start, *options, cwd=tmp_path)
-        assert difference(first / 'iter_2.pth', tmp_path / name / 'iter_2.pth') == 0
-    (file,) = (tmp_path / 'features').iterdir()
-    features = np.load(file)
-    assert np.isfinite(features).all()
-    np.save(file, features[::-1])
-    run(train, cached, '--work-dir', tmp_path / 'wrong', '--seed', 1, *options, cwd=tmp_path)
-    assert difference(first / 'iter_2.pth', tmp_path / 'wrong' / 'iter_2.pth') > 0  # they are used
     out = run(ROOT / 'tools' / 'test.py', CONFIG, first / 'iter_2.pth', '--work-dir', first, cwd=tmp_path)
     assert 'accuracy/top1' in out

@@ -14,7 +14,7 @@ from mmpretrain.structures import DataSample
 from mmlape.errors import ConfigError, DataError
 from mmlape.projects.lit.loss import sigmoid_loss, softmax_loss
 from mmlape.projects.lit.model import canonical
-from mmlape.projects.lit.pretrained import TransformersText
+from mmlape.projects.lit.text import TransformersText
 from mmlape.projects.lit.tokenizer import WordPieceTokenizer, split_words
 
 # losses

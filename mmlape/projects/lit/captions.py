@@ -1,4 +1,4 @@
-"""Images with captions, from a TSV, JSONL or JSON file, or from tar archives."""
+"""Images with captions, from a TSV, JSONL or JSON file."""
 
 import json
 import os
@@ -13,26 +13,22 @@ from mmlape.errors import DataError
 from mmlape.lab.datasets.folders import other_form, read_text
 from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
-from mmlape.projects.lit.shards import PREFIX, files_of, read_shards
 from mmlape.registry import DATASETS, TRANSFORMS
 
 CAPTIONS = 'gt_caption'
-SUFFIXES = ('.tsv', '.jsonl', '.json', '.tar')
 
 
 @DATASETS.register_module()
 class CaptionDataset(BaseDataset):
     """Images with all their captions, a list of texts in ``gt_caption``.
 
-    `RandomCaption` chooses one to train on. The annotation file is one of four kinds, and an image
+    `RandomCaption` chooses one to train on. The annotation file is one of three kinds, and an image
     may stand in it several times:
 
     - ``.tsv``: a line is the image, a tab, a caption;
     - ``.jsonl``: a line is ``{"image": ..., "caption": ...}``, with a text or a list of texts;
     - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's
-      ``COCOCaption`` reads;
-    - ``.tar``: WebDataset's shards, named by ``*``, with ``KEY.jpg`` beside ``KEY.txt`` or
-      ``KEY.json``. Images are read out of them.
+      ``COCOCaption`` reads.
 
     Args:
         ann_file: The annotation file.
@@ -58,12 +54,7 @@ class CaptionDataset(BaseDataset):
         for image, text in read_captions(self.ann_file):
             captions.setdefault(image, []).append(text)
         folder = self.data_prefix['img_path']
-        return [{'img_path': image_path(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
-
-
-def image_path(folder: str, image: str) -> str:
-    """Return the path of an image; one in an archive has its own."""
-    return image if image.startswith(PREFIX) else os.path.join(folder, image)
+        return [{'img_path': os.path.join(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
 
 
 def read_captions(path: str) -> list[tuple[str, str]]:
@@ -72,14 +63,13 @@ def read_captions(path: str) -> list[tuple[str, str]]:
     Raises:
         DataError: As `CaptionDataset`.
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.')
-    if not files_of(path):
-        raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
-    text = '' if suffix == '.tar' else read_text(path)
     readers = {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}
-    pairs = list(read_shards(path) if suffix == '.tar' else readers[suffix](path, text))
+    suffix = Path(path).suffix.lower()
+    if suffix not in readers:
+        raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(readers)}.')
+    if not os.path.isfile(path):
+        raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
+    pairs = list(readers[suffix](path, read_text(path)))
     if not pairs:
         raise DataError(f'Captions {path} have no caption.')
     return pairs
@@ -154,19 +144,17 @@ class RandomCaption(BaseTransform):
 class CaptionSource(DataSource):
     """A file of captions, and its images."""
 
-    instructions = 'Captions: a .tsv, .jsonl or .json file, and the folder of its images; or .tar shards with both'
+    instructions = 'Captions: a .tsv, .jsonl or .json file, and the folder of its images'
     pack_transform = 'PackInputs'
     classes_optional = True
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check that the file can be read, and that each of its images exists."""
         self.require(self.root, 'Data root')
-        self.require(self.ann_file, 'Annotation file', lambda pattern: bool(files_of(pattern)))
+        self.require(self.ann_file, 'Annotation file', os.path.isfile)
         self.require(self.image_dir, 'Image directory')
         pairs = read_captions(self.ann_file)
-        images = dict.fromkeys(image_path(self.image_dir, image) for image, _ in pairs)
-        # what stands in an archive is there
-        paths = [path for path in images if not path.startswith(PREFIX)]
+        paths = list(dict.fromkeys(os.path.join(self.image_dir, image) for image, _ in pairs))
         look_up = complete or len(paths) <= QUICKLY_FOUND
         missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
         if missing:
@@ -177,7 +165,7 @@ class CaptionSource(DataSource):
             message = f'{count} of {self.ann_file} do not exist, first {first}{near}.'
             yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
         self.entries = [ImageEntry(path) for path in paths if path not in missing]
-        self.summary.images = len(images)
+        self.summary.images = len(paths)
         self.summary.sampled = False
         self.summary.facts['captions'] = len(pairs)
 

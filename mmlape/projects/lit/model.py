@@ -13,8 +13,7 @@ classifier:
 import math
 import re
 import runpy
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import mmpretrain
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.projects.lit.loss import sigmoid_loss, softmax_loss
-from mmlape.projects.lit.pretrained import TransformersTokenizer
+from mmlape.projects.lit.text import TransformersTokenizer
 from mmlape.projects.lit.tokenizer import WordPieceTokenizer
 from mmlape.registry import MODELS
 
@@ -104,10 +103,6 @@ class LiT(BaseModel):
         self.temperature = nn.Parameter(torch.full((1,), float(temperature)))
         self.bias = nn.Parameter(torch.full((1,), float(bias))) if loss == 'sigmoid' else None
         self._classifier: Tensor | None = None
-        self.width = width
-        self.image_features: Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None = None
-        """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets
-        it."""
 
     def init_weights(self) -> None:
         """Check the vocabulary as well, before the first step."""
@@ -136,9 +131,7 @@ class LiT(BaseModel):
 
     def embed_images(self, inputs: Tensor) -> Tensor:
         """Return the embeddings (B, D) of images (B, 3, H, W), of length 1."""
-        return self._embed(self.extract_feat(inputs))
-
-    def _embed(self, features: Tensor) -> Tensor:
+        features = self.extract_feat(inputs)
         return _normed(self.image_head(features) if self.image_head else features)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -168,9 +161,7 @@ class LiT(BaseModel):
                 'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption '
                 f"and PackInputs(algorithm_keys=['{TEXTS}'])"
             )
-        compute = partial(self.extract_feat, inputs)
-        features = self.image_features(data_samples, compute) if self.image_features else compute()
-        images, embedded = (self._embed(features.to(inputs.device)).float(), self.embed_texts(texts).float())
+        images, embedded = self.embed_images(inputs).float(), self.embed_texts(texts).float()
         scale = self.temperature.exp()
         if self.bias is None:
             return dict(loss=softmax_loss(images, embedded, scale))
