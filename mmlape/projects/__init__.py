@@ -33,10 +33,10 @@ MODELS = _present({
     'Mask2FormerHead': 'mask2former',
     'MultiScaleDeformableAttention': 'mask2former',
     'PlainDETR': 'plain_detr.model',
-    'PlainDETRHead': 'plain_detr.head',
+    'PlainDETRHead': 'plain_detr.model',
     'PlainMaskHead': 'pmt.head',
     'TextTransformer': 'lit.text',
-    'TransformersText': 'lit.pretrained',
+    'TransformersText': 'lit.text',
 })  # fmt: skip
 REGISTERED = _present({
     'BigVisionContrast': 'big_vision',
@@ -45,9 +45,8 @@ REGISTERED = _present({
     'FewShotDataset': 'few_shot.dataset',
     'FewShotMetric': 'few_shot.metric',
     'GzippedFashionMNIST': 'fashion_mnist',
-    'ImageFeatureHook': 'lit.features',
     'InstaBoost': 'htc',
-    'MaskAnnealingHook': 'pmt.hook',
+    'MaskAnnealingHook': 'pmt.head',
     'PEBalanceHook': 'pe_figures.balance_hook',
     'RandomCaption': 'lit.captions',
 })  # fmt: skip

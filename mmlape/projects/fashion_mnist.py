@@ -43,14 +43,11 @@ def read_idx(path: str, axes: int) -> np.ndarray:
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f'{path} is truncated or not gzipped ({error}). {HINT}.') from error
     header = 4 * (axes + 1)
-    if len(content) < header or content[:4] != bytes((0, 0, UNSIGNED_BYTES, axes)):
-        raise DataError(f'{path} is no IDX file of unsigned bytes with {axes} axes. {HINT}.')
-    shape = np.frombuffer(content, '>u4', axes, offset=4)
-    expected, size = int(shape.prod(dtype=np.int64)), len(content) - header
-    if size != expected:
-        sizes = ' x '.join(str(side) for side in shape)
-        raise DataError(f'{path} has {size} bytes of data for an array of {sizes}, so it is incomplete. {HINT}.')
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+    shape = np.frombuffer(content[4:header].ljust(4 * axes), '>u4')
+    data = np.frombuffer(content[header:], np.uint8)
+    if content[:4] != bytes((0, 0, UNSIGNED_BYTES, axes)) or data.size != shape.prod(dtype=np.int64):
+        raise DataError(f'{path} is no complete IDX file of unsigned bytes with {axes} axes. {HINT}.')
+    return data.reshape(shape)
 
 
 @DATASETS.register_module()
@@ -102,14 +99,11 @@ def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]
             classes.
     """
     images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
-    if images.shape[1:] != (SIDE, SIDE):
+    if images.shape != (len(labels), SIDE, SIDE) or labels.max(initial=0) > 9:
         raise DataError(
-            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} x {SIDE}. {HINT}.'
+            f'{image_file} has {" x ".join(map(str, images.shape))} pixels and {label_file} {len(labels)} labels up '
+            f'to {labels.max(initial=0)}, not as many images of {SIDE} x {SIDE} with labels from 0 to 9. {HINT}.'
         )
-    if len(images) != len(labels):
-        raise DataError(f'{image_file} has {len(images)} images, but {label_file} {len(labels)} labels. {HINT}.')
-    if len(labels) and labels.max() > 9:
-        raise DataError(f'{label_file} has the label {labels.max()}, but there are the classes 0 to 9. {HINT}.')
     return images, labels
 
 

@@ -16,7 +16,7 @@ from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES, Registry
 from mmlape.log import log
 from mmlape.models import VisionTransformer
-from mmlape.models.layers.drop_path import DropPath
+from mmlape.models.layers.transformer_layer import DropPath
 from mmlape.models.named_layers import ACTIVATIONS, NORMS, build_activation, build_norm
 from mmlape.models.position import beit
 from mmlape.registry import MODELS

@@ -18,10 +18,9 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.heads import HEAD_NAMES, UNUSED_IDS, describe_heads
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.errors import ConfigError, DataError
-from mmlape.projects.plain_detr.head import PlainDETRHead
 from mmlape.projects.plain_detr.losses import Objects, losses
+from mmlape.projects.plain_detr.model import PlainDETRHead, sides, windowed
 from mmlape.projects.plain_detr.net import PlainDETRNet
-from mmlape.projects.plain_detr.windows import sides, windowed
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.insert(0, str(GOLDEN))

@@ -15,7 +15,7 @@ from mmseg.structures import SegDataSample
 
 from mmlape.errors import ConfigError
 from mmlape.projects.pmt.decoder import PlainMaskDecoder
-from mmlape.projects.pmt.hook import MaskAnnealingHook
+from mmlape.projects.pmt.head import MaskAnnealingHook
 from mmlape.registry import MODELS
 
 sys.path.append(str(Path(__file__).parents[1] / 'golden'))

@@ -12,8 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.adapter.deform_attn import FeatureLevels, MSDeformAttn
 from mmlape.models.grid import Grid, channels_last
-from mmlape.models.layers.drop_path import DropPath
-from mmlape.models.layers.transformer_layer import add_branch
+from mmlape.models.layers.transformer_layer import DropPath, add_branch
 from mmlape.models.named_layers import build_norm
 
 

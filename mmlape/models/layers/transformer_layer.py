@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
-from mmlape.models.layers.drop_path import DropPath
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
 from mmlape.models.named_layers import build_activation, build_norm
 from mmlape.models.position import AttentionInput, Joining, LayerPosition, Position, Stream, attaching, build_pe_norm
@@ -37,6 +36,27 @@ def full_precision(x: Tensor, module: nn.Module) -> Tensor:
 def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
     """Return ``x + gamma * out``, or ``x + out`` without LayerScale."""
     return x + out if gamma is None else torch.addcmul(x, gamma, out)
+
+
+class DropPath(nn.Module):
+    """Stochastic depth (arXiv 1603.09382): set images of a batch to zero with a probability in training.
+
+    The others are divided by that of staying.
+    """
+
+    def __init__(self, drop_prob: float):
+        super().__init__()
+        if not 0 <= drop_prob < 1:
+            raise ConfigError(f'drop_path_rate: {drop_prob} is no share of at least 0 and below 1')
+        self.drop_prob = drop_prob
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop images of (B, ...)."""
+        if not self.training or not self.drop_prob:
+            return x
+        keep = 1 - self.drop_prob
+        noise = torch.rand((x.shape[0], *(1,) * (x.ndim - 1)), dtype=x.dtype, device=x.device)
+        return x / keep * (keep + noise).floor()
 
 
 class FFN(nn.Module):

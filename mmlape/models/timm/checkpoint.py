@@ -21,9 +21,8 @@ from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.fitting import fit_pe_norms, fit_table, read_table
 from mmlape.models.base.table_rows import Tokens
 from mmlape.models.timm.joined import TABLE as TABLE_NAME
-from mmlape.models.timm.joined import table_names
+from mmlape.models.timm.joined import Proxy, table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
-from mmlape.models.timm.subclassing import Proxy
 from mmlape.models.vit.layouts import EVA_NAMES, SAM, is_beit, to_timm, unchunked
 from mmlape.models.vit.transformers_layouts import LAYOUTS as OF_TRANSFORMERS
 from mmlape.models.vit.transformers_layouts import from_transformers

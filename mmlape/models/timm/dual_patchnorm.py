@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.layers.patch_embed import PATCH_NORMS, norm_patches
-from mmlape.models.timm.joined import Joined
+from mmlape.models.timm.joined import Joined, Proxy, Subclassed, subclass
 from mmlape.models.timm.lape import check_model
-from mmlape.models.timm.subclassing import Proxy, Subclassed, subclass
 
 
 def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:

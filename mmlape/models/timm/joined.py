@@ -1,11 +1,12 @@
 """What a ViT of timm and its layers become when the PE is joined in every layer.
 
-timm's own methods run, on proxies for one forward (``Proxy``). The PE of a forward is in an object
+Modules of timm that are changed in place get a subclass of their own class (``Subclassed``), and keep
+their parameters. timm's own methods run, on proxies for one forward (``Proxy``). The PE of a forward is in an object
 of that forward, never in the model: forwards of several sizes, recomputed activations and copies do
 not meet.
 """
 
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 from mmlape.common_random import common_numbers
 from mmlape.errors import ConfigError
 from mmlape.models.position import AbsolutePosition, Joining, Stream
-from mmlape.models.timm.subclassing import Proxy, Subclassed
 
 TABLE = 'pos_embed'
 
@@ -24,6 +24,45 @@ def table_names(model: nn.Module) -> list[str]:
     if joining is not None and joining.table_per_layer:
         return [f'{TABLE}{number}' for number in range(len(model.blocks))]
     return [] if getattr(model, TABLE, None) is None else [TABLE]
+
+
+class Subclassed:
+    """What such a subclass derives from first.
+
+    Copies, pickles and averages of weights are of the subclass too.
+    """
+
+    plain: type  # the module's own class, whose methods still do the work
+    change: type  # the class that was put before it
+
+    def __reduce__(self):
+        """Name the two classes instead of the subclass, which no module has under its name."""
+        return _empty, (self.change, self.plain), self.__dict__
+
+
+class Proxy:
+    """A module for the time of one forward: timm's methods get it as ``self``.
+
+    What it lacks is the module's own.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+
+    def __getattr__(self, name: str):
+        return getattr(self.module, name)
+
+
+@cache
+def subclass(change: type, plain: type) -> type:
+    """Return the class that has the methods of ``change`` before those of ``plain``."""
+    attributes = {'plain': plain, 'change': change, '__module__': plain.__module__, '__doc__': change.__doc__}
+    return type(f'{change.__name__}{plain.__name__}', (change, plain), attributes)
+
+
+def _empty(change: type, plain: type) -> nn.Module:
+    changed_class = subclass(change, plain)
+    return object.__new__(changed_class)
 
 
 class JoinedForward(Proxy):

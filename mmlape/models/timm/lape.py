@@ -14,9 +14,8 @@ from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.position import AbsolutePosition, Joining, joinings, resolve_position
-from mmlape.models.timm.joined import TABLE, Joined, JoinedPost, JoinedPre
+from mmlape.models.timm.joined import TABLE, Joined, JoinedPost, JoinedPre, subclass
 from mmlape.models.timm.pretrained import timm_package
-from mmlape.models.timm.subclassing import subclass
 
 _GRID = (4, 6)  # any, of which the table of a kind has the grid or not
 

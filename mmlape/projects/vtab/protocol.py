@@ -9,10 +9,10 @@ is tested twice.
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 from mmengine.config import Config
@@ -235,24 +235,14 @@ def means(results: Sequence[SetResult], sets: VtabSets) -> list[Mean]:
     """Return the means of each group of ``sets`` and of all, seed by seed."""
     paper = {entry.name: entry.figure for entry in sets.sets if entry.figure is not None}
     values = {result.vtab_set.name: result.test for result in results if result.test}
-    groups = sets.groups
-    return [
-        _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
-        for group in [*dict.fromkeys(groups.values()), 'all']
-    ]
-
-
-def _mean(
-    name: str, members: Sequence[str], values: Mapping[str, Mapping[int, float]], paper: Mapping[str, float]
-) -> Mean:
-    have = tuple(member for member in members if member in values)
-    missing = tuple(member for member in members if member not in values)
-    if not have:
-        return Mean(name, have, missing, {}, None)
-    by_seed = {seed: math.fsum(values[member][seed] for member in have) / len(have) for seed in values[have[0]]}
-    is_quoted = all(member in paper for member in have)
-    figure = math.fsum(paper[member] for member in have) / len(have) if is_quoted else None
-    return Mean(name, have, missing, by_seed, figure)
+    found = []
+    for group in [*dict.fromkeys(sets.groups.values()), 'all']:
+        members = [name for name, own in sets.groups.items() if group in (own, 'all')]
+        have = tuple(name for name in members if name in values)
+        by_seed = {seed: fmean(values[name][seed] for name in have) for seed in (values[have[0]] if have else ())}
+        figure = fmean(paper[name] for name in have) if have and paper.keys() >= {*have} else None
+        found.append(Mean(group, have, tuple(name for name in members if name not in values), by_seed, figure))
+    return found
 
 
 def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets) -> Report:

@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import warn_of_normalisation
-from mmlape.errors import CheckpointError, ConfigError, DataError, listed
+from mmlape.errors import ConfigError, DataError, listed
 from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model, quiet_logger
@@ -185,18 +185,10 @@ def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
 
 def _check_start(cfg: Config) -> None:
     """Load the checkpoint that a configuration starts from into its model."""
-    try:
-        with quiet_logger():
-            model = build_model(cfg)
-            if cfg.get('load_from'):
-                load_model(model, cfg.load_from, resize=True, fresh=cfg.get('load_fresh', ()))
-            else:
-                model.backbone.init_weights()
-                warn_of_normalisation(model)
-    except CheckpointError as error:
-        first, *lines = str(error).splitlines()
-        problems = [line.strip() for line in lines if line.startswith(' ')]
-        hint = ''
-        if problems:
-            hint = '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual'
-        raise CheckpointError(' '.join([first, listed(problems, 1)]).strip() + hint) from error
+    with quiet_logger():
+        model = build_model(cfg)
+        if cfg.get('load_from'):
+            load_model(model, cfg.load_from, resize=True, fresh=cfg.get('load_fresh', ()))
+        else:
+            model.backbone.init_weights()
+            warn_of_normalisation(model)
