@@ -21,7 +21,6 @@ from mmlape.projects.pe_figures.position import (
 )
 
 GRID = (4, 4)
-JOININGS = ('default', 'shared', 'unshared', 'lape-shared', 'lape')
 
 
 def norm(module, x):
@@ -29,34 +28,6 @@ def norm(module, x):
     weight, bias = (value.detach().double().numpy() for value in (module.weight, module.bias))
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + module.eps) * weight + bias
-
-
-def by_hand(model, joining):
-    """Spec: rows of w_l, or rows of LN_l(what the stream holds of the PE)."""
-    tables = [getattr(model, name)[0, 1:].detach().double().numpy() for name in model.pe_names]
-    seen, pe = [], tables[0]
-    for layer, block in enumerate(model.blocks):
-        if joining == 'lape':
-            pe = norm(block.pe_norm, pe)
-            seen.append(pe)
-        elif joining == 'lape-shared':
-            seen.append(norm(block.pe_norm, pe))
-        elif joining == 'unshared':
-            seen.append(norm(block.norm1, sum(tables[: layer + 1])))
-        else:
-            seen.append(norm(block.norm1, (layer + 1) * pe if joining == 'shared' else pe))
-    return seen
-
-
-@pytest.mark.parametrize('joining', JOININGS)
-def test_cosines_agree_with_numpy(tiny_arch, joining):
-    model = vit(arch=tiny_arch, pe_joining=joining)
-    expected = by_hand(model, joining)
-    found = list(model.layer_positions(GRID))
-    assert len(found) == 4
-    for seen, other in zip(found, expected, strict=True):
-        cosine = np.array([[a @ b / np.sqrt((a @ a) * (b @ b)) for b in other] for a in other])
-        np.testing.assert_allclose(cosines(seen), cosine, atol=2e-6)
 
 
 def attention_inputs(model, image):
@@ -237,15 +208,3 @@ def test_stages_and_windows_are_drawn_on_their_own_grids(tmp_path, options, grid
         np.testing.assert_allclose(layers[2].row.flatten(), expected, atol=1e-6)
     with np.load(tmp_path / 'position.npz') as arrays:
         assert ('0/maps/4' in arrays) == (options['pe_type'] == 'learnable')
-
-
-@pytest.mark.parametrize('names', [('iter_2', 'iter_10', 'iter_9'), ('epoch_1', 'epoch_2_iter_7', 'epoch_2')])
-def test_of_a_run_the_newest_checkpoint_is_drawn(tiny_arch, tmp_path, names):
-    """By the number in its name, not by its text or its time."""
-    models = {name: randomise(VisionTransformer(tiny_arch, 32, 8)) for name in names}
-    backbone = dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, patch_size=8)
-    (tmp_path / 'tiny.py').write_text(f'model = dict(backbone={backbone!r})')
-    for name in sorted(names, key=lambda name: name != names[1]):
-        run_file(tmp_path / f'{name}.pth', models[name])
-    title, model, _ = open_model(str(tmp_path))
-    assert title == f'tiny, {names[1]}' and torch.equal(model.pos_embed, models[names[1]].pos_embed)

@@ -211,17 +211,6 @@ def test_recomputed_activations_give_the_same_gradients(form, joining):
         torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
 
 
-def test_layers_in_wrappers_that_recompute():
-    """As FSDP users have them: a layer finds its PE among its arguments, also when another size has come between."""
-    model, _ = changed('any size')
-    images = torch.randn(1, 3, 16, 40, dtype=torch.float64)
-    expected = sizes_at_once(model, images)
-    for number, block in enumerate(model.blocks):
-        model.blocks[number] = checkpoint_wrapper(block)
-    for mine, theirs in zip(sizes_at_once(model, images), expected, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
-
-
 def by_timm(model, monkeypatch):
     monkeypatch.setattr(timm.layers.config, '_USE_REENTRANT_CKPT', timm.layers.config._USE_REENTRANT_CKPT)
     timm.layers.set_reentrant_ckpt(True)
@@ -325,9 +314,3 @@ def test_another_size_later(form, joining):
     mmlape.add_lape(other, joining)
     images = torch.randn(1, 3, 24, 48, dtype=torch.float64)
     assert torch.equal(model(images), other(images))
-
-
-def compiled():
-    model = build()
-    model.compile(backend='eager')
-    return model

@@ -89,17 +89,6 @@ def test_a_tokens_row_is_the_one_at_its_place():
     assert view_positions(model, 'm').token == (1, 2), 'the centre'
 
 
-def test_the_row_of_a_bias_is_the_querys():
-    """A relative bias is not symmetric: what the token adds to its keys, not what it gets as one."""
-    model = rows_by_columns(pe_type='rpe')
-    for layer in model.blocks:
-        torch.nn.init.normal_(layer.attn.relative_position_bias_table)
-    bias = next(model.drawn_encodings((3, 5))).double().detach().numpy()
-    assert np.abs(bias - bias.T).max() > 0.5
-    view = view_positions(model, 'm', token=(0, 3), layers=[0])
-    np.testing.assert_allclose(view.layers[0].row, bias[3].reshape(3, 5), atol=1e-6)
-
-
 def test_a_token_of_a_later_grid_is_at_the_same_share_of_its_sides(monkeypatch):
     model = rows_by_columns()
     first, second = np.arange(225.0).reshape(15, 15), np.arange(576.0).reshape(24, 24)

@@ -161,7 +161,10 @@ COUNTS = [
     (SwinTransformer, 'tiny', dict(pe_type=['learnable', 'rpe']), 28_589_410),
     (SwinTransformer, 'tiny', dict(pe_type='learnable', pe_joining='lape'), 28_580_296),
     (SwinTransformer, 'small', {}, 49_606_258),
-    (CompactTransformer, 'cct-14/7x2', dict(img_size=224), 22_367_273),
+    *((CompactTransformer, arch, dict(img_size=size), count) for arch, size, count in (
+        ('vit-lite-2/4', 32, 342_376), ('vit-lite-6/4', 32, 3_444_968), ('cvt-4/4', 32, 540_649),
+        ('cct-2/3x2', 32, 411_433), ('cct-6/3x2', 32, 3_581_353), ('cct-7/7x2', 224, 4_804_521),
+        ('cct-14/7x2', 224, 22_367_273))),
 ]  # fmt: skip
 """Those of the public code with a head of 1000 classes; of iRPE's Table and LaPE's Table 5."""
 

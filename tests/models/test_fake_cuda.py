@@ -8,14 +8,10 @@ from itertools import product
 
 import pytest
 import torch
-from config_helpers import MINI, build, load, method_of, short
 from each import each
 from fake_cuda import fake_cuda, to_fake_cuda
 from mmdet.structures import DetDataSample
 from mmengine.model import revert_sync_batchnorm
-from mmengine.structures import PixelData
-from mmpretrain.structures import DataSample
-from mmseg.structures import SegDataSample
 from model_helpers import operations, tiny_detr
 from torch import nn
 from torch.utils._pytree import tree_leaves
@@ -90,9 +86,6 @@ MODELS = {
     'timm adapter': lambda: TimmViTAdapter(DINOV2, 'inject', 'resize-image', layers=[0, 1], **PARTS),
     'timm adapter, read-only': lambda: TimmViTAdapter(DINOV3, 'read-only', layers=[0, 1], **PARTS),
 }
-COMPLETE = [
-    path for path in MINI if '-lape_' in path.name and method_of(path) in ('mask_rcnn', 'segmenter', 'upernet', '')
-]
 IRPE = {
     'irpe, qkv': dict(on='qkv', method='cross', share_heads=False),
     'irpe, bias': dict(mode='bias', on='qk', method='euclidean', reading='paper'),
@@ -143,31 +136,6 @@ def test_joinings():
     for amp, joining in each(product(DTYPES, JOININGS.module_dict)):
         pooled = dict(with_cls_token=False) if joinings()[joining].patches_only else {}
         run(vit(pe_joining=joining, **pooled), amp)
-
-
-@EACH_DTYPE
-@pytest.mark.parametrize('path', COMPLETE, ids=short)
-def test_complete_models(path, dtypes):
-    """Mask R-CNN as far as its heads: what it proposes depends on values."""
-    for amp in each(dtypes):
-        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
-        model = revert_sync_batchnorm(build(load(path))).train()
-        with fake_cuda(amp):
-            images = torch.randn(2, 3, 64, 64, device='cuda')
-            if hasattr(to_fake_cuda(model), 'roi_head'):
-                heads = model.roi_head.bbox_head, model.roi_head.mask_head
-                inputs = [
-                    torch.randn(4, head.in_channels, side, side, device='cuda') for head, side in zip(heads, (7, 14))
-                ]
-                out = [model.rpn_head(model.extract_feat(images)), *(head(one) for head, one in zip(heads, inputs))]
-            elif hasattr(model, 'decode_head'):
-                labels = torch.zeros(2, 1, 64, 64, dtype=torch.int64, device='cuda')
-                out = model(images, [SegDataSample(gt_sem_seg=PixelData(data=one)) for one in labels], mode='loss')
-            else:
-                out = model(
-                    images, [DataSample(gt_score=one) for one in torch.rand(2, 10, device='cuda')], mode='loss'
-                )
-        check(out, amp)
 
 
 @pytest.mark.release

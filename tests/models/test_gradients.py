@@ -11,7 +11,6 @@ from itertools import product
 import pytest
 import tiny
 import torch
-from config_helpers import CONFIGS, PUBLIC, build, load, method_of
 from each import each
 from gradient_checks import TOLERANCE, projected, relative_error
 from mask2former_helpers import ATTENTION, DECODER, config
@@ -269,52 +268,6 @@ def test_a_batch_norm_of_the_users_own(training):
     )
     image = torch.randn(1, 3, 64, 96, dtype=torch.float64)
     check(model, lambda: [norm(m) for norm, m in zip(model.norms, model.backbone(image), strict=True)], training)
-
-
-MINI = {
-    method_of(path) or 'classifier': path
-    for path in CONFIGS
-    if '-lape_' in path.stem and '_mini-' in path.stem and method_of(path) not in PUBLIC
-}
-
-
-def family(name: str) -> nn.Module:
-    cfg = load(MINI[name])
-    cfg.model.backbone.init_cfg = None
-    cfg.model.backbone.arch = dict(cfg.model.backbone.arch, num_layers=4)
-    return revert_sync_batchnorm(build(cfg))
-
-
-CASES = set(product(sorted(MINI), (1, 2), (False, True)))
-CASES.remove(('upernet', 1, True))  # pooling to one cell leaves batch norm a single value
-
-
-@pytest.mark.parametrize(('name', 'batch', 'training'), sorted(CASES))
-def test_recipe_families(name, batch, training):
-    """Backbone, neck and heads of a recipe; a detector's are fed fixed boxes, since sampled ones are no function."""
-    model = family(name)
-    images = torch.randn(batch, 3, 64, 64, dtype=torch.float64)
-
-    def forward():
-        if name == 'classifier':
-            return model.head(model.backbone(images))
-        if name == 'mask_rcnn':
-            return detector_outputs(model, images)
-        maps = model.backbone(images)
-        heads = [model.decode_head, *([model.auxiliary_head] if model.with_auxiliary_head else [])]
-        return [head(maps) for head in heads]
-
-    check(model, forward, training)
-
-
-def detector_outputs(model, images):
-    maps = model.neck(model.backbone(images))
-    classes, boxes = model.rpn_head(maps)
-    rois = torch.tensor([[i, 3.0, 5.0, 40.0, 30.0] for i in range(len(images))] * 2, dtype=torch.float64)
-    head = model.roi_head
-    scores, deltas = head.bbox_head(head.bbox_roi_extractor(maps[:4], rois))
-    masks = head.mask_head(head.mask_roi_extractor(maps[:4], rois))
-    return [*classes, *boxes, scores, deltas, masks]
 
 
 def test_two_processes_with_one_image_each(tmp_path):

@@ -49,24 +49,6 @@ def test_buckets_are_the_public_codes():
         assert buckets.count + 1 == count
 
 
-@pytest.mark.parametrize(
-    ('method', 'ratio', 'table', 'used'),
-    [
-        ('euclidean', 20, 82, 20),
-        ('quantization', 33, 134, 51),
-        ('cross', 20, 82, 28),
-        ('product', 1.9, 50, 50),
-        ('product', 2.0, 82, 82),
-        ('product', 3.5, 226, 170),
-    ],
-)
-def test_bucket_counts_of_the_papers_names(method, ratio, table, used):
-    buckets = Buckets(method, ratio, 2 * ratio, 8 * ratio)
-    found = buckets.of_grid((14, 14), 1)
-    assert buckets.count + 1 == table
-    assert [len(ids.unique()) for ids in found] == [used] * len(found)
-
-
 def test_the_papers_reading_of_distances():
     """Ranks part from squares at 40 and 41; a distance is rounded once, which large grids show."""
     rows, columns = torch.tensor([6, 5]), torch.tensor([2, 4])
@@ -131,22 +113,6 @@ def fill_module(attn):
     return attn.double()
 
 
-@torch.no_grad()
-@pytest.mark.parametrize('method', ['euclidean', 'quantization', 'cross', 'product'])
-def test_terms_move_with_the_patches(method):
-    """Attention inside a part of a grid is the same wherever the part is."""
-    kind = dict(type='irpe', method=method, on='qkv')
-    model = VisionTransformer(ARCH, 32, 4, with_cls_token=False, out_type='raw', pe_type=kind)
-    attn, encoding = fill(model).double().blocks[0].attn, model.blocks[0].attn.encodings[0]
-    q, k = torch.randn(2, 1, 2, 30, 8, dtype=torch.float64)  # of a grid of 5 x 6
-    whole = encoding.logits(attn, q, k, (5, 6))
-    cells = torch.arange(30).view(5, 6)
-    for rows, columns in ((slice(0, 3), slice(0, 4)), (slice(2, 5), slice(1, 5))):
-        part = cells[rows, columns].flatten()
-        term = encoding.logits(attn, q[:, :, part], k[:, :, part], (3, 4))
-        torch.testing.assert_close(term, whole[:, :, part][..., part])
-
-
 # parameters and checkpoints
 
 
@@ -154,21 +120,6 @@ def test_tables_begin_at_zero():
     for options in (dict(on='qkv'), dict(method='cross', mode='bias')):
         tables = [p for name, p in vit(**options).named_parameters() if '.rpe_' in name]
         assert tables and not any(table.any() for table in tables)
-
-
-@pytest.mark.parametrize(
-    'options',
-    [dict(), dict(on='qkv', share_heads=False), dict(method='cross', ratio=20.0), dict(mode='bias', on='qk')],
-    ids=str,
-)
-def test_a_public_file_is_loaded(options, tmp_path):
-    model = fill(vit(**options))
-    file = tmp_path / 'public.pth'
-    torch.save({'model': model.state_dict()}, file)
-    loaded = vit(**options)
-    loaded.init_cfg = dict(type='Pretrained', checkpoint=str(file))
-    loaded.init_weights()
-    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))
 
 
 SAME_TABLES = {
@@ -227,13 +178,6 @@ def test_our_own_files_say_which_encoding_they_have(tmp_path):
     assert 'does not say whether pe_type' not in found['notes']
     assert eval(found['to load it'].removeprefix('backbone='))['pe_type'] == ['learnable', options]
     assert 'pe_type' not in ''.join(load_backbone(model, str(path)).notes)
-
-
-def test_a_load_says_as_which_ratio_it_takes_the_tables(tmp_path):
-    torch.save(fill(vit(ratio=2.0)).state_dict(), path := str(tmp_path / 'a.pth'))
-    note = load_backbone(vit(ratio=2.4), path).notes[0]
-    assert "method='product', 2 <= ratio < 2.5" in note
-    assert note.endswith("taken as default, ['learnable', {'type': 'irpe', 'ratio': 2.4}]")
 
 
 def test_of_transformer_xl_a_file_does_not_tell_the_ratio(tmp_path):

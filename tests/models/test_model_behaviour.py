@@ -160,18 +160,6 @@ def test_without_rates_training_changes_nothing_but_batch_statistics(build):
 # mixed precision
 
 
-@pytest.mark.parametrize('joining', ['default', 'lape'])
-def test_the_residual_stream_is_float32_under_autocast(joining):
-    """Also where neither a class token nor a PE at the input makes it so."""
-    model = vit(pe_joining=joining, with_cls_token=False)
-    with torch.autocast('cpu', torch.bfloat16):
-        inputs, outputs = trace(model, torch.randn(1, 3, 32, 32))
-    assert outputs['patch_embed'].dtype == torch.bfloat16
-    assert {inputs[f'blocks.{layer}.{norm}'].dtype for layer in range(4) for norm in ('norm1', 'norm2')} == {
-        torch.float32
-    }
-
-
 # drop paths
 
 

@@ -20,16 +20,6 @@ LINEAR = {T2TViT: 'project', CeiT: 'proj'}
 # position encodings
 
 
-@FAMILIES
-def test_a_fixed_table_is_a_buffer_and_a_resized_one_serves_other_grids(cls):
-    model = new_token_vit(cls, pe_type='sincos1d', pe_joining='lape')
-    assert 'pos_embed' in dict(model.named_buffers())
-    positions = list(model.layer_positions((5, 2)))
-    assert len(positions) == 3 and all(one.shape == (10, 16) for one in positions)
-    norm = model.blocks[0].pe_norm
-    torch.testing.assert_close(positions[0], norm(model.position_stream((5, 2), 0))[0])
-
-
 # Dual PatchNorm
 
 
@@ -92,18 +82,6 @@ def test_attention_of_layers_drops_its_output_and_not_its_weights(cls):
         assert set(scaled.unique().tolist()) == {0, 1} and abs(scaled.mean() - 0.6) < 0.1
     parts = [model.pos_drop, *([model.lca.feedforward.drop] if cls is CeiT else [])]
     assert [part.p for part in parts] == [0.4] * len(parts)
-
-
-@FAMILIES
-def test_layer_depths(cls):
-    model = new_token_vit(cls, pe_joining='lape')
-    depth = lambda name: model.get_layer_depth(f'backbone.{name}', 'backbone.')  # noqa: E731
-    first = ['cls_token', 'pos_embed', f'{STEMS[cls]}.{LINEAR[cls]}.weight']
-    assert {depth(name) for name in first} == {(0, 5)}
-    assert depth('blocks.1.pe_norm.weight') == depth('blocks.1.attn.proj.bias') == (2, 5)
-    last = ['norm.weight', *(['lca.attn.qkv.weight', 'pos_layer_embed'] if cls is CeiT else [])]
-    assert {depth(name) for name in last} == {(4, 5)}
-    assert model.part_of('cls_token') == 'position' and model.part_of(first[-1]) == 'patch_embed'
 
 
 @FAMILIES
