@@ -53,11 +53,7 @@ REGISTERED = _present({
 COMMANDS = {
     name: (f'{__name__}.{folder}.command', text)
     for name, folder, text in (
-        (
-            'visualize-pe',
-            'pe_figures',
-            'draw the position embedding of each layer, its correlation, and the patch embedding',
-        ),
+        ('visualize-pe', 'pe_figures', 'draw the position embedding of each layer, and its correlation'),
         ('probe', 'probe', 'probe how much position the features of any plain ViT hold, by layer'),
         ('few-shot', 'few_shot', "measure few-shot accuracy of a classifier's features, such as 25-shot on ImageNet"),
         ('pe-bench', 'pe_bench', 'compare a position encoding of your own with ours: an hour of two cores'),

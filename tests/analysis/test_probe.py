@@ -11,10 +11,8 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
 from mmlape.cli import main
-from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.lab.decoding import decode, encode
 from mmlape.models import ViTAdapter
-from mmlape.models.position import AbsolutePosition, AttentionPosition
 from mmlape.projects.probe import probing
 from mmlape.projects.probe.images import find_images, patch_pixels, read_canvases
 from mmlape.projects.probe.measure import FOLDS, Plan, coordinates, measure
@@ -164,53 +162,6 @@ def test_known_orders_come_out(images):
     assert found['none'][0].shift['1'].distance < 1e-6 < found['none'][-1].shift['1'].distance
     assert found['none'][0].canvas['2'].content.distance < 1e-6
     assert found['none'][0].canvas['2'].content.cosine == pytest.approx(1)
-
-
-class Ramp(AbsolutePosition):
-    """Row and column in the first channels, continued on a larger grid, or stretched to it."""
-
-    def __init__(self, stretched):
-        self.stretched = stretched
-
-    def table(self, grid, embed_dims, num_prefix):
-        table = torch.zeros(1, num_prefix + grid[0] * grid[1], embed_dims)
-        table[0, num_prefix:, :2] = 40 * torch.cartesian_prod(*(torch.arange(float(side)) for side in grid))
-        return table
-
-    def resize(self, table, src, dst, num_prefix, mode):
-        factors = [old / new if self.stretched else 1 for old, new in zip(src, dst)]
-        resized = self.table(dst, table.shape[2], num_prefix)
-        offset = torch.tensor([40 * (factor - 1) / 2 for factor in factors])
-        resized[0, num_prefix:, :2] = resized[0, num_prefix:, :2] * torch.tensor(factors) + offset
-        return resized
-
-
-class Stuck(AttentionPosition):
-    """A bias of one grid, which nothing resizes."""
-
-    def logits(self, attn, q, k, grid):
-        return torch.zeros(1, 1, 17, 17)
-
-
-@pytest.fixture
-def own_kinds():
-    POSITION_ENCODINGS.import_from_location()
-    for kind in (Ramp, Stuck):
-        POSITION_ENCODINGS.register_module(f'probe-{kind.__name__.lower()}', module=kind)
-    yield
-    for kind in (Ramp, Stuck):
-        del POSITION_ENCODINGS.module_dict[f'probe-{kind.__name__.lower()}']
-
-
-def test_a_table_that_is_stretched_and_one_that_goes_on_are_told_apart(images, own_kinds):
-    for stretched in (True, False):
-        model = new_vit(pe_type=dict(type='probe-ramp', stretched=stretched), out_type='featmap')
-        layer = layers_of(model, images)[0]
-        assert layer.r2 > 0.95 and layer.error < 0.3
-        for size in ('1.5', '2'):
-            share, corner = layer.canvas[size].share_of_side, layer.canvas[size].from_corner
-            assert (share if stretched else corner) > 0.95
-            assert abs(share - corner) > 0.3
 
 
 def test_features_are_those_of_the_forward():

@@ -71,7 +71,7 @@ DAMAGES = {
     'empty': (IMAGES, lambda path: path.write_bytes(b''), 'no complete IDX file of unsigned bytes with 3 axes'),
     'unpacked': (IMAGES, lambda path: path.write_bytes(gzip.decompress(path.read_bytes())), 'not gzipped'),
     'labels for images': (IMAGES, lambda path: write_idx(path, np.zeros(24, np.uint8)), 'with 3 axes'),
-    'too few bytes': (IMAGES, lambda path: write_idx(path, np.zeros(99, np.uint8), (24, 28, 28)), 'no complete IDX file'),
+    'too few bytes': (IMAGES, lambda path: write_idx(path, np.zeros(99, np.uint8), (24, 28, 28)), 'no complete IDX'),
     'another size': (IMAGES, lambda path: write_idx(path, np.zeros((24, 32, 32), np.uint8)), '32 x 32 pixels'),
     'fewer labels': (LABELS, lambda path: write_idx(path, np.zeros(23, np.uint8)), '23 labels'),
     'more classes': (LABELS, lambda path: write_idx(path, np.full(24, 10, np.uint8)), 'up to 10, not'),

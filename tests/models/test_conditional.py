@@ -4,14 +4,12 @@ import pytest
 import torch
 from checkpoint_helpers import run_file
 from mmpretrain.models.utils import ConditionalPositionEncoding
-from model_helpers import randomise
 from timm.models.twins import PosConv
 from torch import nn
 
 from mmlape.checkpoint.inspecting import inspect
-from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import VisionTransformer
 from mmlape.models.position.conditional import ConditionalPosition
-from mmlape.projects import CeiT
 
 ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
 
@@ -54,54 +52,6 @@ def test_follows_its_layers_only(after):
         assert out[:, :1].any()
         left = out[:, 1:].abs().sum().item()
         assert left < 1e-4 if number in after else left > 1e-3
-
-
-@pytest.mark.parametrize('with_cp', [False, True])
-def test_beside_lape_iRPE_and_windows(with_cp):
-    pe = ['learnable', 'irpe', dict(type='cpe', after=(0, 2), kernel_size=5)]
-    options = dict(conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2, with_cp=with_cp)
-    model = ViTAdapter(dict(ARCH, num_layers=4), 64, pe_type=pe, pe_joining='lape', **options)
-    sum(out.sum() for out in model(torch.randn(2, 3, 48, 80))).backward()
-    assert [name for name, p in model.named_parameters() if '.cpe.' in name and not p.grad.any()] == []
-
-
-SWIN = dict(arch=dict(embed_dims=8, depths=(1, 2), num_heads=(2, 2)), img_size=32, window_size=2)
-CEIT = dict(arch=dict(ARCH, stem_channels=8), img_size=32, pe_joining='lape')
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(
-    ('backbone', 'options', 'pe', 'with_cpe', 'grids'),
-    [
-        (SwinTransformer, SWIN, ['rpe'], ['rpe', dict(type='cpe', after=(0, 1))], [(9, 13), (5, 7)]),
-        (CeiT, CEIT, ['learnable'], ['learnable', dict(type='cpe', after=(0, 2))], [(3, 4), None, (3, 4)]),
-    ],
-    ids=['Swin', 'CeiT'],
-)
-def test_other_backbones_take_it(backbone, options, pe, with_cpe, grids):
-    """The same weights without it, and timm's convolution of the patches in a hook behind those layers."""
-    model = randomise(backbone(**options, pe_type=with_cpe)).eval()
-    twin, weights = backbone(**options, pe_type=pe).eval(), model.state_dict()
-    twin.load_state_dict({name: value for name, value in weights.items() if '.cpe.' not in name})
-
-    def add(theirs, grid):
-        def follow(layer, args, out):
-            x, prefix = out[0], out[0].shape[1] - grid[0] * grid[1]
-            return torch.cat((x[:, :prefix], theirs(x[:, prefix:], grid)), dim=1), *out[1:]
-
-        return follow
-
-    image = torch.randn(2, 3, 36, 52)
-    plain = twin(image)[0]
-    for layer, other, grid in zip(model.all_layers, twin.all_layers, grids):
-        assert hasattr(layer, 'cpe') == (grid is not None)
-        if grid is not None:
-            theirs = PosConv(*layer.cpe.weight.shape[:1] * 2)
-            theirs.proj[0].load_state_dict(layer.cpe.state_dict())
-            other.register_forward_hook(add(theirs, grid))
-    found = model(image)[0]
-    torch.testing.assert_close(found, twin(image)[0])
-    assert (found - plain).abs().max() > 0.1
 
 
 @pytest.mark.parametrize(

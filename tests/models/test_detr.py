@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from mmdet.datasets import CocoDataset
 from mmdet.models.layers import SinePositionalEncoding
 from mmdet.structures import DetDataSample
 from model_helpers import randomise, tiny_detr
@@ -90,17 +89,6 @@ def test_a_public_file_detects_what_the_public_code_does(golden, public_file, by
     logits = torch.from_numpy(golden['complete/logits'])[..., [*CATEGORY_IDS, 91]]
     torch.testing.assert_close(classes[-1], logits, atol=1e-5, rtol=0)
     torch.testing.assert_close(boxes[-1], torch.from_numpy(golden['complete/boxes']), atol=1e-5, rtol=0)
-
-
-def test_rows_of_the_class_head_are_cocos_categories():
-    """Torchvision names them by id, mmdetection in the order of its labels."""
-    assert [_COCO_CATEGORIES[number] for number in CATEGORY_IDS] == list(CocoDataset.METAINFO['classes'])
-
-
-def test_a_class_head_of_other_classes_is_refused(public_file):
-    head = dict(type='DETRHead', num_classes=10, embed_dims=16)
-    with pytest.raises(CheckpointError, match=r'fc_cls.weight is \(92, 16\) in the file, \(11, 16\) in the model'):
-        load_model(tiny_detr(pe_type=['sine', IRPE], layers=(2, 2), bbox_head=head), str(public_file))
 
 
 def test_inspect_and_convert_know_public_files(public_file, tmp_path):

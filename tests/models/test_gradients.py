@@ -202,7 +202,7 @@ PARTS = {
     ),
     'DETR': (tiny_detr, lambda batch: [torch.randn(batch, 3, 64, 96, dtype=torch.float64)], detr),
     'ExtraAttention': (
-        lambda: ExtraAttention([6, 8], 2, init_values=0.5),
+        lambda: ExtraAttention([6, 8], 2),
         lambda batch: feature_maps(batch, (6, 8), columns=1),
         lambda model, maps: model(maps),
     ),

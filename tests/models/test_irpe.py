@@ -3,7 +3,6 @@
 import math
 import re
 
-import numpy as np
 import pytest
 import torch
 from each import each
@@ -209,12 +208,3 @@ def test_tables_of_another_count_are_refused(tmp_path):
     model.init_cfg = dict(type='Pretrained', checkpoint=str(file))
     with pytest.raises(CheckpointError, match=r'rpe_k.lookup_table_weight is \(1, 8, 82\) in the file, \(1, 8, 50\)'):
         model.init_weights()
-
-
-def test_nothing_is_drawn_of_a_contextual_term_and_biases_are():
-    assert next(vit().drawn_encodings((4, 4))) is None
-    model = fill(vit(mode='bias', share_heads=False))
-    drawn = next(model.drawn_encodings((4, 4)))
-    table = model.blocks[0].attn.rpe_k.lookup_table_bias.detach().mean(0)
-    assert drawn.shape == (16, 16)
-    np.testing.assert_allclose(drawn[0, 5].item(), table[Buckets().of_grid((4, 4), 0)[0][0, 5]].item(), rtol=1e-6)

@@ -359,13 +359,4 @@ def test_initial_values_of_the_adapters_convolutions(tiny_adapter):
             assert (module.bias == 0).all()
 
 
-@pytest.mark.parametrize('build', [vit, adapter])
-def test_init_weights_leaves_the_constructors_values(build):
-    model = build(pe_joining='lape')
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.init_weights()
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name]), name
-
-
 # weight decay

@@ -11,11 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import ConfigError
-from mmlape.models import SwinTransformer, VisionTransformer
+from mmlape.models import SwinTransformer
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.position import resolve_position
 from mmlape.models.swin.checkpoint import LAYOUTS
-from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, apart_in, merge_cells
+from mmlape.models.swin.layers import PatchMerging, apart_in, merge_cells
 
 
 def test_windows_of_each_stage(tmp_path):
@@ -198,16 +197,3 @@ def test_initial_values():
     assert rates == pytest.approx([0.2 * i / 11 for i in range(12)])
     assert [layer.attn.shift for layer in model.all_layers] == [0, 3] * 6
     assert model.norm3.eps == model.patch_embed.norm.eps == model.layers[0].downsample.norm.eps == 1e-5
-
-
-def test_windows_of_a_plain_vit_take_bias_tables_too():
-    arch = dict(embed_dims=12, num_layers=1, num_heads=2, feedforward_channels=24)
-    options = dict(with_cls_token=False, window_attn=True, window_size=4, pe_type='rpe', out_type='raw')
-    model = randomise(VisionTransformer(arch, 64, 8, **options))
-    other = ShiftedWindowAttention(
-        12, 2, window_size=4, encodings=resolve_position('rpe', 'default', 'layernorm').build_inside(),
-        slot=model.blocks[0].attn.encodings[0].slot,
-    )  # fmt: skip
-    other.load_state_dict(model.blocks[0].attn.state_dict())
-    x = torch.randn(1, 64, 12)
-    torch.testing.assert_close(model.blocks[0].attn(x, (8, 8)), other(x, (8, 8)))

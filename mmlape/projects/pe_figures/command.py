@@ -1,6 +1,6 @@
 """Draw, layer by layer, the correlation of the position embeddings that attention receives (LaPE, Figures 1, 3, 4, I
-and II), from the live model; the PE's table; the patch embedding's filters and, with Dual PatchNorm, the scales of its
-first norm in pixel space. --balance measures on images what the layers do with the PE (MPVG, Figure 4). Several models
+and II), from the live model; the PE's table; and, with Dual PatchNorm, the scales of its first norm in pixel space.
+--balance measures on images what the layers do with the PE (MPVG, Figure 4). Several models
 stand side by side."""
 
 import argparse

@@ -6,7 +6,6 @@ For LaPE p is w_l; where PE and tokens share a norm it is that norm of the PE al
 the paper scales by a number a row, of which a cosine knows nothing.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from torch import Tensor
-from torchvision.utils import make_grid
 
 from mmlape.console import console
 from mmlape.errors import ConfigError
@@ -262,17 +260,6 @@ def draw_scales(scales: dict[str, np.ndarray], path: Path) -> Path:
     return save_figure(figure, path)
 
 
-def draw_filters(filters: Tensor, name: str, path: Path) -> Path:
-    """Draw the stem's filters (D, 3, P, P) as small colour images, each stretched to its own range."""
-    columns, options = (math.ceil(math.sqrt(1.6 * len(filters))), dict(normalize=True, scale_each=True, pad_value=1))
-    sheet = make_grid(filters, columns, padding=1, **options).permute(1, 2, 0)
-    figure = Figure((9, 9 * sheet.shape[0] / sheet.shape[1] + 0.4), layout='constrained')
-    ax = figure.subplots()
-    _image(ax, sheet.numpy())
-    ax.set_title(wrapped(f'{name}: {len(filters)} filters of the patch embedding', 110), fontsize=9)
-    return save_figure(figure, path)
-
-
 def _image(ax: Axes, values: np.ndarray, **options):
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
@@ -290,7 +277,7 @@ def write_figures(
 
     Returns:
         The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``,
-        ``patch_norm.png`` where a model has such a norm, ``filters_*.png``, and ``position.npz``.
+        ``patch_norm.png`` where a model has such a norm, and ``position.npz``.
     """
     views = [view_positions(model, name, size, token, layers) for name, model in models.items()]
     files = [draw_positions(views, out / 'position_correlation.png')]
@@ -309,9 +296,6 @@ def write_figures(
     }
     if scales:
         files.append(draw_scales(scales, out / 'patch_norm.png'))
-    for number, (name, stem) in enumerate(stems.items()):
-        if stem.proj.in_channels == 3:
-            files.append(draw_filters(stem.proj.weight.detach().cpu(), name, out / f'filters_{number}.png'))
     files.append(out / 'position.npz')
     with atomic_path(files[-1]) as partial:
         np.savez_compressed(partial, **_arrays(views, tables, scales))
