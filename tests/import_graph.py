@@ -97,9 +97,7 @@ CORE: dict[str, Packages | None] = {
     'weights.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
     **dict.fromkeys(('models.classifiers', 'models.weight_init')),
     **dict.fromkeys(('projects.ceit', 'projects.compact', 'projects.t2t'), Packages(('torch', 'numpy'))),
-    **dict.fromkeys(
-        (f'projects.plain_detr.{module}' for module in ('boxes', 'layers', 'net', 'windows')), Packages(('torch',))
-    ),
+    **dict.fromkeys((f'projects.plain_detr.{module}' for module in ('boxes', 'layers', 'net')), Packages(('torch',))),
     'projects.plain_detr.losses': Packages(('torch', 'torchvision', 'scipy')),
 }
 

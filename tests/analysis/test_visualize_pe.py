@@ -158,9 +158,6 @@ def test_a_foreign_checkpoint_of_a_model_with_a_name(tmp_path):
     torch.testing.assert_close(pe_table(opened, (2, 6)), pe_table(model, (2, 6)))
 
 
-# ---------------------------------------------------------------- the stem
-
-
 # ---------------------------------------------------------------- the command
 
 

@@ -4,6 +4,7 @@ Models are built on the CPU and moved. So a tensor fails that a forward makes or
 that an operation does not take.
 """
 
+from functools import partial
 from itertools import product
 
 import pytest
@@ -13,79 +14,40 @@ from fake_cuda import fake_cuda, to_fake_cuda
 from mmdet.structures import DetDataSample
 from mmengine.model import revert_sync_batchnorm
 from model_helpers import operations, tiny_detr
+from test_tools import FAMILIES
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
-from mmlape.models import (
-    DistilledVisionTransformer,
-    SwinTransformer,
-    TimmViT,
-    TimmViTAdapter,
-    VisionTransformer,
-    ViTAdapter,
-    ViTPyramid,
-)
+from mmlape.kinds import JOININGS, POSITION_ENCODINGS
+from mmlape.models import TimmViT, VisionTransformer
 from mmlape.models.adapter.deform_attn import (
     _gradient_of_rows,
     available_backends,
     multi_scale_deformable_attention,
     sample_weights,
 )
-from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import joinings
-from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
 DTYPES = (None, torch.bfloat16)
 EACH_DTYPE = pytest.mark.parametrize(
     'dtypes', [DTYPES, pytest.param((torch.float16,), marks=pytest.mark.release)], ids=['float32, bfloat16', 'float16']
 )
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
-PARTS = dict(conv_inplane=4, deform_num_heads=3, vit_feature_source='last')
-TWO = dict(interaction_indexes=[[0, 0], [1, 1]])
-TIMM = dict(embed_dim=24, depth=2, num_heads=3)
-DINOV3 = dict(model_name='vit_small_patch16_dinov3', model_args=dict(TIMM, embed_dim=48), with_cp=True)
-DINOV2 = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TIMM)
-LAPE = dict(pe_joining='lape', patch_norm='dual')
-WINDOWS = dict(window_attn=[True, False], window_size=2)
-INSIDE = ['learnable', 'rpe', 'cpe']
-CONVS, PATCHES = dict(type='conv', kernel_size=3, num_convs=1), dict(type='patch', patch_size=4)
 
 
 def vit(layers=2, **kwargs):
     return VisionTransformer(dict(ARCH, num_layers=layers), 32, out_type='raw', **kwargs)
 
 
-def compact(tokenizer, pooling, **kwargs):
-    return CompactTransformer(dict(ARCH, tokenizer=tokenizer, pooling=pooling), 32, **kwargs)
-
-
-def swin(**kwargs):
-    arch = dict(embed_dims=12, depths=(2, 1), num_heads=(3, 3))
-    return SwinTransformer(arch, 32, window_size=4, out_indices=(0, 1), **kwargs)
-
-
 MODELS = {
-    'vit, no PE': lambda: vit(pe_type='none', with_cls_token=False),
-    'vit, windows': lambda: vit(pe_type=INSIDE, with_cls_token=False, with_cp=True, **WINDOWS, **LAPE),
-    'distilled': lambda: DistilledVisionTransformer(ARCH, 32, out_type='raw', **LAPE),
-    'swin': lambda: swin(pe_type=['learnable', 'rpe'], pe_joining='lape', with_cp=True),
-    'swin, own tables': lambda: swin(pe_type='learnable', pe_joining='lape', pe_hierarchy='stage'),
-    't2t, performer': lambda: T2TViT(dict(ARCH, token_dims=8), 32, pe_type=INSIDE, **LAPE),
-    't2t, transformer': lambda: T2TViT(dict(ARCH, token_dims=8), 32, tokens_type='transformer', with_cp=True),
-    'ceit': lambda: CeiT(dict(ARCH, stem_channels=8), 32, pe_type=INSIDE, with_cp=True, **LAPE),
-    'cct': lambda: compact(CONVS, 'sequence_pool'),
-    'vit-lite': lambda: compact(PATCHES, 'cls_token', pe_type=INSIDE, **LAPE),
-    'adapter': lambda: ViTAdapter(ARCH, 32, pe_type=INSIDE, **LAPE, **WINDOWS, **PARTS, **TWO),
-    'adapter, no PE': lambda: ViTAdapter(ARCH, 32, pe_type='none', with_cp=True, **PARTS, **TWO),
-    'pyramid over BEiT': lambda: ViTPyramid(
-        ARCH, 32, pe_type='beit', qkv_bias='qv', out_indices=(1,), up_norm_cfg=dict(type='SyncBN')
+    **FAMILIES,
+    't2t, transformer': partial(FAMILIES['t2t'], tokens_type='transformer', with_cp=True),
+    'swin, own tables': partial(FAMILIES['swin'], pe_hierarchy='stage', with_cp=True),
+    'timm, frozen': partial(
+        TimmViT, 'vit_small_patch14_reg4_dinov2', frozen=True, frozen_dtype='bf16',
+        model_args=dict(embed_dim=24, depth=2, num_heads=3),
     ),
-    'timm, rotary': lambda: TimmViT(**DINOV3),
-    'timm, frozen': lambda: TimmViT(**DINOV2, frozen=True, frozen_dtype='bf16'),
-    'timm adapter': lambda: TimmViTAdapter(DINOV2, 'inject', 'resize-image', layers=[0, 1], **PARTS),
-    'timm adapter, read-only': lambda: TimmViTAdapter(DINOV3, 'read-only', layers=[0, 1], **PARTS),
-}
+}  # fmt: skip
 IRPE = {
     'irpe, qkv': dict(on='qkv', method='cross', share_heads=False),
     'irpe, bias': dict(mode='bias', on='qk', method='euclidean', reading='paper'),
@@ -116,14 +78,6 @@ def test_models(name, dtypes):
         if 'adapter' in name:
             pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
         run(MODELS[name](), amp)
-
-
-def test_every_backbone_is_among_them():
-    BACKBONES.import_from_location()
-    ours = {kind for kind in BACKBONES.module_dict.values() if issubclass(kind, BaseBackbone)}
-    assert {type(build()) for build in MODELS.values()} == {
-        kind for kind in ours if kind.__module__.startswith('mmlape.')
-    }
 
 
 def test_position_encodings():

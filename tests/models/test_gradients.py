@@ -18,96 +18,29 @@ from mask2former_helpers import head as mask2former_head
 from mmdet.structures import DetDataSample
 from mmengine.model import revert_sync_batchnorm
 from mmseg.structures import SegDataSample
-from model_helpers import DEEP_ARCH as ARCH
-from model_helpers import SWIN_ARCH as SWIN
 from model_helpers import randomise, tiny_detr
+from test_every_backbone import OUT_TYPES, maps
+from test_tools import FAMILIES
 from torch import nn
 
-from mmlape.models import (
-    DistilledVisionTransformer,
-    SwinTransformer,
-    TimmViT,
-    TimmViTAdapter,
-    VisionTransformer,
-    ViTAdapter,
-    ViTPyramid,
-)
 from mmlape.projects import (
     BNHead,
-    CeiT,
     ChannelMapperWithPooling,
-    CompactTransformer,
     ExtraAttention,
     MSDeformAttnPixelDecoder,
     MultiScaleDeformableAttention,
     PlainMaskHead,
-    T2TViT,
     TextTransformer,
 )
 from mmlape.registry import MODELS
 
-COMPACT = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
-TIMM = dict(
-    model_name='vit_tiny_patch16_224',
-    model_args=dict(depth=4, embed_dim=16, num_heads=2),
-    img_size=48,
-    out_indices=(0, 1, 2, 3),
-)
 
-BACKBONES = {
-    'ViT': lambda **kwargs: VisionTransformer(ARCH, 48, out_type='featmap', pe_joining='lape', **kwargs),
-    'ViT, RPE': lambda **kwargs: VisionTransformer(ARCH, 48, pe_type='rpe', pe_joining='lape', **kwargs),
-    'ViT, DPN': lambda **kwargs: VisionTransformer(ARCH, 48, patch_norm='dual', out_type='avg_featmap', **kwargs),
-    'distilled': lambda **kwargs: DistilledVisionTransformer(ARCH, 48, pe_joining='unshared', **kwargs),
-    'Swin': lambda **kwargs: SwinTransformer(
-        SWIN,
-        48,
-        window_size=4,
-        pe_type=['learnable', 'rpe'],
-        pe_joining='lape',
-        out_type='featmap',
-        out_indices=(0, 1),
-        **kwargs,
-    ),
-    'T2T-ViT': lambda **kwargs: T2TViT(dict(ARCH, token_dims=8), 48, pe_joining='lape', **kwargs),
-    'T2T-ViT, transformer tokens': lambda **kwargs: T2TViT(
-        dict(ARCH, token_dims=8), 48, tokens_type='transformer', out_type='featmap', pe_type='learnable', **kwargs
-    ),
-    'CeiT': lambda **kwargs: CeiT(dict(ARCH, stem_channels=8), 48, pe_joining='lape', patch_norm='dual', **kwargs),
-    'compact, patches': lambda **kwargs: CompactTransformer(
-        COMPACT | dict(tokenizer=dict(type='patch', patch_size=16), pooling='cls_token'),
-        48,
-        attn_drop_rate=0.0,
-        pe_joining='lape',
-        **kwargs,
-    ),
-    'compact, convolutions': lambda **kwargs: CompactTransformer(
-        COMPACT | dict(tokenizer=dict(type='conv', kernel_size=3, num_convs=3), pooling='sequence_pool'),
-        48,
-        attn_drop_rate=0.0,
-        pe_joining='lape',
-        **kwargs,
-    ),
-    'timm': lambda **kwargs: TimmViT(**TIMM, pe_joining='lape', **kwargs),
-    'timm, adapter': lambda **kwargs: TimmViTAdapter(
-        {key: value for key, value in dict(TIMM, **kwargs).items() if key != 'out_indices'},
-        conv_inplane=8,
-        deform_num_heads=2,
-    ),
-    'pyramid': lambda **kwargs: ViTPyramid(
-        ARCH, 48, out_indices=(0, 1, 2, 3), up_norm_cfg=dict(type='GN', num_groups=4), **kwargs
-    ),
-    'pyramid, BEiT': lambda **kwargs: ViTPyramid(
-        ARCH, 48, out_indices=(0, 1, 2, 3), norm_maps=False, up_norm_cfg=dict(type='SyncBN'), **kwargs
-    ),
-    'CeiT, map': lambda **kwargs: CeiT(dict(ARCH, stem_channels=8), 48, out_type='featmap', **kwargs),
-    'adapter, segmentation': lambda **kwargs: ViTAdapter(
-        ARCH, 48, conv_inplane=8, deform_num_heads=3, pe_joining='lape', vit_feature_source='interaction', **kwargs
-    ),
-    'adapter, detection': lambda **kwargs: ViTAdapter(
-        ARCH, 48, conv_inplane=8, deform_num_heads=3, window_attn=[True, False] * 2, window_size=3, **kwargs
-    ),
-}
+def backbone(name: str, **options) -> nn.Module:
+    """A family, without the dropout of weights that its default has."""
+    if name == 'timm adapter':
+        vit = dict(FAMILIES[name].args[0], **options)
+        return FAMILIES[name].func(vit, **FAMILIES[name].keywords)
+    return FAMILIES[name](**options, **({'attn_drop_rate': 0.0} if name == 'compact' else {}))
 
 
 def check(model: nn.Module, forward, training: bool = True) -> None:
@@ -132,11 +65,13 @@ OF_BACKBONES = (
 """Recomputed activations, training, the number of images, their layout and size."""
 
 
-@pytest.mark.parametrize('name', BACKBONES)
+@pytest.mark.parametrize('name', FAMILIES)
 def test_backbones(name):
+    """Of maps, where a family has them, and of what it returns by default."""
     for with_cp, training, batch, layout, size in each(OF_BACKBONES):
-        model = revert_sync_batchnorm(BACKBONES[name](with_cp=with_cp))
-        if name.startswith('timm'):  # which resizes its table in float32: too coarse for a difference
+        form = dict(out_type='featmap') if name in OUT_TYPES and layout == 'channels last' else {}
+        model = revert_sync_batchnorm(backbone(name, with_cp=with_cp, **form))
+        if name == 'timm':  # which resizes its table in float32: too coarse for a difference
             model.vit.pos_embed.requires_grad_(False)
         images = LAYOUTS[layout](torch.randn(batch, 3, *size, dtype=torch.float64))
         check(model, partial(model, images), training)
@@ -235,7 +170,7 @@ WITHOUT = {
 def test_every_registered_model_is_checked():
     MODELS.import_all()
     registered = {name for name, model in MODELS.module_dict.items() if model.__module__.startswith('mmlape.')}
-    checked = {type(build_one()).__name__ for build_one in BACKBONES.values()}
+    checked = {family.func.__name__ for family in FAMILIES.values()}
     assert registered <= checked | set(PARTS) | set(WITHOUT)
 
 
@@ -252,11 +187,11 @@ def strides_of_a_new_tensor(out: torch.Tensor) -> bool:
     return out.stride() == torch.empty(out.shape).stride()
 
 
-@pytest.mark.parametrize('name', ['ViT', 'Swin', 'CeiT, map', 'adapter, detection', 'adapter, segmentation'])
+@pytest.mark.parametrize('name', ['vit', 'swin', 'ceit', 'adapter'])
 def test_maps_have_the_strides_of_a_new_tensor(name):
     """What a user puts behind a backbone gets no map that a kernel could take for another layout."""
     for size in each([(64, 96), (50, 70), (16, 16)]):
-        outs = BACKBONES[name]().eval()(torch.randn(1, 3, *size))
+        outs = maps(name)(torch.randn(1, 3, *size))
         assert all(strides_of_a_new_tensor(out) for out in outs)
 
 
@@ -264,7 +199,7 @@ def test_maps_have_the_strides_of_a_new_tensor(name):
 def test_a_batch_norm_of_the_users_own(training):
     """The first layer of many heads and necks, straight on each map at batch 1."""
     model = nn.ModuleDict(
-        dict(backbone=BACKBONES['adapter, detection'](), norms=nn.ModuleList(nn.BatchNorm2d(24) for _ in range(4)))
+        dict(backbone=backbone('adapter'), norms=nn.ModuleList(nn.BatchNorm2d(24) for _ in range(4)))
     )
     image = torch.randn(1, 3, 64, 96, dtype=torch.float64)
     check(model, lambda: [norm(m) for norm, m in zip(model.norms, model.backbone(image), strict=True)], training)

@@ -157,9 +157,6 @@ def test_without_rates_training_changes_nothing_but_batch_statistics(build):
         torch.testing.assert_close(inputs['norm'], expected['norm'])
 
 
-# mixed precision
-
-
 # drop paths
 
 
@@ -357,6 +354,3 @@ def test_initial_values_of_the_adapters_convolutions(tiny_adapter):
         assert is_normal(module.weight, math.sqrt(2 / fan_out))
         if module.bias is not None:
             assert (module.bias == 0).all()
-
-
-# weight decay

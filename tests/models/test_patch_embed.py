@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from model_helpers import randomise
 
-from mmlape.models import VisionTransformer
 from mmlape.models.layers.patch_embed import PATCH_NORMS, PatchEmbed
 
 TABLE_6 = sorted(set(PATCH_NORMS) - {'none'})
@@ -55,38 +54,3 @@ def test_folded_norms_are_the_direct_form(patch_norm):
     )
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize('patch_norm', ['dual', 'pre', 'no-learnable'])
-def test_a_norm_over_pixels_forgets_brightness_and_contrast_of_a_patch(patch_norm):
-    embed = PatchEmbed(3, 16, 4, patch_norm)
-    image = torch.randn(1, 3, 8, 8)
-    torch.testing.assert_close(embed(3 * image + 5)[0], embed(image)[0], atol=1e-4, rtol=1e-4)
-    plain = PatchEmbed(3, 16, 4, 'post')
-    assert not torch.allclose(plain(3 * image + 5)[0], plain(image)[0], atol=0.1)
-
-
-def test_learnable_only_starts_as_the_plain_stem():
-    plain, affine = PatchEmbed(3, 16, 4), PatchEmbed(3, 16, 4, 'learnable-only')
-    affine.load_state_dict(plain.state_dict(), strict=False)
-    image = torch.randn(1, 3, 8, 8)
-    torch.testing.assert_close(affine(image)[0], plain(image)[0], atol=1e-5, rtol=1e-5)
-    scale = randomise(affine).norm0
-    torch.testing.assert_close(scale(patches := cut(image, 4)), patches * scale.weight + scale.bias)
-
-
-def test_post_posemb_norms_tokens_and_pe_together(tiny_arch):
-    model = randomise(VisionTransformer(tiny_arch, 32, 8, patch_norm='post-posemb'))
-    image = torch.randn(1, 3, 32, 32)
-    tokens = torch.cat((model.cls_token, model.patch_embed(image)[0]), dim=1) + model.pos_embed
-    norm = model.norm_pre
-    expected = F.layer_norm(tokens, (48,), norm.weight, norm.bias, 1e-6)
-    torch.testing.assert_close(model.embed(image)[0], expected)
-
-
-def test_sides_are_padded_with_zeros_to_whole_patches():
-    embed = PatchEmbed(3, 16, 4, 'dual')
-    image = torch.randn(1, 3, 9, 6)
-    tokens, hw = embed(image)
-    assert hw == (3, 2)
-    torch.testing.assert_close(tokens, embed(F.pad(image, (0, 2, 0, 3)))[0])

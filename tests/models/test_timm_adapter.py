@@ -5,13 +5,11 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from mmengine.optim import build_optim_wrapper
 from model_helpers import meta_device, randomise
 from timm_helpers import known
 from torch import nn
 
 from mmlape.errors import DataError
-from mmlape.lab.engine.hooks.gradient_norm import parameter_parts
 from mmlape.models import TimmViTAdapter, ViTAdapter
 from mmlape.models.adapter.layers import Extractor
 
@@ -174,32 +172,3 @@ def test_a_trained_vit_gets_gradients_everywhere():
             nn.init.ones_(model.interactions[0].injector.gamma)
         sum(out.square().sum() for out in model(torch.randn(2, 3, 64, 64))).backward()
         assert not [key for key, value in model.named_parameters() if value.grad is None]
-
-
-def test_a_frozen_vit_has_no_groups_and_a_trained_one_no_decay_on_vectors():
-    wrapper = dict(
-        type='OptimWrapper',
-        optimizer=dict(type='AdamW', lr=1.0, weight_decay=1.0),
-        constructor='mmlape.ParamwiseOptimWrapperConstructor',
-        paramwise_cfg=dict(
-            layer_decay_rate=0.5,
-            flat_decay_mult=0.0,
-            custom_keys={key: dict(decay_mult=0.0) for key in ('pos_embed', 'cls_token', 'reg_token')},
-        ),
-    )
-    for frozen in (True, False):
-        model = nn.Module()
-        model.backbone = build('vit_small_patch14_reg4_dinov2', vit=dict(frozen=frozen))
-        groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
-        names = {id(value): key for key, value in model.named_parameters()}
-        trained = {names[id(value)]: (value, group) for group in groups for value in group['params']}
-        assert any(key.startswith('backbone.vit.') for key in trained) != frozen
-        assert ('blocks.0' in parameter_parts(model)) != frozen
-        without = {*model.backbone.vit.no_weight_decay()}
-        for key, (value, group) in trained.items():
-            flat = value.ndim < 2 or key.removeprefix('backbone.vit.') in without
-            assert group['weight_decay'] == (not flat), key
-            if key.startswith('backbone.vit.blocks.'):
-                assert group['lr'] == 0.5 ** (4 - int(key.split('.')[3]))
-            if key.startswith('backbone.vit.norm.'):
-                assert group['lr'] == 0.5

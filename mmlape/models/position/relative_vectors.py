@@ -22,9 +22,11 @@ from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.models.position.irpe import Buckets, ImageRPE, gathered
 
 
-class _Clipped(ImageRPE):
-    """iRPE's contextual terms with h for g; a file's keys are iRPE's, so only a record tells this kind."""
+@POSITION_ENCODINGS.register_module('shaw')
+class Shaw(ImageRPE):
+    """Vectors on keys and values: iRPE's contextual terms with h for g; only a record tells its tables from iRPE's."""
 
+    paper_name = 'Shaw'
     sides = 'kv'
 
     def __init__(self, ratio: float = 1.9):
@@ -35,15 +37,8 @@ class _Clipped(ImageRPE):
         return False
 
 
-@POSITION_ENCODINGS.register_module('shaw')
-class Shaw(_Clipped):
-    """Vectors on keys and values."""
-
-    paper_name = 'Shaw'
-
-
 @POSITION_ENCODINGS.register_module('axial-deeplab')
-class AxialDeepLab(_Clipped):
+class AxialDeepLab(Shaw):
     """Vectors on queries, keys and values."""
 
     paper_name = 'Axial-DeepLab'

@@ -10,9 +10,9 @@ from mmcv.transforms import BaseTransform
 from mmengine.dataset import BaseDataset
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.folders import other_form, read_text
+from mmlape.lab.datasets.folders import read_text
 from mmlape.lab.datasets.formats import FORMATS
-from mmlape.lab.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
+from mmlape.lab.datasets.formats.base import QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
 from mmlape.registry import DATASETS, TRANSFORMS
 
 CAPTIONS = 'gt_caption'
@@ -156,15 +156,10 @@ class CaptionSource(DataSource):
         pairs = read_captions(self.ann_file)
         paths = list(dict.fromkeys(os.path.join(self.image_dir, image) for image, _ in pairs))
         look_up = complete or len(paths) <= QUICKLY_FOUND
-        missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
-        if missing:
-            count = f'{len(missing)} of {len(paths)} images'
-            first = next(iter(missing))
-            folder, name = os.path.split(first)
-            near = other_form(name, os.listdir(folder)) if os.path.isdir(folder) else ''
-            message = f'{count} of {self.ann_file} do not exist, first {first}{near}.'
-            yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
-        self.entries = [ImageEntry(path) for path in paths if path not in missing]
+        missing = [path for path in paths if look_up and not os.path.isfile(path)]
+        yield from self.missing_images(missing, len(paths))
+        left_out = set(missing)
+        self.entries = [ImageEntry(path) for path in paths if path not in left_out]
         self.summary.images = len(paths)
         self.summary.sampled = False
         self.summary.facts['captions'] = len(pairs)

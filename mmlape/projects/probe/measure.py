@@ -18,7 +18,7 @@ All distances are of standardised channels, so d is 1 for unrelated patches.
 import functools
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -178,29 +178,33 @@ def batches(images: Sequence[int], grid: Grid) -> Iterator[list[int]]:
 
 def read_pixels(canvases: Canvases, grid: Grid) -> Layer:
     """Return how well position is read in the pixels of single patches: what content alone tells."""
-    statistics, targets = None, coordinates(grid)
-    for images in batches(range(len(canvases)), grid):
-        features = patch_pixels(canvases.windows(images, grid), grid)
-        statistics = statistics or _Statistics(features)
-        statistics.add(features, images, targets)
-    assert statistics is not None
-    return statistics.measured('pixels')[0]
+    ((layer, _),) = _read(lambda images: [patch_pixels(images, grid)], ['pixels'], canvases, grid)
+    return layer
 
 
 def measure(probed: Probed, canvases: Canvases, plan: Plan, tick: Tick) -> list[Layer]:
     """Return what is measured of each stage of a model."""
-    grid, targets = plan.grid, coordinates(plan.grid)
-    statistics: list[_Statistics] = []
-    for images in batches(range(len(canvases)), grid):
-        for number, features in enumerate(probed.features(canvases.windows(images, grid))):
-            if number == len(statistics):
-                statistics.append(_Statistics(features))
-            statistics[number].add(features, images, targets)
-        tick(len(images), grid)
-    measured = [one.measured(name) for name, one in zip(probed.stages(), statistics, strict=True)]
-    del statistics
+    measured = _read(probed.features, probed.stages(), canvases, plan.grid, tick)
     _compare(probed, canvases, plan, measured, tick)
     return [layer for layer, _ in measured]
+
+
+def _read(
+    features_of: Callable[[Tensor], Iterable[Tensor]],
+    names: Sequence[str],
+    canvases: Canvases,
+    grid: Grid,
+    tick: Tick = lambda images, grid: None,
+) -> list[tuple[Layer, Reader]]:
+    """Return how well position is read in the features of each stage, and the probe that has not seen fold 0."""
+    statistics: list[_Statistics] = []
+    for images in batches(range(len(canvases)), grid):
+        for number, features in enumerate(features_of(canvases.windows(images, grid))):
+            if number == len(statistics):
+                statistics.append(_Statistics(features))
+            statistics[number].add(features, images, coordinates(grid))
+        tick(len(images), grid)
+    return [one.measured(name) for name, one in zip(names, statistics, strict=True)]
 
 
 def _compare(
