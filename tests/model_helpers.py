@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.layers.norm_placement import METHODS, ON, PLACES
 from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
@@ -32,6 +34,16 @@ SWIN_ARMS = {
 T2T_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, token_dims=8)
 CEIT_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, stem_channels=8)
 TOKEN_ARCHS = {T2TViT: T2T_ARCH, CeiT: CEIT_ARCH}
+
+
+def placements() -> Iterator[str | dict]:
+    """Yield every placement, as ``resolve_norm_placement`` takes it; the shortest name of each."""
+    yield from (*PLACES, *METHODS)
+    for on, attn, ffn in product(ON, PLACES, PLACES):
+        if (attn, ffn) != ('pre', 'pre') and (on == 'branch' or attn != ffn):
+            yield dict(attn=attn, ffn=ffn, on=on)
+    for head, residual in ((True, False), (False, True), (True, True)):
+        yield dict(type='normformer', head_scale=head, residual_scale=residual)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 from checkpoint_helpers import run_file
-from model_helpers import randomise
+from model_helpers import placements, randomise
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
@@ -15,7 +15,6 @@ from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer
-from mmlape.models.layers.norm_placement import placements
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition, joinings
 from mmlape.models.position import kinds as registered

@@ -30,6 +30,7 @@ from each import each
 from mmengine import registry
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
+from model_helpers import placements
 from safetensors.torch import save_file
 from yapf.yapflib import yapf_api
 
@@ -45,7 +46,7 @@ from mmlape.lab.datasets.formats import FORMATS
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.stored_config import MORE, PARTS, config_of_run
-from mmlape.models.layers.norm_placement import METHODS, PLACES, placements
+from mmlape.models.layers.norm_placement import METHODS, PLACES
 from mmlape.models.named_layers import ACTIVATIONS, NORMS
 from mmlape.projects.compact.model import TOKENIZERS
 from mmlape.registry import MODELS

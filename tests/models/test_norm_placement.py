@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from checkpoint_helpers import run_file
 from each import each
-from model_helpers import ARCH, vit
+from model_helpers import ARCH, placements, vit
 from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
@@ -18,7 +18,7 @@ from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer
-from mmlape.models.layers.norm_placement import placements, resolve_norm_placement
+from mmlape.models.layers.norm_placement import resolve_norm_placement
 
 SCALED = dict(type='normformer', head_scale=True, residual_scale=True)
 MIXED = dict(attn='post', ffn='both', on='branch')

@@ -12,9 +12,9 @@ branch reads.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product, zip_longest
+from itertools import zip_longest
 
 import torch
 from torch import Tensor, nn
@@ -119,16 +119,6 @@ def resolve_norm_placement(placement: str | dict) -> NormPlacement:
             f'{", ".join(PLACES)} and O one of {", ".join(ON)}, '
             "dict(type='normformer', head_scale=True, residual_scale=True)"
         ) from error
-
-
-def placements() -> Iterator[str | dict]:
-    """Yield every placement, as ``resolve_norm_placement`` takes it; the shortest name of each."""
-    yield from (*PLACES, *METHODS)
-    for on, attn, ffn in product(ON, PLACES, PLACES):
-        if (attn, ffn) != ('pre', 'pre') and (on == 'branch' or attn != ffn):
-            yield dict(attn=attn, ffn=ffn, on=on)
-    for head, residual in ((True, False), (False, True), (True, True)):
-        yield dict(type='normformer', head_scale=head, residual_scale=residual)
 
 
 class GroupScale(nn.Module):
