@@ -1,13 +1,11 @@
 """What the package keeps from one call to the next: whatever changes between them, the second is as with nothing kept.
 
-Those in memory; caches in files are in `test_size_sweep`, `test_vtab`, `test_captions` and `test_probe`.
+Those in memory; caches in files are in `test_size_sweep`, `test_vtab` and `test_probe`.
 """
 
 import copy
-import io
 import json
 import os
-import tarfile
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from mmlape.lab.datasets.formats import coco
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.studies import study_file
 from mmlape.models.grid import cached_tensor
-from mmlape.projects.lit import shards
 
 
 def later(path, content, seconds):
@@ -71,27 +68,6 @@ def test_studies(tmp_path):
         arm.overrides['model.sizes'].append(0)
         assert load_config(f'{study}:a').model.sizes == wanted
         later(study, text.replace('5', '6').encode(), 1)
-
-
-@pytest.mark.parametrize('seconds', [2, 1], ids=['later', 'same time'])
-def test_shards(tmp_path, seconds):
-    """An archive that is written again has its members at other places."""
-
-    def content(**files):
-        file = io.BytesIO()
-        with tarfile.open(fileobj=file, mode='w') as archive:
-            for name, text in files.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(text)
-                archive.addfile(member, io.BytesIO(text))
-        return file.getvalue()
-
-    shard = later(tmp_path / 'a.tar', content(one=b'one', two=b'two'), 1)
-    name = f'{shards.PREFIX}{shard}/two'
-    assert shards.TarBackend().get(name) == b'two'
-    later(shard, content(more=b'0' * 20000, two=b'another'), seconds)
-    assert shards.TarBackend().get(name) == b'another'
-    assert set(shards.members(str(shard))) == {'more', 'two'}
 
 
 def test_tensors():
