@@ -1,4 +1,4 @@
-"""What layers do with the PE: by hand with hooks, its limits, the command, and the hook in a run."""
+"""What layers do with the PE: by hand with hooks, other families, and the hook in a run."""
 
 import json
 import math

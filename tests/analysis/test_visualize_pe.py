@@ -1,4 +1,4 @@
-"""What layers see of the PE: against NumPy, and against what attention received in a forward pass."""
+"""What layers see of the PE, against what attention received in a forward pass; the numbers, against NumPy."""
 
 import numpy as np
 import pytest

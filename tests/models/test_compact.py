@@ -1,4 +1,4 @@
-"""ViT-Lite, CVT and CCT: counts, sizes, refusals, checkpoints, and what is set when a model is built.
+"""ViT-Lite, CVT and CCT: grids, checkpoints, and what is set when a model is built.
 
 Outputs and gradients are compared with the public code's in test_golden.py.
 """

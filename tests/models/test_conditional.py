@@ -1,4 +1,4 @@
-"""Conditional position encoding: timm's and mmpretrain's, prefix tokens, which layers, checkpoints, wrong options."""
+"""Conditional position encoding: timm's and mmpretrain's, prefix tokens, which layers, and its files."""
 
 import pytest
 import torch

@@ -21,7 +21,6 @@ from mmlape.projects.size_sweep.models import Swept
 from mmlape.tables import rows_of
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
-NAMES = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu')
 
 
 def rows_by_columns(**options):

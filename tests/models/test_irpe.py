@@ -1,4 +1,4 @@
-"""iRPE: buckets of any grid, both readings, counts of the paper's models, checkpoints; golden data: test_golden."""
+"""iRPE: buckets of any grid, both readings, what files tell; golden data: test_golden."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Placements of a layer's norms against timm's and torch's layers and against their equations, in float64."""
+"""Placements of a layer's norms against timm's layers and against their equations, in float64."""
 
 import itertools
 import math
@@ -20,10 +20,7 @@ from mmlape.errors import CheckpointError
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 
-SCALED = dict(type='normformer', head_scale=True, residual_scale=True)
-MIXED = dict(attn='post', ffn='both', on='branch')
 ALL = list(placements())
-SOME = ['post', MIXED, SCALED, 'sub-ln']
 
 
 def layer(placement, **kwargs) -> nn.Module:

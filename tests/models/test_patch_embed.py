@@ -1,4 +1,4 @@
-"""Dual PatchNorm: against its equation on explicitly cut patches, and by its properties."""
+"""Dual PatchNorm: against its equation on explicitly cut patches."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Rotary encodings and 2-D ALiBi: timm's tables and attention, offsets only, sizes, wrong options."""
+"""Rotary encodings and 2-D ALiBi: timm's tables and attention, prefix tokens, recorded and half precision."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Sums of rows, which deformable attention on the CPU is made of, against PyTorch's own."""
+"""Sums of rows, which deformable attention on the CPU is made of: fast, deterministic, and only what is asked for."""
 
 import torch
 from model_helpers import operations

@@ -1,4 +1,4 @@
-"""Swin against mmpretrain's and against attention by hand; its counts, sizes, windows, stages and refusals."""
+"""Swin against mmpretrain's and mmdetection's; its windows, position encodings, stages and initial values."""
 
 import importlib
 

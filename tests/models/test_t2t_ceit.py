@@ -1,4 +1,4 @@
-"""T2T-ViT and CeiT: what golden data of the public code does not show, such as sizes that it cannot take."""
+"""T2T-ViT and CeiT: what golden data of the public code does not show."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The ViT against timm's and mmpretrain's on converted random weights, its outputs, sizes and windows."""
+"""The ViT against mmpretrain's on converted random weights, and its windows."""
 
 import pytest
 import torch

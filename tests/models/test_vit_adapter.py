@@ -1,4 +1,4 @@
-"""ViT-Adapter: parts against independent formulas, the whole by properties, at any size."""
+"""ViT-Adapter: what golden data of the public code does not show: no injection, two grids, a frozen ViT."""
 
 import pytest
 import torch
