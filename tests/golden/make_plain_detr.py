@@ -144,7 +144,7 @@ def record(name: str, model: nn.Module) -> dict[str, np.ndarray]:
 
 
 if __name__ == '__main__':
-    cases = dict(plain=plain_model('linear'), log=plain_model('abs_log8'), dinov3=dinov3_model())
+    cases = dict(plain=plain_model('linear'), dinov3=dinov3_model())
     data = {name: record(name, model) for name, model in cases.items()}
     np.savez_compressed(FOLDER / 'plain_detr.npz', data=np.array(json.dumps(data)))
     print((FOLDER / 'plain_detr.npz').stat().st_size)

@@ -14,12 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.projects.plain_detr.boxes import to_corners
 
-SCALES = {'linear': lambda offsets: offsets, 'log': lambda offsets: offsets.sign() * (offsets.abs() + 1).log2() / 3}
-"""What the MLPs of BoxRPB read of offsets in pixels."""
 MASKED = -100.0
 """Added to attention scores of padding."""
 
@@ -110,17 +107,11 @@ class BoxAttention(nn.Module):
         num_heads: Of the attention.
         hidden: Width of BoxRPB's MLPs.
         patch_size: Pixels from cell to cell.
-        rpb: 'linear' offsets in pixels, or 'log' for their logarithm, sign(x) log2(|x| + 1) / 3.
-
-    Raises:
-        ConfigError: For another ``rpb``.
     """
 
-    def __init__(self, dims: int, num_heads: int, hidden: int, patch_size: int, rpb: str):
+    def __init__(self, dims: int, num_heads: int, hidden: int, patch_size: int):
         super().__init__()
-        if rpb not in SCALES:
-            raise ConfigError(f'rpb={rpb!r}: choose one of {", ".join(SCALES)}')
-        self.num_heads, self.patch_size, self.scale = num_heads, patch_size, SCALES[rpb]
+        self.num_heads, self.patch_size = num_heads, patch_size
         self.q, self.k, self.v, self.proj = (nn.Linear(dims, dims) for _ in range(4))
         self.cpb_mlp1, self.cpb_mlp2 = (
             nn.Sequential(nn.Linear(2, hidden), nn.ReLU(), nn.Linear(hidden, num_heads, bias=False)) for _ in range(2)
@@ -145,8 +136,8 @@ class BoxAttention(nn.Module):
             (torch.arange(cells, dtype=boxes.dtype, device=boxes.device)[:, None] + 0.5) * self.patch_size
             for cells in grid
         )
-        of_columns = self.cpb_mlp1(self.scale(corners[..., 0::2] - across))  # (B, Q, columns, heads)
-        of_rows = self.cpb_mlp2(self.scale(corners[..., 1::2] - down))
+        of_columns = self.cpb_mlp1(corners[..., 0::2] - across)  # (B, Q, columns, heads)
+        of_rows = self.cpb_mlp2(corners[..., 1::2] - down)
         bias = of_rows[:, :, :, None] + of_columns[:, :, None]
         return bias.flatten(2, 3).permute(0, 3, 1, 2).contiguous()
 

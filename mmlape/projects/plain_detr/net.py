@@ -56,7 +56,6 @@ class PlainDETRNet(nn.Module):
         num_encoder_layers: Of the encoder.
         feedforward_channels: Of all MLPs.
         rpb_channels: Of BoxRPB's MLPs.
-        rpb: How BoxRPB reads offsets, see ``BoxAttention``.
         normalised_pe: Whether the sinusoids of the map span the image, as in DINOv3, or count cells,
             as in Plain-DETR.
         proposal_size: Side of the proposals at the finest stride, in pixels; it doubles from stride to
@@ -77,7 +76,6 @@ class PlainDETRNet(nn.Module):
         num_encoder_layers: int = 0,
         feedforward_channels: int = 2048,
         rpb_channels: int = 512,
-        rpb: str = 'linear',
         normalised_pe: bool = False,
         proposal_size: float = 50.0,
         with_cp: bool = False,
@@ -95,7 +93,7 @@ class PlainDETRNet(nn.Module):
         self.pos_trans, self.pos_trans_norm = nn.Linear(2 * dims, 2 * dims), nn.LayerNorm(2 * dims)
         self.query_embed = nn.Embedding(num_queries + num_aux_queries, dims)
         self.layers = nn.ModuleList(
-            DecoderLayer(dims, num_heads, hidden, BoxAttention(dims, num_heads, rpb_channels, patch_size, rpb))
+            DecoderLayer(dims, num_heads, hidden, BoxAttention(dims, num_heads, rpb_channels, patch_size))
             for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(dims)
