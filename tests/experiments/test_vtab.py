@@ -16,7 +16,6 @@ from mmpretrain.structures import DataSample
 from synthetic import write_run
 
 from mmlape.checkpoint import load_model
-from mmlape.cli import main
 from mmlape.errors import CheckpointError, DataError
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.lab.engine.config import load_config
@@ -236,12 +235,7 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
     assert next(row for row in rows if row[0] == 'svhn')[2:5] == ('–', '–', '–')
 
 
-# ---------------------------------------------------------------- bad input
-
-
-def refused(capsys, *arguments):
-    assert main(['vtab', *map(str, arguments)]) == 1
-    return capsys.readouterr().err.strip()
+# ---------------------------------------------------------------- the start
 
 
 def test_all_but_the_head_is_loaded(checkpoint):
