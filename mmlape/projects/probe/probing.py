@@ -11,6 +11,7 @@ import torch
 
 import mmlape
 from mmlape.backbones import require_once
+from mmlape.console import clock
 from mmlape.errors import ConfigError, DataError, MMLaPEError, shown
 from mmlape.files import read_json, write_json
 from mmlape.lab.decoding import decode, encode
@@ -221,16 +222,18 @@ def _key(model: Probed, canvases: Canvases, plan: Plan, control: bool) -> str:
 
 
 def _progress(model: Probed, canvases: Canvases, plan: Plan) -> Tick:
-    """Return what counts the tokens of each forward of a model, and tells its progress every few seconds."""
+    """Return what counts the tokens of each forward of a model, and tells every few seconds the time left."""
     compared = min(COMPARED, -(-len(canvases) // FOLDS))
     total = len(canvases) * math.prod(plan.grid) + compared * sum(math.prod(grid) for grid in plan.grids())
-    done, last = 0, time.monotonic()
+    done, started = 0, time.monotonic()
+    last = started
 
     def tick(images: int, grid: Grid) -> None:
         nonlocal done, last
         done += images * math.prod(grid)
         if time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
-            say(f'{model.name}: {done / total:.0%}')
+            left = (last - started) * (total - done) / done
+            say(f'{model.name}: {done / total:.0%}, about {clock(left)} left')
 
     return tick
