@@ -49,12 +49,10 @@ def markdown(results: dict) -> str:
         lines = [line for line in results['lines'] if line['section'] == section]
         lines.sort(key=lambda line: line['status'] != FAIL)
         text += ['', f'## {section}', '', '| check | result | figure | s |', '| --- | --- | --- | ---: |']
-        text += [f'| {_row(line)} | {line["seconds"]:.1f} |' for line in lines]
+        for line in lines:
+            cells = ' | '.join(line[key].replace('|', '\\|') for key in ('name', 'status', 'figure'))
+            text.append(f'| {cells} | {line["seconds"]:.1f} |')
     return '\n'.join(text) + '\n'
-
-
-def _row(line: dict) -> str:
-    return ' | '.join(line[key].replace('|', '\\|') for key in ('name', 'status', 'figure'))
 
 
 def now() -> str:
