@@ -85,7 +85,7 @@ test-slurm: $(STAMP)
 	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
 
 # 120 of mutmut's mutants at random, of each folder in turn, against the fast tests; a call that was killed continues by its seed.
-# ARGS='--seed 7 --record' writes the record that the documentation shows.
+# ARGS='--seed 7 --record' writes the record that the documentation shows; ARGS=--changed takes the lines that differ from main.
 mutants: $(STAMP) $(VENV)/.mutmut
 	@$(VENV)/bin/python tests/mutants.py $(ARGS)
 
@@ -139,8 +139,8 @@ lint: $(STAMP)
 	$(STYLE)
 	@$(VENV)/bin/mypy
 
-# Lint, the fast tests of what has changed since main, and mutants of the change; ARGS=COMMIT compares with another commit.
-check: lint $(VENV)/.mutmut
+# Lint, and the fast tests of what has changed since main; ARGS=COMMIT compares with another commit.
+check: lint
 	@WORKERS=$(WORKERS) $(VENV)/bin/python tests/check.py $(ARGS)
 
 # The documentation site, into build/docs; a warning, such as a broken link, is an error. It runs the blocks of the tutorials;

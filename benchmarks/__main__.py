@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import itertools
-import os
 import shlex
 import sys
 import time
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.suites import SUITES
-from mmlape.errors import ConfigError, MMLaPEError
+from mmlape.errors import MMLaPEError
 
 MEMORY = 'memory'
 
@@ -33,28 +32,14 @@ def parser() -> argparse.ArgumentParser:
     add('suites', nargs='+', choices=(*about, 'all'), metavar='SUITE', help='what to measure')
     add('--device', choices=('cpu', 'cuda'), default='cpu')
     add('--dtype', nargs='+', choices=('fp32', 'bf16', 'fp16'), help='default: fp32, and bf16 too on a GPU')
-    add(
-        '--sizes',
-        nargs='+',
-        type=_positive,
-        metavar='S',
-        help='sides of the images, multiples of 32; default: 224 512',
-    )
-    add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'deit-large', 'mini'), default='deit-tiny')
-    add('--batch', type=_positive, metavar='B', help='images per step; default: what fits the device and the size')
-    add('--repeats', type=_positive, metavar='N', help='rounds at most; default: 20; an interval needs nine')
-    add('--budget', type=float, metavar='SECONDS', help='per comparison, after nine rounds; default: 3')
+    add('--sizes', nargs='+', type=int, metavar='S', help='sides of images, multiples of 32; default: 224 512')
+    add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'mini'), default='deit-tiny')
+    add('--batch', type=int, metavar='B', help='images per step; default: what fits the device and the size')
     add('--quick', action='store_true', help='three short rounds of little work, as a trial')
-    add('--threads', type=_positive, metavar='N', help="torch's threads; default: its own choice")
+    add('--threads', type=int, metavar='N', help="torch's threads; default: its own choice")
     add('--vit-adapter', metavar='DIR', help='a checkout of the public ViT-Adapter code, to measure as well')
     add('--out', metavar='DIR', default='work_dirs/benchmarks', help='where the results go; default: %(default)s')
     return command
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text} is not a positive number')
-    return int(text)
 
 
 def checks_of(args: argparse.Namespace) -> Iterator[tuple]:
@@ -67,12 +52,10 @@ def checks_of(args: argparse.Namespace) -> Iterator[tuple]:
     everything = 'all' in args.suites
     suites = [name for name in SUITES if everything or name in args.suites]
     of_memory = everything or MEMORY in args.suites
-    repeats, budget = args.repeats or (3 if args.quick else 20), args.budget or (0.5 if args.quick else 3.0)
+    repeats, budget = (3, 0.5) if args.quick else (20, 3.0)
     dtypes = args.dtype or (('fp32', 'bf16') if args.device == 'cuda' else ('fp32',))
     for suite, size, dtype in itertools.product(suites or SUITES, args.sizes or (224, 512), dtypes):
-        settings = Settings(
-            args.device, dtype, size, args.arch, args.batch, repeats, budget, args.quick, args.vit_adapter
-        )
+        settings = Settings(args.device, dtype, size, args.arch, args.batch, repeats, budget, args.vit_adapter)
         compared = [dataclasses.replace(one, goals={}) for one in comparisons(suite, settings)]  # those of a GPU
         if suites:
             yield from ((suite, Check(one.name, partial(measure, one, settings))) for one in compared)
@@ -88,10 +71,9 @@ def measure_all(args: argparse.Namespace, command: str) -> Path:
     from benchmarks.checks import line_of
     from benchmarks.results import add, now, write
 
-    if args.device == 'cuda':
-        require_cuda()
+    machine.require_device(args.device)
     out = Path(args.out)
-    require_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
     results = {
         'schema': 1, 'command': command, 'started': now(), 'finished': None, 'commit': machine.commit(),
         'machine': machine.describe(args.device, args.threads), 'versions': machine.versions(), 'lines': [],
@@ -103,30 +85,6 @@ def measure_all(args: argparse.Namespace, command: str) -> Path:
     results['finished'] = now()
     write(results, out)
     return out / 'results.md'
-
-
-def require_cuda() -> None:
-    """Stop where there is no GPU.
-
-    Raises:
-        ConfigError: Torch sees none.
-    """
-    import torch
-
-    if not torch.cuda.is_available():
-        raise ConfigError('--device cuda: torch sees no GPU here; measure the CPU with --device cpu')
-
-
-def require_folder(folder: Path) -> None:
-    """Make the folder of the results before anything is measured.
-
-    Raises:
-        ConfigError: It cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f'--out {folder}: {os.strerror(error.errno)}') from error
 
 
 def main(argv: list[str]) -> int:

@@ -33,7 +33,6 @@ class Settings:
     batch: int | None = None
     repeats: int = 20
     budget: float = 3.0
-    quick: bool = False
     public: str | None = None
 
     @property

@@ -1,7 +1,7 @@
 """What only a GPU shows, in three scripts of four minutes each: `python -m benchmarks.gpu_check [options]`.
 
-    make gpu-speed      speed, cost: how fast the models can be, and which kernels take how long
-    make gpu-run        run, recipes: what a user does, and what the recipes cost
+    make gpu-speed      speed, cost: how fast the models can be
+    make gpu-run        run: what a user does by commands
     make gpu-values     values, training, compiling: whether all of it is right
 
 Each line of the result is PASS, FAIL or NOT RUN with its figure. Each runs in a fork of its own, with a limit of its
@@ -25,14 +25,15 @@ from pathlib import Path
 
 from benchmarks.checks import FAIL, NOT_RUN, PASS, SECTIONS, Check, Options, checks, line_of, not_installed, reason
 from benchmarks.checks.stand_ins import lend_stand_ins
+from benchmarks.machine import require_device
 from benchmarks.results import add, now, summary, write
 from mmlape.errors import ConfigError, MMLaPEError
 from mmlape.files import read_json, write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = {'speed': ('speed', 'cost'), 'run': ('run', 'recipes'), 'values': ('values', 'training', 'compiling')}
+SCRIPTS = {'speed': ('speed', 'cost'), 'run': ('run',), 'values': ('values', 'training', 'compiling')}
 """The sections of each script."""
-SHARES = dict(speed=0.6, cost=0.4, run=0.5, recipes=0.5, values=0.5, training=0.3, compiling=0.2)
+SHARES = dict(speed=0.6, cost=0.4, run=1.0, values=0.5, training=0.3, compiling=0.2)
 """Of the time, by section."""
 AT_ONCE = dict(values=8, training=4, compiling=2, run=6)
 """How many lines of a section share the card; the time of the others is what is measured."""
@@ -214,7 +215,7 @@ def run(args: argparse.Namespace, command: str) -> dict:
     """Run the checks, and write ``results.json`` and ``results.md`` after each line.
 
     Raises:
-        ConfigError: No GPU, a folder that is none, no time, or nothing of this machine to resume.
+        ConfigError: No GPU, a folder that is none, or nothing of this machine to resume.
     """
     began, out = time.monotonic(), Path(args.out)
     _require(args)
@@ -255,19 +256,11 @@ def run(args: argparse.Namespace, command: str) -> dict:
 
 
 def _require(args: argparse.Namespace) -> None:
-    if args.device == 'cuda':
-        import torch
-
-        if not torch.cuda.is_available():
-            raise ConfigError('torch sees no GPU here; --device cpu --quick is a trial without one')
+    require_device(args.device)
     for name in ('site', 'public'):
         folder = getattr(args, name)
         if folder and not Path(folder).is_dir():
             raise ConfigError(f'--{name} {folder}: there is no such folder')
-    if args.minutes <= 0:
-        raise ConfigError(f'--minutes {args.minutes:g}: give a time above 0')
-    if Path(args.out).exists() and not Path(args.out).is_dir():
-        raise ConfigError(f'--out {args.out} is a file: name a folder')
 
 
 def _earlier(path: Path, results: dict) -> list[dict]:
@@ -275,14 +268,10 @@ def _earlier(path: Path, results: dict) -> list[dict]:
     before = read_json(path)
     if before is None:
         raise ConfigError(f'--resume: {path} cannot be read: leave --resume out')
-    then, now = (
-        {'commit': one.get('commit'), 'use of --quick': one.get('quick'), 'GPU': one['machine']['gpu']}
-        | one['versions']
-        for one in (before, results)
-    )
-    other = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    other = [name for name in ('commit', 'quick', 'versions') if before[name] != results[name]]
+    other += ['GPU'] if before['machine']['gpu'] != results['machine']['gpu'] else []
     if other:
-        raise ConfigError(f'--resume: {path} was made with another {" and ".join(other)}: give another --out')
+        raise ConfigError(f'--resume: {path} was made with other {" and ".join(other)}: give another --out')
     return before['lines']
 
 

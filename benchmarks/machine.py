@@ -2,15 +2,27 @@
 
 import os
 import platform
-import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from mmlape.errors import ConfigError
 from mmlape.lab.environment.packages import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = ('triton', 'deformops', 'numpy', 'transformers', 'mmlape')
+
+
+def require_device(device: str) -> None:
+    """Stop where there is no GPU.
+
+    Raises:
+        ConfigError: Torch sees none.
+    """
+    import torch
+
+    if device == 'cuda' and not torch.cuda.is_available():
+        raise ConfigError('torch sees no GPU here: measure the CPU with --device cpu')
 
 
 def describe(device: str, threads: int | None) -> dict:
@@ -39,16 +51,11 @@ def describe(device: str, threads: int | None) -> dict:
 
 
 def _gpu_details() -> str:
-    """Return memory, compute capability and driver of the GPU."""
+    """Return memory and compute capability of the GPU."""
     import torch
 
     found = torch.cuda.get_device_properties()
-    text = f'{found.total_memory / 2**30:.0f} GiB, sm_{found.major}{found.minor}'
-    if shutil.which('nvidia-smi') is None:
-        return text
-    query = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
-    done = subprocess.run(query, capture_output=True, text=True, check=False)
-    return f'{text}, driver {done.stdout.split()[0]}' if done.stdout.split() else text
+    return f'{found.total_memory / 2**30:.0f} GiB, sm_{found.major}{found.minor}'
 
 
 def processor() -> str:

@@ -7,15 +7,13 @@ from benchmarks.comparison import Settings
 
 MINI = dict(embed_dims=48, num_layers=4, num_heads=3, feedforward_channels=96)
 """`--arch mini`, for a trial."""
-LARGE = dict(embed_dims=1024, num_layers=24, num_heads=16, feedforward_channels=4096)
-"""`--arch deit-large`, of which there is no DeiT."""
 
 
 def arch_of(settings: Settings) -> dict:
     """Return the widths and the depth of the measured ViT."""
     from mmlape.models.vit.model import ARCHS
 
-    return dict({**ARCHS, 'mini': MINI, 'deit-large': LARGE}[settings.arch])
+    return dict({**ARCHS, 'mini': MINI}[settings.arch])
 
 
 def heads_of(settings: Settings) -> int:

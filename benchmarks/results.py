@@ -36,25 +36,22 @@ def markdown(results: dict) -> str:
     gpu = ', '.join(filter(None, (machine['gpu'] or 'no GPU', machine['gpu_details'])))
     threads = f'{machine["cores"]} cores, {machine["threads"]} threads'
     host = f'{machine["processor"]}, {threads}, {machine["memory_gib"]} GiB'
-    ended = f'ended {results["finished"]}' if results['finished'] else 'not finished'
     text = [
         f'# {machine["gpu"] or "no GPU"}: {summary(results)}',
         '',
         f'- machine: {gpu}; {host}; {machine["system"]}; load at the start {machine["load"]}',
         f'- versions: {versions}',
         f'- command: `{results["command"]}`',
-        f'- started {results["started"]}, {ended}',
+        f'- started {results["started"]}, ended {results["finished"] or "not yet"}',
     ]
     for section in dict.fromkeys(line['section'] for line in results['lines']):
         lines = [line for line in results['lines'] if line['section'] == section]
         lines.sort(key=lambda line: line['status'] != FAIL)
         text += ['', f'## {section}', '', '| check | result | figure | s |', '| --- | --- | --- | ---: |']
-        text += [f'| {_row(line)} | {line["seconds"]:.1f} |' for line in lines]
+        for line in lines:
+            cells = ' | '.join(line[key].replace('|', '\\|') for key in ('name', 'status', 'figure'))
+            text.append(f'| {cells} | {line["seconds"]:.1f} |')
     return '\n'.join(text) + '\n'
-
-
-def _row(line: dict) -> str:
-    return ' | '.join(line[key].replace('|', '\\|') for key in ('name', 'status', 'figure'))
 
 
 def now() -> str:

@@ -1,13 +1,10 @@
 """Interleaved timing (A B B A ...), medians with their spread, and ratios of medians with a bootstrap interval."""
 
 import gc
-import itertools
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
-from benchmarks.disturbance import Watch
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -16,14 +13,7 @@ FEWEST = 9
 """Rounds before the budget counts, and before an interval is given: the bootstrap of fewer is too narrow."""
 
 
-def interleave(
-    works: Sequence[Callable[[], object]],
-    device: str,
-    repeats: int,
-    budget: float,
-    warm_up: int = WARM_UP,
-    watch: Watch | None = None,
-) -> list[list[float]]:
+def interleave(works: Sequence[Callable[[], object]], device: str, repeats: int, budget: float) -> list[list[float]]:
     """Time pieces of work in turns, so that a drift of the machine meets all of them alike.
 
     The order is reversed from round to round: A B, B A, A B, ...
@@ -33,49 +23,27 @@ def interleave(
         device: 'cuda' times with events between synchronisations, anything else uses the clock.
         repeats: Rounds at most.
         budget: Seconds after which no further round starts, once there were nine.
-        warm_up: Rounds before, whose times are discarded.
-        watch: Has disturbed rounds repeated, as often as there are rounds at most.
 
     Returns:
         Seconds of each round, for each side.
     """
     clock = _cuda_seconds if device == 'cuda' else _seconds
-    for _ in range(warm_up):
+    for _ in range(WARM_UP):
         for work in works:
             clock(work)
-    kept: list[list[float]] = []  # a list of seconds a round
-    fresh: list[list[float]] = []  # rounds that are not judged yet
+    rounds: list[list[float]] = [[] for _ in works]
     gc.collect()
     gc.disable()
     started = time.perf_counter()
-    if watch:
-        watch.start()
     try:
-        for number in itertools.count():
-            rounds = len(kept) + len(fresh)
-            enough = rounds >= repeats or (rounds >= FEWEST and time.perf_counter() - started > budget)
-            if fresh and (enough or watch is None or watch.long_enough()):
-                kept += _judged(fresh, repeats, watch)
-                fresh = []
-                enough = enough and len(kept) == rounds
-            if enough:
+        for number in range(repeats if works else 0):
+            if number >= FEWEST and time.perf_counter() - started > budget:
                 break
-            order = range(len(works)) if number % 2 == 0 else reversed(range(len(works)))
-            seconds = {index: clock(works[index]) for index in order}
-            fresh.append([seconds[index] for index in range(len(works))])
+            sides = list(zip(works, rounds))
+            for work, seconds in sides if number % 2 == 0 else reversed(sides):
+                seconds.append(clock(work))
     finally:
         gc.enable()
-    return [list(side) for side in zip(*kept)] if works else []
-
-
-def _judged(rounds: list[list[float]], most: int, watch: Watch | None) -> list[list[float]]:
-    """Return the rounds if they were calm, or if too many were repeated already; else none."""
-    if watch is None or watch.calm():
-        return rounds
-    if watch.repeated + len(rounds) <= most:
-        watch.repeated += len(rounds)
-        return []
-    watch.disturbed += len(rounds)
     return rounds
 
 
@@ -98,10 +66,9 @@ def _cuda_seconds(work: Callable[[], object]) -> float:
 
 
 def spread(samples: Sequence[float]) -> dict[str, float | int]:
-    """Return median, interquartile range and median absolute deviation of samples."""
+    """Return median and interquartile range of samples."""
     low, median, high = np.quantile(samples, (0.25, 0.5, 0.75))
-    mad = float(np.median(np.abs(np.asarray(samples) - median)))
-    return {'n': len(samples), 'median': float(median), 'iqr': [float(low), float(high)], 'mad': mad}
+    return {'n': len(samples), 'median': float(median), 'iqr': [float(low), float(high)]}
 
 
 def ratio(samples: Sequence[float], reference: Sequence[float]) -> dict[str, float | None]:

@@ -20,7 +20,6 @@ PAGES = {
     'stacks': ROOT / 'docs' / 'get-started' / 'tested.md',
     'lines': RESULTS / 'gpu.md',
     'costs': RESULTS / 'gpu.md',
-    'recipes': ROOT / 'docs' / 'reference' / 'catalogue.md',
 }
 ARCHS = {'deit-tiny': 'Ti', 'deit-small': 'S', 'deit-base': 'B'}
 COST = re.compile(r'ViT-Adapter, (deit-\w+), (\d+) x 3 x (\d+) x \d+, (\w+): .*, (.*)')
@@ -80,45 +79,17 @@ def lines(found: list[dict]) -> list[str]:
 
 
 def costs(found: list[dict]) -> list[str]:
-    """Return the table of each side beside its reference: time, that of the kernels alone, memory."""
+    """Return the table of lines of two sides: time, that of the kernels alone, memory."""
     table = heading('call', 'ViT-Adapter', 'work', 'sides', 'time', 'ratio [95 %]', 'kernels alone', 'peak memory')
     for name, one in gpu_checks().items():
         for line in one['lines']:
             named = COST.fullmatch(line['name'])
-            if named:
+            if named and len(line['values']) == 2:
                 arch, images, size, dtype, work = named.groups()
-                (reference, base), *others = line['values'].items()
+                (reference, base), (side, other) = line['values'].items()
                 head = [name, f'{ARCHS[arch]}, {images} of {size}, {dtype}', work]
-                table += [row([*head, f'{reference} -> {side}', *compared(base, other)]) for side, other in others]
+                table.append(row([*head, f'{reference} -> {side}', *compared(base, other)]))
     return table
-
-
-def recipes(found: list[dict]) -> list[str]:
-    """Return the table of what recipes cost on a card, from the last check of each card that has measured them."""
-    table = heading('recipe', 'PE', 'card', 'images a step', 'iteration', 'memory', 'iterations', 'complete schedule')
-    last: dict[tuple[str, str], list[str]] = {}
-    for one in gpu_checks().values():
-        card = one['machine']['gpu']
-        for line in one['lines']:
-            if line['section'] == 'recipes' and 'hours' in line['values'] and 'config' in line['values']:
-                last[card, line['name']] = row(recipe(card, line['values']))
-    if not last:
-        return ['Not run on a GPU yet: `make gpu-run` measures it.']
-    return [*table, *last.values()]
-
-
-def recipe(card: str, cost: dict) -> list[str]:
-    """Return the cells of a recipe."""
-    return [
-        f'[{Path(cost["config"]).stem}](../../configs/{cost["config"]})',
-        cost['arm'],
-        card,
-        str(cost['batch']),
-        f'{cost["seconds"]:.3f} s',
-        f'{cost["memory_mib"]:,.0f} MiB' if cost['memory_mib'] else '',
-        f'{cost["iterations"]:,}',
-        f'{cost["hours"]:.1f} h on {cost["cards"]} cards',
-    ]
 
 
 def compared(base: dict, side: dict) -> list[str]:
@@ -165,7 +136,7 @@ def code(text: str) -> str:
 def filled(name: str, found: list[dict]) -> str:
     """Return the text of a page with its table."""
     text = PAGES[name].read_text()
-    table = '\n'.join(dict(records=records, stacks=stacks, lines=lines, costs=costs, recipes=recipes)[name](found))
+    table = '\n'.join(dict(records=records, stacks=stacks, lines=lines, costs=costs)[name](found))
     pattern = rf'(<!-- {name}: python docs/records.py -->\n).*?(<!-- end -->)'
     return re.sub(pattern, lambda match: f'{match[1]}\n{table}\n\n{match[2]}', text, flags=re.S)
 

@@ -1,4 +1,4 @@
-"""Run the fast tests of what has changed since a commit, then mutants of the changed lines; `make check` calls it.
+"""Run the fast tests of what has changed since a commit; `make check` calls it.
 
     python tests/check.py [COMMIT]
 
@@ -6,29 +6,24 @@ Changed are the files of the commits since COMMIT (by default since this branch 
 committed, and those that git does not know. A changed test runs. A changed helper of the tests, module or script runs
 the tests that import it, and a module or config also those of the folder and of the words of its name. Tests that
 `tests/slow.txt` lists are left out. The tests closest to the change run first, until they have used `LIMIT` seconds
-of processors and `SHARE` of them have run, however slow the machine is.
-
-Of the lines of the package that have changed, mutmut's mutants (`tests/mutants.py`) then run against those of these
-tests that run the line, for `MUTANTS` seconds. A mutant that survives is printed, and is no failure.
+of processors and `SHARE` of them have run, however slow the machine is. `make mutants ARGS=--changed` shows what they
+would notice.
 """
 
 import ast
-import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT, SHARE, MUTANTS = 140, 0.25, 40
+LIMIT, SHARE = 140, 0.25
 BY_FOLDER = {
     'configs': 'configs', 'studies': 'experiments', 'benchmarks': 'environment', 'bootstrap': 'environment',
     'tools': 'environment', 'docs': 'docs',
@@ -161,32 +156,11 @@ def main(commit: str = '') -> int:
     deadline = Deadline(LIMIT)
     # small portions, so that what is first in the list runs first
     workers = ['-n', os.environ.get('WORKERS', '2'), '--dist', 'load', '--maxschedchunk', '8']
-    with tempfile.TemporaryDirectory(prefix='check-') as temp:
-        lines = changed_lines(commit) if sys.version_info >= (3, 12) else {}
-        recorded = ['-p', 'seen_lines', '--lines-to', f'{temp}/lines-'] if lines else []
-        status = pytest.main([*workers, *recorded, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
-        left = deadline.collected - len(deadline.done)
-        ran = len(deadline.done)
-        print(
-            f'fast tests that ran: {ran}; left out, as {LIMIT} s of processors were used: {left}; `make test` runs all'
-        )
-        if lines and not deadline.failed:
-            _mutate(lines, temp)
+    status = pytest.main([*workers, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
+    ran, left = len(deadline.done), deadline.collected - len(deadline.done)
+    print(f'fast tests that ran: {ran}; left out, as {LIMIT} s of processors were used: {left}; `make test` runs all')
     only_stopped = left > 0 and status == pytest.ExitCode.INTERRUPTED and not deadline.failed
     return 0 if only_stopped or status == pytest.ExitCode.NO_TESTS_COLLECTED else int(status)
-
-
-def _mutate(lines: dict[str, set[int]], temp: str) -> None:
-    """Run mutants of changed lines against the tests that have run them, in a process without the package."""
-    count = sum(map(len, lines.values()))
-    if find_spec('mutmut') is None:
-        print(f'no mutants of {count} changed lines: mutmut is not installed; `make check` brings it')
-        return
-    change = Path(temp, 'change.json')
-    change.write_text(json.dumps({file: sorted(found) for file, found in lines.items()}))
-    script = str(ROOT / 'tests' / 'mutants.py')
-    words = ('--change', str(change), '--minutes', str(MUTANTS / 60))
-    subprocess.run([sys.executable, script, *words], cwd=ROOT, check=False)
 
 
 if __name__ == '__main__':

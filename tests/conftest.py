@@ -22,7 +22,6 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 import config_helpers
 import forking_python
 import pytest
-import shaking
 import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
@@ -56,7 +55,6 @@ TIME = Path(__file__).parents[1] / 'docs' / 'results' / 'test-time.json'
 
 def pytest_addoption(parser):
     add = parser.addoption
-    add('--shake', action='store_true', help='reverse listings of folders; another clock, time zone and locale')
     add(
         '--record', action='store_true', help='write the tests of three seconds to slow.txt, and the time for the docs'
     )
@@ -66,8 +64,6 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if config.getoption('shake'):
-        shaking.start()
     if hasattr(config, 'workerinput'):
         sys.executable = config.workerinput['python']
         config.option.random_order = config.workerinput['random_order']

@@ -1,12 +1,13 @@
 """Change one operator, number, name or argument of the package at random, and see whether a test fails.
 
     python tests/mutants.py --seed 1 [--count 120] [--minutes 60] [--record]
+    python tests/mutants.py --changed
 
 mutmut makes the changes in the functions of the package; a seed draws from all of them, from each folder in turn. Not
 drawn is what changes only sentences: texts with a blank, help of options, and what is raised. Each mutant runs against
 the fast tests that run its statement, those of its own folder first, until one fails. What a test runs is recorded
 once, and again after a change of what it runs. The results are kept in build/mutants, where a call that was killed
-continues.
+continues. With ``--changed``, mutants are of the lines that differ from main, and tests those of `make check`.
 """
 
 import argparse
@@ -16,7 +17,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -207,11 +207,13 @@ class Recording:
         self.temp = temp
         (STATE / 'lines').mkdir(parents=True, exist_ok=True)
 
-    def tests(self) -> Tests:
-        """Record what is missing, and return all."""
+    def tests(self, of_change: bool) -> Tests:
+        """Record what is missing of the tests, or of those of what has changed, and return them."""
         paths = [ROOT / f'tests/environment/test_{name}.py' for name in OF_COMMANDS]
         paths += [path for path in sorted(ROOT.glob('tests/*/test_*.py')) if path.parent.name not in LEFT_OUT]
         names = [path.relative_to(ROOT).as_posix() for path in paths]
+        if of_change:
+            names = [name for name in check.select(check.changed_files()) if name in names]
         missing = [name for name in names if not self._known(name)]
         begin, waiting, folders, started = time.monotonic(), list(missing), {}, {}
         for done in range(1, len(missing) + 1):
@@ -281,11 +283,10 @@ class Results:
         return sum(one['result'] == 'killed' for one in self.done.values())
 
 
-def run(mutants: list[Mutant], tests: Tests, results: Results, temp: str, end: float, wait_for_last: bool) -> None:
+def run(mutants: list[Mutant], tests: Tests, results: Results, temp: str, end: float) -> None:
     """Run the tests of each mutant that has no result, and start none after a time."""
     waiting = [one for one in mutants if (one.file, one.number) not in results.done]
     begin, count, folders, started = time.monotonic(), len(waiting), {}, {}
-    signal.signal(signal.SIGALRM, _time_is_up)
 
     def tell(mutant: Mutant) -> None:
         done = count - len(waiting) - len(folders)
@@ -304,24 +305,10 @@ def run(mutants: list[Mutant], tests: Tests, results: Results, temp: str, end: f
                 tell(mutant)
         if not folders:
             return
-        if not wait_for_last:
-            signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 0.01))
-        try:
-            child, status, text = wait(folders)
-        except TimeoutError:
-            for child in folders:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            return
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        child, status, text = wait(folders)
         mutant, number = started.pop(child)
         results.add(mutant, RESULTS.get(status, f'no result ({status})'), text, number)
         tell(mutant)
-
-
-def _time_is_up(*_) -> None:
-    raise TimeoutError
 
 
 def _start(mutant: Mutant, chosen: list[str], temp: str) -> tuple[int, Path]:
@@ -388,22 +375,6 @@ def summary(done: list[dict], seed: int) -> dict:
     )  # fmt: skip
 
 
-def check_change(file: Path, end: float) -> int:
-    """Run mutants of changed lines against the tests whose lines are recorded beside the file, until a time."""
-    found = {}
-    for part in file.parent.glob('lines-*'):
-        found |= json.loads(part.read_text())
-    mutants = of_lines({name: set(lines) for name, lines in json.loads(file.read_text()).items()})
-    import_libraries()
-    results = Results(file.with_name('results.jsonl'))
-    run(mutants, Tests(found), results, str(file.parent), end, wait_for_last=False)
-    alive = [one['change'] for one in results.done.values() if one['result'] != 'killed']
-    print(f'mutants of the change: {results.killed()} of {len(results.done)} killed; left out for want of time: '
-          f'{len(mutants) - len(results.done)}')  # fmt: skip
-    print(*alive, sep='\n')
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -411,20 +382,21 @@ def main() -> int:
     add('--count', type=int, default=120, help='mutants to draw (default: 120)')
     add('--minutes', type=float, default=float('inf'), help='start no more after them (default: no end)')
     add('--record', action='store_true', help=f'write {RECORD.relative_to(ROOT)}, which the docs show')
-    add('--change', metavar='FILE', help=argparse.SUPPRESS)  # of `tests/check.py`
+    add('--changed', action='store_true', help='mutants of the lines that have changed since main')
     args = parser.parse_args()
     STATE.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * args.minutes
-    if args.change:
-        return check_change(Path(args.change), end)
     print(f'seed {args.seed}')
     import_libraries()
     with tempfile.TemporaryDirectory(prefix='mutants-') as temp:
-        tests = Recording(temp).tests()
-        drawn = draw(args.seed, args.count)
-        results = Results(STATE / f'seed-{args.seed}-{_tree()}.jsonl')
-        run(drawn, tests, results, temp, end, wait_for_last=True)
+        tests = Recording(temp).tests(args.changed)
+        drawn = of_lines(check.changed_lines())[: args.count] if args.changed else draw(args.seed, args.count)
+        results = Results(STATE / f'{"changed" if args.changed else f"seed-{args.seed}"}-{_tree()}.jsonl')
+        run(drawn, tests, results, temp, end)
         confirm(results, temp)
+    if args.changed:
+        print(f'{results.killed()} of {len(results.done)} killed, of {len(drawn)} mutants of the changed lines')
+        return 0
     found = summary(
         [one for one in map(results.done.get, ((one.file, one.number) for one in drawn)) if one], args.seed
     )

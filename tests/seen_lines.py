@@ -74,8 +74,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     if config.getoption('lines_to'):
-        worker = getattr(config, 'workerinput', {}).get('workerid', '')  # of pytest-xdist; each has a file of its own
-        config.pluginmanager.register(Lines(Path(f'{config.getoption("lines_to")}{worker}')))
+        config.pluginmanager.register(Lines(Path(config.getoption('lines_to'))))
 
 
 @pytest.hookimpl(trylast=True)

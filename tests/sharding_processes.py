@@ -21,41 +21,34 @@ from mmlape.models import SwinTransformer, TimmViTAdapter, VisionTransformer, Vi
 from mmlape.projects import CeiT, T2TViT
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=2, feedforward_channels=32)
-PLAIN = dict(arch=ARCH, img_size=32, patch_size=8, out_type='featmap')
 TIMM = dict(
     model_name='vit_small_patch16_dinov3',
     img_size=64,
     model_args=dict(embed_dim=24, depth=4, num_heads=2),
     with_cp=True,
 )
+EVA = dict(TIMM, model_name='eva02_tiny_patch14_224', patch_size=16, pe_joining='lape', patch_norm='dual')
+MAP = dict(img_size=32, out_type='featmap')
+PLAIN = dict(arch=ARCH, patch_size=8, **MAP)
+vit = partial(VisionTransformer, **PLAIN)
+ceit = partial(CeiT, dict(ARCH, stem_channels=8), **MAP)
+swin = partial(SwinTransformer, dict(embed_dims=12, depths=(2, 1), num_heads=(2, 2)), window_size=4)
+SMALL = dict(conv_inplane=8, deform_num_heads=2)
 CASES = {
-    'a table per layer': dict(pe_joining='unshared'),
-    'relative': dict(pe_type='rpe', pe_joining='default'),
-    'checkpointed, partly frozen': dict(pe_joining='lape', with_cp=True, frozen_stages=2),
-    'accumulated': dict(pe_joining='lape'),
-    'pooled': dict(pe_joining='mpvg', with_cls_token=False),
-    'bfloat16': dict(pe_joining='lape'),
-    'swin': dict(
-        arch=dict(embed_dims=12, depths=(2, 1), num_heads=(2, 2)),
-        img_size=16,
-        window_size=4,
-        out_type='featmap',
-        pe_type=['learnable', 'rpe'],
-        pe_joining='lape',
-    ),
-    'T2T-ViT': dict(arch=dict(ARCH, token_dims=8), img_size=32, out_type='featmap', pe_joining='lape'),
-    'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
-    'CeiT, pooled': dict(
-        arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='mpvg', with_cls_token=False
-    ),
-    'compact': dict(pe_joining='lape', patch_norm='dual'),
-    'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
-    'timm, trained': dict(
-        vit=dict(TIMM, model_name='eva02_tiny_patch14_224', patch_size=16, pe_joining='lape', patch_norm='dual'),
-        conv_inplane=8,
-        deform_num_heads=2,
-    ),
-    'timm, frozen': dict(vit=dict(TIMM, frozen=True), mode='read-only', conv_inplane=8, deform_num_heads=2),
+    'a table per layer': partial(vit, pe_joining='unshared'),
+    'relative': partial(vit, pe_type='rpe', pe_joining='default'),
+    'checkpointed, partly frozen': partial(vit, pe_joining='lape', with_cp=True, frozen_stages=2),
+    'accumulated': partial(vit, pe_joining='lape'),
+    'pooled': partial(vit, pe_joining='mpvg', with_cls_token=False),
+    'bfloat16': partial(vit, pe_joining='lape'),
+    'swin': partial(swin, img_size=16, out_type='featmap', pe_type=['learnable', 'rpe'], pe_joining='lape'),
+    'T2T-ViT': partial(T2TViT, dict(ARCH, token_dims=8), pe_joining='lape', **MAP),
+    'CeiT': partial(ceit, pe_joining='lape', with_cp=True),
+    'CeiT, pooled': partial(ceit, pe_joining='mpvg', with_cls_token=False),
+    'compact': partial(cvt, pe_joining='lape', patch_norm='dual', **PLAIN),
+    'adapter': partial(ViTAdapter, ARCH, 64, pe_joining='lape', **SMALL),
+    'timm, trained': partial(TimmViTAdapter, EVA, **SMALL),
+    'timm, frozen': partial(TimmViTAdapter, dict(TIMM, frozen=True), 'read-only', **SMALL),
 }
 
 
@@ -76,17 +69,7 @@ class Net(BaseModel):
 
 def build(case):
     torch.manual_seed(0)
-    kinds = {
-        'adapter': ViTAdapter,
-        'swin': SwinTransformer,
-        'T2T-ViT': T2TViT,
-        'CeiT': CeiT,
-        'CeiT, pooled': CeiT,
-        'compact': partial(cvt, **PLAIN),
-        'timm, trained': TimmViTAdapter,
-        'timm, frozen': TimmViTAdapter,
-    }
-    net = Net(kinds[case](**CASES[case]) if case in kinds else VisionTransformer(**PLAIN, **CASES[case]))
+    net = Net(CASES[case]())
     nn.init.normal_(net.norm.weight)
     return net
 

@@ -22,9 +22,6 @@ run_tests() { # TITLE PYTEST_ARGUMENTS
     "$venv/bin/python" -m mmlape doctor
     status=0
     "$venv/bin/python" -m pytest --junitxml build/stack.xml "$@" || status=$?
-    "$venv/bin/python" tests/broken.py build/stack.xml >build/broken.md
-    cat build/broken.md
-    [ -z "${GITHUB_STEP_SUMMARY:-}" ] || cat build/broken.md >>"$GITHUB_STEP_SUMMARY"
     "$venv/bin/python" -m benchmarks submit build/stack.xml --title "$title" --command "$command" || exit 1
     [ "$status" = 0 ] || exit "$status"
 }

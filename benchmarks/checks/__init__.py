@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 SECTIONS = {
-    'speed': 'eager, compiled layers, CUDA graphs; the longest kernels',
+    'speed': 'eager, compiled layers, CUDA graphs',
     'run': 'what a user does: train, kill and resume, seeds, test, predict, export',
-    'recipes': 'what the recipes cost on four such cards',
     'values': 'values and gradients against float64 on the CPU',
     'training': 'twenty training steps',
     'compiling': 'torch.compile',

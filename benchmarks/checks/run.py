@@ -13,24 +13,17 @@ import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
-import mmlape
-from benchmarks.checks import Check, Found, NotRunError, Options
+from benchmarks.checks import Check, Found, Options
 from benchmarks.checks.training import RECIPES
-from benchmarks.checks.values import TOLERANCE, distance
-from benchmarks.comparison import DTYPES
 from mmlape.lab.runs.schema import read_evaluations, read_record
-from mmlape.new import img_focus
 from mmlape.weights.reading import read_checkpoint, state_dict_of
 
 CHANGES = ('model.backbone.init_cfg=None',)
 QUICK = ('--shorten', '0.02')
 SHORTER = ('train_cfg.max_iters=4', 'train_cfg.val_interval=2', 'param_scheduler.0.end=2', 'param_scheduler.1.begin=2')
 """The same of `multi-seed`."""
-TOKENS = Path(__file__).resolve().parents[2] / 'tests' / 'golden' / 'img_focus.npz'
-"""What onnxruntime computes, by tests/golden/make_img_focus.py."""
 BELOW = 0.7
 """The share of the CPU's metric that the GPU's must have: short runs vary by their roundings."""
 
@@ -48,7 +41,6 @@ def checks(options: Options) -> list[Check]:
         Check('kill -9, resume with --deterministic: bit for bit', partial(_killed, options)),
         Check('three seeds at once on one card', partial(_seeds, options)),
         Check('test, predict and export-onnx of a run', partial(_used, options)),
-        Check('the ViT-S/14 of img-focus beside onnxruntime', partial(_real_weights, options)),
     ]
 
 
@@ -92,11 +84,6 @@ def _words(options: Options, name: str, work_dir: Path, *more: str, seed: int = 
     return ('train', f'mmlape::{RECIPES[name]}', '--work-dir', work_dir, '--seed', seed, *shorter, *more, *changes)
 
 
-def _metrics(work_dir: Path) -> dict[str, float]:
-    """Return the metrics of the last validation of a run."""
-    return read_evaluations(work_dir)[-1].metrics
-
-
 def _train(options: Options, name: str, *more: str) -> Found:
     folder = Path(options.scratch) / ' '.join(('train', name, *more))
     words = _words(options, name, folder / 'gpu', '--amp', *more)
@@ -107,9 +94,9 @@ def _train(options: Options, name: str, *more: str) -> Found:
     started = time.monotonic()
     command(options, *words)
     seconds = time.monotonic() - started
-    found = {'gpu': _metrics(folder / 'gpu')}
+    found = {'gpu': read_evaluations(folder / 'gpu')[-1].metrics}
     if beside.wait() == 0:
-        found['cpu'] = _metrics(folder / 'cpu')
+        found['cpu'] = read_evaluations(folder / 'cpu')[-1].metrics
     key = next(key for key in ('segm_mAP', 'coco/segm_mAP', 'mIoU') if key in found['gpu'])
     mine, theirs = found['gpu'][key], found.get('cpu', {}).get(key)
     ok = theirs is not None and mine >= BELOW * theirs
@@ -130,17 +117,13 @@ def _killed(options: Options) -> Found:
     if first.poll() is None:
         os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    at = _iteration(folder / 'b')
+    record = read_record(folder / 'b')
     command(options, *killed, *every, '--resume')
     command(options, *complete, *every)
     states = [_last_state(folder / name) for name in 'ab']
     differ = sum(not torch.equal(value, states[1][key]) for key, value in states[0].items())
+    at = record.iter if record else None
     return Found(differ == 0, f'killed at {at}; {differ} of {len(states[0])} tensors differ', dict(differ=differ))
-
-
-def _iteration(work_dir: Path) -> int | None:
-    record = read_record(work_dir)
-    return record.iter if record else None
 
 
 def _last_state(work_dir: Path) -> dict[str, torch.Tensor]:
@@ -173,21 +156,3 @@ def _used(options: Options) -> Found:
     maps = sum(path.is_file() for path in (folder / 'maps').rglob('*.png'))
     size = (folder / 'model.onnx').stat().st_size
     return Found(maps > 0, f'{maps} label maps, a graph of {size / 2**20:.1f} MiB', dict(maps=maps, bytes=size))
-
-
-def _real_weights(options: Options) -> Found:
-    """Compare the tokens of real weights with those that onnxruntime has computed from the package's graph."""
-    if not (file := img_focus.cached()).is_file():
-        raise NotRunError(f'{file} is missing: make weights, or TORCH_HOME=FOLDER of a machine that has it')
-    golden = np.load(TOKENS)
-    image = np.random.default_rng(int(golden['seed'])).normal(size=(1, 3, 224, 224)).astype(np.float32)
-    model = mmlape.get_model('dinov2-small', pretrained=file, out_type='raw', interpolate_mode='bicubic').eval()
-    model.to(options.device)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    off = {}
-    for dtype in ('fp32', 'bf16'):
-        with torch.no_grad(), torch.autocast(options.device, DTYPES[dtype], enabled=dtype != 'fp32'):
-            tokens = model(torch.from_numpy(image).to(options.device))[-1]
-        off[dtype] = distance(tokens[:, :: int(golden['every'])], torch.from_numpy(golden['tokens']))
-    ok = all(value <= TOLERANCE[dtype][0] for dtype, value in off.items())
-    return Found(ok, ', '.join(f'{dtype} {value:.0e}' for dtype, value in off.items()), off)

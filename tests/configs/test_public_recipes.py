@@ -30,26 +30,11 @@ def matching(name: str, pattern: str) -> set[str]:
     return {arm for arm in arms(name) if re.fullmatch(f'({pattern})(-lape)?', arm)}
 
 
-INSTA_BOOST = dict(
-    type='mmlape.InstaBoost', action_candidate=('normal', 'horizontal', 'skip'), action_prob=(1, 0, 0),
-    scale=(0.8, 1.2), dx=15, dy=15, theta=(-1, 1), color_prob=0.5, hflag=False, aug_ratio=0.5,
-)  # fmt: skip
-
-
 def test_htc_trains_with_instaboost_but_after_objects365():
-    found = {}
-    for name, cfg in arms('coco').items():
-        steps = [step for step in cfg.train_dataloader.dataset.pipeline if 'InstaBoost' in step.type]
-        if cfg.model.type == 'HybridTaskCascade':
-            assert cfg.train_dataloader.dataset.pipeline[1] == steps[0] and len(steps) == 1
-            found[name] = steps[0].aug_ratio
-            assert {**steps[0], 'aug_ratio': 0.5} == INSTA_BOOST
-        else:
-            assert not steps, name
-    assert {name for name, ratio in found.items() if ratio == 0} == matching('coco', 'htc-beitv2-o365')
-    assert set(found.values()) == {0, 0.5} and len(found) == 11
-    scales = arms('coco')['htc-beitv2-o365'].train_dataloader.dataset.pipeline[3]
-    assert scales == dict(type='RandomResize', scale=[(2000, 600), (2000, 1600)], keep_ratio=True)
+    htc = {name: cfg for name, cfg in arms('coco').items() if cfg.model.type == 'HybridTaskCascade'}
+    ratios = {name: cfg.train_dataloader.dataset.pipeline[1].aug_ratio for name, cfg in htc.items()}
+    assert {name for name, ratio in ratios.items() if ratio == 0} == matching('coco', 'htc-beitv2-o365')
+    assert set(ratios.values()) == {0, 0.5}
 
 
 def test_htc_gives_every_object_a_box_in_each_stage():

@@ -1,9 +1,8 @@
-"""Set-up: the lock, the stamp, and what the script does where something is missing."""
+"""Set-up: the lock and the stamp; a release runs the script itself, in a fresh clone."""
 
 import os
 import re
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 
@@ -92,76 +91,3 @@ def test_set_up_runs_once_and_again_after_a_change_of_the_lock(project: Path):
     os.utime(project / 'mmlape' / 'requirements.txt', (later, later))
     assert run('make', 'setup', cwd=project).returncode == 0
     assert calls(project) == 2
-
-
-# the script
-
-
-TOOLS = ('sh', 'date', 'mkdir', 'df', 'awk', 'cut', 'sed', 'dirname', 'cp')
-
-
-def script(path: Path, text: str) -> Path:
-    """Write a program."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'#!/bin/sh\n{text}\n')
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    """A folder of programs to use as PATH; its uv and pip write what they are asked for to `calls`."""
-    folder = tmp_path / 'bin'
-    folder.mkdir()
-    for name in TOOLS:
-        (folder / name).symlink_to(shutil.which(name))
-    version = re.search(r'uv_version=(\S+)', (ROOT / 'bootstrap' / 'setup.sh').read_text())[1]
-    made = script(tmp_path / 'made', f'echo "venv $*" >>{tmp_path}/calls')
-    uv = script(
-        tmp_path / 'uv',
-        f'echo "uv $*" >>{tmp_path}/calls\n'
-        f'case "$*" in --version) echo uv {version};; *"python find"*3.12) echo {folder}/python3;; '
-        f'*"python find"*) exit 1;; *requirements.txt) [ ! -e {tmp_path}/offline ];; '
-        f'venv*) mkdir -p {tmp_path}/venv/bin; cp {made} {tmp_path}/venv/bin/python; '
-        f'cp {made} {tmp_path}/venv/bin/mmlape;; esac',
-    )
-    script(
-        folder / 'python3',
-        f'case "$*" in "-m venv"*) mkdir -p "$3/bin"; cp {uv} "$3/bin/uv"; cp {made} "$3/bin/python";; '
-        '-V) echo Python 3.12.0;; esac',
-    )
-    return folder
-
-
-def set_up(machine: Path, **env: str) -> subprocess.CompletedProcess:
-    venv = machine.parent / 'venv'
-    env = {'PATH': str(machine), 'HOME': str(machine), 'PYTHON': '', **env}
-    return run(machine / 'sh', ROOT / 'bootstrap' / 'setup.sh', venv, cwd=machine, **env)
-
-
-def test_the_lock_is_installed_then_the_package_then_the_ops(machine: Path):
-    done = set_up(machine)
-    assert done.returncode == 0, done.stderr
-    assert 'ready in' in done.stdout
-    asked = (machine.parent / 'calls').read_text()
-    order = [
-        'pip install -q uv==',
-        'python find',
-        'uv venv',
-        '--require-hashes -r',
-        '-e .',
-        'venv install-ops',
-        'mmdet',
-    ]
-    assert [asked.index(part) for part in order] == sorted(asked.index(part) for part in order)
-    assert 'MMCV' not in asked and '--no-binary' not in asked
-
-
-def test_without_network_it_says_so_and_continues_later(machine: Path):
-    (machine.parent / 'offline').touch()
-    done = set_up(machine)
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith('set-up: FAILED: the packages cannot be installed')
-    assert 'check the network' in done.stderr
-    (machine.parent / 'offline').unlink()
-    assert set_up(machine).returncode == 0

@@ -15,11 +15,7 @@ train_pipeline = [
     dict(type='Resize', scale=(img_size, img_size)),
     dict(type='PackInputs'),
 ]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=(img_size, img_size)),
-    dict(type='PackInputs'),
-]
+test_pipeline = train_pipeline
 train_dataloader = dict(
     batch_size=32,
     num_workers=1,
