@@ -144,15 +144,12 @@ def read_npz(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-class LogHistory:
-    """Take the place of MMEngine's log histories, which its checkpoints hold, where it is not installed."""
-
-
 def _history_class() -> type:
+    """Return the class of MMEngine's log histories, which its checkpoints hold, or what takes its place."""
     try:
         from mmengine.logging.history_buffer import HistoryBuffer
     except ImportError:
-        return LogHistory
+        return argparse.Namespace
     return HistoryBuffer
 
 

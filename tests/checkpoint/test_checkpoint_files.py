@@ -19,10 +19,9 @@ from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import publish, write_tensors
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import rename_keys
-from mmlape.checkpoint.publishing import publish
-from mmlape.checkpoint.writing import write_tensors
 from mmlape.errors import CheckpointError
 from mmlape.weights import reading
 from mmlape.weights.download import cached_path

@@ -13,10 +13,9 @@ from checkpoint_helpers import assert_same, run_file, save, to_flax
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 
 from mmlape.checkpoint import converting, load_backbone, load_model, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import average, convert
+from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
-from mmlape.checkpoint.publishing import publish
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer

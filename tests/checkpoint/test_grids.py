@@ -21,8 +21,7 @@ from torch import nn
 import mmlape
 from mmlape.backbones import build_backbone
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import average, convert
-from mmlape.checkpoint.publishing import publish
+from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.errors import CheckpointError
 from mmlape.lab.engine import evaluator
 from mmlape.lab.engine.config import load_config

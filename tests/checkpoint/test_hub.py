@@ -25,8 +25,8 @@ from PIL import Image
 
 import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
+from mmlape.checkpoint.converting import publish
 from mmlape.checkpoint.metadata import KEY, metadata_of
-from mmlape.checkpoint.publishing import publish
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.lab.engine.config import load_config

@@ -8,10 +8,10 @@ from model_helpers import vit
 
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
-from mmlape.checkpoint.lookup import size_of
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, VisionTransformer
+from mmlape.models.base.describing import size_of
 from mmlape.models.names import find_model, get_model, list_models
 from mmlape.registry import MODELS
 

@@ -11,10 +11,9 @@ from model_helpers import ARCH, vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model
-from mmlape.checkpoint.converting import average, convert
+from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import KEY, Metadata, metadata_of
-from mmlape.checkpoint.publishing import publish
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViTAdapter
 from mmlape.registry import MODELS

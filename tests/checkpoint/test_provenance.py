@@ -7,8 +7,8 @@ import tiny
 import torch
 from synthetic import identity, settings, write_run
 
-from mmlape.checkpoint import provenance as module
-from mmlape.checkpoint.provenance import DEIT, is_published
+import mmlape.extension as module
+from mmlape.extension import DEIT
 from mmlape.files import sha256
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study

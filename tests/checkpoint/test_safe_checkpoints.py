@@ -14,8 +14,8 @@ from mmengine.config import Config
 from tiny import train, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import publish
 from mmlape.checkpoint.metadata import read_metadata
-from mmlape.checkpoint.publishing import publish
 from mmlape.cli import main
 
 AVERAGED = """

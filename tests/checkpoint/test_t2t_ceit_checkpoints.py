@@ -10,10 +10,9 @@ from mmengine.registry import MODELS
 from model_helpers import TOKEN_ARCHS, new_token_vit, randomise
 
 from mmlape.checkpoint import load_backbone, read_checkpoint
-from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.converting import convert, publish
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import KEY, metadata_of
-from mmlape.checkpoint.publishing import publish
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models.position.base import resize_absolute

@@ -17,7 +17,7 @@ from mmlape.errors import ConfigError, MMLaPEError, shown
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.names import get_model, list_models
-from mmlape.weights.normalisation import IMAGENET, Normalisation
+from mmlape.weights.loading import IMAGENET, Normalisation
 
 STEPS = ('embed', 'run_layers', 'split_prefix')
 """What a ViT offers whose layers all have the tokens of one grid, as the adapter asks it."""
