@@ -135,12 +135,6 @@ def test_average_refuses_models_with_the_same_keys(tmp_path):
     assert record_in(tmp_path / 'mean.pth').plain() == {'backbones': {'': {'grid': [4, 4]}}}, 'what both say'
 
 
-def test_a_shared_pe_is_not_converted_to_timm(tmp_path):
-    path = run_file(tmp_path / 'a.pth', vit(pe_joining='shared'))
-    with pytest.raises(CheckpointError, match="no place for pe_joining='shared'"):
-        convert(path, tmp_path / 'b.pth', 'timm')
-
-
 def test_a_kinds_own_arguments_are_recorded(tmp_path, warnings):
     """Whatever a registered kind takes, without a change in the package."""
     from mmlape.models.position import AttentionPosition

@@ -5,7 +5,6 @@ carry something to run, end every tool with one line.
 import contextlib
 import logging
 import re
-import shutil
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from checkpoint_helpers import Payload
 from mmengine.config import Config
 from tiny import train, write_config, write_data
 
-from mmlape.checkpoint import read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import publish
+from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.metadata import read_metadata
 from mmlape.cli import main
 
@@ -41,29 +39,6 @@ def test_what_a_run_saves_loads_by_the_safe_rules(trained):
     assert content['ema_state_dict']['steps'] == 3
     assert content['message_hub']['log_scalars']['train/loss'].current() > 0
     assert content['param_schedulers'] and content['meta']['iter'] == 3
-
-
-def test_a_run_with_an_average_is_resumed_to_the_same_weights(trained, tmp_path):
-    """From the second iteration on: optimiser, average and random draws go on as they were."""
-    config, whole = trained
-    shutil.copy(whole / 'iter_2.pth', tmp_path)
-    train(config, tmp_path, '--amp', 'bf16', '--seed', '1', '--resume', tmp_path / 'iter_2.pth')
-    one, two = (read_checkpoint(folder / 'iter_4.pth') for folder in (whole, tmp_path))
-    for key in ('state_dict', 'ema_state_dict'):
-        for name, value in one[key].items():
-            assert torch.equal(value, two[key][name]), (key, name)
-
-
-def test_publish_tells_the_average_from_the_trained_weights(trained, tmp_path):
-    """The average begins as a copy of the first iteration's weights and stays behind, so it is nearer to them."""
-    first = state_dict_of(read_checkpoint(trained[1] / 'iter_1.pth'), '')
-    distance = {}
-    for weights in ('plain', 'ema'):
-        file = publish(trained[1] / 'iter_4.pth', tmp_path / f'{weights}.safetensors', weights)
-        tensors = state_dict_of(read_checkpoint(file), file)
-        assert set(tensors) == set(first)
-        distance[weights] = sum(float((tensors[n] - first[n]).abs().sum()) for n in tensors if n.endswith('weight'))
-    assert 0 < distance['ema'] < distance['plain']
 
 
 def test_text_stored_as_a_configuration_is_never_run(trained, tmp_path, monkeypatch):

@@ -258,23 +258,6 @@ def test_what_is_dropped_and_new_is_an_error(tmp_path):
         load(model, tensors, tmp_path / 'a.pth')
 
 
-def test_an_adapters_description_keeps_stem_and_table(tmp_path):
-    """Of a recorded model: neither kernel nor table is resized twice."""
-    for patch14, side in (('resize-image', 14), ('resample-kernel', 16)):
-        vit = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TINY, img_size=(4 * side, 6 * side))
-        source = randomise(TimmViTAdapter(vit=vit, patch14=patch14, **PARTS, vit_feature_source='last', layers=(0, 1)))
-        content = dict(state_dict=source.state_dict(), meta=dict(mmlape=metadata_of(source).plain()))
-        torch.save(content, tmp_path / 'own.pth')
-        config = eval(inspect(tmp_path / 'own.pth')['to load it'].removeprefix('backbone='))
-        del config['type']
-        model = TimmViTAdapter(**config).eval()
-        model.init_weights()
-        assert not model.load_report.resized
-        image = torch.randn(1, 3, 64, 96)
-        for one, other in zip(model(image), source(image), strict=True):
-            assert torch.equal(one, other)
-
-
 def test_weights_of_another_architecture(tmp_path):
     theirs = timm_model('vit_small_patch16_dinov3', num_classes=0)
     with pytest.raises(CheckpointError, match=r'does not fit the model:\n  unexpected: vit\.(reg_token|blocks)'):
