@@ -40,9 +40,14 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         CheckpointError: If the target has no place for something that the file tells of its model, or the backbone
             has no such target.
     """
+    content = read_checkpoint(src)
+    metadata = read_metadata(content, src)
     if to in TOOLBOXES:
-        return _convert_complete(src, dst, to, overwrite)
-    backbone, weights = recognise_backbone(content := read_checkpoint(src), src)
+        tensors, dropped = toolbox_file(state_dict_of(content, src), to, src)
+        require_finite(tensors, src)
+        write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
+        return dropped
+    backbone, weights = recognise_backbone(content, src)
     adapter = backbone.checkpoint_adapter
     targets = adapter.targets()
     if to not in targets:
@@ -56,23 +61,9 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     tensors = {**weights.tensors, **(weights.head_tensors if takes_heads else {})}
     tensors = target.translate(weights, tensors)
     require_finite(tensors, src)
-    metadata = replace(read_metadata(content, src).alone(target.part), normalisation=weights.normalisation)
+    metadata = replace(metadata.alone(target.part), normalisation=weights.normalisation)
     write_tensors(tensors, dst, target.wrapper, overwrite, metadata)
     return weights.dropped + ([] if takes_heads else list(weights.head_tensors))
-
-
-def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool) -> list[str]:
-    content = read_checkpoint(src)
-
-    def translate(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-        _, weights = recognise_backbone({'state_dict': tensors}, src)
-        return weights.tensors, weights.dropped
-
-    tensors, dropped = toolbox_file(state_dict_of(content, src), translate, to, src)
-    require_finite(tensors, src)
-    metadata = read_metadata(content, src)
-    write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
-    return dropped
 
 
 def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = False) -> None:

@@ -5,14 +5,14 @@ their files, as those of DINOv2's linear heads, leave the frozen ViT out.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, recognise, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Tensors, recognise, recognise_backbone, rename_keys
 from mmlape.checkpoint.load_options import LoadOptions
 from mmlape.checkpoint.metadata import parts_with_adapter
 from mmlape.errors import CheckpointError
@@ -195,14 +195,11 @@ def rename_heads(tensors: Tensors) -> tuple[Tensors, str]:
     return tensors, ''
 
 
-def toolbox_file(
-    stored: Tensors, translate: Callable[[Tensors], tuple[Tensors, list[str]]], to: str, path: object
-) -> tuple[Tensors, list[str]]:
+def toolbox_file(stored: Tensors, to: str, path: object) -> tuple[Tensors, list[str]]:
     """Return the tensors of a complete model under the names of a toolbox's model over a backbone of this package.
 
     Args:
         stored: The file's tensors.
-        translate: Returns those of the backbone by its own names, and what it leaves out, from those of the file.
         to: 'mmdet' or 'mmseg'.
         path: The file, for messages.
 
@@ -221,9 +218,10 @@ def toolbox_file(
     of_backbone = {name: value for name, value in renamed.items() if name not in heads and not name.endswith(DERIVED)}
     dropped = [name for name in renamed if name.endswith(DERIVED)]
     if any(re.match(LAYER, name) for name in of_backbone):
-        backbone, left_out = translate({name.removeprefix('backbone.'): value for name, value in of_backbone.items()})
-        of_backbone = {f'backbone.{name}': value for name, value in backbone.items()}
-        dropped += left_out
+        bare = {name.removeprefix('backbone.'): value for name, value in of_backbone.items()}
+        _, weights = recognise_backbone({'state_dict': bare}, path)
+        of_backbone = {f'backbone.{name}': value for name, value in weights.tensors.items()}
+        dropped += weights.dropped
     return {**of_backbone, **heads}, dropped
 
 
@@ -298,7 +296,12 @@ def _fit_backbone(
     first = backbone.layer_names[0]
     if not any(key.startswith(first) for key in wanted if key in stored) and set(stored) <= set(wanted):
         return tensors, _load_elsewhere(name, backbone, set(stored), report)
-    fitted, report_of_part = _translated(backbone, stored, options, report.path)
+    adapter, report_of_part = backbone.checkpoint_adapter, LoadReport(report.path, '')
+    try:
+        weights = recognise({'state_dict': stored}, adapter.layouts(type(backbone)), report.path)
+        fitted = adapter.fit(backbone, weights, options, report_of_part)
+    except CheckpointError:
+        fitted = {}
     if {key: value.shape for key, value in fitted.items()} != wanted:
         return tensors, []  # strict loading names what does not fit
     report.problems += report_of_part.problems
@@ -309,28 +312,15 @@ def _fit_backbone(
     return rest | {prefix + key: value for key, value in fitted.items()}, []
 
 
-def _translated(backbone: Any, stored: Tensors, options: LoadOptions, path: str) -> tuple[Tensors, LoadReport]:
-    """Return a file's tensors as a backbone's checkpoint adapter fits them to it; none if it does not know them."""
-    adapter, report = backbone.checkpoint_adapter, LoadReport(path, '')
-    try:
-        weights = recognise({'state_dict': stored}, adapter.layouts(type(backbone)), path)
-        return adapter.fit(backbone, weights, options, report), report
-    except CheckpointError:
-        return {}, report
-
-
 def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadReport) -> list[str]:
     """Load a backbone from the file that its ``init_cfg`` names; return the names that a complete file lacks."""
-    without = (
-        f'checkpoint {report.path}: a head without its {name}, whose file the config does not '
-        f'name: pass --cfg-options model.{name}.init_cfg.type=Pretrained '
-        f'model.{name}.init_cfg.checkpoint=FILE'
-    )
-    if not backbone.init_cfg:
-        raise CheckpointError(without)
-    backbone.init_weights()
+    if backbone.init_cfg:
+        backbone.init_weights()
     if backbone.load_report is None:
-        raise CheckpointError(without)
+        raise CheckpointError(
+            f'checkpoint {report.path}: a head without its {name}, whose file the config does not name: pass '
+            f'--cfg-options model.{name}.init_cfg.type=Pretrained model.{name}.init_cfg.checkpoint=FILE'
+        )
     names = [f'{name}.{key}' for key in backbone.load_report.loaded if key not in stored]
     report.notes.append(f'{len(names)} tensors of the {name} are those of {backbone.load_report.path}')
     return names

@@ -12,7 +12,6 @@ import pytest
 import torch
 from checkpoint_helpers import Payload, assert_same, save
 from mmengine.logging import HistoryBuffer
-from mmengine.model import PretrainedInit
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
@@ -299,14 +298,6 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
         with pytest.raises(CheckpointError, match=message):
             CheckpointLoader.load_checkpoint(name)
     assert not (tmp_path / 'ran').exists()
-
-
-@pytest.mark.parametrize('kind', ['Pretrained', 'mmengine.Pretrained', PretrainedInit])
-def test_every_way_to_name_mmengines_initialisation_uses_our_loader(tmp_path, kind):
-    """A default DeiT must not enter a LaPE model without a word."""
-    path = save(tmp_path / 'a.pth', vit().state_dict())
-    with pytest.raises(CheckpointError, match='was trained without LaPE'):
-        vit(pe_joining='lape', init_cfg=dict(type=kind, checkpoint=path)).init_weights()
 
 
 def test_new_layer_scale_must_not_scale_the_branches_of_a_file_without_it(tmp_path):

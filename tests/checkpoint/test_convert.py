@@ -332,11 +332,8 @@ def test_all_reasons_are_named_at_once(tmp_path):
     )  # fmt: skip
     run_file(tmp_path / 'a.pth', vit(**options))
     reasons = refusal(tmp_path / 'a.pth', 'lape')
-    for kind, acts in (('rope', 'inside attention'), ('cpe', 'between layers'), ('irpe', 'inside attention')):
-        assert f"pe_type='{kind}' ({acts})" in reasons
-    for key in options.keys() - {'pe_type', 'pe_joining', 'qkv_bias'}:  # which it has
+    for key in options.keys() - {'pe_joining', 'qkv_bias'}:  # which it has
         assert f'{key}=' in reasons, key
-    assert "pe_type='learnable'" not in reasons
 
 
 def test_a_kind_of_a_user_is_named_by_its_contract(tmp_path):
@@ -348,10 +345,10 @@ def test_a_kind_of_a_user_is_named_by_its_contract(tmp_path):
     POSITION_ENCODINGS.register_module('slope', module=Slope)
     try:
         path = run_file(tmp_path / 'a.pth', vit(pe_type=['learnable', 'slope']))
-        assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type='slope' (inside attention)"
+        assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type=['learnable', 'slope']"
     finally:
         POSITION_ENCODINGS.module_dict.pop('slope')
-    assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type='slope' (not registered)"
+    assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type=['learnable', 'slope']"
     content = torch.load(path, weights_only=True)
     content['state_dict']['blocks.0.attn.temperature'] = torch.ones(1)
     content['meta'] = {}

@@ -357,41 +357,6 @@ def test_no_network_is_one_line():
     assert '\n' not in str(raised.value) and 'checkpoint=FILE' in str(raised.value)
 
 
-CHANGES = [
-    dict(pe_joining='lape'),
-    dict(pe_joining='lape-shared', patch_norm='learnable-only'),
-    dict(pe_joining='shared', patch_norm='post'),
-    dict(pe_joining='unshared', patch_norm='rms'),
-    dict(patch_norm='pre'),
-]
-
-
-@pytest.mark.parametrize('changes', CHANGES, ids=str)
-def test_files_of_changed_models(tmp_path, changes):
-    """Such a file loads, resized to another grid, into the model that `inspect` prints, and into no other one."""
-    source = randomise(build('vit_small_patch14_reg4_dinov2', img_size=(28, 56), **changes))
-    content = dict(state_dict=source.state_dict(), meta={'mmlape': metadata_of(source).plain()})
-    torch.save(content, path := tmp_path / 'a.pth')
-    printed = inspect(path)['to load it']
-    assert all(f'{key}={value!r}' in printed for key, value in changes.items())
-    model = build('vit_small_patch14_reg4_dinov2', img_size=(42, 28), **changes)
-    report = load_backbone(model, str(path))
-    assert not report.new and not report.dropped and not report.warnings
-    model.load_state_dict(source.state_dict())
-    images = torch.randn(1, 3, 42, 28)
-    names = [name for name in report.resized if 'pos_embed' in name]
-    assert names == [f'vit.{name}' for name in table_names(model.vit)]
-    assert all(report.resized[name] == '2x4 -> 3x2' for name in names)
-    assert model.eval()(images)[0].isfinite().all()
-    same_grid = build('vit_small_patch14_reg4_dinov2', img_size=(28, 56), **changes)
-    load_backbone(same_grid, str(path))
-    images = torch.randn(1, 3, 28, 56)
-    assert torch.equal(same_grid.eval()(images)[0], source(images)[0])
-    if changes.get('pe_joining', 'shared') != 'shared' or 'patch_norm' in changes:
-        with pytest.raises(CheckpointError, match='trained with LaPE|unexpected: '):
-            load_backbone(build('vit_small_patch14_reg4_dinov2', img_size=(28, 56)), str(path))
-
-
 @pytest.mark.parametrize('joining', ['lape', 'unshared'])
 def test_pretrained_weights_in_a_changed_model(tmp_path, joining):
     """They are refused unless the user asks for it; then the new parameters start as those of `add_lape`."""

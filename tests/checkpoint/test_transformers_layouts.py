@@ -248,12 +248,10 @@ def test_parts_that_a_list_names_are_one_file(tmp_path, suffix):
     mmlape.load_weights(model, listed)
     assert_outputs(model, 'vit', 'file')
     (tmp_path / names[1]).unlink()
-    for path, message in (
-        (listed, rf'{names[1]}: there is no such file'),
-        (tmp_path, rf'a folder; name the file in it: .*{listed.name}'),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            mmlape.load_weights(ours(case), path)
+    with pytest.raises(CheckpointError, match=rf'{names[1]}: there is no such file'):
+        mmlape.load_weights(ours(case), listed)
+    with pytest.raises(CheckpointError, match='a folder; name the file of weights in it'):
+        mmlape.load_weights(ours(case), tmp_path)
     for text in (
         '{}',
         '{"weight_map": 3}',
