@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from checkpoint_helpers import to_flax, vit_config
 from each import each
 from mmengine.registry import MODELS, init_default_scope
+from model_helpers import randomise
 from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
@@ -23,32 +24,25 @@ D, HEADS, PATCH, SIDE = 128, 2, 8, 32
 TANH_GELU = dict(type='GELU', approximate='tanh')
 
 
-def flax_file(prefix: str | None, pooling: str = 'tok', seed: int = 0) -> dict[str, np.ndarray]:
+def flax_file(prefix: str | None, pooling: str = 'tok') -> dict[str, np.ndarray]:
     """Return a classifier's arrays by big_vision's names; ``prefix`` encloses the listing's, None is no DPN."""
-    random = np.random.RandomState(seed)
-    pixels = 3 * PATCH**2
-    shapes = {'head/kernel': (D, 10), 'head/bias': (10,), 'pre_logits/kernel': (D, D), 'pre_logits/bias': (D,)}
-    if prefix is None:
-        shapes |= {'embedding/kernel': (PATCH, PATCH, 3, D), 'embedding/bias': (D,)}
-    else:
-        shapes |= {f'{prefix}dense/kernel': (pixels, D), f'{prefix}dense/bias': (D,)}
-        shapes |= {f'{prefix}ln{i}/{leaf}': (n,) for i, n in enumerate((pixels, D)) for leaf in ('scale', 'bias')}
-    if pooling == 'tok':
-        shapes |= {'cls': (1, 1, D), 'pos_embedding': (1, (SIDE // PATCH) ** 2, D)}
-    for number in range(2):
-        block = f'Transformer/encoderblock_{number}'
-        attention = f'{block}/MultiHeadDotProductAttention_0'
-        shapes |= {f'{block}/LayerNorm_{i}/{leaf}': (D,) for i in (0, 1) for leaf in ('scale', 'bias')}
-        for part in ('query', 'key', 'value'):
-            shapes |= {f'{attention}/{part}/kernel': (D, HEADS, 64), f'{attention}/{part}/bias': (HEADS, 64)}
-        shapes |= {f'{attention}/out/kernel': (HEADS, 64, D), f'{attention}/out/bias': (D,)}
-        shapes |= {f'{block}/MlpBlock_0/Dense_0/kernel': (D, 2 * D), f'{block}/MlpBlock_0/Dense_0/bias': (2 * D,)}
-        shapes |= {f'{block}/MlpBlock_0/Dense_1/kernel': (2 * D, D), f'{block}/MlpBlock_0/Dense_1/bias': (D,)}
-    shapes |= {f'Transformer/encoder_norm/{leaf}': (D,) for leaf in ('scale', 'bias')}
-    return {
-        name: (0.1 * random.randn(*shape) + name.endswith('scale')).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    arch, tok = dict(embed_dims=D, num_layers=2, num_heads=HEADS, feedforward_channels=2 * D), pooling == 'tok'
+    options = dict(pe_type='learnable' if tok else 'none', patch_norm='none' if prefix is None else 'dual')
+    options |= dict(with_cls_token=tok, with_prefix_pe=False, out_type='raw')
+    arrays = to_flax(randomise(VisionTransformer(arch, SIDE, PATCH, **options)))
+    arrays |= {f'{name}/kernel': 0.1 * np.random.randn(D, width) for name, width in (('pre_logits', D), ('head', 10))}
+    arrays |= {'pre_logits/bias': np.ones(D), 'head/bias': np.ones(10)}
+    out = {}
+    for name, value in arrays.items():
+        for of_augreg, name_here in (('Attention_1', 'Attention_0'), ('Norm_2', 'Norm_1'), ('Block_3', 'Block_0')):
+            name = name.replace(of_augreg, name_here)
+        if prefix is not None and name == 'embedding/kernel':
+            value = value.reshape(-1, D)
+        if prefix is not None and name.startswith('embedding/'):
+            leaf = name.removeprefix('embedding/')
+            name = prefix + (leaf if leaf.startswith('ln') else f'dense/{leaf}')
+        out[name] = np.float32(value)
+    return out
 
 
 def reference(arrays: dict[str, np.ndarray], image: Tensor, prefix: str | None, pooling: str) -> Tensor:

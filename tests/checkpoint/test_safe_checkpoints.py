@@ -4,16 +4,13 @@ carry something to run, end every tool with one line.
 
 import contextlib
 import logging
-import re
 
 import pytest
 import torch
 from checkpoint_helpers import Payload
-from mmengine.config import Config
 from tiny import train, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.metadata import read_metadata
 from mmlape.cli import main
 
 AVERAGED = """
@@ -39,31 +36,6 @@ def test_what_a_run_saves_loads_by_the_safe_rules(trained):
     assert content['ema_state_dict']['steps'] == 3
     assert content['message_hub']['log_scalars']['train/loss'].current() > 0
     assert content['param_schedulers'] and content['meta']['iter'] == 3
-
-
-def test_text_stored_as_a_configuration_is_never_run(trained, tmp_path, monkeypatch):
-    """MMEngine's resume evaluates it as Python; here a run goes on from it, starts from it and is tested with it."""
-    config, done = trained
-    marker = tmp_path / 'ran'
-    text = f'import os\nos.mkdir({str(marker)!r})\n'
-    Config.fromstring(text, '.py')
-    assert marker.exists(), 'the text must be one that would run'
-    marker.rmdir()
-    content = torch.load(done / 'iter_3.pth', weights_only=False)
-    content['meta'].update(cfg=text, config=text)
-    (tmp_path / 'out').mkdir()
-    hostile = tmp_path / 'out' / 'iter_3.pth'
-    torch.save(content, hostile)
-    printed = train(config, tmp_path / 'out', '--amp', 'bf16', '--resume', hostile)
-    assert re.search(rf'checkpoint {hostile} \(complete model layout\): loaded (\d+) of \1\b', printed)
-    assert (tmp_path / 'out' / 'iter_4.pth').is_file()
-    init = f'model.backbone.init_cfg={{"type":"Pretrained","checkpoint":"{hostile}"}}'
-    printed = train(config, tmp_path / 'new', '--cfg-options', f'load_from={hostile}', init, 'train_cfg.max_iters=1')
-    assert printed.count(f'checkpoint {hostile} (') == 2
-    monkeypatch.chdir(tmp_path)
-    assert main(['test', str(config), str(hostile), '--out', 'metrics.json']) == 0
-    assert main(['checkpoint', 'inspect', str(hostile)]) == 0
-    assert not marker.exists()
 
 
 def bad_files(folder, good: bytes):
@@ -115,16 +87,6 @@ def test_a_bad_file_ends_each_tool_with_one_line(trained, tmp_path, capsys, monk
         messages = (message, 'damaged, or not written by torch') if use == 'resume' else (message,)
         assert any(expected in line for expected in messages)
         assert not (tmp_path / 'ran').exists()
-
-
-def test_weights_of_another_joining_with_the_same_keys_are_not_tested(trained, tmp_path, capsys):
-    """The run was trained with LaPE; the shared form has the same tensors."""
-    content = read_checkpoint(trained[1] / 'iter_4.pth')
-    assert read_metadata(content, '').backbones['backbone']['pe_joining'] == 'lape'
-    words = ['test', str(trained[0]), str(trained[1] / 'iter_4.pth'), '--out', str(tmp_path / 'metrics.json')]
-    assert main([*words, '--cfg-options', 'model.backbone.pe_joining=lape-shared']) == 1
-    printed = capsys.readouterr().err
-    assert "trained with pe_joining='lape', but the model has pe_joining='lape-shared'" in printed
 
 
 def test_the_state_of_another_optimiser_is_no_traceback(trained, tmp_path, capsys):
