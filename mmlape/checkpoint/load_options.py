@@ -1,4 +1,4 @@
-"""Filters that read an image of three channels, or of one, for images with other channels, as timm makes them.
+"""How a checkpoint of a backbone is loaded; and filters for images of other channels, as timm makes them.
 
     one channel: sum_c w_c;    n of m channels: w_(i mod m) m / n
 
@@ -76,7 +76,8 @@ def fit_channels(
                 'mmlape.load_weights) sums or repeats its filters as timm does'
             )
             continue
-        out[name] = with_channels(kernel, channels)
+        _fold_norm(out, name, kernel_of_model)
+        out[name] = with_channels(out[name], channels)
         report.resized[name] = f'{have} -> {channels} channels'
     return out
 
@@ -95,3 +96,18 @@ def with_channels(kernel: Tensor, channels: int) -> Tensor:
         return values.sum(1, keepdim=True).to(kernel.dtype)
     repeated = values.repeat(1, math.ceil(channels / have), 1, 1)[:, :channels]
     return (repeated * (have / channels)).to(kernel.dtype)
+
+
+def _fold_norm(tensors: dict[str, Tensor], name: str, kernel_of_model: Tensor) -> None:
+    """Put scale and shift of the norm before a stem's map into the map; what is left of it is the identity."""
+    stem = name.removesuffix('proj.weight')
+    scale, shift = (tensors.get(f'{stem}norm0.{leaf}') for leaf in ('weight', 'bias'))
+    if scale is None:
+        return
+    kernel = tensors[name]
+    if shift is not None:
+        moved = (kernel * shift.view(kernel.shape[1:])).flatten(1).sum(1)
+        tensors[f'{stem}proj.bias'] = tensors[f'{stem}proj.bias'] + moved
+        tensors[f'{stem}norm0.bias'] = shift.new_zeros(kernel_of_model[0].numel())
+    tensors[name] = kernel * scale.view(kernel.shape[1:])
+    tensors[f'{stem}norm0.weight'] = scale.new_ones(kernel_of_model[0].numel())
