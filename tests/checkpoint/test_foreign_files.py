@@ -79,21 +79,6 @@ QUIET = [
     'config.pe_type of a record',  # which has a registry of its own
 ]  # fmt: skip
 """Values that do not fire by themselves."""
-ONCE = dict(
-    backbone=dict(type='mmdet.ResNet', depth=18),
-    neck=dict(type='mmdet.FPN', in_channels=[64, 128, 256, 512], out_channels=8, num_outs=5),
-    bbox_head=dict(
-        type='mmdet.LADHead',
-        num_classes=2,
-        in_channels=8,
-        anchor_generator=dict(type='mmdet.AnchorGenerator', ratios=[1.0], scales=[8], strides=[8, 16, 32, 64, 128]),
-        bbox_coder=dict(type='mmdet.DeltaXYWHBBoxCoder'),
-        loss_cls=dict(type='mmdet.FocalLoss'),
-        loss_bbox=dict(type='mmdet.GIoULoss'),
-        loss_centerness=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True),
-    ),
-)
-TWICE = ONCE | {f'teacher_{name}': part for name, part in ONCE.items()}
 # what is put into the record of a backbone
 OF_RECORDS = {
     'config.act_cfg': FIRE,
@@ -291,7 +276,6 @@ OPENED_BY_TYPES = {
     'eval of a dtype': ('TRANSFORMS', dict(type='torchvision/ConvertImageDtype', dtype=NUMBER)),
     'import of a store': ('TRANSFORMS', dict(type='LoadImageFromFile', backend_args=MC)),
     'pickles as images': ('TRANSFORMS', dict(type='mmseg.LoadBiomedicalImageFromFile', decode_backend='pickle')),
-    'pickles as weights': ('MODELS', dict(type='mmdet.LAD', teacher_ckpt='evil', **TWICE)),
     'pickles as weights of classes': ('MODELS', dict(type='mmseg.CrossEntropyLoss', class_weight='pkl')),
     'pickles as annotations': ('DATASETS', dict(type='mmseg.DecathlonDataset', ann_file='evil.pkl', pipeline=[])),
     'pickles as references': (

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from data_helpers import ade_cfg, build, coco_cfg, folder_cfg
+from data_helpers import ade_cfg, build
 from PIL import Image
 
 from mmlape.errors import DataError
@@ -96,15 +96,3 @@ def test_labels_are_below_the_number_of_classes(tmp_path, value, reduced, ignore
         ids = rf'ids {int(reduced)} to {2 + reduced} are allowed, and {" and ".join(map(str, sorted(unlabelled)))} for'
         with pytest.raises(DataError, match=rf'a\.png has the label {told}.*{ids}'):
             load(sample)
-
-
-def test_guarded_loading_changes_nothing_for_good_data(mini):
-    for cfg in (coco_cfg(mini / 'coco'), ade_cfg(mini / 'ade'), folder_cfg(mini / 'digits')):
-        plain = build(cfg)[1]
-        guard_loading(cfg)
-        guard_loading(cfg)
-        guarded = build(cfg)[1]
-        assert guarded.keys() - plain.keys() <= {'scale_factor'} and plain.keys() <= guarded.keys()
-        np.testing.assert_array_equal(plain['img'], guarded['img'])
-        for key in ('gt_seg_map', 'gt_bboxes_labels', 'gt_label'):
-            np.testing.assert_array_equal(plain.get(key), guarded.get(key))
