@@ -125,14 +125,6 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: st
     dst = Path(dst)
     if dst.suffix != '.safetensors':
         raise CheckpointError(f'{dst}: published weights are a .safetensors file: end the name so')
-    tensors, metadata = weights_to_publish(src, weights)
-    written = dst.with_name(f'.{dst.name}')  # a file at dst stays
-    write_tensors(tensors, written, overwrite=True, metadata=metadata, config=config)
-    return written.replace(dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}'))
-
-
-def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor], Metadata]:
-    """Return the weights of a checkpoint and what it records; arguments and errors are those of `publish`."""
     content = read_checkpoint(src)
     metadata = read_metadata(content, src)
     averages = [key for key in AVERAGES if key in content]
@@ -149,7 +141,9 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
     tensors.pop('steps', None)  # EMAHook's own counter
     require_finite(tensors, src)
     backbones = {name: _published(record, src, name) for name, record in metadata.backbones.items()}
-    return tensors, replace(metadata, backbones=backbones)
+    written = dst.with_name(f'.{dst.name}')  # a file at dst stays
+    write_tensors(tensors, written, overwrite=True, metadata=replace(metadata, backbones=backbones), config=config)
+    return written.replace(dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}'))
 
 
 def _published(record: dict[str, Any], src: str | Path, name: str) -> dict[str, Any]:

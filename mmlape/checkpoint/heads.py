@@ -136,9 +136,6 @@ class HeadKind:
     scores: str
     more: int = 0
 
-    def __str__(self) -> str:
-        return f'{self.name} of {self.toolbox}'
-
 
 KINDS = (
     HeadKind('Mask2Former', 'mmseg', r'decode_head\.query_feat\.', 'decode_head.cls_embed.bias', more=1),
@@ -237,7 +234,7 @@ def describe_heads(stored: Tensors) -> dict[str, str]:
     queries = renamed.get(f'{kind.scores.partition(".")[0]}.query_feat.weight')
     counts = f'{classes} classes' if queries is None else f'{classes} classes, {len(queries)} queries'
     return {
-        'model': f'{kind}, {counts}',
+        'model': f'{kind.name} of {kind.toolbox}, {counts}',
         'names of its head': f'those of {source}; the loader renames them' if source else "today's",
     }
 

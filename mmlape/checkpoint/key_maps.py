@@ -5,7 +5,7 @@ Backbones name the adapters that have layouts; nothing here knows one of them.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -78,10 +78,6 @@ class Weights:
     def is_described(self) -> bool:
         """Whether the file records more of its model than the grid that a state dict brings along."""
         return bool(self.recorded.keys() - {'grid'})
-
-    def on_grid(self, grid: tuple[int, int]) -> 'Weights':
-        """Return the same weights, whose PE is known to be of ``grid``."""
-        return replace(self, recorded={**self.recorded, 'grid': list(grid)})
 
     def has(self, pattern: str) -> bool:
         """Check whether a name matches the regular expression from its beginning."""

@@ -157,8 +157,7 @@ def load_pretrained(model: Any) -> bool:
         raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
-        hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
-        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}{hint}')
+        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}')
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
 

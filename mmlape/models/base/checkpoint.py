@@ -238,7 +238,8 @@ class CheckpointAdapter:
         Raises:
             CheckpointError: If nothing tells it.
         """
-        match = self.find(model_class, weights if grid is None else weights.on_grid(grid))
+        known = {'grid': list(grid)} if grid else {}
+        match = self.find(model_class, replace(weights, recorded={**weights.recorded, **known}))
         if match is None:
             raise CheckpointError(
                 f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'
