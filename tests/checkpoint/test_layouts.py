@@ -150,8 +150,8 @@ def teacher(tensors: Tensors) -> Tensors:
 def uni_perceiver(tensors: Tensors) -> Tensors:
     """The PE is split into places and times, of which an image has the first."""
     out = renamed(tensors, *OF_UNI_PERCEIVER)
-    times = torch.ones(8, D)
-    parts = {'spatial': out.pop('pos_embed')[0] - 1, 'temporal': times}
+    times = torch.arange(1.0, 9.0)[:, None].expand(8, D).contiguous()
+    parts = {'spatial': out.pop('pos_embed')[0] - times[0], 'temporal': times}
     return out | {f'visual_embed.patch_embed.{name}_pos_embed.weight': part for name, part in parts.items()}
 
 
@@ -208,7 +208,7 @@ MASK = {'mask_token': torch.zeros(1, D)}
 TEXT = {'positional_embedding': torch.ones(7, 8), 'transformer.resblocks.0.ln_1.weight': torch.ones(8)}
 INDICES = {f'blocks.{i}.attn.{INDEX}': torch.zeros(17, 17).long() for i in range(2)}
 DETECTOR = {'rpn_head.rpn_conv.weight': torch.ones(3)}
-DISTILLED = dict(HEADS, **{'head_dist.weight': torch.ones(10, D)})
+DISTILLED = dict(HEADS, **{'head_dist.weight': torch.zeros(10, D)})
 VIT_BEIT = dict(BEIT, final_norm=False)
 UNI = dict(UNI_PERCEIVER, **OVER)
 MASKS = {'layers.0.blocks.1.attn_mask': torch.ones(4, 16, 16)}
