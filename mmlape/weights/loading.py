@@ -1,4 +1,7 @@
-"""Load a file of weights into a model exactly: an error for everything that does not fit."""
+"""Load a file of weights into a model exactly, an error for everything that does not fit; what that did.
+
+Beside it how pixels are normalised: what a model does, and what its weights want.
+"""
 
 import logging
 import re

@@ -1,4 +1,7 @@
-"""The configuration of a file's model, what the file records or a candidate of the same names and shapes; its rows."""
+"""The configuration of a file's model: what the file records, or a candidate that has its names and shapes.
+
+Candidates are filtered by width and depth before one is built, on the meta device.
+"""
 
 import re
 from collections.abc import Mapping

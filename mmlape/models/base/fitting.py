@@ -1,4 +1,9 @@
-"""How the tensors of a file become those of a model: norms of the PE, tables, and encodings inside attention."""
+"""How the tensors of a file become those of a model: rows of tables, norms of the PE, encodings inside attention.
+
+The rows of a stored table are read by one decision for all models, and no guess. The grid is what the file records, or
+its user says; else the model's own, where the rows fit it; else a square. A square without the rows that such tokens
+usually have is as good a reading as those rows and a grid that nothing tells: which of both it is, the user says.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
