@@ -67,7 +67,7 @@ _DINOV3 = (
 )
 
 _NET = 'bbox_head.net.'
-_PLAIN_DETR = (
+PLAIN_DETR = (
     (r'^(?:transformer\.decoder\.)?(class|bbox)_embed\.', rf'{_NET}\1_embed.'),  # both of the same tensors
     (r'^transformer\.decoder\.final_layer_norm\.', f'{_NET}norm.'),
     (r'^transformer\.decoder\.layers\.', f'{_NET}layers.'),
@@ -111,7 +111,7 @@ HEAD_LAYOUTS = (
     Layout(
         "Plain-DETR's or DINOv3's detector",
         (r'transformer\..*\.cpb_mlp1\.',),
-        lambda tensors: _of_categories(rename_keys(tensors, _PLAIN_DETR)),
+        lambda tensors: _of_categories(rename_keys(tensors, PLAIN_DETR)),
         complete=True,
     ),
 )
