@@ -32,13 +32,14 @@ class Payload:
 
 def to_flax(source):
     """The inverse of what is tested: DeiT names and shapes to Flax's, as AugReg writes them."""
-    out = {}
+    out, side, heads = {}, source.patch_size, source.arch['num_heads']
+    width, table = source.embed_dims // heads, 'Transformer/posembed_input/' if source.pe_prefix else ''
     for name, value in source.state_dict().items():
         value = value.numpy()
         if name == 'cls_token':
             out['cls'] = value
         elif name == 'pos_embed':
-            out['Transformer/posembed_input/pos_embedding'] = value
+            out[f'{table}pos_embedding'] = value
         elif name == 'patch_embed.proj.weight':
             out['embedding/kernel'] = value.transpose(2, 3, 1, 0)
         elif name == 'patch_embed.proj.bias':
@@ -46,7 +47,7 @@ def to_flax(source):
         elif name.startswith('patch_embed.norm'):
             leaf = {'weight': 'scale', 'bias': 'bias'}[name.split('.')[-1]]
             if 'norm0' in name:
-                value = value.reshape(3, 8, 8).transpose(1, 2, 0).reshape(-1)
+                value = value.reshape(3, side, side).transpose(1, 2, 0).reshape(-1)
             out[f'embedding/ln{name.split(".")[1][-1]}/{leaf}'] = value
         elif name.startswith('norm.'):
             out[f'Transformer/encoder_norm/{"scale" if name.endswith("weight") else "bias"}'] = value
@@ -56,11 +57,11 @@ def to_flax(source):
             module, leaf = '.'.join(rest[:-1]), rest[-1]
             if module == 'attn.qkv':
                 for part, piece in zip(('query', 'key', 'value'), np.split(value, 3)):
-                    piece = piece.T.reshape(24, 3, 8) if leaf == 'weight' else piece.reshape(3, 8)
+                    piece = piece.T.reshape(-1, heads, width) if leaf == 'weight' else piece.reshape(heads, width)
                     kernel = 'kernel' if leaf == 'weight' else 'bias'
                     out[f'{prefix}/MultiHeadDotProductAttention_1/{part}/{kernel}'] = piece
             elif module == 'attn.proj':
-                kernel, piece = ('kernel', value.T.reshape(3, 8, 24)) if leaf == 'weight' else ('bias', value)
+                kernel, piece = ('kernel', value.T.reshape(heads, width, -1)) if leaf == 'weight' else ('bias', value)
                 out[f'{prefix}/MultiHeadDotProductAttention_1/out/{kernel}'] = piece
             elif module.startswith('mlp.fc'):
                 kernel, piece = ('kernel', value.T) if leaf == 'weight' else ('bias', value)

@@ -1,12 +1,12 @@
 """Checkpoints: read safely, recognised by layout, loaded exactly or refused with the reason.
 
-What this offers is imported on first use, so that the provenance of a file is known without torch.
+What this offers is imported on first use.
 """
 
 from mmlape.lazy import attributes
 
 _LAZY = {
-    'LoadReport': 'weights.load_report',
+    'LoadReport': 'weights.loading',
     'load_backbone': 'checkpoint.loading',
     'load_model': 'checkpoint.loading',
     'load_weights': 'checkpoint.loading',

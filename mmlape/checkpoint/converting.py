@@ -1,18 +1,22 @@
-"""Convert checkpoints between layouts, and average their weights."""
+"""Write checkpoints: in another layout, averaged, or to be published; tensors and plain values only."""
 
+import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mmlape.checkpoint.heads import toolbox_file
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.metadata import read_metadata
-from mmlape.checkpoint.writing import write_tensors
+from mmlape.checkpoint.metadata import KEY, Metadata, read_metadata
 from mmlape.errors import CheckpointError
-from mmlape.weights.reading import read_checkpoint, require_finite, state_dict_of
+from mmlape.files import atomic_path, sha256
+from mmlape.weights import gate
+from mmlape.weights.reading import AVERAGES, averages_only, read_checkpoint, require_finite, state_dict_of
 
 TOOLBOXES = ('mmdet', 'mmseg')
 
@@ -36,9 +40,14 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         CheckpointError: If the target has no place for something that the file tells of its model, or the backbone
             has no such target.
     """
+    content = read_checkpoint(src)
+    metadata = read_metadata(content, src)
     if to in TOOLBOXES:
-        return _convert_complete(src, dst, to, overwrite)
-    backbone, weights = recognise_backbone(content := read_checkpoint(src), src)
+        tensors, dropped = toolbox_file(state_dict_of(content, src), to, src)
+        require_finite(tensors, src)
+        write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
+        return dropped
+    backbone, weights = recognise_backbone(content, src)
     adapter = backbone.checkpoint_adapter
     targets = adapter.targets()
     if to not in targets:
@@ -52,27 +61,9 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     tensors = {**weights.tensors, **(weights.head_tensors if takes_heads else {})}
     tensors = target.translate(weights, tensors)
     require_finite(tensors, src)
-    is_npz = Path(dst).suffix == '.npz'
-    metadata = read_metadata(content, src).alone(target.part)
-    metadata = replace(metadata, normalisation=None if is_npz else weights.normalisation)
-    if is_npz and not target.wrapper:  # a layout of other code needs no metadata but the grid
-        metadata = metadata.grids()
+    metadata = replace(metadata.alone(target.part), normalisation=weights.normalisation)
     write_tensors(tensors, dst, target.wrapper, overwrite, metadata)
     return weights.dropped + ([] if takes_heads else list(weights.head_tensors))
-
-
-def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool) -> list[str]:
-    content = read_checkpoint(src)
-
-    def translate(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-        _, weights = recognise_backbone({'state_dict': tensors}, src)
-        return weights.tensors, weights.dropped
-
-    tensors, dropped = toolbox_file(state_dict_of(content, src), translate, to, src)
-    require_finite(tensors, src)
-    metadata = read_metadata(content, src)
-    write_tensors(tensors, dst, 'state_dict', overwrite, metadata)
-    return dropped
 
 
 def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = False) -> None:
@@ -112,3 +103,120 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
         for name, total in sums.items()
     }
     write_tensors(mean, dst, 'state_dict', overwrite, recorded)
+
+
+def publish(src: str | Path, dst: str | Path, weights: str = 'plain', config: str = '') -> Path:
+    """Write the weights alone, what the file records of its backbones, and a config that rebuilds the model.
+
+    Args:
+        src: The checkpoint.
+        dst: A .safetensors file, named without the hash that its name gets.
+        weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
+            keeps.
+        config: Text of the config, of `mmlape.lab.engine.stored_config.published_config`.
+
+    Returns:
+        The file.
+
+    Raises:
+        CheckpointError: If there are no such weights, ``dst`` is another kind of file, or what ``src`` records is not
+            for publication.
+    """
+    dst = Path(dst)
+    if dst.suffix != '.safetensors':
+        raise CheckpointError(f'{dst}: published weights are a .safetensors file: end the name so')
+    content = read_checkpoint(src)
+    metadata = read_metadata(content, src)
+    averages = [key for key in AVERAGES if key in content]
+    if weights == 'ema' and averages:
+        content = {'state_dict': content[averages[0]]}
+    elif weights == 'ema' and 'ema_state_dict' not in content:
+        raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
+    if weights == 'plain' and averages_only(content):
+        raise CheckpointError(f'{src}: its weights are averaged ones (EMA) only; pass --weights ema')
+    if weights == 'plain' and 'ema_state_dict' in content:
+        # EMAHook saves the average as the model's weights, and under this name the plain ones
+        content = {'state_dict': content['ema_state_dict']}
+    tensors = state_dict_of(content, src)
+    tensors.pop('steps', None)  # EMAHook's own counter
+    require_finite(tensors, src)
+    backbones = {name: _published(record, src, name) for name, record in metadata.backbones.items()}
+    written = dst.with_name(f'.{dst.name}')  # a file at dst stays
+    write_tensors(tensors, written, overwrite=True, metadata=replace(metadata, backbones=backbones), config=config)
+    return written.replace(dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}'))
+
+
+def _published(record: dict[str, Any], src: str | Path, name: str) -> dict[str, Any]:
+    """Return what a file records of a backbone, all of it arguments of its constructor; or raise CheckpointError."""
+    config = record.get('config') or {}
+    described = {'type': config.get('type', 'mmlape.VisionTransformer')}
+    try:
+        values = gate.published({'config': config, 'record': {**described, **record, 'config': None}})
+    except ValueError as error:
+        raise CheckpointError(
+            f'{src}: what it records of its {name or "backbone"} cannot be published ({error}); --import MODULE '
+            'imports the module of an own class'
+        ) from error
+    return {key: values['config'] if key == 'config' else values['record'][key] for key in record}
+
+
+OUT_SUFFIXES = ('.pth', '.safetensors')
+
+
+def write_tensors(
+    tensors: dict[str, Tensor],
+    path: str | Path,
+    wrapper: str | None = None,
+    overwrite: bool = False,
+    metadata: Metadata | None = None,
+    config: str = '',
+) -> None:
+    """Write a ``.pth`` (under the key ``wrapper``, if given) or a ``.safetensors`` file atomically.
+
+    A ``.pth`` without ``wrapper`` has a place for the grids of the metadata only, as a state dict brings them along.
+    The text of a ``config`` is for a ``.safetensors``.
+
+    Raises:
+        CheckpointError: For another suffix, or a file that is there already.
+    """
+    path, metadata = Path(path), metadata or Metadata()
+    recorded = metadata.plain()
+    if path.suffix not in OUT_SUFFIXES:
+        raise CheckpointError(f'{path.name}: the name must end with {" or ".join(OUT_SUFFIXES)}')
+    if path.exists() and not overwrite:
+        raise CheckpointError(f'{path} is there already; choose another name or pass --overwrite')
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    with atomic_path(path) as partial:
+        if path.suffix == '.safetensors':
+            from safetensors.torch import save_file
+
+            texts = {KEY: json.dumps(recorded) if recorded else '', 'cfg': config}
+            described = {key: text for key, text in texts.items() if text}
+            save_file(tensors, partial, {'format': 'pt', **described})
+            _sort_metadata(partial)
+        else:
+            meta = {'meta': {KEY: recorded}} if recorded else {}
+            content = {wrapper: tensors, **meta} if wrapper else with_grids(tensors, metadata)
+            # to a file that is open, as torch writes the name of a path, and the hash is of that
+            with open(partial, 'wb') as file:
+                torch.save(content, file)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sort the metadata of a safetensors file, whose library writes them in any order, for the same hash."""
+    with open(path, 'r+b') as file:
+        size = int.from_bytes(file.read(8), 'little')
+        header = json.loads(file.read(size))
+        header['__metadata__'] = dict(sorted(header['__metadata__'].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(',', ':')).encode()
+        file.seek(8)
+        file.write(text.ljust(size))
+
+
+def with_grids(tensors: dict[str, Tensor], metadata: Metadata) -> dict[str, Tensor]:
+    """Return tensors as a state dict that notes the grids of its backbones, where torch looks for such notes."""
+    noted = OrderedDict(tensors)
+    noted._metadata = {
+        name: {'grid': tuple(record['grid'])} for name, record in metadata.backbones.items() if 'grid' in record
+    }
+    return noted

@@ -5,13 +5,18 @@ their files, as those of DINOv2's linear heads, leave the frozen ViT out.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import nn
 
-from mmlape.checkpoint.key_maps import Tensors, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Tensors, recognise, recognise_backbone, rename_keys
+from mmlape.checkpoint.load_options import LoadOptions
+from mmlape.checkpoint.metadata import parts_with_adapter
 from mmlape.errors import CheckpointError
+from mmlape.weights.loading import LoadReport, summary_of_resized
 
 _ENCODER = r'(pixel_decoder\.encoder\.layers\.\d+\.)'
 _DECODER = r'(transformer_decoder\.layers\.\d+\.)'
@@ -62,7 +67,7 @@ _DINOV3 = (
 )
 
 _NET = 'bbox_head.net.'
-_PLAIN_DETR = (
+PLAIN_DETR = (
     (r'^(?:transformer\.decoder\.)?(class|bbox)_embed\.', rf'{_NET}\1_embed.'),  # both of the same tensors
     (r'^transformer\.decoder\.final_layer_norm\.', f'{_NET}norm.'),
     (r'^transformer\.decoder\.layers\.', f'{_NET}layers.'),
@@ -90,28 +95,27 @@ def _of_categories(tensors: Tensors) -> Tensors:
     return tensors
 
 
-@dataclass(frozen=True)
-class HeadNames:
-    """Names of heads that differ from those of mmdet 3 and mmseg 1.
-
-    Attributes:
-        source: Whose names they are, for reports.
-        sign: A regular expression that is found in a name of such a file.
-        names: What is replaced in a name; the first pattern that is found counts.
-        change: Makes today's tensors of them.
-    """
-
-    source: str
-    sign: str
-    names: tuple[tuple[str, str], ...]
-    change: Callable[[Tensors], Tensors] = lambda tensors: tensors
-
-
-HEAD_NAMES = (
-    HeadNames("mmcv 1.x's Mask2Former", rf'{_DECODER}attentions\.0\.', _MMCV_1),
-    HeadNames("DINOv3's segmentor", r'^segmentation_model\.1\.', _DINOV3),
-    HeadNames("Plain-DETR's or DINOv3's detector", r'^transformer\..*\.cpb_mlp1\.', _PLAIN_DETR, _of_categories),
+HEAD_LAYOUTS = (
+    Layout(
+        "mmcv 1.x's Mask2Former",
+        (rf'.*{_DECODER}attentions\.0\.',),
+        lambda tensors: rename_keys(tensors, _MMCV_1),
+        complete=True,
+    ),
+    Layout(
+        "DINOv3's segmentor",
+        (r'segmentation_model\.1\.',),
+        lambda tensors: rename_keys(tensors, _DINOV3),
+        complete=True,
+    ),
+    Layout(
+        "Plain-DETR's or DINOv3's detector",
+        (r'transformer\..*\.cpb_mlp1\.',),
+        lambda tensors: _of_categories(rename_keys(tensors, PLAIN_DETR)),
+        complete=True,
+    ),
 )
+"""Names of heads that differ from those of mmdet 3 and mmseg 1."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +135,6 @@ class HeadKind:
     sign: str
     scores: str
     more: int = 0
-
-    def __str__(self) -> str:
-        return f'{self.name} of {self.toolbox}'
 
 
 KINDS = (
@@ -185,20 +186,17 @@ def rename_heads(tensors: Tensors) -> tuple[Tensors, str]:
 
     The second is empty where the file has today's names already.
     """
-    for layout in HEAD_NAMES:
-        if any(re.search(layout.sign, name) for name in tensors):
-            return layout.change(rename_keys(tensors, layout.names)), layout.source
+    for layout in HEAD_LAYOUTS:
+        if layout.rename and layout.named(tensors) is not None:
+            return layout.rename(tensors), layout.name
     return tensors, ''
 
 
-def toolbox_file(
-    stored: Tensors, translate: Callable[[Tensors], tuple[Tensors, list[str]]], to: str, path: object
-) -> tuple[Tensors, list[str]]:
+def toolbox_file(stored: Tensors, to: str, path: object) -> tuple[Tensors, list[str]]:
     """Return the tensors of a complete model under the names of a toolbox's model over a backbone of this package.
 
     Args:
         stored: The file's tensors.
-        translate: Returns those of the backbone by its own names, and what it leaves out, from those of the file.
         to: 'mmdet' or 'mmseg'.
         path: The file, for messages.
 
@@ -217,9 +215,10 @@ def toolbox_file(
     of_backbone = {name: value for name, value in renamed.items() if name not in heads and not name.endswith(DERIVED)}
     dropped = [name for name in renamed if name.endswith(DERIVED)]
     if any(re.match(LAYER, name) for name in of_backbone):
-        backbone, left_out = translate({name.removeprefix('backbone.'): value for name, value in of_backbone.items()})
-        of_backbone = {f'backbone.{name}': value for name, value in backbone.items()}
-        dropped += left_out
+        bare = {name.removeprefix('backbone.'): value for name, value in of_backbone.items()}
+        _, weights = recognise_backbone({'state_dict': bare}, path)
+        of_backbone = {f'backbone.{name}': value for name, value in weights.tensors.items()}
+        dropped += weights.dropped
     return {**of_backbone, **heads}, dropped
 
 
@@ -235,7 +234,7 @@ def describe_heads(stored: Tensors) -> dict[str, str]:
     queries = renamed.get(f'{kind.scores.partition(".")[0]}.query_feat.weight')
     counts = f'{classes} classes' if queries is None else f'{classes} classes, {len(queries)} queries'
     return {
-        'model': f'{kind}, {counts}',
+        'model': f'{kind.name} of {kind.toolbox}, {counts}',
         'names of its head': f'those of {source}; the loader renames them' if source else "today's",
     }
 
@@ -243,3 +242,82 @@ def describe_heads(stored: Tensors) -> dict[str, str]:
 def first_of_heads(names: Iterable[str]) -> str:
     """Return the first name of a tensor that belongs to a head or neck."""
     return min(name for name in names if name.startswith(PARTS))
+
+
+def fit_released(
+    model: nn.Module, stored: Tensors, options: LoadOptions, report: LoadReport
+) -> tuple[Tensors, list[str]]:
+    """Translate the tensors of a complete model that other code has written.
+
+    The heads get today's names; the backbones are read as ``load_backbone`` reads them, where that makes them fit
+    exactly. Where the file holds no layer of a backbone, the file that its ``init_cfg`` names is loaded.
+
+    Args:
+        model: The model.
+        stored: The file's tensors.
+        options: How a backbone's checkpoint is loaded.
+        report: Gets what was renamed and dropped.
+
+    Returns:
+        The tensors under the model's names, and names of tensors that were loaded from a backbone's file instead.
+
+    Raises:
+        CheckpointError: If the file holds a head without its backbone, and ``init_cfg`` names no file of that.
+    """
+    names_of_model = set(model.state_dict())
+    renamed, source = rename_heads({name: value for name, value in stored.items() if name not in names_of_model})
+    tensors = {name: value for name, value in stored.items() if name in names_of_model} | renamed
+    derived = [name for name in tensors if name.endswith(DERIVED) and name not in names_of_model]
+    report.dropped += derived
+    tensors = {name: value for name, value in tensors.items() if name not in derived}
+    elsewhere: list[str] = []
+    for name, backbone in parts_with_adapter(model).items():
+        if name and any(key.startswith(PARTS) for key in tensors):
+            tensors, lent = _fit_backbone(name, backbone, tensors, options, report)
+            elsewhere += lent
+    if source:
+        count = sum(name not in stored for name in tensors)
+        report.renamed = f'{count} tensors, from the names of {source}'
+    return tensors, elsewhere
+
+
+def _fit_backbone(
+    name: str, backbone: Any, tensors: Tensors, options: LoadOptions, report: LoadReport
+) -> tuple[Tensors, list[str]]:
+    """Give a backbone's tensors its own names, or load it from the file that its ``init_cfg`` names."""
+    prefix = f'{name}.'
+    stored = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    wanted = {key: value.shape for key, value in backbone.state_dict().items()}
+    if set(stored) == set(wanted):
+        return tensors, []
+    first = backbone.layer_names[0]
+    if not any(key.startswith(first) for key in wanted if key in stored) and set(stored) <= set(wanted):
+        return tensors, _load_elsewhere(name, backbone, set(stored), report)
+    adapter, report_of_part = backbone.checkpoint_adapter, LoadReport(report.path, '')
+    try:
+        weights = recognise({'state_dict': stored}, adapter.layouts(type(backbone)), report.path)
+        fitted = adapter.fit(backbone, weights, options, report_of_part)
+    except CheckpointError:
+        fitted = {}
+    if {key: value.shape for key, value in fitted.items()} != wanted:
+        return tensors, []  # strict loading names what does not fit
+    report.problems += report_of_part.problems
+    if report_of_part.resized:
+        report.problems.append(f'wrong img_size of {name}, for which it {summary_of_resized(report_of_part.resized)}')
+    report.dropped += [prefix + key for key in report_of_part.dropped]
+    rest = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
+    return rest | {prefix + key: value for key, value in fitted.items()}, []
+
+
+def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadReport) -> list[str]:
+    """Load a backbone from the file that its ``init_cfg`` names; return the names that a complete file lacks."""
+    if backbone.init_cfg:
+        backbone.init_weights()
+    if backbone.load_report is None:
+        raise CheckpointError(
+            f'checkpoint {report.path}: a head without its {name}, whose file the config does not name: pass '
+            f'--cfg-options model.{name}.init_cfg.type=Pretrained model.{name}.init_cfg.checkpoint=FILE'
+        )
+    names = [f'{name}.{key}' for key in backbone.load_report.loaded if key not in stored]
+    report.notes.append(f'{len(names)} tensors of the {name} are those of {backbone.load_report.path}')
+    return names

@@ -4,8 +4,8 @@ Backbones name the adapters that have layouts; nothing here knows one of them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmlape.checkpoint.metadata import grid_in, parts_with_adapter, read_metadata, stored_config
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
-from mmlape.weights.normalisation import Normalisation
+from mmlape.weights.loading import Normalisation
 from mmlape.weights.reading import state_dict_of
 
 CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')
@@ -79,10 +79,6 @@ class Weights:
         """Whether the file records more of its model than the grid that a state dict brings along."""
         return bool(self.recorded.keys() - {'grid'})
 
-    def on_grid(self, grid: tuple[int, int]) -> 'Weights':
-        """Return the same weights, whose PE is known to be of ``grid``."""
-        return replace(self, recorded={**self.recorded, 'grid': list(grid)})
-
     def has(self, pattern: str) -> bool:
         """Check whether a name matches the regular expression from its beginning."""
         return any(re.match(pattern, name) for name in self.tensors)
@@ -147,10 +143,8 @@ def recognise(
         CheckpointError: If none fits, or one that cannot be loaded.
     """
     layouts = list(layouts)
-    stored = state_dict_of(content, path)
+    stored = _one_model(state_dict_of(content, path), path, layouts)
     weights = _translated(content, stored, layouts, path)
-    if weights is None and not _fits(stored, _layouts_of_backbones()):
-        weights = _translated(content, _inner(stored, layouts, path), layouts, path)
     if weights is not None:
         return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
@@ -196,14 +190,18 @@ def _translated(content: Mapping, stored: Tensors, layouts: Iterable[Layout], pa
     )
 
 
-def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors:
-    """Return the tensors of the one model in a file that a layout fits, without what stands before its names, or none.
+def _one_model(stored: Tensors, path: object, layouts: Sequence[Layout] = ()) -> Tensors:
+    """Return the tensors of the model in a file that a layout fits, without what stands before its names.
+
+    They are all tensors if a layout of any backbone fits those. Without ``layouts``, the model is of any backbone.
 
     Raises:
         CheckpointError: If there are several models, such as a student and a teacher.
     """
+    if _fits(stored, layouts) or _fits(stored, _every_layout()):
+        return stored
     starts: dict[str, None] = {}
-    layouts = [layout for layout in layouts if layout.signs]
+    layouts = [layout for layout in layouts or _every_layout() if layout.signs]
     for layout in layouts:
         sign = re.compile(rf'(?:^|(?<=\.))(?:{layout.signs[0]})')
         starts |= {name[: place.start()]: None for name in stored for place in sign.finditer(name)}
@@ -224,7 +222,7 @@ def _inner(stored: Tensors, layouts: Iterable[Layout], path: object) -> Tensors:
             f'checkpoint {path}: has {len(inner)} models ({", ".join(map(repr, inner))}): give '
             'mmlape.load_weights a dict with the tensors of one, without what stands before their names'
         )
-    return next(iter(inner.values()), {})
+    return next(iter(inner.values()), stored)
 
 
 def backbones() -> Iterator[Any]:
@@ -237,8 +235,9 @@ def backbones() -> Iterator[Any]:
         yielded += new
 
 
-def _layouts_of_backbones() -> list[Layout]:
-    return [layout for backbone in backbones() for layout in backbone.checkpoint_adapter.layouts(backbone)]
+def _every_layout() -> Iterator[Layout]:
+    for backbone in backbones():
+        yield from backbone.checkpoint_adapter.layouts(backbone)
 
 
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
@@ -247,25 +246,14 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
     Raises:
         CheckpointError: If no layout of any backbone fits.
     """
-    stored = state_dict_of(content, path)
-    owner = _owner(content, stored, path)
-    if owner is None:
-        layouts = _layouts_of_backbones()
-        owner = None if _fits(stored, layouts) else _owner(content, _inner(stored, layouts, path), path)
-    if owner is None:
-        recognise(content, layouts, path)
-        raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
-    return owner
-
-
-def _owner(content: Mapping, stored: Tensors, path: object) -> tuple[type, Weights] | None:
-    """Return the first backbone whose own tensors these are, and the translated ones."""
+    stored = _one_model(state_dict_of(content, path), path)
     for backbone in backbones():
         adapter: Any = backbone.checkpoint_adapter
         weights = _translated(content, stored, adapter.layouts(backbone), path)
         if weights and adapter.owns(backbone, weights):
             return backbone, weights
-    return None
+    recognise(content, _every_layout(), path)
+    raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
 
 
 def whose_file(content: Mapping, path: object, model: nn.Module) -> str:

@@ -11,15 +11,13 @@ from typing import Any
 
 from torch import nn
 
-from mmlape.checkpoint.channels import fit_channels
-from mmlape.checkpoint.key_maps import recognise, whose_file
-from mmlape.checkpoint.load_options import LoadOptions
+from mmlape.checkpoint.heads import fit_released
+from mmlape.checkpoint.key_maps import Tensors, recognise, whose_file
+from mmlape.checkpoint.load_options import LoadOptions, fit_channels
 from mmlape.checkpoint.metadata import ambiguity, grid_in, mismatch, parts_with_adapter, read_metadata
-from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.errors import ConfigError
 from mmlape.log import log
-from mmlape.weights.load_report import LoadReport
-from mmlape.weights.loading import below_prefix, fill, other_normalisation, require_memory, without
+from mmlape.weights.loading import LoadReport, below_prefix, fill, other_normalisation, require_memory, without
 from mmlape.weights.reading import read_checkpoint, state_dict_of
 from mmlape.weights.wrapping import unwrapped
 
@@ -87,7 +85,7 @@ def load_backbone(
             report,
             strict,
             may_be_new=lambda name: adapter.may_be_new(inner, name, weights, options),
-            hint=lambda: head_mismatch(tensors, inner) or whose_file(content, path, inner),
+            hint=lambda: whose_file(content, path, inner),
         )
     return report
 
@@ -159,8 +157,7 @@ def load_pretrained(model: Any) -> bool:
         raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
-        hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
-        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}{hint}')
+        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(keys)}')
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
 
@@ -177,7 +174,7 @@ def load_model(
 
     If the file records another joining, PE or PE norm of a backbone, that is a difference too. A
     model that knows other layouts of its files takes those; released detectors and segmentors of
-    other code are translated, see ``mmlape.checkpoint.released``.
+    other code are translated, see ``mmlape.checkpoint.heads``.
 
     Args:
         model: The model.
@@ -193,51 +190,56 @@ def load_model(
     """
     content = read_checkpoint(path) if content is None else content
     with unwrapped(model) as inner:
-        return _load_model(inner, path, strict, resize, fresh, content)
+        require_memory(inner, path)
+        report = LoadReport(str(path), 'complete model')
+        metadata = read_metadata(content, path)
+        report.normalisation = metadata.normalisation
+        report.warnings += filter(None, [other_normalisation(report, inner)])
+        tensors = below_prefix(state_dict_of(content, path), inner, report)
+        for name, backbone in parts_with_adapter(inner).items():
+            recorded = metadata.backbones.get(name, {})
+            tensors = _resized(backbone, tensors, name, grid_in(recorded.get('grid')), resize, report)
+            different = mismatch(recorded, backbone.checkpoint_adapter.record(backbone))
+            if different:
+                report.problems.append(f'wrong {name or "backbone"}: {different}')
+            report.notes += filter(None, [ambiguity(recorded, backbone)])
+        adapter: Any = getattr(inner, 'checkpoint_adapter', None)
+        layouts = [layout for layout in adapter.layouts(type(inner)) if layout.complete] if adapter else []
+        options, weights = LoadOptions(), recognise(content, layouts, path, inner) if layouts else None
+        elsewhere: list[str] = []
+        if weights:
+            report.layout, tensors = weights.layout, adapter.fit(inner, weights, options, report)
+        elif not metadata.backbones:
+            tensors, elsewhere = fit_released(inner, tensors, options, report)
 
+        def may_be_new(name: str) -> bool:
+            return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(inner, name, weights, options))
 
-def _load_model(
-    model: nn.Module, path: str, strict: bool, resize: bool, fresh: Sequence[str], content: Mapping
-) -> LoadReport:
-    require_memory(model, path)
-    report = LoadReport(str(path), 'complete model')
-    metadata = read_metadata(content, path)
-    report.normalisation = metadata.normalisation
-    report.warnings += filter(None, [other_normalisation(report, model)])
-    tensors = below_prefix(state_dict_of(content, path), model, report)
-    for name, backbone in parts_with_adapter(model).items():
-        recorded = metadata.backbones.get(name, {})
-        fitted, grid, prefix = dict(tensors), grid_in(recorded.get('grid')), f'{name}.' if name else ''
-        resized = backbone.checkpoint_adapter.resize(backbone, fitted, prefix, grid)
-        if resize:
-            tensors, report.resized = fitted, report.resized | resized
-        else:  # the shape tells the others
-            same = [name for name in resized if tensors[name].shape == fitted[name].shape]
-            report.problems += [f'wrong grid: {name}, which would have to be resized {resized[name]}' for name in same]
-        different = mismatch(recorded, backbone.checkpoint_adapter.record(backbone))
-        if different:
-            report.problems.append(f'wrong {name or "backbone"}: {different}')
-        report.notes += filter(None, [ambiguity(recorded, backbone)])
-    adapter: Any = getattr(model, 'checkpoint_adapter', None)
-    layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
-    options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
-    elsewhere: list[str] = []
-    if weights:
-        report.layout, tensors = weights.layout, adapter.fit(model, weights, options, report)
-    elif not metadata.backbones:
-        tensors, elsewhere = fit_released(model, tensors, options, report)
-
-    def may_be_new(name: str) -> bool:
-        return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(model, name, weights, options))
-
-    tensors = without(tensors, fresh, report)
-
-    def hint() -> str:
-        reason = head_mismatch(tensors, model) or whose_file(content, path, model)
-        return reason or ('' if metadata.backbones else inspecting(tensors, path))
-
-    fill(model, tensors, report, strict, may_be_new=may_be_new, fresh=fresh, elsewhere=elsewhere, hint=hint)
+        fill(
+            inner,
+            without(tensors, fresh, report),
+            report,
+            strict,
+            may_be_new=may_be_new,
+            fresh=fresh,
+            elsewhere=elsewhere,
+            hint=lambda: whose_file(content, path, inner),
+        )
     return report
+
+
+def _resized(
+    backbone: Any, tensors: Tensors, name: str, grid: tuple[int, int] | None, resize: bool, report: LoadReport
+) -> Tensors:
+    """Return tensors with the PE of the backbone of a name resized to its grid; or report what would have to be."""
+    fitted = dict(tensors)
+    resized = backbone.checkpoint_adapter.resize(backbone, fitted, f'{name}.' if name else '', grid)
+    if resize:
+        report.resized |= resized
+        return fitted
+    same = [key for key in resized if tensors[key].shape == fitted[key].shape]  # the shape tells the others
+    report.problems += [f'wrong grid: {key}, which would have to be resized {resized[key]}' for key in same]
+    return tensors
 
 
 def warn_of_normalisation(model: nn.Module) -> None:

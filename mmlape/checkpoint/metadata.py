@@ -21,7 +21,7 @@ from torch import nn
 
 from mmlape.errors import CheckpointError
 from mmlape.weights.download import local_path
-from mmlape.weights.normalisation import HALF, IMAGENET, Normalisation, normalisation_of
+from mmlape.weights.loading import HALF, IMAGENET, Normalisation, normalisation_of
 from mmlape.weights.plain_config import read_plain
 from mmlape.weights.reading import AVERAGES, WRAPPERS
 from mmlape.weights.wrapping import plain_names
@@ -136,19 +136,6 @@ class Metadata:
     def alone(self, name: str = '') -> 'Metadata':
         """Return the metadata of a file with one backbone of this name, '' for the backbone alone."""
         return replace(self, backbones={name: self.backbone} if self.backbone else {})
-
-    def grids(self) -> 'Metadata':
-        """Return the grids alone."""
-        known = {name: record['grid'] for name, record in self.backbones.items() if 'grid' in record}
-        return Metadata({name: {'grid': grid} for name, grid in known.items()})
-
-    def beside_squares(self) -> dict[str, Any]:
-        """Return what is recorded beside square grids, which are what a table without a record is read as."""
-        backbones = {
-            name: {key: value for key, value in record.items() if key != 'grid' or value[0] != value[1]}
-            for name, record in self.backbones.items()
-        }
-        return replace(self, backbones=backbones).plain()
 
     def common(self, other: 'Metadata') -> 'Metadata | None':
         """Return what two files both record; None if they differ in it."""

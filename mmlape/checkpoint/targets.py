@@ -43,7 +43,8 @@ class Target:
         """
         if self.names is None:
             return []
-        missing = self._encodings_missing(described['pe_type']) if 'pe_type' in described else []
+        pe_type = described.get('pe_type', ())
+        missing = [] if pe_type == () or self._has_place_for(pe_type) else [f'pe_type={pe_type!r}']
         for key, value in described.items():
             taken = self.arguments.get(key, [defaults[key]] if key in defaults else ())
             if key != 'pe_type' and taken is not None and value not in taken:
@@ -69,25 +70,15 @@ class Target:
         """Check whether there is a place for a classifier's heads."""
         return self.names is None or all(name.startswith(self.head_names) for name in weights.head_tensors)
 
-    def _encodings_missing(self, pe_type: object) -> list[str]:
+    def _has_place_for(self, pe_type: object) -> bool:
         entries = pe_type if isinstance(pe_type, list | tuple) else [pe_type]
         names = [str(entry.get('type') if isinstance(entry, Mapping) else entry) for entry in entries]
         names = [name for name in names if name != 'none']
-        homeless = [name for name in names if not any(_fits(name, choice) for choice in self.encodings)]
-        if homeless:
-            return [f'pe_type={name!r} ({getattr(_kind(name), "acts", "not registered")})' for name in homeless]
-        if any(len(choice) == len(names) and all(_fits(name, choice) for name in names) for choice in self.encodings):
-            return []
-        return [f'pe_type={pe_type!r} (its models have {" or ".join(map(_spelt, self.encodings))})']
+        return any(
+            len(choice) == len(names) and all(_is_one_of(name, choice) for name in names) for choice in self.encodings
+        )
 
 
-def _kind(name: str) -> type:
-    return POSITION_ENCODINGS.get(name) or object
-
-
-def _fits(name: str, choice: tuple[str | type, ...]) -> bool:
-    return any(issubclass(_kind(name), entry) if isinstance(entry, type) else name == entry for entry in choice)
-
-
-def _spelt(choice: tuple[str | type, ...]) -> str:
-    return ' and '.join(entry.acts if isinstance(entry, type) else repr(entry) for entry in choice) or "'none'"
+def _is_one_of(name: str, choice: tuple[str | type, ...]) -> bool:
+    kind = POSITION_ENCODINGS.get(name) or object
+    return any(issubclass(kind, entry) if isinstance(entry, type) else name == entry for entry in choice)

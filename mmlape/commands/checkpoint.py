@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inspect.add_argument('file', help='a checkpoint of any known layout')
     convert = add('convert', 'write a backbone, or a complete model, in another layout')
     convert.add_argument('src', help='a checkpoint of any known layout')
-    convert.add_argument('dst', help='a .pth, .safetensors or .npz file')
+    convert.add_argument('dst', help='a .pth or .safetensors file')
     convert.add_argument(
         '--to',
         required=True,
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _publish(args: argparse.Namespace) -> None:
-    from mmlape.checkpoint.publishing import publish
+    from mmlape.checkpoint.converting import publish
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.lab.engine.stored_config import published_config
     from mmlape.lab.engine.trained import weights_of_run

@@ -1,7 +1,9 @@
 """What this package's papers answer the laboratory; imported without torch and without models."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmlape.lab.extension import Extension, PaperFigures, PaperModel, Provenance
@@ -10,7 +12,12 @@ from mmlape.projects import COMMANDS
 if TYPE_CHECKING:
     from torch import nn
 
-    from mmlape.weights.load_report import LoadReport
+    from mmlape.weights.loading import LoadReport
+
+
+DEIT = "DeiT's published weights"
+_PUBLISHED = ('a1311bcf', 'cd65a155', 'b5f2ef4d', '8de9b5d1', 'b40b3cf7', '649709d9', 'df68dfff', 'd0272ac0')
+"""The first eight digits of the SHA-256 of DeiT's files, which their names end with: Ti, S, B, B at 384; distilled."""
 
 
 class Papers(Extension):
@@ -80,11 +87,10 @@ class Papers(Extension):
 
     def provenance(self, name: str, digest: str | None, content: Mapping[str, Any] | None = None) -> Provenance | None:
         """Know DeiT's published files, and those that its code writes."""
-        from mmlape.checkpoint.provenance import DEIT, is_published, written_by_deit
-
-        if is_published(name, digest):
+        digits = re.search(r'-([0-9a-f]{8})$', Path(name).stem)
+        if (digest[:8] if digest else digits and digits[1]) in _PUBLISHED:
             return Provenance(DEIT, distinct=True)  # no file with LaPE is published
-        if content is not None and written_by_deit(content):
+        if content is not None and 'args' in content and 'model' in content:
             return Provenance("a run of DeiT's or LaPE's code")
         return None
 

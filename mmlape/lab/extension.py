@@ -25,7 +25,7 @@ from mmlape.log import log
 if TYPE_CHECKING:
     from torch import nn
 
-    from mmlape.weights.load_report import LoadReport
+    from mmlape.weights.loading import LoadReport
 
 GROUP = 'mmlape.extensions'
 Answer = TypeVar('Answer')

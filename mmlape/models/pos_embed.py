@@ -8,7 +8,7 @@ from torch import Tensor
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.checkpoint.load_options import require_grid
 from mmlape.errors import CheckpointError, require_choice
-from mmlape.models.base.table_rows import read_rows
+from mmlape.models.base.fitting import read_rows
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import RESIZE_MODES, Grid
 from mmlape.models.position import AttentionPosition, kinds

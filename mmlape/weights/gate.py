@@ -127,7 +127,7 @@ def admit(
     try:
         gate = _Gate(registries, known, scope, datasets=datasets or ())
         return gate.mapping(values, (), scope, datasets is not None)
-    except _RefusedError as refused:
+    except ValueError as refused:
         raise CheckpointError(
             f'{where}: refused, {refused}; give a config of your own with the weights, or, if you '
             'trust the source of the file, pass --trust-checkpoint'
@@ -146,17 +146,12 @@ def published(
     Raises:
         ValueError: For any other value; the message names its key.
     """
-    try:
-        return _Gate(registries, (), scope, strict=True).mapping(values, (), scope, False)
-    except _RefusedError as refused:
-        raise ValueError(str(refused)) from None
+    return _Gate(registries, (), scope, strict=True).mapping(values, (), scope, False)
 
 
-class _RefusedError(Exception):
-    """A value is not admitted."""
-
-    def __init__(self, place: tuple[str, ...], reason: str):
-        super().__init__(f'{".".join(place)[-100:] or "it"} {reason}')
+def _refused(place: tuple[str, ...], reason: str) -> ValueError:
+    """Return the error of a value that is not admitted."""
+    return ValueError(f'{".".join(place)[-100:] or "it"} {reason}')
 
 
 class _Gate:
@@ -185,12 +180,12 @@ class _Gate:
         """Return a dict; ``scope`` is the one of types without one."""
         scope_here = node.get('_scope_', scope)
         if scope_here not in SCOPES:
-            raise _RefusedError((*place, '_scope_'), f'is {_brief(scope_here)}, which has no models here')
+            raise _refused((*place, '_scope_'), f'is {_brief(scope_here)}, which has no models here')
         out = {}
         for key, value in node.items():
             is_word = isinstance(key, str) and (_WORD.fullmatch(key) or NAMES in place)
             if not is_word:
-                raise _RefusedError(place, f'has the key {_brief(key)}, which no model has')
+                raise _refused(place, f'has the key {_brief(key)}, which no model has')
             inside = paths and not key.endswith('pipeline')
             left_out = key in LEFT_OUT
             if self.strict and _has_text(value) and key not in ('type', '_scope_', *TEXTS):
@@ -206,13 +201,13 @@ class _Gate:
         kinds = KINDS.get(_above(place))
         kind = kinds(name) if kinds else self.find(name, scope)
         if key not in {*NAMED, *_arguments(kind)}:
-            raise _RefusedError(place, 'is a text that no constructor takes')
+            raise _refused(place, 'is a text that no constructor takes')
 
     def value(self, value: Any, place: tuple[str, ...], scope: str, paths: bool) -> Any:
         """Return a value of any kind."""
         self.count += 1
         if self.count > MAX_VALUES or len(place) > MAX_DEPTH:
-            raise _RefusedError(place[:5], 'has more values, or deeper ones, than any model')
+            raise _refused(place[:5], 'has more values, or deeper ones, than any model')
         if place[-1] in ('type', 'constructor'):
             self.check_type(value, place, scope)
         elif isinstance(value, Mapping):
@@ -224,22 +219,22 @@ class _Gate:
         elif isinstance(value, int | float):  # True and False among them
             _check_number(value, place)
         elif value is not None:
-            raise _RefusedError(place, f'is a {type(value).__name__}, no plain value')
+            raise _refused(place, f'is a {type(value).__name__}, no plain value')
         return value
 
     def check_type(self, name: Any, place: tuple[str, ...], scope: str) -> None:
         """Check that a registry holds a type."""
         if not isinstance(name, str) or not _TYPE.fullmatch(name):
-            raise _RefusedError(place, f'is {_brief(name)}, no name of a type')
+            raise _refused(place, f'is {_brief(name)}, no name of a type')
         above = _above(place)
         kinds = KINDS.get(above)
         if name in self.known or name in WORDS.get(above, ()) or (kinds and kinds(name)):
             return
         kind = self.find(name, scope)
         if kind is None:
-            raise _RefusedError(place, f'is {_brief(name)}, which no registry holds (is its module imported?)')
+            raise _refused(place, f'is {_brief(name)}, which no registry holds (is its module imported?)')
         if not may_build(kind, self.datasets):
-            raise _RefusedError(place, f'is {_brief(name)}, of no kind that is built of the config of others')
+            raise _refused(place, f'is {_brief(name)}, of no kind that is built of the config of others')
 
 
 def may_build(kind: Any, datasets: Collection[str] = ()) -> bool:
@@ -315,7 +310,7 @@ def _downloads(kind: Any) -> dict[str, None]:
 
 def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
     if len(value) > MAX_TEXT:
-        raise _RefusedError(place, f'is a text of {len(value):,} characters')
+        raise _refused(place, f'is a text of {len(value):,} characters')
     if place[-1] == '' and not TEXTS.isdisjoint(place):
         return
     pattern = _SPELT.get(place[-1], _WORD)
@@ -324,14 +319,14 @@ def _check_text(value: str, place: tuple[str, ...], paths: bool) -> None:
     if NAMES in place:
         pattern = _NAMES
     if value and not pattern.fullmatch(value):
-        raise _RefusedError(place, f'is {_brief(value)}, which could name a file or an address')
+        raise _refused(place, f'is {_brief(value)}, which could name a file or an address')
 
 
 def _check_number(value: float, place: tuple[str, ...]) -> None:
     last = next((key for key in reversed(place) if key), '')
     most = MAX_SIDE if last in SIDES else MAX_INTEGER if isinstance(value, int) else MAX_NUMBER
     if not -most <= value <= most:  # NaN, too
-        raise _RefusedError(place, f'is {_brief(value)}, and {most:,.0f} the most that is built')
+        raise _refused(place, f'is {_brief(value)}, and {most:,.0f} the most that is built')
 
 
 def _brief(value: object) -> str:

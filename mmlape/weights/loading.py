@@ -1,16 +1,96 @@
-"""Load a file of weights into a model exactly: an error for everything that does not fit."""
+"""Load a file of weights into a model exactly, an error for everything that does not fit; what that did.
+
+Beside it how pixels are normalised: what a model does, and what its weights want.
+"""
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from mmlape.errors import CheckpointError
 from mmlape.log import log
-from mmlape.weights.load_report import LoadReport, summary
-from mmlape.weights.normalisation import normalisation_of
 from mmlape.weights.reading import not_finite, read_checkpoint, require_finite, state_dict_of
 from mmlape.weights.wrapping import unwrapped
+
+TOLERANCE = 0.5
+"""Means and deviations that differ by less are the same ones, rounded."""
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """The mean and standard deviation of each channel of the stem, (image - mean) / std, of pixels from 0 to 255."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: str = field(default='', compare=False)  # how they are known
+
+    def __str__(self) -> str:
+        return f'mean={list(self.mean)}, std={list(self.std)}'
+
+    def is_near(self, other: 'Normalisation') -> bool:
+        """Check whether both are the same, up to rounding."""
+        pairs = list(zip(self.mean + self.std, other.mean + other.std))
+        return len(self.mean) == len(other.mean) and all(abs(a - b) < TOLERANCE for a, b in pairs)
+
+
+IMAGENET = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+HALF = Normalisation((127.5,) * 3, (127.5,) * 3)
+
+
+def normalisation_of(model: nn.Module) -> Normalisation | None:
+    """Return what a model's data preprocessor does; None if it does not normalise."""
+    preprocessor = getattr(model, 'data_preprocessor', None)
+    mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
+    if mean is None or std is None or mean.is_meta:
+        return None
+    return Normalisation(*(tuple(round(v, 4) for v in part.flatten().tolist()) for part in (mean, std)))
+
+
+@dataclass
+class LoadReport:
+    """What loading did."""
+
+    path: str  # the file
+    layout: str  # the recognised layout
+    total: int = 0  # how many tensors the model has
+    loaded: list[str] = field(default_factory=list)  # names that got the checkpoint's values
+    renamed: str = ''  # how many tensors of a released model got other names, and whose they were
+    new: list[str] = field(default_factory=list)  # names that keep their initial values, and may
+    # names of the checkpoint that this model has no place for
+    dropped: list[str] = field(default_factory=list)
+    resized: dict[str, str] = field(default_factory=dict)  # name to 'from -> to'
+    problems: list[str] = field(default_factory=list)  # what strict loading refuses
+    # what loads, but is probably not what was meant
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the file does not tell
+    # of the images that the weights want; None if it is unknown
+    normalisation: Normalisation | None = None
+
+    def __str__(self) -> str:
+        lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
+        lines += [f'  {summary_of_resized(self.resized)}'] if self.resized else []
+        lines += [f'  renamed: {self.renamed}'] if self.renamed else []
+        lines += [f'  new: {summary(self.new)}'] if self.new else []
+        lines += [f'  dropped: {summary(self.dropped)}'] if self.dropped else []
+        lines += [f'  problem: {problem}' for problem in self.problems]
+        lines += [f'  note: {note}' for note in self.notes]
+        return '\n'.join(lines)
+
+
+def summary(names: list[str]) -> str:
+    """Join names with layer numbers left out: 'blocks.*.gamma1 (12)'."""
+    groups = Counter(re.sub(r'\.\d+\.', '.*.', name) for name in names)
+    return ', '.join(key if count == 1 else f'{key} ({count})' for key, count in groups.items())
+
+
+def summary_of_resized(resized: dict[str, str]) -> str:
+    """Return 'resized pos_embed: 14x14 -> 32x32' for names and what happened to them."""
+    changes = {how: [name for name in resized if resized[name] == how] for how in dict.fromkeys(resized.values())}
+    return '; '.join(f'resized {summary(names)}: {how}' for how, names in changes.items())
 
 
 def load_exactly(

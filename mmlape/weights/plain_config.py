@@ -34,30 +34,25 @@ def read_plain(content: str | bytes, where: str | Path) -> dict[str, Any]:
         if len(text) > LARGEST:
             raise ValueError(f'more than {LARGEST:,} characters')
         return dict(map(_assignment, ast.parse(text).body))
-    except _NotPlainError as error:
-        raise CheckpointError(
-            f'{where}: refused, the config is more than plain values (line {error.line}), so '
-            'reading it could run code; `mmlape print-config` writes one of plain values'
-        ) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise CheckpointError(f'{where}: no config ({error})') from error
+        raise CheckpointError(f'{where}: refused, no config of plain values ({error})') from error
 
 
-class _NotPlainError(Exception):
-    """A node is no plain value."""
-
-    def __init__(self, node: ast.AST):
-        self.line = getattr(node, 'lineno', 1)
+def _not_plain(node: ast.AST) -> ValueError:
+    return ValueError(
+        f'line {getattr(node, "lineno", 1)} is more than plain values, so reading it could run code; '
+        '`mmlape print-config` writes one of plain values'
+    )
 
 
 def _assignment(node: ast.stmt) -> tuple[str, Any]:
     """Return name and value of an assignment; ``_base_`` would name another file."""
     is_assignment = isinstance(node, ast.Assign) and len(node.targets) == 1
     if not is_assignment or not isinstance(node.targets[0], ast.Name):
-        raise _NotPlainError(node)
+        raise _not_plain(node)
     name = node.targets[0].id
     if name == '_base_':
-        raise _NotPlainError(node)
+        raise _not_plain(node)
     return name, _value(node.value)
 
 
@@ -81,14 +76,14 @@ def _value(node: ast.AST) -> Any:
             return {_key(entry.arg, entry): _value(entry.value) for entry in entries}
         case ast.Call(func=ast.Name(id='dict'), args=[ast.Dict() as items], keywords=[]):
             return _value(items)  # as MMEngine writes keys that are no names
-    raise _NotPlainError(node)
+    raise _not_plain(node)
 
 
 def _key(key: ast.expr | str | None, node: ast.AST) -> Any:
     """Return a key of a dict; None stands for ``**``."""
     value = _value(key) if isinstance(key, ast.AST) else key
     if not isinstance(value, str | int):
-        raise _NotPlainError(node)
+        raise _not_plain(node)
     return value
 
 

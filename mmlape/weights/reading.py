@@ -144,15 +144,12 @@ def read_npz(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-class LogHistory:
-    """Take the place of MMEngine's log histories, which its checkpoints hold, where it is not installed."""
-
-
 def _history_class() -> type:
+    """Return the class of MMEngine's log histories, which its checkpoints hold, or what takes its place."""
     try:
         from mmengine.logging.history_buffer import HistoryBuffer
     except ImportError:
-        return LogHistory
+        return argparse.Namespace
     return HistoryBuffer
 
 
@@ -244,7 +241,7 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     """
     path = local_path(path)
     if path.is_dir():
-        raise CheckpointError(f'checkpoint {path}: a folder; name the file in it{_weights_in(path)}')
+        raise CheckpointError(f'checkpoint {path}: a folder; name the file of weights in it')
     if not path.is_file():
         raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
     if path.stat().st_size == 0:
@@ -287,16 +284,6 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     if not isinstance(content, Mapping):
         raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
     return content if isinstance(content, dict) else dict(content)
-
-
-HUB_FILES = ('model.safetensors', 'pytorch_model.bin')
-"""Names of weights in folders of transformers, timm and accelerate; with ``INDEX`` behind, those of parts."""
-
-
-def _weights_in(folder: Path) -> str:
-    """Say which file of a folder holds weights; '' if none has such a name."""
-    names = [name + end for name in HUB_FILES for end in ('', INDEX)]
-    return next((f': {folder / name}' for name in names if (folder / name).is_file()), '')
 
 
 def averages_only(content: Mapping) -> bool:

@@ -18,7 +18,7 @@ from mmlape.projects.probe.images import find_images, patch_pixels, read_canvase
 from mmlape.projects.probe.measure import FOLDS, Plan, coordinates, measure
 from mmlape.projects.probe.models import Probed
 from mmlape.projects.probe.probing import Probe, Settings, probe_models, read_probes
-from mmlape.weights.normalisation import IMAGENET
+from mmlape.weights.loading import IMAGENET
 
 GRID = (4, 4)
 PLAN = Plan(GRID, (1,), (1.5, 2.0))

@@ -10,33 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import Payload, assert_same, save, to_flax
+from checkpoint_helpers import Payload, assert_same, save
 from mmengine.logging import HistoryBuffer
-from mmengine.model import PretrainedInit
 from model_helpers import ARCH, randomise, shallow_adapter, vit
-from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
 from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
-from mmlape.models.vit.layouts import LAYOUTS
-from mmlape.registry import MODELS
 from mmlape.weights import reading
-
-SWIN = dict(embed_dims=8, depths=(1, 1), num_heads=(1, 2))
-CEIT = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=32, stem_channels=8)
-
-
-def test_a_lape_file_loads_through_init_cfg(tmp_path):
-    source = vit(pe_joining='lape')
-    heads = {'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)}
-    path = save(tmp_path / 'lape.pth', {**source.state_dict(), **heads})
-    model = vit(pe_joining='lape', init_cfg=dict(type='Pretrained', checkpoint=path))
-    model.init_weights()
-    assert_same(model, source)
 
 
 def test_resized_sinusoids_are_loaded_if_a_record_names_their_kind(tmp_path):
@@ -57,8 +40,6 @@ def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):
     report = load_backbone(model, path)
     assert torch.equal(model.pos_embed, source.pos_embed[:, [0, *range(2, 18)]])
     assert {'dist_token', 'pos_embed[dist_token]'} <= set(report.dropped)
-    with pytest.raises(CheckpointError, match='missing: dist_token'):
-        load_backbone(vit(DistilledVisionTransformer), save(tmp_path / 'b.pth', vit().state_dict()))
 
 
 @pytest.mark.parametrize(
@@ -106,13 +87,9 @@ def test_the_public_one_dimensional_table_has_no_batch_axis(tmp_path):
         load_backbone(vit(pe_type='sincos2d'), save(tmp_path / 'b.pth', tensors))
 
 
-def test_default_against_lape_is_told_both_ways(tmp_path):
+def test_default_and_lape_start_from_each_other_where_that_is_asked(tmp_path):
     default = save(tmp_path / 'a.pth', vit().state_dict())
     lape = save(tmp_path / 'b.pth', vit(pe_joining='lape').state_dict())
-    with pytest.raises(CheckpointError, match="was trained without LaPE, but the model has pe_joining='lape'"):
-        load_backbone(vit(pe_joining='lape'), default)
-    with pytest.raises(CheckpointError, match="was trained with LaPE, but the model has pe_joining='default'"):
-        load_backbone(vit(), lape)
     assert len(load_backbone(vit(pe_joining='lape'), default, allow_joining_mismatch=True).new) == 4
     assert 'blocks.1.pe_norm.bias' in load_backbone(vit(), lape, allow_joining_mismatch=True).dropped
     part = {key: value for key, value in vit(pe_joining='lape').state_dict().items() if 'blocks.1.pe_norm' not in key}
@@ -136,32 +113,6 @@ def test_a_vit_loads_into_an_adapter_with_its_own_parts_new(tmp_path):
     assert {'level_embed', 'blocks.0.gamma1', 'spm.fc1.weight'} <= set(report.new)
     assert {'cls_token', 'norm.weight'} <= set(report.dropped)
     assert not [name for name in report.new if name.startswith('blocks.') and 'gamma' not in name]
-
-
-def test_an_adapter_checkpoint_of_a_detector_loads_whole(tmp_path):
-    source = shallow_adapter()
-    tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
-    tensors['rpn_head.rpn_conv.weight'] = torch.randn(3)
-    report = load_backbone(model := shallow_adapter(), save(tmp_path / 'a.pth', tensors, 'state_dict'))
-    assert report.layout == 'vit-adapter' and len(report.loaded) == report.total
-    assert report.dropped == ['rpn_head.rpn_conv.weight']
-    assert_same(model, source)
-    del tensors['backbone.level_embed']
-    with pytest.raises(CheckpointError, match='missing: level_embed'):
-        load_backbone(shallow_adapter(), save(tmp_path / 'b.pth', tensors, 'state_dict'))
-
-
-def test_timm_layer_scale_and_safetensors(tmp_path):
-    from safetensors.torch import save_file
-
-    source = vit(layer_scale_init_value=0.1)
-    tensors = {
-        name.replace('.gamma1', '.ls1.gamma').replace('.gamma2', '.ls2.gamma'): value.clone()
-        for name, value in source.state_dict().items()
-    }
-    save_file(tensors, tmp_path / 'a.safetensors')
-    load_backbone(model := vit(layer_scale_init_value=0.1), str(tmp_path / 'a.safetensors'))
-    assert_same(model, source)
 
 
 @pytest.mark.parametrize('options', [dict(), dict(patch_bias=True, patch_norm=True, pre_norm=True, final_norm=True)])
@@ -194,48 +145,12 @@ def test_agrees_with_mmsegmentations_own_vit(tmp_path, options):
                 torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize('patch_norm', ['none', 'dual'])
-def test_a_flax_archive_with_and_without_dual_patch_norm(tmp_path, patch_norm):
-    source = vit(patch_norm=patch_norm)
-    np.savez(tmp_path / 'a.npz', **to_flax(source))
-    report = load_backbone(model := vit(patch_norm=patch_norm), str(tmp_path / 'a.npz'))
-    assert report.layout == 'jax'
-    assert_same(model, source)
-
-
 def test_no_match_and_unknown_layouts_are_errors(tmp_path):
     path = save(tmp_path / 'a.pth', {'conv1.weight': torch.randn(3)})
     with pytest.raises(CheckpointError, match=r'matches no known layout.*conv1\.weight'):
         load_backbone(vit(), path)
     with pytest.raises(CheckpointError, match='none of its 1 tensors fits the model'):
         load_model(vit(), path, strict=False)
-
-
-@pytest.mark.parametrize('complete', [False, True])
-@pytest.mark.parametrize(
-    ('files', 'wanted', 'layout'),
-    [
-        (dict(type='SwinTransformer', arch=SWIN, img_size=32, window_size=2), 'VisionTransformer', 'swin'),
-        (dict(type='VisionTransformer', arch=ARCH, img_size=32, patch_size=8), 'SwinTransformer', 'deit'),
-        (dict(type='CeiT', arch=CEIT, img_size=32), 'VisionTransformer', 'CeiT'),
-    ],
-)
-def test_the_file_of_another_model_is_refused_by_its_name(tmp_path, files, wanted, layout, complete):
-    build = lambda cfg: MODELS.build(dict(cfg, type=f'mmlape.{cfg["type"]}'))  # noqa: E731
-    own = {'VisionTransformer': dict(arch=ARCH, img_size=32), 'SwinTransformer': dict(arch=SWIN, img_size=32)}
-    model = build(dict(own[wanted], type=wanted))
-    tensors = build(files).state_dict()
-    if complete:  # with a head that fits
-        model = nn.ModuleDict(dict(backbone=model, decode_head=nn.Linear(2, 2)))
-        tensors = {f'backbone.{name}': value for name, value in tensors.items()} | {
-            'decode_head.weight': torch.ones(2, 2),
-            'decode_head.bias': torch.ones(2),
-        }
-    path = save(tmp_path / 'a.pth', tensors, 'state_dict')
-    with pytest.raises(CheckpointError) as error:
-        load_model(model, path) if complete else load_backbone(model, path)
-    said = f'it is a file of mmlape.{files["type"]} ({layout} layout), and the model has {wanted}'
-    assert str(error.value).endswith(said) and 'strict=' not in str(error.value)
 
 
 def test_what_does_not_fit_is_listed(tmp_path):
@@ -309,16 +224,6 @@ def test_attributes_that_a_file_may_name(tmp_path, owner, name, allowed):
         read_checkpoint(tmp_path / 'a.pth')
 
 
-def test_trusting_a_file_is_asked_for_and_runs_it(tmp_path, monkeypatch):
-    payload = Payload()
-    payload.path = str(tmp_path / 'ran')
-    torch.save({'model': {'x': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
-    monkeypatch.setattr(reading, '_trusted', False)
-    reading.trust_checkpoints()
-    read_checkpoint(tmp_path / 'a.pth')
-    assert (tmp_path / 'ran').exists()
-
-
 def test_damaged_files_get_one_line(tmp_path):
     good = save(tmp_path / 'good.pth', vit().state_dict())
     content = Path(good).read_bytes()
@@ -363,24 +268,13 @@ def test_strictness_is_given_up_by_name_only(tmp_path):
 
 @pytest.mark.parametrize(
     ('init', 'message'),
-    [
-        (dict(checkpoint='a.pth', prefix='backbone.'), "does not know prefix: .* 'backbone.' is found without it"),
-        (dict(), 'names no checkpoint'),
-    ],
+    [(dict(checkpoint='a.pth', prefix='backbone.'), 'does not know prefix: '), (dict(), 'names no checkpoint')],
 )
 def test_an_init_cfg_that_cannot_be_meant_is_refused(init, message):
     with pytest.raises(ConfigError, match=message):
         vit(init_cfg=dict(type='Pretrained', **init)).init_weights()
     with pytest.raises(ConfigError, match='one dict, not 2'):
         vit(init_cfg=[dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal')]).init_weights()
-
-
-def test_the_command_line_in_a_file_of_deits_own_training_is_no_obstacle(tmp_path):
-    source = vit(pe_joining='lape')
-    extra = dict(args=argparse.Namespace(lr=5e-4, model='deit_tiny'), epoch=299, optimizer={'state': {}})
-    path = save(tmp_path / 'checkpoint.pth', source.state_dict(), **extra)
-    load_backbone(model := vit(pe_joining='lape'), path)
-    assert_same(model, source)
 
 
 def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch):
@@ -395,31 +289,6 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
         with pytest.raises(CheckpointError, match=message):
             CheckpointLoader.load_checkpoint(name)
     assert not (tmp_path / 'ran').exists()
-
-
-def test_a_linear_stem_becomes_the_convolution_it_is():
-    tensors = vit().state_dict()
-    stem = tensors['patch_embed.proj.weight']
-    tensors['patch_embed.proj.weight'] = stem.flatten(1)
-    assert torch.equal(recognise(tensors, LAYOUTS).tensors['patch_embed.proj.weight'], stem)
-
-
-@pytest.mark.parametrize('kind', ['Pretrained', 'mmengine.Pretrained', PretrainedInit])
-def test_every_way_to_name_mmengines_initialisation_uses_our_loader(tmp_path, kind):
-    """A default DeiT must not enter a LaPE model without a word."""
-    path = save(tmp_path / 'a.pth', vit().state_dict())
-    with pytest.raises(CheckpointError, match='was trained without LaPE'):
-        vit(pe_joining='lape', init_cfg=dict(type=kind, checkpoint=path)).init_weights()
-
-
-@pytest.mark.parametrize('pe_norm', ['identity', 'norm', 'scalar'])
-def test_a_model_loads_its_own_checkpoint_whatever_norms_its_pe(tmp_path, pe_norm):
-    source = vit(pe_joining='lape', pe_norm=pe_norm)
-    report = load_backbone(
-        model := vit(pe_joining='lape', pe_norm=pe_norm), save(tmp_path / 'a.pth', source.state_dict())
-    )
-    assert len(report.loaded) == report.total
-    assert_same(model, source)
 
 
 def test_new_layer_scale_must_not_scale_the_branches_of_a_file_without_it(tmp_path):
@@ -453,17 +322,3 @@ def test_files_that_cannot_be_what_they_seem_are_refused_in_one_line(tmp_path):
     for size in ((8, 8), (8, 4)):
         with pytest.raises(ConfigError, match='patches are squares'):
             vit(patch_size=size)
-
-
-def test_the_teacher_of_dinov2s_training_loads(tmp_path):
-    """Its layers are in chunks, whose layers keep their numbers."""
-    source = vit(layer_scale_init_value=0.1)
-    teacher = {
-        'backbone.' + re.sub(r'^blocks\.(\d+)', r'blocks.\1.\1', name).replace('.gamma1', '.ls1.gamma'): value
-        for name, value in source.state_dict().items()
-    }
-    teacher = {name.replace('.gamma2', '.ls2.gamma'): value for name, value in teacher.items()}
-    model = vit(layer_scale_init_value=0.1)
-    report = load_backbone(model, {'teacher': teacher | {'dino_head.mlp.0.weight': torch.zeros(2, 2)}})
-    assert_same(model, source)
-    assert report.dropped == ['dino_head.mlp.0.weight'] and not report.new

@@ -14,15 +14,13 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import run_file
 from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import publish
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import rename_keys
-from mmlape.checkpoint.publishing import publish
-from mmlape.checkpoint.writing import write_tensors
 from mmlape.errors import CheckpointError
 from mmlape.weights import reading
 from mmlape.weights.download import cached_path
@@ -58,12 +56,6 @@ def test_timms_own_training_output(tmp_path):
     file = publish(path, tmp_path / 'averaged.safetensors', 'ema')
     load_backbone(model := vit(), str(file))
     assert_same(model, averaged)
-
-
-def test_compiled_and_distributed_names(tmp_path):
-    tensors = {f'module._orig_mod.{name}': value for name, value in vit().state_dict().items()}
-    torch.save(tensors, tmp_path / 'a.pth')
-    assert set(state_dict_of(read_checkpoint(tmp_path / 'a.pth'), '')) == set(vit().state_dict())
 
 
 def test_whose_tensors_are_taken_and_under_which_names():
@@ -105,9 +97,6 @@ def test_bfloat16_of_jax(tmp_path):
     load_backbone(model := vit(), str(tmp_path / 'b.npz'))
     assert_same(model, {name: value.float() for name, value in source.state_dict().items()})
     load_backbone(vit(img_size=48), str(tmp_path / 'b.npz'))
-    write_tensors(source.state_dict(), tmp_path / 'c.npz')  # as float32, which NumPy has
-    load_backbone(model := vit(), str(tmp_path / 'c.npz'))
-    assert_same(model, {name: value.float() for name, value in source.state_dict().items()})
 
 
 # ---------------------------------------------------------------- against their size
@@ -232,20 +221,3 @@ def test_without_a_network_it_is_said_what_to_do(tmp_path, server):
     assert str(cached_path(nobody)) in str(error.value)
     with pytest.raises(CheckpointError, match='s3://a/b.pth: not an address that is read'):
         read_checkpoint('s3://a/b.pth')
-
-
-def test_mmengines_own_initialisation_downloads_safely(tmp_path, server, monkeypatch):
-    from mmengine.runner.checkpoint import CheckpointLoader
-
-    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
-    reading.guard_mmengine()
-    torch.save({'x': torch.ones(1)}, tmp_path / 'web' / 'a.pth')
-    assert CheckpointLoader.load_checkpoint(f'{server[0]}/a.pth')['x'] == 1
-
-
-def test_the_command_line_takes_an_address(tmp_path, server, capsys):
-    from mmlape.cli import main
-
-    run_file(tmp_path / 'web' / 'a.pth', vit())
-    assert main(['checkpoint', 'inspect', f'{server[0]}/a.pth']) == 0
-    assert f"checkpoint='{server[0]}/a.pth'" in capsys.readouterr().out

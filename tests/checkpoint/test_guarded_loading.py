@@ -4,13 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from data_helpers import ade_cfg, build, coco_cfg, folder_cfg
+from data_helpers import ade_cfg, build
 from PIL import Image
 
 from mmlape.errors import DataError
-from mmlape.lab.datasets.checks import check_data
 from mmlape.lab.datasets.images import lacks_end
-from mmlape.lab.datasets.mini.make import ADE_CLASSES
 from mmlape.lab.datasets.transforms import guard_loading
 from mmlape.lab.engine.runner import plain_worker_errors
 from mmlape.registry import TRANSFORMS
@@ -98,30 +96,3 @@ def test_labels_are_below_the_number_of_classes(tmp_path, value, reduced, ignore
         ids = rf'ids {int(reduced)} to {2 + reduced} are allowed, and {" and ".join(map(str, sorted(unlabelled)))} for'
         with pytest.raises(DataError, match=rf'a\.png has the label {told}.*{ids}'):
             load(sample)
-
-
-@pytest.mark.parametrize('reduced', [False, True])
-def test_what_the_check_ignores_is_ignored_in_training(mini, reduced):
-    path = mini / 'ade/annotations/training/ADE_train_00000001.png'
-    labels = np.asarray(Image.open(path)).copy()
-    labels[0, :2] = 200 + reduced, 255
-    Image.fromarray(labels).save(path)
-    (mini / 'ade/classes.txt').unlink()
-    classes = ADE_CLASSES if reduced else ('none', *ADE_CLASSES)
-    options = dict(reduce_zero_label=reduced, metainfo=dict(classes=classes), num_classes=len(classes))
-    cfg = ade_cfg(mini / 'ade', ignore_index=200, **options)
-    check_data(cfg, ('train',))
-    guard_loading(cfg)
-    assert build(cfg)[0]['gt_seg_map'][0, :2].tolist() == [200, 255]
-
-
-def test_guarded_loading_changes_nothing_for_good_data(mini):
-    for cfg in (coco_cfg(mini / 'coco'), ade_cfg(mini / 'ade'), folder_cfg(mini / 'digits')):
-        plain = build(cfg)[1]
-        guard_loading(cfg)
-        guard_loading(cfg)
-        guarded = build(cfg)[1]
-        assert guarded.keys() - plain.keys() <= {'scale_factor'} and plain.keys() <= guarded.keys()
-        np.testing.assert_array_equal(plain['img'], guarded['img'])
-        for key in ('gt_seg_map', 'gt_bboxes_labels', 'gt_label'):
-            np.testing.assert_array_equal(plain.get(key), guarded.get(key))

@@ -1,31 +1,28 @@
 """Files are described by comparison: a model with a name is found by names and shapes, and nothing is guessed."""
 
-import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import assert_same, run_file, save
+from checkpoint_helpers import assert_same, save
+from each import each
 from model_helpers import vit
 
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.inspecting import inspect
-from mmlape.checkpoint.lookup import size_of
 from mmlape.checkpoint.metadata import KEY, metadata_of
-from mmlape.errors import CheckpointError
-from mmlape.models import TimmViT, VisionTransformer
-from mmlape.models.names import find_model, get_model, list_models
+from mmlape.models import VisionTransformer
+from mmlape.models.names import get_model
 from mmlape.registry import MODELS
 
-NAMED = [name for name in list_models() if not name.startswith('timm/')]
 SMALL = {
-    'deit-tiny-lape': ('mmlape', 'lape', 'classifier'),
-    'deit-tiny-distilled': ('timm',),
-    'deit-tiny-adapter': ('mmlape',),
-    'swin-tiny': ('swin', 'timm', 'mmpretrain'),
-    'vit-lite-2-4': ('compact-transformers',),
-    't2t-vit-7-lape': ('mmlape',),
-    'ceit-tiny': ('mmlape',),
+    'deit-tiny-lape': 'lape',
+    'deit-tiny-distilled': 'timm',
+    'deit-tiny-adapter': 'mmlape',
+    'swin-tiny': 'mmpretrain',
+    'vit-lite-2-4': 'compact-transformers',
+    't2t-vit-7-lape': 'mmlape',
+    'ceit-tiny': 'mmlape',
 }
-"""Models with a name, and layouts that each has a place in."""
+"""Models with a name, and a layout that each has a place in."""
 
 
 def loaded(found: dict) -> torch.nn.Module:
@@ -35,31 +32,15 @@ def loaded(found: dict) -> torch.nn.Module:
     return model
 
 
-def test_the_size_of_a_model_is_known_without_building_it():
-    for name in NAMED:
-        kind, options = find_model(name)
-        width, depth = size_of({'type': f'mmlape.{kind.__name__}', **options})
-        assert width and depth, name
-
-
-LAYOUTS = [(name, to) for name, layouts in SMALL.items() for to in layouts]
-FIRST = {to: name for name, to in reversed(LAYOUTS)}
-"""The first model of each layout."""
-
-
-@pytest.mark.parametrize(
-    ('name', 'to'),
-    [pair if FIRST[pair[1]] == pair[0] else pytest.param(*pair, marks=pytest.mark.release) for pair in LAYOUTS],
-)
-def test_a_named_model_is_found_by_a_file_of_each_layout(tmp_path, name, to):
-    source = get_model(name)
-    path = save(tmp_path / 'a.pth', source.state_dict())
-    convert(path, written := tmp_path / 'b.pth', to)
-    found = inspect(written)
-    assert found['model'] == name
-    model = loaded(found)
-    assert_same(model, source)
-    assert not model.load_report.new and not model.load_report.resized
+def test_a_named_model_is_found_by_its_file(tmp_path):
+    for name, to in each(SMALL.items()):
+        source = get_model(name)
+        convert(save(tmp_path / 'a.pth', source.state_dict()), written := tmp_path / f'{name}.pth', to)
+        found = inspect(written)
+        assert found['model'] == name
+        model = loaded(found)
+        assert_same(model, source)
+        assert not model.load_report.new and not model.load_report.resized
 
 
 @pytest.mark.parametrize('size', [pytest.param(112, marks=pytest.mark.release), (64, 160)], ids=str)
@@ -99,16 +80,6 @@ def test_a_model_without_a_name_is_described_and_not_guessed(tmp_path):
     assert 'pe_type' not in found and 'model' not in found
 
 
-def test_our_files_are_pasted_whatever_their_model_is(tmp_path):
-    for source in (
-        vit(pe_joining='lape', pe_norm='scalar', patch_norm='no-learnable', img_size=(48, 16), qkv_bias=False),
-        TimmViT('test_vit', img_size=64, pe_joining='lape', model_args=dict(depth=3)),
-    ):
-        model = loaded(inspect(run_file(tmp_path / 'a.pth', source)))
-        assert_same(model, source)
-        assert metadata_of(model).plain() == metadata_of(source).plain()
-
-
 def test_candidates_of_another_size_are_not_built(monkeypatch):
     import mmlape.models.base.checkpoint as module
 
@@ -117,11 +88,3 @@ def test_candidates_of_another_size_are_not_built(monkeypatch):
     adapter = VisionTransformer.checkpoint_adapter
     for options in (dict(arch='deit-small'), dict(arch='vit-large'), {}):
         assert adapter.compare(dict(type='mmlape.VisionTransformer', **options), weights) is None
-
-
-def test_an_npz_of_ours_is_refused_as_it_has_no_place_for_the_configuration(tmp_path):
-    path = run_file(tmp_path / 'a.pth', vit())
-    with pytest.raises(CheckpointError, match=r"an \.npz has no place for .*'config'"):
-        convert(path, tmp_path / 'b.npz', 'mmlape')
-    convert(save(tmp_path / 'foreign.pth', vit().state_dict()), tmp_path / 'c.npz', 'mmlape')
-    assert len(np.load(tmp_path / 'c.npz').files) == len(vit().state_dict())

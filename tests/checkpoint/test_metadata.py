@@ -7,14 +7,13 @@ import re
 import pytest
 from checkpoint_helpers import assert_same, record_in, run_file, save
 from mmengine.logging import MMLogger
-from model_helpers import ARCH, vit
+from model_helpers import vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model
-from mmlape.checkpoint.converting import average, convert
+from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import KEY, Metadata, metadata_of
-from mmlape.checkpoint.publishing import publish
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViTAdapter
 from mmlape.registry import MODELS
@@ -136,33 +135,6 @@ def test_average_refuses_models_with_the_same_keys(tmp_path):
     assert record_in(tmp_path / 'mean.pth').plain() == {'backbones': {'': {'grid': [4, 4]}}}, 'what both say'
 
 
-def test_a_shared_pe_is_not_converted_to_timm(tmp_path):
-    path = run_file(tmp_path / 'a.pth', vit(pe_joining='shared'))
-    with pytest.raises(CheckpointError, match="no place for pe_joining='shared'"):
-        convert(path, tmp_path / 'b.pth', 'timm')
-
-
-def test_a_kinds_own_arguments_are_recorded(tmp_path, warnings):
-    """Whatever a registered kind takes, without a change in the package."""
-    from mmlape.models.position import AttentionPosition
-    from mmlape.registry import POSITION_ENCODINGS
-
-    class Slope(AttentionPosition):
-        def __init__(self, slopes=(0.5,)):
-            self.slopes = slopes
-
-    POSITION_ENCODINGS.register_module('slope', module=Slope)
-    try:
-        make = lambda *slopes: vit(pe_type=['learnable', dict(type='slope', slopes=slopes)])  # noqa: E731
-        path = run_file(tmp_path / 'a.pth', make(0.5, 1))
-        load_backbone(make(0.5, 1), path)
-        assert not warnings
-        load_backbone(make(0.25), path)
-        assert "pe_type=['learnable', {'type': 'slope', 'slopes': [0.5, 1]}]" in warnings[0]
-    finally:
-        POSITION_ENCODINGS.module_dict.pop('slope')
-
-
 @pytest.mark.parametrize(
     'stored', ['no JSON', '[1]', 3, {'backbones': 3}, {'backbones': {'': 'x'}}, {'backbones': {'': {'grid': 3}}}, None]
 )
@@ -187,20 +159,6 @@ def test_backbones_that_differ_have_no_common_record():
     assert Metadata(dict(a=one, b=dict(one))).backbone == one and Metadata(dict(a=one, b=other)).backbone == {}
     assert Metadata().backbone == {} and Metadata(dict(a=one, b=other)).alone('c').backbones == {}
     assert Metadata(dict(a=one)).alone('c').backbones == dict(c=one)
-
-
-def test_a_backbone_says_itself_what_it_records():
-    """The encodings, the grid, and what else leaves no trace in a file."""
-    changed = dict(pe_type=['sincos2d', 'rpe'], act_cfg=dict(type='ReLU'), patch_norm='no-learnable')
-    model = vit(**changed, qkv_bias=True)
-    assert metadata_of(model).backbone == dict(
-        pe_type=['sincos2d', 'rpe'], pe_joining='default', grid=[4, 4], num_heads=3, patch_norm='no-learnable',
-        norm_cfg=dict(type='LN', eps=1e-6), act_cfg=dict(type='ReLU'), window_attn=False, window_size=14,
-        out_type='raw',
-        config=dict(type='mmlape.VisionTransformer', arch=ARCH, img_size=32, patch_size=8, out_type='raw', **changed),
-    )  # fmt: skip
-    assert metadata_of(nn.Linear(2, 2)).plain() == {}
-    assert metadata_of(vit(pe_type='none')).backbone['pe_type'] == 'none'
 
 
 def test_what_only_training_needs_is_not_recorded():

@@ -16,7 +16,6 @@ from checkpoint_helpers import save
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
 from mmengine.structures import InstanceData
-from PIL import Image
 from torch import Tensor, nn
 from torchvision.ops import roi_align
 
@@ -27,19 +26,10 @@ from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 
 DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
-SEGMENTOR = 'mmlape::mask2former/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade'
 COMMON = ('model.backbone.init_cfg=None', 'model.backbone.pe_joining=default')
 BEIT = tuple(
     f'model.backbone.{value}'
     for value in ('pe_type=beit', 'qkv_bias=qv', 'layer_scale_init_value=0.1', 'window_padding=before-qkv')
-)
-# ours and the public one, first of BEiT's LayerScale
-NAMES = (
-    (r'\.gamma([12])$', r'.gamma_\1'),
-    (r'(pixel_decoder\.encoder\.layers\.\d+)\.self_attn\.', r'\1.attentions.0.'),
-    (r'(transformer_decoder\.layers\.\d+)\.cross_attn\.', r'\1.attentions.0.'),
-    (r'(transformer_decoder\.layers\.\d+)\.self_attn\.', r'\1.attentions.1.'),
-    (r'\.layers\.(\d+)\.ffn\.', r'.layers.\1.ffns.0.'),
 )
 
 
@@ -55,20 +45,14 @@ def released(cfg: Config) -> tuple[dict, dict]:
     torch.manual_seed(0)
     model = build_model(cfg)
     with torch.no_grad():
-        for name, value in model.named_parameters():
+        for value in model.parameters():
             value.add_(0.03 * torch.randn_like(value))
-            if 'query_feat' in name or '_embed.4' in name or 'cls_embed' in name:
-                value.mul_(20)  # so that queries differ
         for name, value in model.named_buffers():
             if '_head' in name and value.is_floating_point():  # the norms' means and variances
                 value.add_(torch.rand_like(value))
-    own, public, beit = model.state_dict(), {}, cfg.model.backbone.get('pe_type') == 'beit'
-    for name, value in own.items():
-        for pattern, old in NAMES[not beit :]:
-            name = re.sub(pattern, old, name)
-        public[name] = value
-    if beit:
-        public |= {f'backbone.blocks.{i}.attn.relative_position_index': torch.zeros(16, 16).long() for i in range(4)}
+    own = model.state_dict()
+    public = {re.sub(r'\.gamma([12])$', r'.gamma_\1', name): value for name, value in own.items()}
+    public |= {f'backbone.blocks.{i}.attn.relative_position_index': torch.zeros(16, 16).long() for i in range(4)}
     return own, public
 
 
@@ -76,49 +60,28 @@ def run(name: str, words: list, options: list[str], folder) -> str:
     return tiny.run(*tiny.MMLAPE, name, *words, '--cfg-options', *options, cwd=folder)
 
 
-@pytest.mark.parametrize('task', ['detector', pytest.param('segmentor', marks=pytest.mark.release)])
-def test_the_commands_take_a_released_file(mini, tmp_path, task):
-    detects = task == 'detector'
-    config = DETECTOR if detects else SEGMENTOR
-    options = [*COMMON, 'test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
-    if detects:
-        options += [f'data_root={mini}/coco', 'model.test_cfg.rcnn.score_thr=0.0', 'model.test_cfg.rcnn.max_per_img=5']
-        options += BEIT
-        image = next((mini / 'coco' / 'val2017').iterdir())
-    else:
-        options += [f'data_root={mini}/ade']
-        image = next((mini / 'ade' / 'images' / 'validation').iterdir())
-    own, public = released(load_config(config, options))
+def test_the_commands_take_a_released_file(mini, tmp_path):
+    options = [*COMMON, 'test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False', *BEIT]
+    options += [f'data_root={mini}/coco', 'model.test_cfg.rcnn.score_thr=0.0', 'model.test_cfg.rcnn.max_per_img=5']
+    image = next((mini / 'coco' / 'val2017').iterdir())
+    own, public = released(load_config(DETECTOR, options))
     assert set(own) != set(public)
-    meta = dict(mmcv_version='1.4.2', epoch=36)
-    file = save(tmp_path / 'public.pth.tar', public, 'state_dict', meta=meta)
-    model = init_model(config, save(tmp_path / 'own.pth', own, 'state_dict'), 'cpu', options)
-    prediction = predict(model, image)
+    file = save(tmp_path / 'public.pth.tar', public, 'state_dict', meta=dict(mmcv_version='1.4.2', epoch=36))
+    model = init_model(DETECTOR, save(tmp_path / 'own.pth', own, 'state_dict'), 'cpu', options)
+    expected = sorted(predict(model, image).pred_instances.scores.tolist())
+    assert len(expected) == 5
 
-    words = [config, file, '--out', 'metrics.json', '--save-pred', 'saved', '--work-dir', 'run']
-    said = run('test', words, options, tmp_path)
-    assert json.loads((tmp_path / 'metrics.json').read_text())['images'] == 2
-    if detects:
-        rows = json.loads((tmp_path / 'saved' / 'predictions.json').read_text())
-        annotations = json.loads((mini / 'coco' / 'annotations' / 'instances_val2017.json').read_text())
-        (number,) = (row['id'] for row in annotations['images'] if row['file_name'] == image.name)
-        scores = [row['score'] for row in rows if row['image_id'] == number]
-        assert len(scores) == 5
-        np.testing.assert_allclose(sorted(scores), sorted(prediction.pred_instances.scores.tolist()), atol=1e-5)
-    else:
-        labels = np.asarray(Image.open(next((tmp_path / 'saved').rglob(f'{image.stem}.png'))))
-        assert len(np.unique(labels)) > 1 and (labels == prediction.pred_sem_seg.data[0].numpy() + 1).all()
-        assert "from the names of mmcv 1.x's Mask2Former" in said
+    words = [DETECTOR, file, '--out', 'metrics.json', '--save-pred', 'saved', '--work-dir', 'run']
+    run('test', words, options, tmp_path)
+    rows = json.loads((tmp_path / 'saved' / 'predictions.json').read_text())
+    annotations = json.loads((mini / 'coco' / 'annotations' / 'instances_val2017.json').read_text())
+    (number,) = (row['id'] for row in annotations['images'] if row['file_name'] == image.name)
+    np.testing.assert_allclose(sorted(row['score'] for row in rows if row['image_id'] == number), expected, atol=1e-5)
 
-    words = [config, file, image, '--out', 'predicted', '--device', 'cpu']
-    run('predict', words, options, tmp_path)
+    run('predict', [DETECTOR, file, image, '--out', 'predicted', '--device', 'cpu'], options, tmp_path)
     assert (tmp_path / 'predicted' / 'overlays' / image.name).is_file()
-    if detects:
-        found = json.loads((tmp_path / 'predicted' / 'predictions.json').read_text())['annotations']
-        np.testing.assert_allclose(sorted(row['score'] for row in found), sorted(scores), atol=1e-5)
-    else:
-        found = np.asarray(Image.open(tmp_path / 'predicted' / 'labels' / f'{image.stem}.png'))
-        assert (found == labels - 1).all()
+    found = json.loads((tmp_path / 'predicted' / 'predictions.json').read_text())['annotations']
+    np.testing.assert_allclose(sorted(row['score'] for row in found), expected, atol=1e-5)
 
 
 class Layers(dict):

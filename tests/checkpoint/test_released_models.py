@@ -174,14 +174,6 @@ def test_an_archive_around_a_file_is_read(tmp_path, released):
         read_checkpoint(tmp_path / 'broken.zip')
 
 
-def test_heads_that_kept_their_names_are_read(tmp_path):
-    source = segmentor(upernet())
-    model = segmentor(upernet())
-    report = load_model(model, save(tmp_path / 'u.pth', source.state_dict(), 'model'))
-    assert_equal(model, source)
-    assert not report.renamed and not report.dropped
-
-
 @pytest.mark.parametrize('size', [64, 96])
 def test_a_segmentor_over_beit_is_read(tmp_path, size):
     """Its LayerScale has another name; tables of another size are refused: the windows are those of the training."""
@@ -261,14 +253,14 @@ def test_a_linear_head_takes_its_backbone_from_another_file(tmp_path):
 
 def test_files_of_other_models_are_refused(tmp_path, released):
     file = save(tmp_path / 'm.pth', old_names(released), 'state_dict')
-    with pytest.raises(CheckpointError, match='its head is Mask2Former, and the model has UperNet'):
+    with pytest.raises(CheckpointError, match='unexpected: decode_head.pixel_decoder'):
         load_model(segmentor(upernet()), file)
     tensors = {name.replace('decode_head.', 'decode_head.own_'): v for name, v in released.state_dict().items()}
     unknown = save(tmp_path / 'unknown.pth', tensors, 'state_dict')
-    with pytest.raises(CheckpointError, match=r'of no known layout \(first name: decode_head\.own_cls_embed\.bias\)'):
+    with pytest.raises(CheckpointError, match='unexpected: decode_head.own_'):
         load_model(segmentor(mask2former()), unknown)
     wide = dict(ADAPTER, arch=dict(ARCH, feedforward_channels=24))
-    other_base = r'mlp\.fc1\.weight is \(16, 8\) in the file, \(24, 8\) in the model(.|\n)*checkpoint inspect .*m\.pth'
+    other_base = r'mlp\.fc1\.weight is \(16, 8\) in the file, \(24, 8\) in the model'
     with pytest.raises(CheckpointError, match=other_base):
         load_model(segmentor(mask2former(), wide), file)
 
@@ -290,69 +282,6 @@ CONV, BN = r'conv\.(weight|bias)', r'bn\.(weight|bias|running_mean|running_var|n
 PAIR = r'(weight|bias)'
 FPN, RPN = rf'(lateral|fpn)_convs\.[0-3]\.{CONV}', rf'rpn_head\.rpn_(conv|cls|reg)\.{PAIR}'
 BOXES, MASKS = r'roi_head\.bbox_head\.', r'roi_head\.mask_head\.'
-MASK_PARTS = rf'(convs\.[0-3]\.{CONV}|(upsample|conv_logits)\.{PAIR})'
-SEMANTIC = r'roi_head\.semantic_head\.'
-KEPT = {  # and how many tensors have such names
-    'mask-rcnn_deit-tiny-adapter_4xb2-3x_coco': {
-        rf'neck\.{FPN}': 16,
-        RPN: 6,
-        rf'{BOXES}(fc_cls|fc_reg|shared_fcs\.[01])\.{PAIR}': 8,
-        rf'{MASKS}{MASK_PARTS}': 12,
-    },
-    'cascade-mask-rcnn_deit-small-adapter_8xb2-3x_coco': {
-        rf'neck\.{FPN}': 16,
-        RPN: 6,
-        rf'{BOXES}[0-2]\.shared_convs\.[0-3]\.(conv\.weight|{BN})': 3 * 4 * 6,
-        rf'{BOXES}[0-2]\.(fc_cls|fc_reg|shared_fcs\.0)\.{PAIR}': 3 * 6,
-        rf'{MASKS}[0-2]\.{MASK_PARTS}': 3 * 12,
-    },
-    'htc_beit-large-adapter_16xb1-3x_coco': {
-        rf'neck\.0\.(norm1|attn\.(qkv|proj)|norm2|ffn\.fc[12]|final_norm)\.{PAIR}': 14,
-        rf'neck\.1\.{FPN}': 16,
-        RPN: 6,
-        rf'{BOXES}[0-2]\.shared_convs\.[0-3]\.{CONV}': 3 * 8,
-        rf'{BOXES}[0-2]\.(fc_cls|fc_reg|shared_fcs\.0)\.{PAIR}': 3 * 6,
-        rf'{MASKS}[0-2]\.{MASK_PARTS}': 3 * 12,
-        rf'{MASKS}[12]\.conv_res\.{CONV}': 4,
-        rf'{SEMANTIC}(lateral_convs\.[0-4]|convs\.[0-3]|conv_embedding)\.{CONV}': 20,
-        rf'{SEMANTIC}conv_logits\.{PAIR}': 2,
-    },
-    'upernet_deit-tiny-adapter_4xb2-160k_ade20k': {
-        rf'decode_head\.(psp_modules\.[0-3]\.1|bottleneck|fpn_bottleneck)\.(conv\.weight|{BN})': 36,
-        rf'decode_head\.(lateral|fpn)_convs\.[0-2]\.(conv\.weight|{BN})': 36,
-        rf'auxiliary_head\.convs\.0\.(conv\.weight|{BN})': 6,
-        rf'(decode|auxiliary)_head\.conv_seg\.{PAIR}': 4,
-    },
-}
-
-
-@pytest.mark.parametrize('name', KEPT)
-def test_the_heads_of_configs_have_the_released_names(name):
-    (path,) = (path for path in CONFIGS if path.stem == name)
-    heads = [key for key in build_without_data(load(path)).state_dict() if not key.startswith('backbone.')]
-    found = {pattern: [key for key in heads if re.fullmatch(pattern, key)] for pattern in KEPT[name]}
-    assert {pattern: len(keys) for pattern, keys in found.items()} == KEPT[name]
-    assert sorted(heads) == sorted(key for keys in found.values() for key in keys)
-
-
-@pytest.mark.parametrize(
-    ('sign', 'bias', 'outputs', 'told'),
-    [
-        ('decode_head.query_feat.weight', 'decode_head.cls_embed', 151, 'Mask2Former of mmseg, 150 classes, 9 qu'),
-        ('decode_head.psp_modules.1.weight', 'decode_head.conv_seg', 150, 'UperNet of mmseg, 150 classes'),
-        ('panoptic_head.query_feat.weight', 'panoptic_head.cls_embed', 134, 'Mask2Former of mmdet, 133 classes, 9 qu'),
-        ('rpn_head.init_proposal_bboxes', 'roi_head.bbox_head.0.fc_cls', 80, 'Sparse R-CNN of mmdet, 80 classes'),
-        ('roi_head.semantic_head.weight', 'roi_head.bbox_head.0.fc_cls', 81, 'HTC++ of mmdet, 80 classes'),
-        ('roi_head.mask_head.0.weight', 'roi_head.bbox_head.0.fc_cls', 81, 'Cascade Mask R-CNN of mmdet, 80 classes'),
-        ('roi_head.mask_head.convs.weight', 'roi_head.bbox_head.fc_cls', 81, 'Mask R-CNN of mmdet, 80 classes'),
-        ('bbox_head.atss_reg.weight', 'bbox_head.atss_cls', 80, 'ATSS of mmdet, 80 classes'),
-        ('bbox_head.gfl_reg.weight', 'bbox_head.gfl_cls', 80, 'GFL of mmdet, 80 classes'),
-    ],
-)
-def test_outputs_of_a_head_are_its_classes_and_of_a_softmax_the_background(sign, bias, outputs, told):
-    """Sparse R-CNN, ATSS and GFL have sigmoids, as mmdetection's configs of them have ``use_sigmoid=True``."""
-    rows = describe_heads({sign: torch.zeros(9, 1), f'{bias}.bias': torch.zeros(outputs)})
-    assert rows['model'].startswith(told)
 
 
 def test_a_released_model_is_converted_and_described(tmp_path, released):

@@ -13,7 +13,6 @@ import mmlape
 from mmlape.checkpoint import read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import TimmViT, ViTAdapter
 
 SIDE, PATCH = 32, 8
 TINY = dict(embed_dim=48, depth=1, num_heads=4)
@@ -81,27 +80,6 @@ def test_a_resized_file_loads_as_the_loader_would_have_resized_it(layout, tmp_pa
         assert changed and {stored[key].ndim for key in changed} == {out[key].ndim for key in changed}
         back = mmlape.resize_pos_embed(out, grid, source=grid)
         assert all(torch.equal(back[key], out[key]) for key in out)
-
-
-def test_the_same_grid_is_the_identity(tmp_path):
-    for layout in LAYOUTS:
-        folder = tmp_path / layout
-        folder.mkdir()
-        content = read_checkpoint(written(folder, layout)[0])
-        same = mmlape.resize_pos_embed(content, SIDE // PATCH)
-        assert all(torch.equal(same[key], value) for key, value in state_dict_of(content, '').items())
-
-
-def test_adapters_and_half_precision(tmp_path):
-    options = dict(arch=ARCH, conv_inplane=8)
-    models = [ViTAdapter(**options, img_size=SIDE * 2)]
-    models.append(TimmViT('vit_tiny_patch16_224', img_size=64, model_args=TINY))
-    for model in models:
-        stored = {key: value.half() for key, value in model.state_dict().items()}
-        out = mmlape.resize_pos_embed(stored, (2, 5))
-        (name,) = (key for key in stored if key.endswith('pos_embed'))
-        assert out[name].dtype == torch.float16 and out[name].shape[1] == 1 + 10
-        assert torch.equal(out[name][:, 0], stored[name][:, 0])
 
 
 def test_decoders_of_a_pretraining_and_registers_without_rows_stay():

@@ -10,7 +10,6 @@ import torch
 from each import each
 from golden.recording import uniform
 from golden_models import FOLDER
-from model_helpers import randomise
 
 import mmlape
 from mmlape import models
@@ -109,19 +108,6 @@ def test_what_is_written_is_the_file(tmp_path):
         assert {key for key in found if not re.search(OTHER_PARTS, key)} == set(wanted)
         for key, value in wanted.items():
             assert torch.equal(found[key], value), key
-
-
-def test_what_is_written_of_random_values_computes_the_same(tmp_path):
-    for name in each(['dinov2 registers', 'dinov3 gated', 'clip', 'deit', 'beit with a table', 'swin backbone']):
-        case = golden()[0][name]
-        model, back = randomise(ours(case)), ours(case)
-        if name == 'clip':
-            torch.nn.init.zeros_(model.patch_embed.proj.bias)
-        torch.save(dict(state_dict=model.state_dict(), meta={KEY: metadata_of(model).plain()}), tmp_path / 'ours.pth')
-        convert(tmp_path / 'ours.pth', tmp_path / 'theirs.pth', case['target'], overwrite=True)
-        mmlape.load_weights(back, tmp_path / 'theirs.pth')
-        for one, other in zip(outputs(model), outputs(back), strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
 
 REFUSED = {
@@ -262,12 +248,10 @@ def test_parts_that_a_list_names_are_one_file(tmp_path, suffix):
     mmlape.load_weights(model, listed)
     assert_outputs(model, 'vit', 'file')
     (tmp_path / names[1]).unlink()
-    for path, message in (
-        (listed, rf'{names[1]}: there is no such file'),
-        (tmp_path, rf'a folder; name the file in it: .*{listed.name}'),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            mmlape.load_weights(ours(case), path)
+    with pytest.raises(CheckpointError, match=rf'{names[1]}: there is no such file'):
+        mmlape.load_weights(ours(case), listed)
+    with pytest.raises(CheckpointError, match='a folder; name the file of weights in it'):
+        mmlape.load_weights(ours(case), tmp_path)
     for text in (
         '{}',
         '{"weight_map": 3}',

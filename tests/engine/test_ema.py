@@ -12,7 +12,7 @@ import trouble
 from mmengine.optim import build_optim_wrapper
 
 from mmlape.checkpoint import read_checkpoint
-from mmlape.checkpoint.publishing import publish
+from mmlape.checkpoint.converting import publish
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.evaluator import test as evaluate
 from mmlape.lab.engine.hooks.checkpoint import checkpoint_bytes

@@ -261,7 +261,7 @@ COMMANDS_CALLED = {
         'm.pth d.safetensors',
         of_modules('checkpoint')
         | {
-            'mmlape.checkpoint.publishing.publish': 'd-hash.safetensors',
+            'mmlape.checkpoint.converting.publish': 'd-hash.safetensors',
             'mmlape.lab.engine.stored_config.published_config': 'config',
         },
         {'src': [('n.pth d.safetensors',)], 'dst': [('m.pth e.safetensors',)]},

@@ -17,7 +17,7 @@ from each import each
 from matplotlib.figure import Figure
 from model_helpers import vit
 
-from mmlape.checkpoint.writing import write_tensors
+from mmlape.checkpoint.converting import write_tensors
 from mmlape.cli import main
 from mmlape.commands import COMMANDS
 from mmlape.figures import save_figure

@@ -15,10 +15,9 @@ from torchvision.models._meta import _COCO_CATEGORIES
 
 from mmlape.backbones import open_model
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.converting import convert, write_tensors
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.metadata import metadata_of
-from mmlape.checkpoint.writing import write_tensors
 from mmlape.errors import CheckpointError
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
 from mmlape.projects.detr.model import EncoderAttention

@@ -9,12 +9,12 @@ from each import each
 from model_helpers import meta_device
 
 import mmlape
-from mmlape.checkpoint.lookup import signature
+from mmlape.checkpoint.converting import write_tensors
 from mmlape.checkpoint.metadata import metadata_of
-from mmlape.checkpoint.writing import write_tensors
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import TimmViT, VisionTransformer
+from mmlape.models.base.describing import signature
 from mmlape.models.names import find_model
 from mmlape.registry import MODELS
 

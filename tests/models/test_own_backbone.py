@@ -10,13 +10,13 @@ from model_helpers import randomise
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.inspecting import inspect
 from mmlape.checkpoint.key_maps import Layout, rename_keys
-from mmlape.checkpoint.lookup import signature
 from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.errors import ConfigError
 from mmlape.kinds import BACKBONES
 from mmlape.models import VisionTransformer
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.describing import signature
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.names import own_parameters

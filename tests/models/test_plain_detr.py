@@ -15,7 +15,7 @@ from mmdet.testing import demo_mm_inputs
 from mmengine.registry import MODELS, init_default_scope
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.heads import HEAD_NAMES, UNUSED_IDS, describe_heads
+from mmlape.checkpoint.heads import PLAIN_DETR, UNUSED_IDS, describe_heads
 from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.errors import ConfigError, DataError
 from mmlape.projects.plain_detr.losses import Objects, losses
@@ -35,7 +35,6 @@ TINY = dict(
 )  # fmt: skip
 CASES = {'plain': dict(num_classes=3), 'dinov3': dict(num_classes=91, num_encoder_layers=2, normalised_pe=True)}
 OURS = {'loss_ce': 'loss_cls', 'loss_bbox': 'loss_bbox', 'loss_giou': 'loss_iou'}
-NAMES = next(each.names for each in HEAD_NAMES if 'Plain-DETR' in each.source)
 EXACT = dict(atol=1e-9, rtol=1e-9)
 
 
@@ -76,7 +75,7 @@ def head_of(name, weights, **options):
     """Return the head with public weights, its names by the public ones, and what it gets."""
     maps = maps_of(name, weights)
     net = PlainDETRNet(maps.shape[1], **TINY, **CASES[name], **options).double()
-    ours = {key: rename_keys({key: 0}, NAMES) for key in weights if not key.startswith('backbone')}
+    ours = {key: rename_keys({key: 0}, PLAIN_DETR) for key in weights if not key.startswith('backbone')}
     ours = {key: next(iter(found)).removeprefix('bbox_head.net.') for key, found in ours.items()}
     net.load_state_dict({ours[key]: value for key, value in weights.items() if key in ours})
     valid = [tuple(side // PATCH for side in size) for size in SIZES]

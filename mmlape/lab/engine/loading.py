@@ -10,8 +10,7 @@ from torch import nn
 from mmlape.errors import CheckpointError, listed
 from mmlape.lab.engine.stored_config import classes_of
 from mmlape.lab.extension import extensions, first_answer
-from mmlape.weights.load_report import LoadReport
-from mmlape.weights.loading import load_exactly
+from mmlape.weights.loading import LoadReport, load_exactly
 from mmlape.weights.reading import read_checkpoint
 
 

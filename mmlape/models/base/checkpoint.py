@@ -17,12 +17,24 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.lookup import Match, Size, build, size_of
 from mmlape.checkpoint.metadata import ambiguity, mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.describing import UNTOLD, admitted, grid_of_file, is_of, printable, recorded_in, shapes
+from mmlape.models.base.describing import (
+    UNTOLD,
+    Match,
+    Size,
+    admitted,
+    build,
+    grid_of_file,
+    is_of,
+    printable,
+    recorded_in,
+    shapes,
+    size_of,
+)
 from mmlape.models.base.fitting import (
+    Tokens,
     fit_pe_norms,
     fit_table,
     norm_place,
@@ -31,7 +43,6 @@ from mmlape.models.base.fitting import (
     resize_inside,
     resized_table,
 )
-from mmlape.models.base.table_rows import Tokens
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.names import parameters
@@ -227,7 +238,8 @@ class CheckpointAdapter:
         Raises:
             CheckpointError: If nothing tells it.
         """
-        match = self.find(model_class, weights if grid is None else weights.on_grid(grid))
+        known = {'grid': list(grid)} if grid else {}
+        match = self.find(model_class, replace(weights, recorded={**weights.recorded, **known}))
         if match is None:
             raise CheckpointError(
                 f'checkpoint {path} is of no model that has a name: name its config too, CONFIG@{path}'

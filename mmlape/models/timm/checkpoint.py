@@ -8,18 +8,18 @@ from dataclasses import replace
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import ANY  # equals everything
 
 import torch
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.lookup import Size
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.fitting import fit_pe_norms, fit_table, read_table
-from mmlape.models.base.table_rows import Tokens
+from mmlape.models.base.describing import Size
+from mmlape.models.base.fitting import Tokens, fit_pe_norms, fit_table, read_table
 from mmlape.models.timm.joined import TABLE as TABLE_NAME
 from mmlape.models.timm.joined import Proxy, table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
@@ -92,22 +92,15 @@ def _timm_names(tensors: Tensors) -> Tensors:
     return rename_keys(tensors, [(r'^vit\.', '')])
 
 
-class _AnySize:
-    """A size that is equal to any other."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-
 class _WithAnyTable(Proxy):
     """A model as timm's filters see it, into which every table fits: they would guess the grid that it has."""
 
-    pos_embed = SimpleNamespace(shape=(1, _AnySize()))
+    pos_embed = SimpleNamespace(shape=(1, ANY))
 
     @property
     def patch_embed(self) -> SimpleNamespace:
         """The stem, to which filters resize a kernel."""
-        return SimpleNamespace(proj=self.module.patch_embed.proj, grid_size=_AnySize())
+        return SimpleNamespace(proj=self.module.patch_embed.proj, grid_size=ANY)
 
 
 class TimmCheckpointAdapter(CheckpointAdapter):

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from mmlape.errors import ConfigError, StackError
 from mmlape.files import read_json
 from mmlape.weights.download import HUB, local_path
-from mmlape.weights.normalisation import Normalisation
+from mmlape.weights.loading import Normalisation
 
 OLDEST = '1.0.20'
 """The first timm with DINOv3."""

@@ -7,10 +7,7 @@ read; a pooling by attention (MAP) belongs to the head.
 """
 
 import re
-from collections.abc import Callable
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Tensors, rename_keys
@@ -23,21 +20,6 @@ _TOWERS = ('params/img/', 'img/', 'opt/target/', 'params/', '')
 """What may stand before the names of a ViT, the most special first."""
 SIGN = r'(params/|opt/target/)?(img/)?(Transformer/)?encoderblock(_0)?/'
 """Matches the beginning of a name in each file, and of none in a tower of texts alone."""
-
-
-def _same(value: Tensor) -> Tensor:
-    return value
-
-
-def _transposed(value: Tensor) -> Tensor:
-    return value.t()
-
-
-class Kind(NamedTuple):
-    """How a module keeps its parameters: from the shapes of its weight and bias to ours."""
-
-    read_weight: Callable[[Tensor], Tensor] = _same
-    read_bias: Callable[[Tensor], Tensor] = _same
 
 
 def patch_side(num_values: int) -> int:
@@ -62,29 +44,46 @@ def _read_stem(kernel: Tensor) -> Tensor:
     return kernel.permute(3, 2, 0, 1)
 
 
-NORM = Kind()
-LINEAR = Kind(_transposed)
-INTO_HEADS = Kind(lambda kernel: kernel.flatten(1).t(), torch.flatten)  # (D, heads, d)
-FROM_HEADS = Kind(lambda kernel: kernel.flatten(0, 1).t())  # (heads, d, D)
-STEM_NORM = Kind(stem_order, stem_order)
-STEM = Kind(_read_stem)
+def _norm(value: Tensor, is_bias: bool) -> Tensor:
+    return value
+
+
+def _linear(value: Tensor, is_bias: bool) -> Tensor:
+    return value if is_bias else value.t()
+
+
+def _into_heads(value: Tensor, is_bias: bool) -> Tensor:  # (D, heads, d)
+    return value.flatten() if is_bias else value.flatten(1).t()
+
+
+def _from_heads(value: Tensor, is_bias: bool) -> Tensor:  # (heads, d, D)
+    return value if is_bias else value.flatten(0, 1).t()
+
+
+def _stem_norm(value: Tensor, is_bias: bool) -> Tensor:
+    return stem_order(value)
+
+
+def _stem(value: Tensor, is_bias: bool) -> Tensor:
+    return value if is_bias else _read_stem(value)
+
 
 _BLOCK, _ATTENTION = ('Transformer/encoderblock_#/', 'Transformer/encoderblock_#/MultiHeadDotProductAttention_0/')
 MODULES = {
-    f'{_BLOCK}LayerNorm_0': ('blocks.#.norm1', NORM),
-    f'{_BLOCK}LayerNorm_1': ('blocks.#.norm2', NORM),
-    f'{_ATTENTION}query': ('blocks.#.attn.q', INTO_HEADS),
-    f'{_ATTENTION}key': ('blocks.#.attn.k', INTO_HEADS),
-    f'{_ATTENTION}value': ('blocks.#.attn.v', INTO_HEADS),
-    f'{_ATTENTION}out': ('blocks.#.attn.proj', FROM_HEADS),
-    f'{_BLOCK}MlpBlock_0/Dense_0': ('blocks.#.mlp.fc1', LINEAR),
-    f'{_BLOCK}MlpBlock_0/Dense_1': ('blocks.#.mlp.fc2', LINEAR),
-    'Transformer/encoder_norm': ('norm', NORM),
-    'embedding/ln0': ('patch_embed.norm0', STEM_NORM),
-    'embedding/ln1': ('patch_embed.norm1', NORM),
-    'embedding/dense': ('patch_embed.proj', STEM),
-    'embedding': ('patch_embed.proj', STEM),  # without norms beside it
-    **{name: (name, LINEAR) for name in _DENSE},
+    f'{_BLOCK}LayerNorm_0': ('blocks.#.norm1', _norm),
+    f'{_BLOCK}LayerNorm_1': ('blocks.#.norm2', _norm),
+    f'{_ATTENTION}query': ('blocks.#.attn.q', _into_heads),
+    f'{_ATTENTION}key': ('blocks.#.attn.k', _into_heads),
+    f'{_ATTENTION}value': ('blocks.#.attn.v', _into_heads),
+    f'{_ATTENTION}out': ('blocks.#.attn.proj', _from_heads),
+    f'{_BLOCK}MlpBlock_0/Dense_0': ('blocks.#.mlp.fc1', _linear),
+    f'{_BLOCK}MlpBlock_0/Dense_1': ('blocks.#.mlp.fc2', _linear),
+    'Transformer/encoder_norm': ('norm', _norm),
+    'embedding/ln0': ('patch_embed.norm0', _stem_norm),
+    'embedding/ln1': ('patch_embed.norm1', _norm),
+    'embedding/dense': ('patch_embed.proj', _stem),
+    'embedding': ('patch_embed.proj', _stem),  # without norms beside it
+    **{name: (name, _linear) for name in _DENSE},
 }
 """Modules of big_vision, those here, and how their parameters turn; '#' is the number of a layer."""
 _VARIANTS = (
@@ -120,13 +119,13 @@ def from_jax(tensors: Tensors) -> Tensors:
     for name, value in rename_keys(of_backbone, _CANONICAL).items():
         module, _, leaf = name.rpartition('/')
         number = re.search(r'encoderblock_(\d+)/', module)
-        ours, kind = MODULES.get(re.sub(r'_\d+/', '_#/', module, count=1) if number else module, ('', NORM))
+        ours, turn = MODULES.get(re.sub(r'_\d+/', '_#/', module, count=1) if number else module, ('', _norm))
         if name in _TOKENS:
             out[_TOKENS[name]] = value
         elif ours:
             ours = ours.replace('#', number[1]) if number else ours
-            leaf, read = ('bias', kind.read_bias) if leaf == 'bias' else ('weight', kind.read_weight)
-            out[f'{ours}.{leaf}'] = read(value)
+            is_bias = leaf == 'bias'
+            out[f'{ours}.{"bias" if is_bias else "weight"}'] = turn(value, is_bias)
         else:
             out[name.replace('/', '.')] = value
     return elsewhere | join_qkv(out)

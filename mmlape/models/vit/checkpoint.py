@@ -13,8 +13,7 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.metadata import config_beside
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.base.fitting import read_table
-from mmlape.models.base.table_rows import Tokens
+from mmlape.models.base.fitting import Tokens, read_table
 from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.vit.layouts import (
     DINOV2_GIANT,

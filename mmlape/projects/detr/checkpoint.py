@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from mmlape.checkpoint.heads import UNUSED_IDS
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.lookup import Size
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.describing import Size
 from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings

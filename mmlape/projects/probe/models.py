@@ -14,7 +14,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.names import get_model
-from mmlape.weights.normalisation import IMAGENET, Normalisation
+from mmlape.weights.loading import IMAGENET, Normalisation
 
 STEPS = ('embed', 'run_layers', 'split_prefix', 'normed')
 """What a ViT offers whose layers all have the tokens of one grid, as the adapter asks it."""
