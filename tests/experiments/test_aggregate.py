@@ -132,8 +132,8 @@ def test_what_is_no_repeat_is_not_averaged(arm):
 def test_the_summary_is_written_as_it_is_and_shown_in_points(tmp_path):
     for seed, value in ((1, 0.4), (2, 0.42), (3, 0.44)):
         write_run(tmp_path, seed, {'coco/bbox_mAP': value}, key='coco/bbox_mAP')
-    summary = write_summary(tmp_path, read_seeds(tmp_path), 'a.py')
-    assert summary == summarise(read_seeds(tmp_path))
+    write_summary(tmp_path, read_seeds(tmp_path), 'a.py')
+    summary = summarise(read_seeds(tmp_path))
     stored = json.loads((tmp_path / SUMMARY).read_text())
     assert list(stored) == ['config', 'seeds', 'unfinished', 'key', 'last', 'best'] and stored['config'] == 'a.py'
     assert stored['last']['steps'] == {'1': 300, '2': 300, '3': 300}

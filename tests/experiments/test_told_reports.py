@@ -8,7 +8,7 @@ from told import assert_told, keep_figures
 
 from mmlape.cli import main
 from mmlape.files import write_json
-from mmlape.lab.experiments import status
+from mmlape.lab.experiments import report, status  # noqa: F401  (before its figures are described)
 from mmlape.lab.runs.run import write_planned
 
 

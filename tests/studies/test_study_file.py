@@ -17,7 +17,7 @@ from mmlape.lab.engine.config_values import differing_values, value_sources
 from mmlape.lab.engine.stored_config import prediction_parts
 from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
-from mmlape.lab.experiments.report.paper import index_entry
+from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.runs.record import running_in
 from mmlape.lab.studies.study_file import find_arm, is_study, read_arm, read_study
 

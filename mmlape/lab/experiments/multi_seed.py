@@ -13,7 +13,7 @@ from mmlape.console import clock, console, file_size
 from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import check_precision
-from mmlape.lab.experiments.averages import DASH, SUMMARY, summary_table, write_summary
+from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.planning import (
     Arm,
@@ -24,7 +24,7 @@ from mmlape.lab.experiments.planning import (
     run_arguments,
     train_options,
 )
-from mmlape.lab.experiments.report.paper import paper_figures
+from mmlape.lab.experiments.report.arms import paper_figures
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.until import UntilStudy, as_json, exit_status
 from mmlape.lab.runs.run import read_seeds, seed_folder, write_order
@@ -204,7 +204,8 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
     if not any(run.finished for run in runs):
         print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
         return False
-    summary = write_summary(folder, runs, arm.config, allow_software)
+    write_summary(folder, runs, arm.config, allow_software)
+    summary = summarise(runs, allow_software, in_points=True)
     title = f'{arm.name}, seeds {", ".join(map(str, summary.seeds))}'
     console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary.unfinished.items():

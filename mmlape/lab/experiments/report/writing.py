@@ -10,8 +10,7 @@ from mmlape.files import write_json
 from mmlape.lab.experiments.report.arms import ArmRuns
 from mmlape.lab.experiments.report.content import Report, build
 from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
-from mmlape.lab.experiments.report.document import sections, write_html, write_markdown
-from mmlape.lab.experiments.report.latex import write_latex
+from mmlape.lab.experiments.report.document import sections, write_html, write_latex, write_markdown
 from mmlape.lab.runs.run import read_arms
 from mmlape.page import Part
 from mmlape.tables import write_csv
@@ -39,9 +38,9 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
 
 def write_data(report: Report, folder: Path) -> list[Path]:
     """Write ``report.json``, and its views ``values.csv``, ``estimates.csv`` and ``comparisons.csv``."""
-    data, files = report_data(report), [folder / 'report.json']
-    write_json(files[0], data.as_json())
-    for name, rows in csv_rows(data).items():
+    files = [folder / 'report.json']
+    write_json(files[0], report_data(report))
+    for name, rows in csv_rows(report).items():
         files.append(folder / f'{name}.csv')
         write_csv(files[-1], CSV_COLUMNS[name], rows)
     return files
