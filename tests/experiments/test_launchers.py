@@ -254,14 +254,3 @@ def test_cores_and_gpus_decide_how_many_runs_fit(monkeypatch):
         assert (launcher.max_parallel, launcher.threads) == (max_parallel, threads)
     with pytest.raises(ConfigError, match='--per-gpu 2: runs of --processes 2 have their GPUs alone'):
         LocalLauncher(2, devices=gpus, per_gpu=2)
-
-
-def test_fewer_runs_share_once_memory_has_run_out(tmp_path):
-    gpus = [Device(str(index), f'GPU-{index}') for index in range(2)]
-    launcher = LocalLauncher(1, devices=gpus, pool=lambda devices: DevicePool(devices, tmp_path), per_gpu=4)
-    assert '4 runs on a GPU need more memory than there is: from now on 2' in launcher.share_less()
-    slots = [launcher.reserve(running) for running in range(5)]
-    assert [slot.visible for slot in slots if slot] == ['0', '1', '0', '1']
-    assert not launcher.share_less()
-    assert LocalLauncher(1, devices=[], per_gpu=3).share_less().endswith('from now on 1')
-    assert not LocalLauncher(1, devices=[]).share_less()

@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 import pytest
-from mmlape.lab.experiments.report.figures import series_of
 from synthetic import identity, settings, write_run
 
 from mmlape.lab.experiments.report import ArmRuns, build
+from mmlape.lab.experiments.report.figures import series_of
 from mmlape.lab.runs.run import read_arms
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')

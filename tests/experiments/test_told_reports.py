@@ -6,9 +6,10 @@ import pytest
 from synthetic import settings, write_run, write_study
 from told import assert_told, keep_figures
 
+import mmlape.lab.experiments.report.writing  # noqa: F401  (imported before its figures are described)
 from mmlape.cli import main
 from mmlape.files import write_json
-from mmlape.lab.experiments import report, status  # noqa: F401  (before its figures are described)
+from mmlape.lab.experiments import status
 from mmlape.lab.runs.run import write_planned
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mmlape.console import clock, console, file_size
+from mmlape.console import console
 from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import check_precision
@@ -51,7 +51,7 @@ def run_study(
         print(f'warning: {warning}', flush=True)
     if dry_run:
         console().print(plan_table(plan, launcher))
-        for line in (*_missing_files(plan), *_estimate(plan), *launcher.preview(plan)):
+        for line in (*_missing_files(plan), *launcher.preview(plan)):
             say(line)
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
@@ -101,28 +101,6 @@ def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
     for (path, use), count in Counter([*weights, *data]).items():
         runs = f'{count} run{"s" * (count > 1)}'
         yield f'missing: {path}, {use.format(runs)}'
-
-
-def _estimate(plan: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yield what the runs that are left will take, as the finished ones did; nothing while none is."""
-    left = [planned for planned in plan if planned.action in ('start', 'resume')]
-    finished = [planned for planned in plan if planned.run.cost.train_seconds]
-    finished = [planned for planned in finished if planned.run.finished]
-    if not left or not finished:
-        return
-    seconds, size = 0.0, 0.0
-    for planned in left:
-        alike = [one for one in finished if one.arm == planned.arm] or finished
-        seconds += sum(one.run.cost.train_seconds for one in alike) / len(alike)
-        size += sum(_size_of_checkpoints(one.folder) for one in alike) / len(alike)
-    yield (
-        f'{len(left)} run{"s" * (len(left) > 1)} left: about {clock(seconds)} one after the other, and '
-        f'{file_size(size)} of checkpoints, if they are as the {len(finished)} finished'
-    )
-
-
-def _size_of_checkpoints(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob('*.pth'))
 
 
 def show_arms(
