@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 import tiny
@@ -100,7 +99,7 @@ def _side_by_side(script, *arguments, count):
 
 
 def test_processes_that_contend_for_gpus_never_share_one(tmp_path):
-    _side_by_side(CONTENDER, tmp_path, 2, 30, count=4)
+    _side_by_side(CONTENDER, tmp_path, 2, 10, count=3)
 
 
 def test_two_schedulers_with_three_gpus_do_each_run_once(tmp_path):
@@ -147,30 +146,6 @@ def test_runs_share_a_gpu_up_to_a_number_or_have_it_alone(tmp_path, data):
             held.append((shares, slot))
     for _, slot in held:
         slot.release()
-
-
-def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
-    pool = DevicePool([Device('0', 'GPU-0')], tmp_path)
-    holder = (
-        'import subprocess, sys, time\n'
-        'from mmlape.lab.experiments.launchers import Device, DevicePool\n'
-        f'slot = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).acquire(1)\n'
-        'child = subprocess.Popen(["sleep", "1800"], pass_fds=slot.locks)\n'
-        'print(child.pid, flush=True)\n'
-        'time.sleep(1800)\n'
-    )
-    command = [sys.executable, '-c', holder]
-    parent = subprocess.Popen(command, env=tiny.environment(), text=True, stdout=subprocess.PIPE)
-    child = int(parent.stdout.readline())
-    assert pool.acquire(1) is None
-    parent.kill()
-    parent.wait()
-    assert pool.acquire(1) is None and pool.free() == []
-    os.kill(child, signal.SIGKILL)
-    tiny.until(pool.free)
-    slot = pool.acquire(1)
-    assert slot.visible == '0'
-    slot.release()
 
 
 STARTER = """

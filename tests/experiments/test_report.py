@@ -15,14 +15,14 @@ from each import each
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
-from mmlape.errors import ConfigError, DataError
+from mmlape.errors import ConfigError
 from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
-from mmlape.lab.experiments.report.writing import _copy_images, report_work_dir
+from mmlape.lab.experiments.report.writing import report_work_dir
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order
@@ -447,19 +447,14 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     fail = 'import atexit, os, sys\natexit.register(lambda: "torch" in sys.modules and os._exit(9))\n'
     (tmp_path / 'site' / 'sitecustomize.py').write_text(fail)
     path = f'{tmp_path / "site"}:{tiny.ROOT}'
-    shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
-        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--images', 'drawn', '--arms', LAPE, DEFAULT,
+        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--arms', LAPE, DEFAULT,
         '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, PYTHONPATH=path, **tiny.REAL,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
     names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
     names |= {f'{name}.csv' for name in ('values', 'estimates', 'comparisons')}
     assert names <= {file.name for file in (tmp_path / 'out').iterdir()}
-    page = _Page((tmp_path / 'out' / 'index.html').read_text())
-    assert any(image.startswith('data:image/png') for image in page.images) and 'Segmenter' in page.text
-    assert re.search(r'<details open><summary>Segmenter</summary>', (tmp_path / 'out' / 'index.html').read_text())
-    assert '](images/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
     compared = json.loads((tmp_path / 'out' / 'report.json').read_text())['comparisons']
     assert {(one['arm'], one['baseline'], one['metric']) for one in compared if one['class'] is None} == {
         (DEFAULT, LAPE, 'mIoU'),
@@ -489,15 +484,3 @@ def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path,
         assert cells and not any(cell.startswith(tuple('=@+-')) for cell in cells)
         numbers = frame['value' if name == 'values' else 'mean']
         assert numbers.dtype == float and (name != 'comparisons' or (numbers <= 0).any())
-
-
-def test_links_out_of_the_folder_of_images_are_refused(tmp_path):
-    (tmp_path / 'drawn' / 'run').mkdir(parents=True)
-    (tmp_path / 'secret').write_text('password')
-    (tmp_path / 'drawn' / 'own.png').write_bytes(b'1')
-    (tmp_path / 'drawn' / 'run' / 'link.png').symlink_to('../own.png')
-    assert len(_copy_images(tmp_path / 'drawn', tmp_path / 'out')['run']) == 1
-    (tmp_path / 'drawn' / 'run' / 'a.png').symlink_to(tmp_path / 'secret')
-    with pytest.raises(DataError, match=r'a\.png is a link to .*secret'):
-        _copy_images(tmp_path / 'drawn', tmp_path / 'out')
-    assert not (tmp_path / 'out' / 'run' / 'a.png').exists()

@@ -37,10 +37,7 @@ def test_the_report_of_a_study(tmp_path, monkeypatch, capsys):
     arm = work_dir / 'segmenter_deit-tiny_4xb2-160k_ade20k'
     write_run(arm, 124, None, chosen=settings('default'), state='failed', reason='CUDA out of memory', host='node9')
     write_planned(arm, (121, 122, 123, 124, 125))
-    for place in ('a/first.png', 'a/second.png', 'third.jpg'):
-        (tmp_path / 'images' / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / 'images' / place).write_bytes(b'image')
-    options = ('--title', 'A <title> & $more$', '--images', str(tmp_path / 'images'), '--out', str(tmp_path / 'out'))
+    options = ('--title', 'A <title> & $more$', '--out', str(tmp_path / 'out'))
     assert main(['report', str(work_dir), *options]) == 1
     write_files(work_dir, tmp_path / 'out', capsys.readouterr().out, figures, 'study')
 
@@ -85,7 +82,7 @@ def test_sample_sizes(tmp_path, capsys):
     differences = ('--difference', '0.4', '0.8', '1.4')
     for more in (
         ('--std', '0.6'),
-        ('--std', '0.6', '--pilot-seeds', '5', '--power', '0.9', '--paired'),
+        ('--std', '0.6', '--power', '0.9', '--paired'),
         (str(work_dir), '--arms', 'segmenter*'),
         (str(work_dir), '--arms', 'segmenter*', '--paired', '--metric', 'aAcc'),
     ):

@@ -160,23 +160,15 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
     return console_table(table, launcher.describe())
 
 
-def average_arms(
-    arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
-) -> int:
-    """Average every arm below a work dir over its seeds (None: all in its folder).
-
-    Print and write the results.
-
-    Returns:
-        1 if a run does not count, else 0.
-    """
+def average_arms(arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int], allow_software: bool = False) -> int:
+    """Average every arm below a work dir over its seeds, print and write the results; return 1 if a run is missing."""
     complete = [_average_arm(arm, Path(work_dir) / arm.name, seeds, allow_software) for arm in arms]
     if len(arms) > 1:
         print(f'compare the arms: mmlape report {shlex.quote(str(work_dir))}')
     return 0 if all(complete) else 1
 
 
-def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_software: bool) -> bool:
+def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int], allow_software: bool) -> bool:
     """Average one arm; return whether all its runs count."""
     runs = read_seeds(folder, seeds)
     if not any(run.finished for run in runs):

@@ -11,13 +11,7 @@ from mmlape.lab.experiments.averages import EVALUATIONS
 from mmlape.lab.experiments.report import tables
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Report
-from mmlape.lab.experiments.report.figures import (
-    draw_curves,
-    has_intervals,
-    plot_classes,
-    plot_differences,
-    plot_fractions,
-)
+from mmlape.lab.experiments.report.figures import draw_curves, plot_classes, plot_differences, plot_fractions
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.lab.extension import Quotation, extensions
 from mmlape.lab.runs.identity import named_differences
@@ -190,8 +184,7 @@ def _results(report: Report, folder: Path) -> Iterator[Part]:
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
     if figure := plot_differences(report, folder / 'differences.svg'):
-        intervals = ' with their intervals' if has_intervals(report.comparisons_at('last')) else ''
-        yield Part('figure', str(figure), f'Differences{intervals}, last evaluation')
+        yield Part('figure', str(figure), 'Differences with their intervals, last evaluation')
     for which in EVALUATIONS:
         if len(table := tables.comparison_table(report, which)):
             about = Part('text', tests(report, which))

@@ -98,11 +98,10 @@ def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) ->
 def plot_differences(report: Report, path: Path) -> Path | None:
     """Draw the differences of the last evaluation with both intervals, a panel a metric.
 
-    Return None without any, and for more metrics than a figure has room for. Where too few seeds
-    give no interval at all, the differences stand alone.
+    Return None where too few seeds give no interval, and for more metrics than a figure has room for.
     """
     chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
-    if not chosen:
+    if not _has_intervals(chosen):
         return None
     pairs = list(dict.fromkeys((compared.arm, compared.baseline) for compared in reversed(chosen)))
     metrics = list(dict.fromkeys(compared.metric for compared in chosen))
@@ -115,10 +114,6 @@ def plot_differences(report: Report, path: Path) -> Path | None:
         axes.locator_params(axis='x', nbins=max(2, 8 // len(metrics)))
     tests = [(f"Welch's {INTERVAL}", 'welch', 0.15, COLOURS[0], 'o-'),
              (f'paired {INTERVAL}', 'paired', -0.15, COLOURS[1], 's-')]  # fmt: skip
-    if not has_intervals(chosen):
-        notes = dict.fromkeys(compared.welch.note for compared in chosen if compared.welch.note)
-        title = f'difference, without an interval ({", ".join(notes)})'
-        tests = [(title, 'welch', 0.0, COLOURS[0], 'o')]
     for name, test, shift, ink, marker in tests:
         panels[0].plot([], [], marker, color=ink, label=name)
         for compared in chosen:
@@ -133,7 +128,7 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     return save_figure(figure, path)
 
 
-def has_intervals(comparisons: Iterable[Comparison]) -> bool:
+def _has_intervals(comparisons: Iterable[Comparison]) -> bool:
     """Check whether there are seeds enough for an interval of one of the differences."""
     return any(test.low is not None for compared in comparisons for test in (compared.welch, compared.paired))
 

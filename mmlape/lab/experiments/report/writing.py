@@ -1,6 +1,5 @@
 """A report written in all its formats."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,9 +45,6 @@ def write_data(report: Report, folder: Path) -> list[Path]:
     return files
 
 
-IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.svg', '.webp', '.gif')
-
-
 def report_work_dir(
     work_dir: str | Path,
     out: str | Path | None = None,
@@ -56,15 +52,13 @@ def report_work_dir(
     names: Sequence[str] | None = None,
     baseline: str | None = None,
     metrics: Sequence[str] | None = None,
-    images: str | Path | None = None,
     allow_software: bool = False,
     first: Sequence[Part] = (),
 ) -> tuple[Report, list[Path]]:
     """Average and compare the arms below a work dir, and write the report.
 
     Return it, and its files. ``names`` are those of the arms, in this order (default: all),
-    ``metrics`` those to compare (default: the tasks'), ``images`` is a folder of images to show,
-    captioned by its sub-folders; see `build` for the others.
+    ``metrics`` those to compare (default: the tasks'); see `build` for the others.
 
     Raises:
         DataError: No run has finished, runs of an arm are not repeats of each other, or files
@@ -82,7 +76,6 @@ def report_work_dir(
         title or _study_title(arms) or folder.resolve().name,
         baseline,
         allow_software,
-        images=_copy_images(Path(images), out / 'images') if images else {},
         first=first,
     )
     return report, write_report(report, out)
@@ -102,32 +95,3 @@ def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRu
     if unknown:
         raise ConfigError(f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}')
     return [replace(arm, metrics=tuple(name for name in metrics if name in of_arms[arm.name])) for arm in arms]
-
-
-def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
-    """Copy the images of a folder beside the report, so that this can be moved.
-
-    Return them by caption. Those of an earlier report are left out, unless the folder is in it.
-
-    Raises:
-        DataError: There are none, or one is a link to a file elsewhere, which a report must not
-            carry away.
-    """
-    copies, report = {}, out.parent.resolve()
-    within = folder.resolve().is_relative_to(report)
-    for file in sorted(folder.rglob('*')):
-        if file.suffix.lower() not in IMAGE_SUFFIXES or (not within and file.resolve().is_relative_to(report)):
-            continue
-        if not file.resolve().is_relative_to(folder.resolve()):
-            raise DataError(
-                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, or remove it'
-            )
-        place = file.relative_to(folder)
-        copy = out / place
-        if copy.resolve() != file.resolve():
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-        copies.setdefault(' / '.join(place.parts[:-1]) or 'Images', []).append(copy)
-    if not copies:
-        raise DataError(f'--images {folder}: no png, jpg, svg, webp or gif file there')
-    return copies
