@@ -15,29 +15,6 @@ from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher, 
 from mmlape.lab.runs.locks import lock_holder
 from mmlape.lab.runs.run import start_lock
 
-CONTENDER = """
-import os, random, sys, time
-from mmlape.lab.experiments.launchers import Device, DevicePool
-folder, count, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-pool = DevicePool([Device(str(index), f'GPU-{index}') for index in range(5)], folder)
-print('ready', flush=True)
-sys.stdin.readline()
-had = 0
-while had < rounds:
-    slot = pool.acquire(count)
-    if slot is None:
-        time.sleep(0.002)
-        continue
-    assert len(slot.devices) == count
-    marks = [os.open(f'{folder}/used-{device.key}', os.O_CREAT | os.O_EXCL) for device in slot.devices]
-    time.sleep(random.random() / 200)
-    for mark, device in zip(marks, slot.devices):
-        os.close(mark)
-        os.unlink(f'{folder}/used-{device.key}')
-    slot.release()
-    had += 1
-"""
-
 # A stand-in for a training: it fails where its GPU or its run is used twice at a time, and takes its time.
 TRAINING = """
 import json, os, sys, time
@@ -96,10 +73,6 @@ def _side_by_side(script, *arguments, count):
     said = [child.communicate(timeout=tiny.GUARD)[0] for child in children]
     assert [child.returncode for child in children] == [0] * count, said
     return said
-
-
-def test_processes_that_contend_for_gpus_never_share_one(tmp_path):
-    _side_by_side(CONTENDER, tmp_path, 2, 10, count=3)
 
 
 def test_two_schedulers_with_three_gpus_do_each_run_once(tmp_path):

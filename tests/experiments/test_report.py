@@ -141,24 +141,6 @@ def test_whom_an_arm_is_compared_with(tmp_path):
         build([arms[0], arms[0]], 'x')
 
 
-def test_a_report_says_which_arm_is_the_baseline_and_who_chose_it(tmp_path, capsys):
-    for arm, joining in (('plain', 'default'), ('ours', 'lape'), ('other', 'shared')):
-        write_run(tmp_path / arm, 1, 40.0, chosen=settings(joining))
-    write_run(tmp_path / 'small', 1, 40.0, chosen=settings('default', arch='deit-small'))
-    write_run(tmp_path / 'small lape', 1, 40.0, chosen=settings('lape', arch='deit-small'))
-    made = build(_arms(tmp_path), 'x')
-    default = 'Baselines: plain (of other, ours); small (of small lape). Chosen by default; --baseline names another.'
-    assert made.baseline_line == default
-    assert main(['report', str(tmp_path)]) == 0 and default in capsys.readouterr().out
-    assert default in _Page((tmp_path / 'report' / 'index.html').read_text()).text
-    assert [row[0] for row in rows_of(results_table(made))] == [
-        'other', 'ours', 'plain, baseline', 'small, baseline', 'small lape',
-    ]  # fmt: skip
-    given = build(_arms(tmp_path), 'x', baseline='ours')
-    assert given.baseline_line == 'Baseline: ours.' and list(given.baselines) == ['ours']
-    assert build(_arms(tmp_path)[:1], 'x').baseline_line == ''
-
-
 LONG = 'mask-rcnn_vit-base-p16-adapter-lape-shared-MMM-{}_4xb2-3x_coco'
 
 
