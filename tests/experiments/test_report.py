@@ -18,11 +18,10 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.files import write_json
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.experiments.report import ArmRuns, build, document, figures, write_report
+from mmlape.lab.experiments.report import ArmRuns, build, document, figures, report_work_dir, write_report
 from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.experiments.report.data import report_data
 from mmlape.lab.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table
-from mmlape.lab.experiments.report.writing import report_work_dir
 from mmlape.lab.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.lab.runs.identity import collect, paper_model
 from mmlape.lab.runs.run import read_arms, read_seeds, write_order

@@ -6,7 +6,7 @@ import pytest
 from synthetic import settings, write_run, write_study
 from told import assert_told, keep_figures
 
-import mmlape.lab.experiments.report.writing  # noqa: F401  (imported before its figures are described)
+import mmlape.lab.experiments.report  # noqa: F401  (imported before its figures are described)
 from mmlape.cli import main
 from mmlape.files import write_json
 from mmlape.lab.experiments import status
