@@ -24,7 +24,7 @@ def write_files(folder, report, printed, figures, name):
     page = re.sub(r'data:image/png;base64,[\w+/=]+', 'IMAGE', (report / 'index.html').read_text())
     texts = {'page': page, 'figures': '\n'.join(f'{file}\n{text}' for file, text in sorted(figures.items()))}
     texts |= {path.name: path.read_text() for path in sorted(report.rglob('*')) if path.suffix in ('.md', '.tex')}
-    texts |= {file: (report / file).read_text() for file in ('estimates.csv', 'comparisons.csv')}
+    texts |= {file: (report / file).read_text() for file in ('values.csv', 'estimates.csv', 'comparisons.csv')}
     if name == 'study':
         texts['report.json'] = (report / 'report.json').read_text()
     for part, text in texts.items():

@@ -54,10 +54,8 @@ def run_study(
         for line in (*_missing_files(plan), *launcher.preview(plan)):
             say(line)
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
-    to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
-    study.check_checkpoints([arm for arm in study.arms if arm in to_train])
-    print(launcher.describe(), flush=True)
     require_startable(plan)
+    print(launcher.describe(), flush=True)
     if until:
         return _run_until(until, plan, launcher)
     study.write_plan()
@@ -96,7 +94,7 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
 
 def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield each file that runs start from, and each root of their data, that is not there, with how many runs."""
-    weights = [(path, 'from which {} would start') for planned in plan for path in planned.missing]
+    weights = [(path, 'from which {} would start') for planned in plan for _, path in planned.missing]
     data = [(path, 'whose data {} would read') for planned in plan for path in planned.missing_data]
     for (path, use), count in Counter([*weights, *data]).items():
         runs = f'{count} run{"s" * (count > 1)}'

@@ -178,8 +178,9 @@ def _results(report: Report, folder: Path) -> Iterator[Part]:
     notes = [*report.notes, *paper(report)]
     how = (LAST_AND_BEST if report.has_best else '') + RESULTS
     yield _details('How to read these values', Part('text', how), Part('list', notes))
-    for caption, file in plot_fractions(report, folder).items():
-        yield from (Part('figure', str(file), caption), Part('text', FRACTIONS))
+    fractions = plot_fractions(report, folder)
+    yield from (Part('figure', str(file), caption) for caption, file in fractions.items())
+    yield Part('text', FRACTIONS if fractions else '')
 
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
@@ -230,8 +231,8 @@ def write_latex(report: Report, folder: Path) -> list[Path]:
     lines = ['% needs \\usepackage{array,booktabs,graphicx}']
     lines += [f'% note: {" ".join(line.split())}' for line in paper(report)]
     results = tables.without_intervals(tables.results_table(report))
-    how = (LAST_AND_BEST if report.has_best else '') + RESULTS
-    lines.append(latex_table(results, f'{report.title}. {how}'))
+    best = LAST_AND_BEST if report.has_best else ''
+    lines.append(latex_table(results, f'{report.title}. {best}Mean ± sample standard deviation (n) in points.'))
     for which in EVALUATIONS:
         if len(table := tables.comparison_table(report, which)):
             caption = f'{report.title}, {which} evaluation. {tests(report, which)}'
