@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from mmlape.lab.experiments.report.paper import paper_figures
+from mmlape.lab.experiments.report.arms import paper_figures
 from mmlape.lab.studies.study_file import read_study
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,6 +7,7 @@ Control codes in cells are written out: names come from files and folders of oth
 """
 
 import html
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from mmlape.files import atomic_path
 from mmlape.quiet import printable
 
 _MARKDOWN = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
+_LATEX = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '_': r'\_\allowbreak{}'}
+_LATEX |= {character: f'\\{character}' for character in '&%$#{}'}
+_LATEX |= {'–': '--', '−': '$-$', '±': r'$\pm$', '<': '$<$', '>': '$>$', '→': r'$\rightarrow$', '×': r'$\times$'}
+_FITTED = r'\centering\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}'
 
 
 def text_table(columns: Sequence[str], rows: Iterable[Sequence], text_columns: int = 1) -> pd.DataFrame:
@@ -82,11 +87,27 @@ def _csv_cell(cell: object) -> object:
     return printable(f"'{cell}" if cell.startswith(('=', '@', '+', '-', '\t', '\r')) else cell)
 
 
-def latex_table(frame: pd.DataFrame, caption: str, column_format: str) -> str:
-    """Return a table whose cells are LaTeX as a float with booktabs' rules."""
-    options = dict(index=False, escape=False, position='ht')
-    text = frame.reset_index().to_latex(caption=caption, column_format=column_format, **options)
-    return text.replace('\\caption', '\\centering\\small\\setlength{\\tabcolsep}{4pt}\n\\caption', 1)
+def latex_text(text: str) -> str:
+    """Escape text for LaTeX; letters that an ordinary preamble does not know become question marks."""
+    return ''.join(_LATEX.get(letter, letter if _is_latin(letter) else '?') for letter in text)
+
+
+def _is_latin(letter: str) -> bool:
+    """Return whether a letter is ASCII, or a Latin letter with an accent, which TeX composes."""
+    accented = ord(letter) < 0x180 and unicodedata.decomposition(letter)[:1] not in ('', '<')
+    return letter.isprintable() and (letter.isascii() or accented)
+
+
+def latex_table(frame: pd.DataFrame, caption: str) -> str:
+    """Return a table as a float with booktabs' rules, scaled down where it is wider than the page."""
+    flat = frame.reset_index().map(lambda cell: latex_text(str(cell)))
+    flat.columns = [latex_text(name) for name in flat.columns]
+    columns = r'>{\raggedright\arraybackslash}p{0.3\linewidth}' + 'l' * (frame.index.nlevels - 1)
+    columns += 'r' * len(frame.columns)
+    text = flat.to_latex(index=False, caption=latex_text(caption), column_format=columns, position='ht')
+    return text.replace('\\begin{tabular}', f'{_FITTED}{{%\n\\begin{{tabular}}').replace(
+        '\\end{tabular}', '\\end{tabular}}'
+    )
 
 
 def console_table(

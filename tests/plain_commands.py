@@ -41,7 +41,7 @@ def run(calls: list[tuple[list[str], int, dict[str, str]]]) -> None:
         if not name.startswith('mmlape'):
             import_module(name)
     import mmlape.lab.engine.trainer
-    import mmlape.lab.experiments.report.writing  # noqa: F401
+    import mmlape.lab.experiments.report  # noqa: F401
     from mmlape.lab.runs.code import imported
 
     imported({})  # the hashes of code that each run records

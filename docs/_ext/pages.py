@@ -108,9 +108,12 @@ def _parser(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
 
 
 def report_fields() -> str:
-    """Return a table of the fields of each class that `report.json` and `summary.json` are made of."""
+    """Return a table of the fields of each part that `report.json` and `summary.json` are made of."""
     lines = []
-    for kind in (data.ReportData, data.ArmData, Summary, Evaluations, Average, data.CostData, data.ComparisonData):
+    for part, fields in data.FIELDS.items():
+        lines += [f'\n## {part}\n', '\n| key | meaning |', '| --- | --- |']
+        lines += [f'| `{name}` | {text(said)} |' for name, said in fields.items()]
+    for kind in (Summary, Evaluations, Average):
         described: dict[str, str] = {}
         for base in reversed(kind.__mro__):
             told = re.search(r'^Attributes:\n(.*)', inspect.cleandoc(base.__doc__ or ''), re.S | re.M)
@@ -120,7 +123,7 @@ def report_fields() -> str:
             raise ExtensionError(f'{kind.__name__} has the fields {names}, its docstring describes {list(described)}')
         lines += [f'\n## {kind.__name__}\n', text(inspect.getdoc(kind).partition('\n\n')[0])]
         lines += ['\n| key | meaning |', '| --- | --- |']
-        lines += [f'| `{name.removesuffix("_")}` | {text(said)} |' for name, said in described.items()]
+        lines += [f'| `{name}` | {text(said)} |' for name, said in described.items()]
     return '\n'.join(lines)
 
 

@@ -77,9 +77,8 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.lab.analysis.images import files_of
     from mmlape.lab.engine.graphs import SUFFIX
     from mmlape.lab.engine.trained import open_trained
-    from mmlape.lab.export.folder import complete
     from mmlape.lab.export.integer import calibration_files, export_integers
-    from mmlape.lab.export.model import export, graph_file, image_size
+    from mmlape.lab.export.model import complete, export, graph_file, image_size
     from mmlape.lab.export.writing import Form
 
     if args.check and args.backbone:
@@ -114,10 +113,7 @@ def run(args: argparse.Namespace) -> int:
     apart = f'{written.difference:.2g} from PyTorch at most (limit {form.limit:g})'
     if integers:
         apart = f'{written.difference:.2%} of the labels not those of fp32 (limit {form.limit:.0%})'
-    say(
-        f'wrote {written.path}: {form.images}, {form.precision}, {file_size(written.size)}; {apart}; '
-        f'{written.seconds:.0f} s, {file_size(written.memory)} of memory'
-    )
+    say(f'wrote {written.path}: {form.images}, {form.precision}, {file_size(written.size)}; {apart}')
     if not args.check:
         return 0
     from mmlape.lab.export.check import check

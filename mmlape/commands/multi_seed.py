@@ -58,9 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='P',
         help='probability of a wrong decision, with --until; default: %(default)s',
     )
-    more.add_argument(
-        '--aggregate-only', action='store_true', help='only average; without --seeds, all runs in the folders'
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from mmlape.errors import ConfigError
-    from mmlape.lab.experiments.multi_seed import average_arms, run_study, show_arms
+    from mmlape.lab.experiments.multi_seed import run_study, show_arms
     from mmlape.lab.experiments.planning import Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -91,8 +88,6 @@ def run(args: argparse.Namespace) -> int:
         software, names = '--allow-different-software' in args.extra, tuple(arm.name for arm in arms)
         until = UntilStudy(Path(work_dir), names, seeds, args.until, args.alpha, software)
         until.fix(write=not args.dry_run)
-    if args.aggregate_only:
-        return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)
     launcher = make_launcher(args)
     if args.dry_run:
         show_arms(arms, work_dir, seeds, args.extra, args.processes)

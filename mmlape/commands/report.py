@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--out', metavar='DIR', help='default: WORK_DIR/report')
     more = add_more(parser)
     more.add_argument('--title', metavar='TEXT', help='default: the name of the work dir')
-    more.add_argument('--images', metavar='DIR', help='images to show; sub-folders become captions')
     more.add_argument(
         '--allow-different-software',
         action='store_true',
@@ -39,7 +38,6 @@ def run(args: argparse.Namespace) -> int:
         args.arms,
         args.baseline,
         args.metric,
-        args.images,
         args.allow_different_software,
         first=parts(until.verdicts()) if until else (),
     )

@@ -11,7 +11,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('work_dir', nargs='?', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or is one arm')
     add('--difference', type=float, nargs='+', required=True, metavar='D', help='in points, such as 0.4 0.8 1.4')
     add('--std', type=float, metavar='S', help='standard deviation over seeds in points, instead of WORK_DIR')
-    add('--pilot-seeds', type=int, metavar='N', help='the seeds behind --std: shows how uncertain it is')
     add('--arms', nargs='+', metavar='ARM', help='whose spread is averaged, or patterns; default: all with the metric')
     add('--metric', metavar='KEY', help="default: the task's, such as mIoU, coco/bbox_mAP, accuracy/top1")
     add('--paired', action='store_true', help='for the test on differences over common seeds: two arms, or their std')
@@ -25,23 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from mmlape.console import console
     from mmlape.errors import ConfigError
-    from mmlape.lab.experiments.sample_size import given_spread, pilot_spread, sample_size_table
+    from mmlape.lab.experiments.sample_size import pilot_spread, sample_size_table
+    from mmlape.lab.experiments.statistics import Spread
     from mmlape.tables import console_table
 
     if (args.std is None) == (args.work_dir is None):
         raise ConfigError('the spread comes from WORK_DIR or from --std: give one of them')
-    runs_only = ('arms', 'metric', 'allow_different_software')
-    unused = ['pilot_seeds'] if args.std is None else runs_only
-    for name in unused:
-        if getattr(args, name):
-            where = '--std' if args.std is None else 'WORK_DIR'
-            raise ConfigError(f'--{name.replace("_", "-")} is an option of {where}, which is not given')
+    for name in ('arms', 'metric', 'allow_different_software'):
+        if args.std is not None and getattr(args, name):
+            raise ConfigError(f'--{name.replace("_", "-")} is an option of WORK_DIR, which is not given')
     if args.std is None:
         spread, source = pilot_spread(
             args.work_dir, args.arms, args.metric, args.paired, args.allow_different_software
         )
     else:
-        spread, source = given_spread(args.std, args.pilot_seeds), 'as given'
+        spread, source = Spread(args.std), 'as given'
     table = sample_size_table(spread, args.difference, args.power, args.paired)
     ends = spread.interval()
     interval = f'; its 95 % interval is {ends[0]:.2f} to {ends[1]:.2f}' if ends else ''

@@ -44,7 +44,6 @@ class Papers(Extension):
         'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
         'configs/deit, and give the files by model.backbone.init_cfg.checkpoint'
     )
-    on_star = 'models pre-trained with LaPE'
     main_paper = 'LaPE'
     on_figures = {
         'ImageNet-1K': "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code "

@@ -128,7 +128,6 @@ class Extension:
         metrics: Keys of metrics by the name that tables and papers have for them.
         on_pretraining: What to advise where arms start from different pretrainings; a sentence
             without its full stop.
-        on_star: What a star behind the pretrained weights of a `PaperModel` means.
         main_paper: The paper whose figures need no name in tables.
         on_figures: What to know of papers' figures on a dataset, by its name.
     """
@@ -140,7 +139,6 @@ class Extension:
     arm_keys: tuple[str, ...] = ()
     metrics: Mapping[str, str] = {}
     on_pretraining: str = ''
-    on_star: str = ''
     main_paper: str = ''
     on_figures: Mapping[str, str] = {}
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mmlape.lab.analysis import drawing
 from mmlape.lab.analysis.drawing import draw_sample
-from mmlape.lab.analysis.inference import compare_on_dataset, init_model, predict
+from mmlape.lab.analysis.inference import compare_on_dataset, init_model, predict_batch
 from mmlape.lab.datasets.folders import class_palette
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
 
@@ -118,18 +118,6 @@ def test_label_maps_are_drawn_pixel_by_pixel():
     assert np.abs(last[600, 600] - (51 + 0.6 * np.array(class_palette(257)[256]))).max() <= 1
 
 
-def test_segmentations_beside_their_ground_truth(segmenter, tmp_path):
-    config, checkpoint, data = segmenter
-    model = init_model(config, checkpoint, 'cpu')
-    (path,) = compare_on_dataset(model, [1], tmp_path)
-    image = np.asarray(Image.open(data / 'images' / 'validation' / '1.png'))
-    labels = np.asarray(Image.open(data / 'annotations' / 'validation' / '1.png')).astype(int) - 1
-    truth = draw_sample(image, _sample(gt_sem_seg=labels), model.classes)
-    prediction = predict(model, data / 'images' / 'validation' / '1.png')
-    drawn = np.asarray(Image.open(path))
-    assert (drawn == np.concatenate([truth, draw_sample(image, prediction, model.classes)], axis=1)).all()
-
-
 def test_beside_its_ground_truth_an_image_is_turned_as_it_is_loaded(segmenter, tmp_path):
     """One with an orientation, and a label map of the pixels as they are stored."""
     _, checkpoint, data = segmenter
@@ -143,8 +131,10 @@ def test_beside_its_ground_truth_an_image_is_turned_as_it_is_loaded(segmenter, t
     model = init_model(tiny.write_config(tmp_path, own), checkpoint, 'cpu')
     (path,) = compare_on_dataset(model, [1], tmp_path)
     ids = np.asarray(Image.open(labels)).astype(int) - 1
-    truth = draw_sample(np.asarray(Image.open(image)), _sample(gt_sem_seg=ids), model.classes)
-    assert (np.asarray(Image.open(path))[:, : truth.shape[1]] == truth).all()
+    stored = np.asarray(Image.open(image))
+    (predicted,) = predict_batch(model, [model.preparation.of_array(stored)])
+    sides = [draw_sample(stored, sample, model.classes) for sample in (_sample(gt_sem_seg=ids), predicted)]
+    assert (np.asarray(Image.open(path)) == np.concatenate(sides, axis=1)).all()
 
 
 def test_detections_beside_the_ground_truth(mini, tmp_path):

@@ -54,7 +54,7 @@ from mmlape.lab.engine.keys import check_keys
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.engine.stored_config import prediction_parts
 from mmlape.lab.evaluation.names import KEYS
-from mmlape.lab.experiments.report.paper import index_entry
+from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.studies.study_file import packaged_studies
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.names import find_model, list_models

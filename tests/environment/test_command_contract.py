@@ -59,7 +59,7 @@ LAUNCHERS = {
     'mmlape.lab.experiments.launchers.LocalLauncher': 'local',
     'mmlape.lab.experiments.slurm.SlurmLauncher': 'slurm',
 }
-WRITTEN = SimpleNamespace(path=Path('w.onnx'), difference=0.0, seconds=1.0, memory=1, size=1)
+WRITTEN = SimpleNamespace(path=Path('w.onnx'), difference=0.0, size=1)
 TABLE = text_table(('wide enough for a title ' * 4,), [('value',)])
 SPREAD = SimpleNamespace(std=1.0, interval=lambda: None)
 NORMS = SimpleNamespace(name='arm', runs=[1], parts=['part'], by_depth=lambda last: np.full((1, 1), 1000.0 * last))
@@ -111,7 +111,6 @@ COMMANDS_CALLED = {
         | {
             'mmlape.lab.experiments.planning.Study': 'study',
             'mmlape.lab.experiments.multi_seed.run_study': 0,
-            'mmlape.lab.experiments.multi_seed.average_arms': 0,
             'mmlape.lab.experiments.multi_seed.show_arms': None,
         },
         RUNNING
@@ -120,13 +119,13 @@ COMMANDS_CALLED = {
             '--arms': [('--arms b',)],
             '--arm': [('--arm mine c.py x=1 --arm d d.py',)],
             '--fractions': [('--fractions 1/2 1', '--arms a')],
-            '--seeds': in_modes('--seeds 7 8', '--aggregate-only', '--dry-run'),
-            '--work-dir': in_modes('--work-dir d', '--aggregate-only', '--dry-run'),
+            '--seeds': in_modes('--seeds 7 8', '--dry-run'),
+            '--work-dir': in_modes('--work-dir d', '--dry-run'),
             '--cfg-options': [('--cfg-options x=1 --cfg-options y=2',), ('--cfg-options x=1', '--arm m c.py y=2')],
             '--until': [('--until 0.3', '--dry-run')],
             '--max-seeds': [('--max-seeds 5', '--until 0.3 --dry-run')],
             '--alpha': [('--alpha 0.1', '--until 0.3 --dry-run')],
-            '--': in_modes(f'-- {SOFTWARE}', '--aggregate-only', '--dry-run'),
+            '--': in_modes(f'-- {SOFTWARE}', '--dry-run'),
         },
     ),
     'vtab': Command(
@@ -164,14 +163,9 @@ COMMANDS_CALLED = {
         'w',
         {
             'mmlape.lab.experiments.sample_size.pilot_spread': (SPREAD, 'of a pilot'),
-            'mmlape.lab.experiments.sample_size.given_spread': SPREAD,
             'mmlape.lab.experiments.sample_size.sample_size_table': TABLE,
         },
-        {
-            '--std': [('--std 2.5', '--std 1', '')],
-            '--pilot-seeds': [('--pilot-seeds 3', '--std 1', '')],
-            '--paired': [('--paired',), ('--paired', '--std 1', '')],
-        },
+        {'--std': [('--std 2.5', '--std 1', '')], '--paired': [('--paired',), ('--paired', '--std 1', '')]},
         '--difference 0.5',
     ),
     'predict': Command(
@@ -281,7 +275,7 @@ COMMANDS_CALLED = {
             'mmlape.backbones.export_backbone_of': WRITTEN,
             'mmlape.lab.export.integer.export_integers': WRITTEN,
             'mmlape.lab.export.integer.calibration_files': ([], []),
-            'mmlape.lab.export.folder.complete': None,
+            'mmlape.lab.export.model.complete': None,
             'mmlape.lab.export.check.check': SimpleNamespace(passes=True),
             'mmlape.lab.analysis.images.files_of': [],
         },
@@ -553,7 +547,6 @@ def test_each_option_arrives_where_it_belongs(calls_of, tmp_path):
 
 UNUSED = {
     'sample-size --difference 1 --std 1 --arms a': '--arms is an option of WORK_DIR, which is not given',
-    'sample-size w --difference 1 --pilot-seeds 3': '--pilot-seeds is an option of --std, which is not given',
     'multi-seed a.py --gpus-per-node 4': '--gpus-per-node: only with --slurm',
     'multi-seed a.py --no-wait': '--no-wait: only with --slurm',
     'status --json --watch': 'not allowed with argument',

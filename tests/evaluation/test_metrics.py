@@ -33,62 +33,8 @@ from mmlape.lab.evaluation import CocoMetric, IoUMetric
 from mmlape.lab.evaluation.coco import BACKENDS
 from mmlape.lab.evaluation.names import is_defined, label, show
 
-CLASSES = ('ant', 'bee', 'cat', 'dog')  # no dog anywhere in the ground truth
-SIZE = 160
 
-
-def _box_mask(box):
-    """An ellipse that fills the box (x, y, w, h), so that box and mask AP differ."""
-    x, y, w, h = box
-    rows, columns = np.mgrid[:SIZE, :SIZE]
-    inside = ((columns - x - w / 2) / (w / 2)) ** 2 + ((rows - y - h / 2) / (h / 2)) ** 2 <= 1
-    return inside.astype(np.uint8)
-
-
-@pytest.fixture(scope='module')
-def detection(tmp_path_factory):
-    """An annotation file of six images, and detections: shifted truths, wrong labels, and false alarms."""
-    rng = np.random.default_rng(0)
-    images, annotations, samples = [], [], []
-    for image_id in range(10, 16):
-        images.append({'id': image_id, 'width': SIZE, 'height': SIZE, 'file_name': f'{image_id}.jpg'})
-        boxes, labels, masks, scores = [], [], [], []
-        for _ in range(5):
-            side = rng.choice([20.0, 60.0])
-            box = np.array([*rng.uniform(0, SIZE - side, 2), side, side * rng.uniform(0.7, 1)])
-            label = int(rng.integers(3))
-            segmentation = rle.encode(np.asfortranarray(_box_mask(box)))
-            segmentation['counts'] = segmentation['counts'].decode()
-            annotations.append(
-                {
-                    'id': len(annotations) + 1,
-                    'image_id': image_id,
-                    'category_id': label + 7,
-                    'bbox': box.tolist(),
-                    'area': float(rle.area(segmentation)),
-                    'segmentation': segmentation,
-                    'iscrowd': 0,
-                }
-            )
-            guess = box + rng.normal(0, 0.06, 4) * side
-            boxes.append([guess[0], guess[1], guess[0] + guess[2], guess[1] + guess[3]])
-            labels.append(label if rng.random() < 0.8 else int(rng.integers(4)))
-            masks.append(_box_mask(guess))
-            scores.append(rng.uniform(0.2, 1))
-        prediction = {
-            'bboxes': torch.tensor(np.array(boxes), dtype=torch.float32),
-            'labels': torch.tensor(labels),
-            'scores': torch.tensor(np.array(scores), dtype=torch.float32),
-            'masks': torch.tensor(np.array(masks)).bool(),
-        }
-        samples.append({'img_id': image_id, 'ori_shape': (SIZE, SIZE), 'pred_instances': prediction})
-    path = tmp_path_factory.mktemp('coco') / 'truth.json'
-    categories = [{'id': number + 7, 'name': name} for number, name in enumerate(CLASSES)]
-    path.write_text(json.dumps({'images': images, 'annotations': annotations, 'categories': categories}))
-    return path, samples
-
-
-def _evaluate(metric, samples, classes=CLASSES):
+def _evaluate(metric, samples, classes):
     metric.dataset_meta = {'classes': classes}
     for sample in samples:
         metric.process({}, [sample])
@@ -311,36 +257,40 @@ def test_saved_detections_have_the_files_ids(difficult):
     assert [row['segmentation'] for row in rows] == [mask['segmentation'] for _, mask in detections]
 
 
-def test_coco_takes_its_truth_from_the_samples_without_an_annotation_file(detection):
-    path, samples = detection
-    truth = json.loads(path.read_text())
-    with_truth = []
+def test_coco_takes_its_truth_from_the_samples_without_an_annotation_file(difficult):
+    path, samples, _ = difficult
+    truth, with_truth = json.loads(path.read_text()), []
     for sample in samples:
-        found = [a for a in truth['annotations'] if a['image_id'] == sample['img_id']]
-        instances = [
-            {
-                'bbox': [a['bbox'][0], a['bbox'][1], a['bbox'][0] + a['bbox'][2], a['bbox'][1] + a['bbox'][3]],
-                'bbox_label': a['category_id'] - 7,
-            }
-            for a in found
-        ]
+        instances = []
+        for one in truth['annotations']:
+            if one['image_id'] == sample['img_id'] and one['category_id'] in LABELS:
+                x, y, w, h = one['bbox']
+                label, crowd = LABELS.index(one['category_id']), one.get('iscrowd', 0)
+                instances.append(dict(bbox=[x, y, x + w, y + h], bbox_label=label, ignore_flag=crowd))
         with_truth.append({**sample, 'instances': instances})
-    from_file = _evaluate(CocoMetric(ann_file=str(path)), samples)
-    from_samples = _evaluate(CocoMetric(), with_truth)
+    names = ('cat', 'ant', 'dog', 'bee')
+    from_file, from_samples = (
+        _evaluate(metric, of_samples, names)
+        for metric, of_samples in ((CocoMetric(ann_file=str(path)), samples), (CocoMetric(), with_truth))
+    )
     assert from_samples['coco/bbox_mAP'] == pytest.approx(from_file['coco/bbox_mAP'], abs=1e-9)
 
 
-def test_coco_without_predictions_is_zero_and_logged(detection, caplog):
-    path, samples = detection
-    metric = CocoMetric(ann_file=str(path), metric=['bbox', 'segm'])
+def test_coco_without_predictions_is_zero_and_logged(difficult, caplog):
+    path, samples, _ = difficult
+    truth = json.loads(path.read_text())
+    truth['categories'].append(dict(id=99, name='nowhere'))
+    more = path.with_name('more.json')
+    more.write_text(json.dumps(truth))
+    metric = CocoMetric(ann_file=str(more), metric=['bbox', 'segm'])
     MMLogger.get_instance('metrics').addHandler(caplog.handler)
     for shown in (_without_objects(samples), []):
-        values = _evaluate(metric, shown)
+        values = _evaluate(metric, shown, ('cat', 'ant', 'dog', 'bee', 'nowhere'))
         for kind in ('bbox', 'segm'):
             assert values[f'coco/{kind}_mAP'] == 0
             assert values[f'coco/per_class/{kind}_AP/ant'] == 0
-            assert math.isnan(values[f'coco/per_class/{kind}_AP/dog'])
-        assert caplog.text.count('predicted nothing in 6 images') == 2
+            assert math.isnan(values[f'coco/per_class/{kind}_AP/nowhere'])
+        assert caplog.text.count('predicted nothing in 4 images') == 2
         caplog.clear()
 
 

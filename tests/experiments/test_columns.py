@@ -91,32 +91,6 @@ def compared(family):
         yield row, cells
 
 
-def seeds_needed(difference, std, paired):
-    """The smallest number with a power of 0.8, from the noncentral t distribution."""
-
-    def power(n):
-        freedom, far = (n - 1, n**0.5) if paired else (2 * n - 2, (n / 2) ** 0.5)
-        limit, far = stats.t.ppf(0.975, freedom), far * difference / std
-        return stats.nct.sf(limit, freedom, far) + stats.nct.cdf(-limit, freedom, far)
-
-    few, many = 2, 3
-    while power(many) < 0.8:
-        few, many = many, 2 * many
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if power(middle) >= 0.8 else (middle, many)
-    return many
-
-
-def spreads(mine, theirs):
-    pooled = ((stdev(mine) ** 2 + stdev(theirs) ** 2) / 2) ** 0.5
-    for test, std, freedom in (('unpaired', pooled, 4), ('paired', stdev(np.subtract(mine, theirs)), 2)):
-        ends = [std * (freedom / stats.chi2.ppf(q, freedom)) ** 0.5 for q in (0.975, 0.025)]
-        stds = (std, *ends)
-        needed = [[seeds_needed(points, one, test == 'paired') for one in stds] for points in (0.5, 1, 2)]
-        yield test, '{:.2f} ({:.2f} to {:.2f})'.format(*stds), *('{} ({} to {})'.format(*row) for row in needed)
-
-
 def tables_of(text):
     """The tables of the Markdown, each as a list of rows, in their order."""
     text = re.sub(r'\\(.)', r'\1', text)
@@ -140,11 +114,6 @@ def expected_tables(records):
         pair = [values(records[arm], which, 'mIoU') for arm in ('lape', 'plain')]
         ((_, cells),) = compared({'mIoU': pair})
         yield [['arm − baseline', 'metric', *tests], ['lape − plain', 'mIoU', *cells]]
-    pair = [values(records[arm], 'last', 'mIoU') for arm in ('lape', 'plain')]
-    finds = [f'to find {points} points' for points in ('0.5', '1', '2')]
-    yield [['arm − baseline', 'metric', 'test', 'std (95% interval)', *finds]] + [
-        ['lape − plain', 'mIoU', *cells] for cells in spreads(*pair)
-    ]
     family = {name: [values(records[arm], 'last', 'IoU', name) for arm in ('lape', 'plain')] for name in tiny.CLASSES}
     largest = sorted(compared(family), key=lambda row: -np.subtract(*map(fmean, family[row[0]])))
     yield [['class', *tests], *([name, *cells] for name, cells in largest)]
@@ -189,30 +158,6 @@ def test_every_column_of_markdown_and_page(work_dir, records):
              for cell, above in zip(row, before)]  # fmt: skip
     assert len(cells) == len(shown)  # a head that repeats the row's above it is left out
     assert all(one == cell or (one == '' and cell == above) for one, (cell, above) in zip(cells, shown))
-
-
-def test_every_column_of_latex(work_dir, records):
-    text = (work_dir / 'report' / 'tables.tex').read_text()
-    rows = [line.removesuffix(r' \\').split(' & ') for line in text.splitlines() if ' & ' in line]
-    plain, lape = (
-        [paper['pretrained'], paper['method'], ARMS[arm], f'{runs[0]["cost"]["parameters"] / 1e6:.1f}M', '3',
-         averages(values(runs, 'last', 'mIoU'))[0].removesuffix(' (3)').replace('±', r'$\pm$')]
-        for arm, runs in records.items() for paper in [runs[0]['identity']['paper']]
-    )  # fmt: skip
-    name = records['plain'][0]['identity']['paper']['name']
-    assert rows[:3] == [
-        ['Model', 'Pre-trained Model', 'PE Method', 'Arm', r'\#param.', 'seeds', 'mIoU'],
-        [name, *plain], ['', *lape],
-    ]  # fmt: skip
-    for place, which in ((3, 'last'), (5, 'best')):
-        pair = [values(records[arm], which, 'mIoU') for arm in ('lape', 'plain')]
-        cells = []
-        for mean, low, high, p in of_both_tests(*pair):  # alone in its family
-            cells += [f'${mean:+.2f}$', f'[${low:+.2f}$, ${high:+.2f}$]', '$<$ 0.001' if p < 0.001 else f'{p:.3f}']
-        interval = r'95\,\% interval'
-        heads = ['Comparison', 'Metric', 'Welch', interval, '$p$', 'Paired', interval, '$p$']
-        assert rows[place : place + 2] == [heads, ['lape $-$ plain', 'mIoU', *cells]]
-    assert len(rows) == 7
 
 
 def test_json_and_csv_hold_what_the_runs_recorded(work_dir, records):

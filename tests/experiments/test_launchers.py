@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 import tiny
@@ -15,29 +14,6 @@ from mmlape.errors import ConfigError, TrainingError
 from mmlape.lab.experiments.launchers import Device, DevicePool, LocalLauncher, visible_devices
 from mmlape.lab.runs.locks import lock_holder
 from mmlape.lab.runs.run import start_lock
-
-CONTENDER = """
-import os, random, sys, time
-from mmlape.lab.experiments.launchers import Device, DevicePool
-folder, count, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-pool = DevicePool([Device(str(index), f'GPU-{index}') for index in range(5)], folder)
-print('ready', flush=True)
-sys.stdin.readline()
-had = 0
-while had < rounds:
-    slot = pool.acquire(count)
-    if slot is None:
-        time.sleep(0.002)
-        continue
-    assert len(slot.devices) == count
-    marks = [os.open(f'{folder}/used-{device.key}', os.O_CREAT | os.O_EXCL) for device in slot.devices]
-    time.sleep(random.random() / 200)
-    for mark, device in zip(marks, slot.devices):
-        os.close(mark)
-        os.unlink(f'{folder}/used-{device.key}')
-    slot.release()
-    had += 1
-"""
 
 # A stand-in for a training: it fails where its GPU or its run is used twice at a time, and takes its time.
 TRAINING = """
@@ -99,10 +75,6 @@ def _side_by_side(script, *arguments, count):
     return said
 
 
-def test_processes_that_contend_for_gpus_never_share_one(tmp_path):
-    _side_by_side(CONTENDER, tmp_path, 2, 30, count=4)
-
-
 def test_two_schedulers_with_three_gpus_do_each_run_once(tmp_path):
     (tmp_path / 'used').mkdir()
     said = _side_by_side(SCHEDULER, tmp_path, TRAINING, count=2)
@@ -147,30 +119,6 @@ def test_runs_share_a_gpu_up_to_a_number_or_have_it_alone(tmp_path, data):
             held.append((shares, slot))
     for _, slot in held:
         slot.release()
-
-
-def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
-    pool = DevicePool([Device('0', 'GPU-0')], tmp_path)
-    holder = (
-        'import subprocess, sys, time\n'
-        'from mmlape.lab.experiments.launchers import Device, DevicePool\n'
-        f'slot = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).acquire(1)\n'
-        'child = subprocess.Popen(["sleep", "1800"], pass_fds=slot.locks)\n'
-        'print(child.pid, flush=True)\n'
-        'time.sleep(1800)\n'
-    )
-    command = [sys.executable, '-c', holder]
-    parent = subprocess.Popen(command, env=tiny.environment(), text=True, stdout=subprocess.PIPE)
-    child = int(parent.stdout.readline())
-    assert pool.acquire(1) is None
-    parent.kill()
-    parent.wait()
-    assert pool.acquire(1) is None and pool.free() == []
-    os.kill(child, signal.SIGKILL)
-    tiny.until(pool.free)
-    slot = pool.acquire(1)
-    assert slot.visible == '0'
-    slot.release()
 
 
 STARTER = """
@@ -254,14 +202,3 @@ def test_cores_and_gpus_decide_how_many_runs_fit(monkeypatch):
         assert (launcher.max_parallel, launcher.threads) == (max_parallel, threads)
     with pytest.raises(ConfigError, match='--per-gpu 2: runs of --processes 2 have their GPUs alone'):
         LocalLauncher(2, devices=gpus, per_gpu=2)
-
-
-def test_fewer_runs_share_once_memory_has_run_out(tmp_path):
-    gpus = [Device(str(index), f'GPU-{index}') for index in range(2)]
-    launcher = LocalLauncher(1, devices=gpus, pool=lambda devices: DevicePool(devices, tmp_path), per_gpu=4)
-    assert '4 runs on a GPU need more memory than there is: from now on 2' in launcher.share_less()
-    slots = [launcher.reserve(running) for running in range(5)]
-    assert [slot.visible for slot in slots if slot] == ['0', '1', '0', '1']
-    assert not launcher.share_less()
-    assert LocalLauncher(1, devices=[], per_gpu=3).share_less().endswith('from now on 1')
-    assert not LocalLauncher(1, devices=[]).share_less()

@@ -82,8 +82,6 @@ def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_pat
     said = _run(config, tmp_path, config.name, '--seeds', 3, 4, *other, status=1)
     assert 'nothing was started, 1 of 2' in said and 'train_cfg.max_iters 2 -> 3' in said
     assert _starts(tmp_path, 'tiny', 4) == 0
-    said = _run(config, tmp_path, config.name, '--seeds', 3, '--aggregate-only')
-    assert 'not counted: seeds 7' in said
     shown = tiny.run(*STATUS, tmp_path, cwd=tmp_path)
     assert '4 finished' in shown and '2 of 2' in shown and list(read_arms(tmp_path)) == ['tiny', 'default']
 

@@ -73,8 +73,8 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
         for name, path in (('good', here), ('far', 'https://somewhere/weights.pth'), ('bad', '/no/weights.pth'))
     ]
     study = Study(arms, (4,), tmp_path)
-    study.check_checkpoints(arms[:2])
-    assert [one.missing for one in study.plan()] == [(), (), ('/no/weights.pth',)]
+    require_startable(Study(arms[:2], (4,), tmp_path).plan())
+    assert [one.missing for one in study.plan()] == [(), (), ((f'{key}.checkpoint', '/no/weights.pth'),)]
     assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
     with pytest.raises(ConfigError, match='arm bad: '):
         run_study(study, LocalLauncher(devices=()))
@@ -85,10 +85,10 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
         run_study(resumed, LocalLauncher(devices=()))
     assert not (tmp_path / 'bad').exists()
     with pytest.raises(ConfigError, match=r'arm bad: model\.backbone\.init_cfg\.checkpoint=/no/weights\.pth: there'):
-        study.check_checkpoints(arms)
+        require_startable(study.plan())
     loading = Arm('loading', str(config), ('load_from=/no/where.pth',))
     with pytest.raises(ConfigError, match=r'arm loading: load_from=/no/where\.pth'):
-        Study([loading], (4,), tmp_path).check_checkpoints([loading])
+        require_startable(Study([loading], (4,), tmp_path).plan())
 
 
 def test_the_plan_follows_from_the_folders_alone_and_changes_nothing(config, tmp_path):

@@ -1,15 +1,13 @@
-"""The report of arms on fractions of the training images: DPN's Table 5, table and figure, the paper's beside."""
+"""The report of arms on fractions of the training images: DPN's Table 5, the paper's beside."""
 
 from fractions import Fraction
 
 import pytest
-from scipy import stats
 from synthetic import identity, settings, write_run
 
 from mmlape.lab.experiments.report import ArmRuns, build
-from mmlape.lab.experiments.report.fractions import fraction_table, series_of
+from mmlape.lab.experiments.report.figures import series_of
 from mmlape.lab.runs.run import read_arms
-from mmlape.tables import header_of, rows_of
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')
 PAPER = {
@@ -52,23 +50,6 @@ def work_dir(tmp_path_factory):
     return folder
 
 
-def test_table_has_means_intervals_and_the_papers_figures(work_dir):
-    table = fraction_table(report_of(work_dir))
-    assert header_of(table) == ['series', 'metric', 'of the images', *SHARES]
-    assert [row[:3] for row in rows_of(table)] == [
-        (name_of(stem), 'mIoU', line)
-        for stem in ('none', 'dual')
-        for line in ('mean ± std (n)', '95% interval', "paper's figure")
-    ]
-    for stem, (means, intervals, paper) in zip(('none', 'dual'), zip(*[iter(rows_of(table))] * 3)):
-        assert paper[3:] == PAPER[stem]
-        for share, mean, between in zip(SHARES, means[3:], intervals[3:]):
-            sample = [value(stem, share, number) for number in range(3)]
-            assert mean == f'{sum(sample) / 3:.2f} ± {stats.tstd(sample):.2f} (3)'
-            low, high = stats.t.interval(0.95, 2, sum(sample) / 3, stats.sem(sample))
-            assert between == f'{low:.2f} to {high:.2f}'
-
-
 def test_arms_are_compared_on_the_same_images(work_dir):
     report = report_of(work_dir)
     assert {(one.arm, one.baseline) for one in report.comparisons} == {
@@ -85,7 +66,7 @@ def test_a_series_is_of_the_last_evaluations(tmp_path):
         for number in range(3):
             write_run(tmp_path / name_of('none', share), number, 40.0 + number, 60.0 + number, chosen=chosen)
     (one,) = series_of(report_of(tmp_path))
-    assert one.entry(Fraction(1, 4), 'mIoU').mean == one.entry(Fraction(1), 'mIoU').mean == 41.0
+    assert [arm.summary.last.metrics[one.metric].mean for arm in one.arms.values()] == [41.0, 41.0]
 
 
 def test_series_of_other_subsets_stay_apart(tmp_path):

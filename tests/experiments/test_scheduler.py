@@ -104,33 +104,6 @@ def test_a_run_is_out_of_memory_if_the_kernel_killed_while_it_ran(tmp_path, monk
     assert kinds[0] == 'out-of-memory' != kinds[1]
 
 
-@pytest.mark.parametrize(('beside', 'expected'), [(3, 'finished'), (1, 'failed')])
-def test_a_run_that_memory_ran_out_for_continues_beside_fewer(tmp_path, monkeypatch, beside, expected):
-    """Two of three lack memory at once; both continue when two share. A run that was alone has failed."""
-    monkeypatch.setattr(module, 'oom_kills', lambda: 1)
-    lowered = []
-
-    @dataclass
-    class Crowded(Instant):
-        def start(self, planned, lock, slot):
-            self.fails = (1, 2) if not lowered else ()
-            job = super().start(planned, lock, slot)
-            job.oom_kills = 0
-            return job
-
-        def share_less(self):
-            if lowered:
-                return ''
-            self.most = lowered.append(2) or 2
-            return 'from now on 2'
-
-    plan = [planned(tmp_path, seed) for seed in (1, 2, 3)]
-    states, lines = run(plan[:beside], launcher := Crowded(most=3))
-    assert states == [expected] * beside and free(plan) and not launcher.held
-    assert sum('continues beside fewer runs' in line for line in lines) == (2 if beside == 3 else 0)
-    assert [seed for _, seed, action in launcher.started] == [1, 2, 3, 1, 2][: 5 if beside == 3 else 1]
-
-
 def test_runs_are_started_in_the_order_of_the_plan_and_everything_is_given_back(tmp_path):
     plan = [planned(tmp_path, seed) for seed in (3, 1, 2)]
     launcher = Instant(fails=(1,))

@@ -12,7 +12,7 @@ from mmlape.files import write_json
 from mmlape.lab.experiments.status import rows
 from mmlape.lab.runs.locks import take_lock
 from mmlape.lab.runs.record import lock_run
-from mmlape.lab.runs.run import write_order, write_planned
+from mmlape.lab.runs.run import write_order
 
 STATUS = (*tiny.MMLAPE, 'status')
 
@@ -83,22 +83,6 @@ def test_the_command_prints_a_table_or_json_and_watches(work_dir):
     watching.kill()
     watching.communicate()
     assert sum('2 running, 1 broken' in line for line in lines) >= 2
-
-
-def test_runs_of_train_are_shown_and_no_seed_is_invented(tmp_path):
-    """Two arms with other seeds, one of which is planned and has not begun, and two folders of `mmlape train`."""
-    for arm, seed in (('a', 1), ('a', 2), ('b', 7)):
-        _record(tmp_path / arm, seed, 'finished')
-    write_planned(tmp_path / 'b', (7, 8))
-    for name, seed in (('one', 5), ('two', 6)):
-        write_json(tmp_path / name / 'run.json', dict(seed=seed, state='finished', iter=9, max_iters=9))
-    (tmp_path / 'tested').mkdir()
-    found = [(row.arm, row.seed, row.state) for row in rows(tmp_path)]
-    assert found == [
-        ('a', 1, 'finished'), ('a', 2, 'finished'), ('b', 7, 'finished'), ('b', 8, 'missing'),
-        ('one', 5, 'finished'), ('two', 6, 'finished'),
-    ]  # fmt: skip
-    assert [(row.arm, row.seed) for row in rows(tmp_path / 'two')] == [('two', 6)]
 
 
 def test_runs_are_found_at_any_depth_each_once(tmp_path):

@@ -40,12 +40,10 @@ from mmlape.lab.engine.graphs.operators import best_boxes, translations
 from mmlape.lab.engine.graphs.segmentor import ExportedSegmentor
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.engine.trained import Trained
-from mmlape.lab.export import folder as export_folder
 from mmlape.lab.export.check import Checked, Rounded, check, equal_labels, mean_share
-from mmlape.lab.export.folder import complete
 from mmlape.lab.export.half import halve, rounded
 from mmlape.lab.export.integer import calibration_files, export_integers, quantise, quantised_nodes
-from mmlape.lab.export.model import export, graph_file, graph_of, image_size
+from mmlape.lab.export.model import EXAMPLES, complete, export, graph_file, graph_of, image_size
 from mmlape.lab.export.writing import Form, Written
 from mmlape.lab.export.writing import save as save_graph
 from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
@@ -563,7 +561,7 @@ def test_integers_are_written_if_labels_stay(exported, pristine, tmp_path, monke
     def export_once(cfg, checkpoint, form, out, labels):
         assert form.precision == 'fp32' and not labels
         out.write_bytes(path.read_bytes())
-        return Written(out, 0.0, 0.0, 0)
+        return Written(out, 0.0)
 
     monkeypatch.setattr('mmlape.lab.export.integer.export', export_once)
     form, out = Form((SIDE, SIDE), precision='int8'), tmp_path / 'int8.onnx'
@@ -717,7 +715,7 @@ def compiled(headers, tmp_path_factory):
     folder = tmp_path_factory.mktemp('compiled')
     for name in ('libonnxruntime.so', 'libonnxruntime.so.1'):  # as it is linked, and as it is loaded
         (folder / name).symlink_to(library)
-    example, source = folder / 'example', Path(export_folder.__file__).with_name('example.cpp')
+    example, source = folder / 'example', EXAMPLES[1]
     links = [f'-L{folder}', '-lonnxruntime', f'-Wl,-rpath,{folder}']
     done = subprocess.run(
         ['c++', '-std=c++17', '-Wall', '-Wextra', f'-I{headers}', source, '-o', example, *links],

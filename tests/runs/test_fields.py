@@ -88,7 +88,7 @@ def show_status(folder):
 def report(folder):
     runs = read_arms(folder)
     built = content.build([arms.ArmRuns(name, found) for name, found in runs.items()], 'title')
-    json.dumps(data.report_data(built).as_json())
+    json.dumps(data.report_data(built))
     setting_lines(built)
     tables.console_table(built)
     tables.cost_table(built)

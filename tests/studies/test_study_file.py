@@ -1,12 +1,10 @@
-"""Study files: what they say, what they refuse, their arms as configs, and a study trained, killed and continued."""
+"""Study files: what they say, what they refuse, and their arms as configs."""
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
 import tiny
-import trouble
 from config_helpers import load
 
 from mmlape.cli import main
@@ -17,8 +15,7 @@ from mmlape.lab.engine.config_values import differing_values, value_sources
 from mmlape.lab.engine.stored_config import prediction_parts
 from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms
-from mmlape.lab.experiments.report.paper import index_entry
-from mmlape.lab.runs.record import running_in
+from mmlape.lab.experiments.report.arms import index_entry
 from mmlape.lab.studies.study_file import find_arm, is_study, read_arm, read_study
 
 STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
@@ -317,30 +314,3 @@ def test_every_arm_resolves_and_a_figure_has_one_home(path, monkeypatch):
         if not arm.overrides and not arm.variables:
             assert arm.figure is None and not arm.also
     assert study.metric in KEYS or study.name == 'vtab'
-
-
-# the commands
-
-
-def test_a_study_is_trained_killed_and_continued(tmp_path):
-    """The first arm waits in its evaluation while it and the command are killed; the same command trains both arms."""
-    tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'), trouble.CONFIG)
-    (tmp_path / 'mini.yml').write_text(
-        'base: tiny.py\nseeds: [3]\npaper: P\nmetric: mIoU\n'
-        'arms: {plain: , dual: {overrides: {model.backbone.patch_norm: dual}, figure: "41.20"}}\n'
-    )
-    tool, work_dir = tiny.ROOT / 'tools' / 'multi_seed.py', tmp_path / 'work_dirs' / 'mini'
-    command = tiny.start(tool, 'mini.yml', '--parallel', 1, cwd=tmp_path, TROUBLE='wait:3')
-    log = work_dir / 'plain' / 'logs' / 'seed_3.log'
-    tiny.until(lambda: log.exists() and 'waiting' in log.read_text(), command)
-    command.kill()
-    os.kill(running_in(work_dir / 'plain' / 'seed_3')['pid'], signal.SIGKILL)
-    command.communicate()
-    said = tiny.run(tool, 'mini.yml', '--parallel', 1, cwd=tmp_path)
-    assert 'plain, seed 3: resumed' in said and said.count(': finished after') == 2
-    record = tiny.record(work_dir / 'dual' / 'seed_3')
-    assert record['state'] == 'finished' and record['config'] == 'mini-dual.py'
-    arm = find_arm(str(tmp_path / record['config']))[1]
-    assert (arm.name, arm.figure) == ('dual', '41.20')
-    first = tiny.record(work_dir / 'plain' / 'seed_3')
-    assert first['identity']['settings_sha256'] != record['identity']['settings_sha256']

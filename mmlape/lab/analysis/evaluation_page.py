@@ -28,8 +28,6 @@ from mmlape.tables import text_table
 WORST = 20
 _NAMED = 40
 """Most classes whose names the figure of a matrix has."""
-_CONFUSED = 25
-"""Rows of the table of what is taken for what."""
 
 
 @HOOKS.register_module()
@@ -106,7 +104,6 @@ class EvaluationPageHook(Hook):
             'Confusion': [
                 Part('text', f'Counted in {confusion.unit}. {about(confusion)}'),
                 Part('figure', str(figure), 'Percent of each true class (row) that are predicted as (column)'),
-                Part('table', confused_table(matrix, confusion.names), 'Most frequent confusions'),
             ],
             'Classes': [Part('table', class_table(matrix, confusion, values), 'Classes')],
             'Worst images': [
@@ -169,23 +166,6 @@ def draw_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> Path:
             ink = 'white' if share > 60 else 'black'
             axes.text(column, row, f'{share:.0f}', ha='center', va='center', fontsize=7, color=ink)
     return save_figure(figure, path)
-
-
-def confused_table(matrix: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
-    """List the largest entries beside the diagonal.
-
-    True class, predicted class, count, share of the true class.
-    """
-    others = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
-    shares = _shares(matrix, 1)
-    largest = np.argsort(-others, axis=None, kind='stable')[:_CONFUSED]
-    places = [tuple(np.unravel_index(place, matrix.shape)) for place in largest]
-    rows = [
-        (names[row], names[column], f'{others[row, column]:,}', f'{shares[row, column]:.1f}')
-        for row, column in places
-        if others[row, column] > 0
-    ]
-    return text_table(('true', 'predicted', 'count', '% of the true class'), rows, 2)
 
 
 def class_table(matrix: np.ndarray, confusion: Confusion, values: dict[str, dict[str, float]]) -> pd.DataFrame:

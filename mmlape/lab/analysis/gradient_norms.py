@@ -61,8 +61,7 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
     two folders stay apart, and are named by their paths.
 
     Raises:
-        DataError: A folder has no logged gradient norms, or an arm's runs are of models with other
-            layers.
+        DataError: A folder has no logged gradient norms.
     """
     arms: dict[Path, NormArm] = {}
     for work_dir in work_dirs:
@@ -80,19 +79,7 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
     names = [arm.name for arm in arms.values()]
     for folder, arm in arms.items():
         arm.name = str(folder) if names.count(folder.name) > 1 else folder.name
-        _require_same_parts(arm)
     return list(arms.values())
-
-
-def _require_same_parts(arm: NormArm) -> None:
-    for run, norms in arm.runs.items():
-        for step, values in norms.items():
-            if list(values) != arm.parts:
-                raise DataError(
-                    f'{run}, iteration {step}, has the parts {", ".join(values)}, but another run '
-                    f'of the arm {arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: '
-                    'their models differ'
-                )
 
 
 def _model_of(run: Path) -> str:

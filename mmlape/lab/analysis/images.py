@@ -41,11 +41,7 @@ def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:
         yield from files_of(images) if os.path.isdir(images) else [images]
     elif isinstance(images, Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4):
         yield images
-    elif isinstance(images, Tensor):
-        raise DataError(
-            'a tensor is no image: give an array of uint8, (H, W, 3), such as tensor.permute(1, 2, 0).numpy()'
-        )
-    elif isinstance(images, Iterable) and not isinstance(images, bytes | dict):
+    elif isinstance(images, Iterable) and not isinstance(images, bytes | dict | Tensor):
         for image in images:
             yield from find_images(image)
     else:
@@ -87,16 +83,9 @@ def _of_array(image: np.ndarray) -> np.ndarray:
     if values.ndim == 2:
         values = values[..., None]
     if values.dtype != np.uint8 or values.ndim != 3 or values.shape[2] not in (1, 2, 3, 4):
-        fix = ''
-        if image.ndim == 3 and image.shape[0] in (1, 3):
-            fix = '; its channels come first: give array.transpose(1, 2, 0)'
-        elif image.dtype.kind == 'f':
-            fix = '; of 0 to 1 give (255 * array).round().astype(np.uint8)'
-        elif image.dtype.kind in 'iu' and image.dtype != np.uint8:
-            fix = '; of 0 to 255 give array.astype(np.uint8), of 16 bits array.astype(np.uint16)'
         raise DataError(
-            'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not '
-            f'{image.dtype} and {image.shape}{fix}'
+            'an array is an image if it is uint8, 0 to 255, and (H, W, 3), RGB, or (H, W), grey, not '
+            f'{image.dtype} and {image.shape}'
         )
     if not values.size:
         raise DataError(f'an image of {values.shape[0]} x {values.shape[1]} has no pixels')

@@ -8,7 +8,7 @@ names the difference.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -70,15 +70,6 @@ class Average(Estimate):
 
     values: Mapping[int, float] = field(default_factory=dict)
 
-    def in_points(self, metric: str) -> 'Average':
-        """Return the average of a metric with every value in points."""
-        scaled = (
-            None if value is None else points(metric, value) for value in (self.mean, self.std, self.low, self.high)
-        )
-        mean, std, low, high = scaled
-        values = {seed: points(metric, value) for seed, value in self.values.items()}
-        return replace(self, mean=mean, std=std, low=low, high=high, values=values)
-
 
 @dataclass(frozen=True)
 class Evaluations:
@@ -95,15 +86,6 @@ class Evaluations:
     steps: Mapping[int, int] = field(default_factory=dict)
     metrics: Mapping[str, Average] = field(default_factory=dict)
     per_class: Mapping[str, Mapping[str, Average]] = field(default_factory=dict)
-
-    def in_points(self) -> 'Evaluations':
-        """Return the averages with every value in points."""
-        metrics = {name: entry.in_points(name) for name, entry in self.metrics.items()}
-        per_class = {
-            name: {label: entry.in_points(name) for label, entry in classes.items()}
-            for name, classes in self.per_class.items()
-        }
-        return replace(self, metrics=metrics, per_class=per_class)
 
 
 @dataclass(frozen=True)
@@ -127,10 +109,6 @@ class Summary:
     def at(self, which: str) -> Evaluations:
         """Return 'last' or 'best'."""
         return {'last': self.last, 'best': self.best}[which]
-
-    def in_points(self) -> 'Summary':
-        """Return the averages with every value in points."""
-        return replace(self, last=self.last.in_points(), best=self.best.in_points())
 
 
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
@@ -172,10 +150,10 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
             )
 
 
-def summarise(runs: Iterable[Run], allow_software: bool = False) -> Summary:
+def summarise(runs: Iterable[Run], allow_software: bool = False, in_points: bool = False) -> Summary:
     """Average the runs of an arm, those that count; see `check_repeats` for the others' errors.
 
-    Values are as the metric returned them.
+    Values are as the metric returned them, or in points.
     """
     runs = list(runs)
     done = [run for run in runs if run.counts]
@@ -190,19 +168,23 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> Summary:
         per_class = {}
         for name in dict.fromkeys(name for classes in by_class.values() for name in classes):
             rows = {seed: classes.get(name) or {} for seed, classes in by_class.items()}
-            per_class[name] = average_values(rows, name)
+            per_class[name] = average_values(rows, name, in_points)
         steps = {seed: entry.step for seed, entry in evaluations.items()}
-        metrics = average_values({seed: entry.metrics for seed, entry in evaluations.items()})
+        rows = {seed: entry.metrics for seed, entry in evaluations.items()}
+        metrics = average_values(rows, in_points=in_points)
         averaged[which] = Evaluations(len(evaluations), steps, metrics, per_class)
     return Summary([run.seed for run in done], unfinished, key, **averaged)
 
 
-def average_values(rows: Mapping[int, Mapping[str, float | None]], metric: str | None = None) -> dict[str, Average]:
+def average_values(
+    rows: Mapping[int, Mapping[str, float | None]], metric: str | None = None, in_points: bool = False
+) -> dict[str, Average]:
     """Average each value of ``{seed: {metric: value}}``; undefined ones are left out.
 
     Args:
         rows: The values; with ``metric``, ``{seed: {class: value}}`` of that metric.
         metric: That metric.
+        in_points: Whether to convert them.
     """
     result = {}
     for name in dict.fromkeys(name for row in rows.values() for name in row):
@@ -210,34 +192,23 @@ def average_values(rows: Mapping[int, Mapping[str, float | None]], metric: str |
         for seed, row in rows.items():
             value = row.get(name)
             if value is not None and is_defined(metric or name, value):
-                values[seed] = value
+                values[seed] = points(metric or name, value) if in_points else value
         result[name] = Average(**vars(estimate(list(values.values()))), values=values)
     return result
 
 
-def write_summary(
-    folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
-) -> Summary:
-    """Average the runs of an arm.
-
-    Write the result, with their config, as ``summary.json`` into the arm's folder.
-    """
-    summary = summarise(runs, allow_software)
-    write_json(Path(folder) / SUMMARY, {'config': config, **asdict(summary)})
-    return summary
+def write_summary(folder: Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False) -> None:
+    """Write the averages of an arm's runs, with their config, as ``summary.json`` into its folder."""
+    write_json(folder / SUMMARY, {'config': config, **asdict(summarise(runs, allow_software))})
 
 
 def summary_table(summary: Summary) -> pd.DataFrame:
-    """Build a table of every metric, in points.
-
-    Mean, standard deviation, n and 95 % interval of last, and of best.
-    """
-    shown = summary.in_points()
+    """Build a table of every metric: mean, standard deviation, n and 95 % interval of last, and of best."""
     rows = []
-    for name in ranked({**shown.last.metrics, **shown.best.metrics}, summary.key):
+    for name in ranked({**summary.last.metrics, **summary.best.metrics}, summary.key):
         row: list[str | int] = [name]
         for which in EVALUATIONS:
-            entry = shown.at(which).metrics.get(name)
+            entry = summary.at(which).metrics.get(name)
             mean, std, n = (entry.mean, entry.std, entry.n) if entry else (None, None, 0)
             row += [number(mean), number(std), n, interval(entry)]
         rows.append(row)

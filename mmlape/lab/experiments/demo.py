@@ -10,19 +10,13 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from mmlape.console import clock, console
 from mmlape.errors import TrainingError
-from mmlape.files import atomic_path, read_json
 from mmlape.lab.analysis.inference import compare_on_dataset, init_model
 from mmlape.lab.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.evaluator import test
 from mmlape.lab.engine.optim import quiet_logger
 from mmlape.lab.experiments.launchers import LocalLauncher
 from mmlape.lab.experiments.multi_seed import run_study
@@ -36,15 +30,12 @@ INTRODUCTION = (
     'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no '
     'scan of training appears in validation. A small DeiT is pretrained on crops of one digit with '
     'the default position embedding and with LaPE, and fine-tuned from there, with attention in '
-    'windows as large as those crops. Untrained is the model that training starts with: a '
-    'pretrained backbone under new heads. The models and the data are tiny and the seeds few: the '
+    'windows as large as those crops. The models and the data are tiny and the seeds few: the '
     'numbers show that everything works and learns, not which position embedding is better.'
 )
 IMAGES = (0, 7, 21)
 """The validation images to draw."""
 FIRST_SEED = 121
-DATASETS = {'classification': 'digits', 'segmentation': 'ade', 'detection': 'coco'}
-"""The folder of each task's mini data."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +43,14 @@ class Experiment:
     """An arm of a study, as the report calls it."""
 
     name: str
-    task: str  # of `DATASETS`
+    data: str  # its folder of the mini data
     config: str  # below ``configs``
     pretrained: str = ''  # the config whose last checkpoint it starts from
     changes: tuple[str, ...] = ()  # of the config
 
     def arm(self, work_dir: Path, data: Path) -> Arm:
         """Return the arm; what it starts from must be trained."""
-        options = [f'data_root={data / DATASETS[self.task]}/', *self.changes]
+        options = [f'data_root={data / self.data}/', *self.changes]
         # the runs fill the cores: workers would only hand images over
         for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
             options += [f'{loader}.num_workers=0', f'{loader}.persistent_workers=False']
@@ -70,21 +61,18 @@ class Experiment:
 
 DEIT, DEIT_LAPE = (f'deit/deit-mini{pe}_1xb32-5e_mini-digits.py' for pe in ('', '-lape'))
 ITERATIONS = ('train_cfg.max_iters=200', 'train_cfg.val_interval=200')
-PRETRAINED = (
-    Experiment('DeiT, default PE', 'classification', DEIT),
-    Experiment('DeiT, LaPE', 'classification', DEIT_LAPE),
-)
+PRETRAINED = (Experiment('DeiT, default PE', 'digits', DEIT), Experiment('DeiT, LaPE', 'digits', DEIT_LAPE))
 ADAPTERS = (
     Experiment(
         'Mask R-CNN ViT-Adapter, LaPE',
-        'detection',
+        'coco',
         'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
         DEIT_LAPE,
         ('train_cfg.max_iters=150', 'train_cfg.val_interval=150'),
     ),
     Experiment(
         'UperNet ViT-Adapter, LaPE',
-        'segmentation',
+        'ade',
         'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
         DEIT_LAPE,
         ('train_cfg.val_interval=200',),
@@ -92,18 +80,10 @@ ADAPTERS = (
 )
 SEGMENTERS = (
     Experiment(
-        'Segmenter, default PE',
-        'segmentation',
-        'segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py',
-        DEIT,
-        ITERATIONS,
+        'Segmenter, default PE', 'ade', 'segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py', DEIT, ITERATIONS
     ),
     Experiment(
-        'Segmenter, LaPE',
-        'segmentation',
-        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
-        DEIT_LAPE,
-        ITERATIONS,
+        'Segmenter, LaPE', 'ade', 'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py', DEIT_LAPE, ITERATIONS
     ),
 )
 
@@ -143,13 +123,14 @@ def run_demo(work_dir: str | Path, data: str | Path, seeds: int = 1, shorten: fl
         if run_study(study, LocalLauncher()):
             raise TrainingError(f'a run of the demo failed, see above and {work_dir}; the same command continues')
         trained |= {one: (arm, read_seeds(study.folder(arm), numbers)) for one, arm in zip(stage, study.arms)}
-    images = _predictions({one: arm for one, (arm, _) in trained.items() if one.pretrained}, work_dir)
+    images = {
+        f'{one.name}: predictions beside ground truth': _predictions(one, arm, work_dir)
+        for one, (arm, _) in trained.items()
+        if one.pretrained
+    }
     shown = sorted(trained, key=lambda one: not one.pretrained)  # what was pretrained stands last
     report = build(
-        [
-            ArmRuns(one.name, trained[one][1], one.task, untrained=_untrained(work_dir, trained[one][0]))
-            for one in shown
-        ],
+        [ArmRuns(one.name, trained[one][1]) for one in shown],
         'mmlape on the mini data',
         allow_software=True,
         introduction=INTRODUCTION,
@@ -165,45 +146,11 @@ def run_demo(work_dir: str | Path, data: str | Path, seeds: int = 1, shorten: fl
     return page
 
 
-def _untrained(work_dir: Path, arm: Arm) -> dict[str, float | None]:
-    """Return the metrics of the model that training starts with, where they were measured."""
-    return (read_json(_metrics_file(work_dir, arm)) or {}).get('metrics', {})
-
-
-def _metrics_file(work_dir: Path, arm: Arm) -> Path:
-    return work_dir / arm.name / 'untrained' / 'metrics.json'
-
-
-def _predictions(arms: dict[Experiment, Arm], work_dir: Path) -> dict[str, list[Path]]:
-    """Evaluate the untrained models, draw the trained ones' predictions, and return the drawings."""
-    images = {}
-    with ProcessPoolExecutor(2) as pool:
-        drawings = {}
-        for one, arm in arms.items():
-            weights, folder = last_checkpoint(work_dir, one.config), work_dir / 'report' / 'images' / arm.name
-            metrics = _metrics_file(work_dir, arm)
-            drawings[one] = pool.submit(_predict, arm.config, list(arm.cfg_options), weights, metrics, folder)
-        for one, drawn in drawings.items():
-            images[f'{one.name}: predictions beside ground truth'] = drawn.result()
-            print(f'{one.name}: untrained model evaluated, predictions of the trained one drawn', flush=True)
-    return images
-
-
-def _predict(config: str, cfg_options: list[str], trained: Path, untrained: Path, drawings: Path) -> list[Path]:
-    """Write the untrained model's metrics, unless they are there, and draw the trained one's predictions.
-
-    It runs in a process of its own, on one core.
-    """
-    torch.set_num_threads(1)
-    initial = untrained.with_name('initial.pth')  # the pretrained backbone under new heads
+def _predictions(one: Experiment, arm: Arm, work_dir: Path) -> list[Path]:
+    """Draw what a trained model predicts, and return the drawings."""
     with _quiet():
-        if not untrained.is_file():
-            torch.manual_seed(FIRST_SEED)
-            state_dict = init_model(config, None, cfg_options=cfg_options).state_dict()
-            with atomic_path(initial) as partial:
-                torch.save({'state_dict': state_dict}, partial)
-            test(load_config(config, cfg_options), initial, untrained.parent, out=untrained, show=False)
-        return compare_on_dataset(init_model(config, trained, cfg_options=cfg_options), IMAGES, drawings)
+        model = init_model(arm.config, last_checkpoint(work_dir, one.config), cfg_options=list(arm.cfg_options))
+        return compare_on_dataset(model, IMAGES, work_dir / 'report' / 'images' / arm.name)
 
 
 @contextlib.contextmanager

@@ -218,10 +218,6 @@ class Launcher(ABC):
     def refresh(self, jobs: Sequence[Any]) -> None:  # noqa: B027  (optional)
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
 
-    def share_less(self) -> str:
-        """Let fewer runs share a GPU from now on; return a message, or nothing if that cannot be."""
-        return ''
-
     @abstractmethod
     def stop(self, jobs: Sequence[Any]) -> str:
         """Stop jobs, or leave them running; return a message about it."""
@@ -306,7 +302,6 @@ class LocalLauncher(Launcher):
         else:
             fitting = per_gpu or max(1, cores // processes)
         self.max_parallel = max_parallel or fitting
-        self._shares_less = False
         parallel = min(self.max_parallel, fitting) if devices else self.max_parallel
         self.threads = max(1, cores // (parallel * processes))
 
@@ -322,20 +317,6 @@ class LocalLauncher(Launcher):
         count = f'{self.threads} thread{"s" * (self.threads > 1)}'
         shares = f', {count} each' if self.per_gpu > 1 else ''
         return f'no GPU here: {self.processes} CPU {what} a run, {side}{shares}'
-
-    def share_less(self) -> str:
-        """Halve how many runs share a GPU or the cores, once."""
-        if self.per_gpu == 1 or self._shares_less:
-            return ''
-        self._shares_less, before = True, self.per_gpu
-        self.per_gpu = max(1, before // 2)
-        if self.pool:
-            self.pool.shares = self.per_gpu
-            self.max_parallel = min(self.max_parallel, len(self.pool.devices) * self.per_gpu)
-        else:
-            self.max_parallel = min(self.max_parallel, self.per_gpu)
-        where = 'on a GPU' if self.pool else 'at a time'
-        return f'{before} runs {where} need more memory than there is: from now on {self.per_gpu}'
 
     def reserve(self, running: int) -> Slot | None:
         """Reserve the GPUs of one more run."""

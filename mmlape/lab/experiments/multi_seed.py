@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mmlape.console import clock, console, file_size
+from mmlape.console import console
 from mmlape.lab.engine.compiling import check_compile
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import check_precision
-from mmlape.lab.experiments.averages import DASH, SUMMARY, summary_table, write_summary
+from mmlape.lab.experiments.averages import DASH, SUMMARY, summarise, summary_table, write_summary
 from mmlape.lab.experiments.launchers import Launcher, LocalLauncher
 from mmlape.lab.experiments.planning import (
     Arm,
@@ -24,7 +24,7 @@ from mmlape.lab.experiments.planning import (
     run_arguments,
     train_options,
 )
-from mmlape.lab.experiments.report.paper import paper_figures
+from mmlape.lab.experiments.report.arms import paper_figures
 from mmlape.lab.experiments.scheduler import Scheduler
 from mmlape.lab.experiments.until import UntilStudy, as_json, exit_status
 from mmlape.lab.runs.run import read_seeds, seed_folder, write_order
@@ -51,13 +51,11 @@ def run_study(
         print(f'warning: {warning}', flush=True)
     if dry_run:
         console().print(plan_table(plan, launcher))
-        for line in (*_missing_files(plan), *_estimate(plan), *launcher.preview(plan)):
+        for line in (*_missing_files(plan), *launcher.preview(plan)):
             say(line)
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
-    to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
-    study.check_checkpoints([arm for arm in study.arms if arm in to_train])
-    print(launcher.describe(), flush=True)
     require_startable(plan)
+    print(launcher.describe(), flush=True)
     if until:
         return _run_until(until, plan, launcher)
     study.write_plan()
@@ -96,33 +94,11 @@ def _run_until(until: UntilStudy, plan: Sequence[PlannedRun], launcher: Launcher
 
 def _missing_files(plan: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield each file that runs start from, and each root of their data, that is not there, with how many runs."""
-    weights = [(path, 'from which {} would start') for planned in plan for path in planned.missing]
+    weights = [(path, 'from which {} would start') for planned in plan for _, path in planned.missing]
     data = [(path, 'whose data {} would read') for planned in plan for path in planned.missing_data]
     for (path, use), count in Counter([*weights, *data]).items():
         runs = f'{count} run{"s" * (count > 1)}'
         yield f'missing: {path}, {use.format(runs)}'
-
-
-def _estimate(plan: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yield what the runs that are left will take, as the finished ones did; nothing while none is."""
-    left = [planned for planned in plan if planned.action in ('start', 'resume')]
-    finished = [planned for planned in plan if planned.run.cost.train_seconds]
-    finished = [planned for planned in finished if planned.run.finished]
-    if not left or not finished:
-        return
-    seconds, size = 0.0, 0.0
-    for planned in left:
-        alike = [one for one in finished if one.arm == planned.arm] or finished
-        seconds += sum(one.run.cost.train_seconds for one in alike) / len(alike)
-        size += sum(_size_of_checkpoints(one.folder) for one in alike) / len(alike)
-    yield (
-        f'{len(left)} run{"s" * (len(left) > 1)} left: about {clock(seconds)} one after the other, and '
-        f'{file_size(size)} of checkpoints, if they are as the {len(finished)} finished'
-    )
-
-
-def _size_of_checkpoints(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob('*.pth'))
 
 
 def show_arms(
@@ -182,36 +158,25 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
     return console_table(table, launcher.describe())
 
 
-def average_arms(
-    arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
-) -> int:
-    """Average every arm below a work dir over its seeds (None: all in its folder).
-
-    Print and write the results.
-
-    Returns:
-        1 if a run does not count, else 0.
-    """
+def average_arms(arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int], allow_software: bool = False) -> int:
+    """Average every arm below a work dir over its seeds, print and write the results; return 1 if a run is missing."""
     complete = [_average_arm(arm, Path(work_dir) / arm.name, seeds, allow_software) for arm in arms]
     if len(arms) > 1:
         print(f'compare the arms: mmlape report {shlex.quote(str(work_dir))}')
     return 0 if all(complete) else 1
 
 
-def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_software: bool) -> bool:
+def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int], allow_software: bool) -> bool:
     """Average one arm; return whether all its runs count."""
     runs = read_seeds(folder, seeds)
     if not any(run.finished for run in runs):
         print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
         return False
-    summary = write_summary(folder, runs, arm.config, allow_software)
+    write_summary(folder, runs, arm.config, allow_software)
+    summary = summarise(runs, allow_software, in_points=True)
     title = f'{arm.name}, seeds {", ".join(map(str, summary.seeds))}'
     console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary.unfinished.items():
         say(f'not counted: seed {seed}, {outcome}')
-    finished = [run.seed for run in read_seeds(folder) if run.finished]
-    others = [seed for seed in finished if seed not in summary.seeds]
-    if others:
-        print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
     print(f'wrote {folder / SUMMARY}')
     return not summary.unfinished

@@ -143,7 +143,7 @@ class PlannedRun:
     # 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'
     action: str
     reason: str = ''  # what the state alone does not tell
-    missing: tuple[str, ...] = ()  # weights that it starts from and that are not there
+    missing: tuple[tuple[str, str], ...] = ()  # keys and files of weights that it starts from and that are not there
     missing_data: tuple[str, ...] = ()  # roots of its data that are not there
 
     @property
@@ -205,16 +205,11 @@ class Study:
         self.options = train_options(self.extra)
         _require_own(self.options)
         require_trackers(self.options)
-        problems: dict[str, list[str]] = {}
         for arm in self.arms:
             try:
                 self._load(arm)
             except (ConfigError, DataError) as error:
-                error_class = type(error)
-                problems.setdefault(str(error), []).append(arm.name)
-        if problems:
-            lines = [f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}' for line, names in problems.items()]
-            raise error_class('\n'.join(lines))
+                raise type(error)(f'arm {arm.name}: {error}') from error
 
     def _load(self, arm: Arm) -> None:
         """Read a config and plan its run, as training does."""
@@ -290,12 +285,8 @@ class Study:
         planned = replace(planned, action=action, reason='; '.join(reasons))
         if action == 'skip':
             return planned
-        weights = tuple(path for _, path in self._missing(arm))
+        weights = tuple((key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path))
         return replace(planned, missing=weights, missing_data=self._missing_data(arm))
-
-    def _missing(self, arm: Arm) -> list[tuple[str, str]]:
-        """Return key and path of the weights that an arm starts from and that are not there."""
-        return [(key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)]
 
     def _missing_data(self, arm: Arm) -> tuple[str, ...]:
         """Return the data roots of an arm that are not there."""
@@ -303,19 +294,6 @@ class Study:
         values = leaves({key: cfg.get(key) for key in ('train_dataloader', 'val_dataloader')})
         roots = dict.fromkeys(value for key, value in values if key.endswith('.data_root') and value)
         return tuple(root for root in roots if '://' not in root and not Path(root).expanduser().exists())
-
-    def check_checkpoints(self, arms: Sequence[Arm]) -> None:
-        """Check that the weights which these arms start from exist.
-
-        ConfigError with arm, key and file if not.
-        """
-        for arm in arms:
-            for key, path in self._missing(arm):
-                raise ConfigError(
-                    f'arm {arm.name}: {key}={path}: there is no such file; give one by '
-                    f'--cfg-options {key}=FILE, or for this arm alone by --arm {arm.name} '
-                    f'{arm.config} {key}=FILE'
-                )
 
     def warnings(self) -> list[str]:
         """Return reasons to doubt a comparison of the arms.
@@ -386,11 +364,23 @@ def processes_of(cfg: Config) -> int:
 
 
 def require_startable(plan: Sequence[PlannedRun]) -> None:
-    """Check that no run is refused; TrainingError with the reason of every refused run."""
+    """Check that no run is refused, and that the weights are there which the runs start from.
+
+    Raises:
+        TrainingError: Runs are refused; it has the reason of each.
+        ConfigError: A file is missing; it names arm, key and file.
+    """
     refused = [planned for planned in plan if planned.action == 'refuse']
     if refused:
         lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
         raise TrainingError(f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}')
+    for planned in plan:
+        for key, path in planned.missing:
+            name, config = planned.arm.name, planned.arm.config
+            raise ConfigError(
+                f'arm {name}: {key}={path}: there is no such file; give one by --cfg-options {key}=FILE, or for this '
+                f'arm alone by --arm {name} {config} {key}=FILE'
+            )
 
 
 def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:

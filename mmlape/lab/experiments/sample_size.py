@@ -14,13 +14,6 @@ from mmlape.lab.runs.run import read_arms
 from mmlape.tables import text_table
 
 
-def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
-    """Build the spread of a standard deviation in points, which was estimated from so many seeds, if known."""
-    if pilot_seeds is not None and pilot_seeds < 2:
-        raise ConfigError(f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more')
-    return Spread(std, pilot_seeds and pilot_seeds - 1)
-
-
 def pilot_spread(
     work_dir: str | Path,
     arms: Sequence[str] | None = None,

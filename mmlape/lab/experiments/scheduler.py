@@ -3,7 +3,6 @@
 No failure stops the other runs.
 """
 
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -36,8 +35,6 @@ class Scheduler:
     failed: list[PlannedRun] = field(init=False, default_factory=list)
     # seconds of each run that was trained here from its start
     durations: list[float] = field(init=False, default_factory=list)
-    # when fewer runs than before began to share a GPU, as of `time.monotonic`
-    shared_less: float = field(init=False, default=-math.inf)
 
     def __post_init__(self) -> None:
         self.waiting = [planned for planned in self.plan if planned.action in ('start', 'resume')]
@@ -155,20 +152,7 @@ class Scheduler:
             self.waiting.append(_resumed(planned, run))
             self.log(f'{planned.label}: {status}, continues in a new one')
         else:
-            failure = _failure(job, status)
-            if failure.kind == 'out-of-memory' and self._share_less(job):
-                self.waiting.append(_resumed(planned, run))
-                self.log(f'{planned.label}: memory ran out, continues beside fewer runs')
-            else:
-                self._fail(planned, run, status, failure)
-
-    def _share_less(self, job: Job) -> bool:
-        """Return whether a run that memory ran out for can have more of it: fewer runs beside it."""
-        message = self.launcher.share_less() if self.jobs else ''
-        if message:
-            self.shared_less = time.monotonic()
-            self.log(message)
-        return job.started < self.shared_less
+            self._fail(planned, run, status, _failure(job, status))
 
     def _fail(self, planned: PlannedRun, run: Run, status: int | str, failure: Failure) -> None:
         """Record the diagnosed failure of a run, and log it with the end of its output."""

@@ -284,7 +284,7 @@ def show(found: Checked, images: str | Path) -> None:
         better = 'fp16' if found.precision == 'int8' else 'fp32'
         say(
             f'this is less than {goal:.1%} of the labels, or more than {apart} points apart: '
-            f'export with --precision {better}, or look at the images'
+            f'export with --precision {better}'
         )
 
 

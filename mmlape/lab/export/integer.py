@@ -10,7 +10,6 @@ is left out, to measure what the graph keeps.
 import copy
 import logging
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from mmlape.lab.engine.graphs.session import data_file
 from mmlape.lab.export.check import SURE, equal_labels, mean_share
 from mmlape.lab.export.half import constants_of, exact_places, places_before
 from mmlape.lab.export.model import export
-from mmlape.lab.export.writing import Form, Written, check_out, peak_memory, put_in_place, save, silent
+from mmlape.lab.export.writing import Form, Written, check_out, put_in_place, save, silent
 
 if TYPE_CHECKING:
     import onnx
@@ -62,7 +61,6 @@ def export_integers(
         ExportError: More labels differ, or the graph of float32 cannot be written.
         DataError: There are fewer than two images, or one does not fit the graph.
     """
-    started = time.perf_counter()
     of_scales, left_out = calibration_files(images)
     out = check_out(out)
     exact = replace(form, precision='fp32', tolerance=OF_FLOAT)
@@ -85,7 +83,7 @@ def export_integers(
                 'like those of the use, or export with --precision fp16'
             )
         put_in_place(written, out)
-    return Written(out, difference, time.perf_counter() - started, peak_memory())
+    return Written(out, difference)
 
 
 def calibration_files(images: str | Path) -> tuple[list[Path], list[Path]]:

@@ -9,9 +9,7 @@ import io
 import itertools
 import logging
 import os
-import resource
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,8 +72,6 @@ class Written:
 
     path: Path
     difference: float  # the largest one from PyTorch; of int8, the share of labels that differ
-    seconds: float  # of writing and comparing
-    memory: int  # bytes, the peak of the process
 
     @property
     def size(self) -> int:
@@ -99,7 +95,6 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
             f'--size {form.size[0]} {form.size[1]}: a side is smaller than a patch of {backbone.patch_size} pixels'
         )
     out = check_out(out)
-    started = time.perf_counter()
     notes = dict(notes or {}, size=f'{form.size[0]} {form.size[1]}', precision=form.precision)
     notes['batch'] = str(form.batch or 'dynamic')
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix='.export-') as folder:
@@ -108,7 +103,7 @@ def export_graph(model: nn.Module, form: Form, out: str | Path, notes: dict[str,
             _write(model, form, written, notes)
         difference = compare(model, written, form)
         put_in_place(written, out)
-    return Written(out, difference, time.perf_counter() - started, peak_memory())
+    return Written(out, difference)
 
 
 def check_out(out: str | Path) -> Path:
@@ -120,11 +115,6 @@ def check_out(out: str | Path) -> Path:
         raise ExportError(f'--out {out}: the name of a graph ends with {SUFFIX}')
     check_writable(out.absolute().parent, '--out')
     return out
-
-
-def peak_memory() -> int:
-    """Return the largest memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def put_in_place(written: Path, out: Path) -> None:

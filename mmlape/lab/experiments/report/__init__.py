@@ -5,9 +5,101 @@ the tables of a paper (``report.tex`` is a document around them), ``report.json`
 tables hold the numbers.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mmlape.errors import ConfigError, DataError
+from mmlape.files import write_json
 from mmlape.lab.experiments.report.arms import ArmRuns
 from mmlape.lab.experiments.report.content import Report, build, check_baseline
+from mmlape.lab.experiments.report.data import CSV_COLUMNS, csv_rows, report_data
+from mmlape.lab.experiments.report.document import sections, write_html, write_latex, write_markdown
 from mmlape.lab.experiments.report.tables import console_table
-from mmlape.lab.experiments.report.writing import report_work_dir, write_report
+from mmlape.lab.runs.run import read_arms
+from mmlape.page import Part
+from mmlape.tables import write_csv
 
 __all__ = ['ArmRuns', 'Report', 'build', 'check_baseline', 'console_table', 'report_work_dir', 'write_report']
+
+
+def write_report(report: Report, folder: str | Path) -> list[Path]:
+    """Write a report in all its formats into a folder; return the files, the page first.
+
+    Raises:
+        DataError: The folder cannot be written to.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = sections(report, folder)
+        return [
+            write_html(report, parts, folder / 'index.html'),
+            write_markdown(report, parts, folder / 'report.md'),
+            *write_latex(report, folder),
+            *write_data(report, folder),
+        ]
+    except OSError as error:
+        raise DataError(f'cannot write the report into {folder}: {error}') from error
+
+
+def write_data(report: Report, folder: Path) -> list[Path]:
+    """Write ``report.json``, and its views ``values.csv``, ``estimates.csv`` and ``comparisons.csv``."""
+    files = [folder / 'report.json']
+    write_json(files[0], report_data(report))
+    for name, rows in csv_rows(report).items():
+        files.append(folder / f'{name}.csv')
+        write_csv(files[-1], CSV_COLUMNS[name], rows)
+    return files
+
+
+def report_work_dir(
+    work_dir: str | Path,
+    out: str | Path | None = None,
+    title: str | None = None,
+    names: Sequence[str] | None = None,
+    baseline: str | None = None,
+    metrics: Sequence[str] | None = None,
+    allow_software: bool = False,
+    first: Sequence[Part] = (),
+) -> tuple[Report, list[Path]]:
+    """Average and compare the arms below a work dir, and write the report.
+
+    Return it, and its files. ``names`` are those of the arms, in this order (default: all),
+    ``metrics`` those to compare (default: the tasks'); see `build` for the others.
+
+    Raises:
+        DataError: No run has finished, runs of an arm are not repeats of each other, or files
+            cannot be written.
+        ConfigError: An arm or a metric does not exist.
+    """
+    arms = [ArmRuns(name, runs) for name, runs in read_arms(work_dir, names).items()]
+    if not any(run.counts for arm in arms for run in arm.runs):
+        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs)
+        raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
+    folder = Path(work_dir)
+    out = Path(out) if out else folder / 'report'
+    report = build(
+        _with_metrics(arms, metrics) if metrics else arms,
+        title or _study_title(arms) or folder.resolve().name,
+        baseline,
+        allow_software,
+        first=first,
+    )
+    return report, write_report(report, out)
+
+
+def _study_title(arms: Sequence[ArmRuns]) -> str | None:
+    """Return the title of the study that all arms are of; None if there is no such study."""
+    titles = {arm.study[0].title if arm.study else None for arm in arms}
+    return titles.pop() if len(titles) == 1 else None
+
+
+def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
+    """Choose the metrics to compare, as far as each arm has them."""
+    of_arms = {arm.name: {name for run in arm.runs if run.counts for name in run.last.metrics} for arm in arms}
+    every = sorted(set().union(*of_arms.values()))
+    unknown = [name for name in metrics if name not in every]
+    if unknown:
+        raise ConfigError(f'--metric {" ".join(unknown)}: no run has it; there are: {", ".join(every)}')
+    return [replace(arm, metrics=tuple(name for name in metrics if name in of_arms[arm.name])) for arm in arms]

@@ -1,14 +1,13 @@
-"""The arms of a report, averaged: every value in points."""
+"""The arms of a report, averaged, every value in points; and the papers' figures for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
-from mmlape.lab.evaluation.names import TASK_METRICS, is_defined, points, task_of
+from mmlape.lab.evaluation.names import KEYS, TASK_METRICS, task_of
 from mmlape.lab.experiments.averages import Evaluations, Summary, average_values, summarise
-from mmlape.lab.experiments.report.paper import index_entry
-from mmlape.lab.extension import PaperFigures, PaperModel
+from mmlape.lab.extension import PaperFigures, PaperModel, Quotation, first_answer
 from mmlape.lab.runs.identity import recorded_model
 from mmlape.lab.runs.run import Run
 from mmlape.lab.runs.schema import Cost, Identity
@@ -21,11 +20,7 @@ class ArmRuns:
 
     name: str  # in tables, and in the legend of curves
     runs: Sequence[Run] = ()  # from `runs.read_seeds` or `runs.read_arms`
-    # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
-    task: str | None = None
     metrics: Sequence[str] | None = None  # which to compare; default: the task's
-    # the same metrics before training, as the metric returned them, where they were measured
-    untrained: dict[str, float | None] = field(default_factory=dict)
     # instead of runs: what was measured after training, in points, as {seed: {metric: value}}
     measured: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     # the papers' figures for it; default: those of its config
@@ -121,11 +116,6 @@ class ArmResult:
         recorded = [value for run in self.counted if (value := of(run.cost)) is not None]
         return sum(recorded) / len(recorded) if recorded else None
 
-    def untrained(self, metric: str) -> float | None:
-        """Return the value of a metric before training; None if it was not measured."""
-        value = self.arm.untrained.get(metric)
-        return points(metric, value) if is_defined(metric, value) else None
-
 
 def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     """Average an arm; DataError if its runs are not repeats of each other."""
@@ -133,9 +123,9 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
         last = Evaluations(len(arm.measured), metrics=average_values(arm.measured))
         summary = Summary(list(arm.measured), last=last)
     else:
-        summary = summarise(arm.runs, allow_software).in_points()
+        summary = summarise(arm.runs, allow_software, in_points=True)
     measured = [*summary.last.metrics, *summary.best.metrics]
-    task = arm.task or task_of(measured)
+    task = task_of(measured)
     metrics = (TASK_METRICS.get(task) or measured[:1]) if arm.metrics is None else arm.metrics
     metrics = [name for name in metrics if name in measured] if measured else metrics
     first = next((run for run in arm.runs if run.counts), None)
@@ -145,3 +135,54 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     planned = arm.study[1].title if arm.study else arm.name
     result = ArmResult(arm, task, tuple(metrics), summary, model, paper, '' if planned == arm.name else planned)
     return replace(result, paper=paper and paper.at_fraction(result.fraction))
+
+
+def index_entry(config: str, parameters: int | None = None) -> PaperFigures | None:
+    """Return what papers print of a config or of an arm of a study; None if nothing.
+
+    Args:
+        config: Its name or its file, or ``STUDY.yml:ARM``.
+        parameters: The number that the trained model has, if it was counted. If it differs from the
+            config's, the model is another one (other classes, another position embedding), of which
+            nothing is printed.
+    """
+    name = Path(config).stem
+    entry = first_answer(lambda one: one.paper_figures(name))
+    if entry is None:
+        return _arm_entry(config, parameters)
+    return None if parameters and entry.parameters not in (None, parameters) else entry
+
+
+def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
+    """Return the figures of a study's paper for an arm by the paper's metric, as printed.
+
+    Those of an arm that is its base are in the metafile of that config.
+    """
+    if arm.overrides or arm.variables:
+        return ({study.metric: arm.figure} if arm.figure else {}) | dict(arm.also)
+    entry, printed = index_entry(Path(arm.base).name), {key: name for name, key in KEYS.items()}
+    quotations = entry.quotations if entry else ()
+    quoted = (one for one in quotations if one.paper == study.paper)
+    return {printed[key]: figure for quotation in quoted for key, figure in quotation.figures.items()}
+
+
+def _arm_entry(config: str, parameters: int | None) -> PaperFigures | None:
+    """Return the entry of an arm of a study.
+
+    The study's figure for it, and its base's length and batch.
+    """
+    study, arm = find_arm(config) or (None, None)
+    if arm is None or not arm.overrides:
+        return index_entry(arm.base, parameters) if arm else None
+    base = index_entry(arm.base)
+    kept = base and not any(key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides)
+    quotations: tuple[Quotation, ...] = ()
+    if arm.figure is not None:
+        figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
+        paper = f'{study.paper}, {study.table}' if study.table else study.paper
+        figures = {KEYS.get(study.metric, study.metric): figure}
+        figures |= {KEYS[name]: text for name, text in arm.also.items() if name in KEYS}
+        quotations = (Quotation(paper, study.runs, study.dataset, figures),)
+    return PaperFigures(
+        length=base.length if kept else None, batch=base.batch if kept else None, quotations=quotations
+    )

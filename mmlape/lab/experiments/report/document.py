@@ -11,14 +11,13 @@ from mmlape.lab.experiments.averages import EVALUATIONS
 from mmlape.lab.experiments.report import tables
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Report
-from mmlape.lab.experiments.report.figures import draw_curves, has_intervals, plot_classes, plot_differences
-from mmlape.lab.experiments.report.fractions import fraction_table, plot_fractions
+from mmlape.lab.experiments.report.figures import draw_curves, plot_classes, plot_differences, plot_fractions
 from mmlape.lab.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.lab.extension import Quotation, extensions
 from mmlape.lab.runs.identity import named_differences
 from mmlape.lab.runs.schema import RunRecord
 from mmlape.page import Part, write_page
-from mmlape.tables import markdown_table, markdown_text
+from mmlape.tables import latex_table, markdown_table, markdown_text
 
 LAST_AND_BEST = (
     'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked '
@@ -39,12 +38,6 @@ CURVES = 'Mean over the averaged runs; the band is one sample standard deviation
 CLASSES = (
     "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are "
     "three seeds. Holm's correction is over the classes of one table."
-)
-SEEDS = (
-    'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level '
-    '(two-sided t-test). The unpaired test takes the deviation pooled over the two arms, as if it '
-    'were equal; the paired one that of the differences over common seeds. In brackets its '
-    'chi-square interval, and the seeds for either end: few seeds know their own spread badly.'
 )
 COST = (
     'Memory and times are means over the averaged runs, as they recorded them. GPU hours are the '
@@ -126,6 +119,14 @@ def setting_lines(report: Report) -> list[str]:
     return lines
 
 
+_DOCUMENT = r"""\documentclass{article}
+\usepackage[utf8]{inputenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{array,booktabs,graphicx}
+\begin{document}
+\input{tables}
+\end{document}
+"""
 OPEN = ('Results', 'Differences', 'Curves', 'Images')
 """Sections that the page shows, without their details unless these are open."""
 
@@ -177,22 +178,18 @@ def _results(report: Report, folder: Path) -> Iterator[Part]:
     notes = [*report.notes, *paper(report)]
     how = (LAST_AND_BEST if report.has_best else '') + RESULTS
     yield _details('How to read these values', Part('text', how), Part('list', notes))
-    for caption, file in plot_fractions(report, folder).items():
-        yield Part('figure', str(file), caption)
-    if len(fractions := fraction_table(report)):
-        yield _details('Fractions of the training images', Part('table', fractions), Part('text', FRACTIONS))
+    fractions = plot_fractions(report, folder)
+    yield from (Part('figure', str(file), caption) for caption, file in fractions.items())
+    yield Part('text', FRACTIONS if fractions else '')
 
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
     if figure := plot_differences(report, folder / 'differences.svg'):
-        intervals = ' with their intervals' if has_intervals(report.comparisons_at('last')) else ''
-        yield Part('figure', str(figure), f'Differences{intervals}, last evaluation')
+        yield Part('figure', str(figure), 'Differences with their intervals, last evaluation')
     for which in EVALUATIONS:
         if len(table := tables.comparison_table(report, which)):
             about = Part('text', tests(report, which))
             yield _details(f'{which.capitalize()} evaluation', Part('table', table), about)
-    if len(seeds := tables.seeds_table(report)):
-        yield _details('Seeds needed', Part('table', seeds), Part('text', SEEDS))
 
 
 def _curves(report: Report, folder: Path) -> Iterator[Part]:
@@ -227,6 +224,23 @@ def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> 
         blocks += [_markdown(part, path.parent) for part in content]
     write_text(path, '\n\n'.join(blocks) + '\n')
     return path
+
+
+def write_latex(report: Report, folder: Path) -> list[Path]:
+    r"""Write ``tables.tex``, for ``\input`` in a paper, and ``report.tex``, a document around it."""
+    lines = ['% needs \\usepackage{array,booktabs,graphicx}']
+    lines += [f'% note: {" ".join(line.split())}' for line in paper(report)]
+    results = tables.without_intervals(tables.results_table(report))
+    best = LAST_AND_BEST if report.has_best else ''
+    lines.append(latex_table(results, f'{report.title}. {best}Mean ± sample standard deviation (n) in points.'))
+    for which in EVALUATIONS:
+        if len(table := tables.comparison_table(report, which)):
+            caption = f'{report.title}, {which} evaluation. {tests(report, which)}'
+            lines.append(latex_table(table, caption))
+    files = [folder / 'tables.tex', folder / 'report.tex']
+    write_text(files[0], '\n'.join(lines))
+    write_text(files[1], _DOCUMENT)
+    return files
 
 
 def _markdown(part: Part, folder: Path) -> str:

@@ -1,21 +1,25 @@
-"""The figures of a report, as SVG: curves with bands over seeds.
+"""The figures of a report, as SVG: curves with bands over seeds, differences with intervals, also of classes.
 
-Differences with intervals, also of classes.
+Arms that differ only in the fraction of the training images are drawn against it, as DPN's Table 5 has them.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mmlape.figures import COLOURS, look, save_figure, tidy, wrapped
+from mmlape.figures import COLOURS, look, new_axes, save_figure, tidy, wrapped
 from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
 from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.runs.curves import Band, loss_band, metric_band, read_curves
+from mmlape.lab.runs.identity import digest
 
 _GREY = '#555555'
 _WIDTH, _TEXT = 9.6, 8.5
@@ -62,13 +66,8 @@ def _plot_curves(
             n = max(band.n for band in bands if band)
             name = f'{result.name} ({n} seed{"s" * (n != 1)}{", baseline" * (result.name in baselines)})'
             handles.append(Line2D([], [], **drawn, label=wrapped(name, _LEGEND)))
-        if result.untrained(metric) is not None:
-            right.plot(0, result.untrained(metric), 'D', color=drawn['color'], ms=5, clip_on=False)
     if not handles:
         return None
-    if any(result.untrained(metric) is not None for _, result in results):
-        right.plot([], [], 'D', color=_GREY, ms=5, label='untrained')
-        right.legend(frameon=False, loc='lower right')
     tidy(left, right)
     for axes, name in ((left, 'training loss'), (right, f'{label(metric)}, validation')):
         axes.set(xlabel='iteration', ylabel=name)
@@ -99,11 +98,10 @@ def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) ->
 def plot_differences(report: Report, path: Path) -> Path | None:
     """Draw the differences of the last evaluation with both intervals, a panel a metric.
 
-    Return None without any, and for more metrics than a figure has room for. Where too few seeds
-    give no interval at all, the differences stand alone.
+    Return None where too few seeds give no interval, and for more metrics than a figure has room for.
     """
     chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
-    if not chosen:
+    if not _has_intervals(chosen):
         return None
     pairs = list(dict.fromkeys((compared.arm, compared.baseline) for compared in reversed(chosen)))
     metrics = list(dict.fromkeys(compared.metric for compared in chosen))
@@ -116,10 +114,6 @@ def plot_differences(report: Report, path: Path) -> Path | None:
         axes.locator_params(axis='x', nbins=max(2, 8 // len(metrics)))
     tests = [(f"Welch's {INTERVAL}", 'welch', 0.15, COLOURS[0], 'o-'),
              (f'paired {INTERVAL}', 'paired', -0.15, COLOURS[1], 's-')]  # fmt: skip
-    if not has_intervals(chosen):
-        notes = dict.fromkeys(compared.welch.note for compared in chosen if compared.welch.note)
-        title = f'difference, without an interval ({", ".join(notes)})'
-        tests = [(title, 'welch', 0.0, COLOURS[0], 'o')]
     for name, test, shift, ink, marker in tests:
         panels[0].plot([], [], marker, color=ink, label=name)
         for compared in chosen:
@@ -134,7 +128,7 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     return save_figure(figure, path)
 
 
-def has_intervals(comparisons: Iterable[Comparison]) -> bool:
+def _has_intervals(comparisons: Iterable[Comparison]) -> bool:
     """Check whether there are seeds enough for an interval of one of the differences."""
     return any(test.low is not None for compared in comparisons for test in (compared.welch, compared.paired))
 
@@ -173,3 +167,75 @@ def _rows(names: Sequence[str], space: float, panels: int = 1) -> tuple[Figure, 
     for axes in every:
         axes.axvline(0, color=_GREY, lw=1)
     return figure, every
+
+
+@dataclass(frozen=True)
+class Series:
+    """The arms of one method, by the fraction of the training images, the smallest first."""
+
+    name: str
+    arms: dict[Fraction, ArmResult]
+    metric: str  # the first of those to compare
+
+
+def series_of(report: Report) -> list[Series]:
+    """Return the series of a report, of at least two fractions each."""
+    groups: dict[tuple, list[ArmResult]] = {}
+    for result in report.results:
+        identity, settings = result.identity, result.settings
+        if settings and result.counted:
+            rest = {key: value for key, value in settings.items() if key != 'data_fraction'}
+            key = (digest(rest), str(identity.checkpoint), identity.total_batch, identity.batch_policy, identity.amp)
+            groups.setdefault(key, []).append(result)
+    return [series for group in groups.values() for series in _series(group)]
+
+
+def _series(group: Sequence[ArmResult]) -> Iterator[Series]:
+    """Yield a series for each ``data_fraction_seed``; an arm that was trained on all images belongs to each."""
+    seeds = list(dict.fromkeys(result.fraction_seed for result in group if result.fraction < 1))
+    for seed in seeds:
+        arms = {arm.fraction: arm for arm in group if arm.fraction == 1 or arm.fraction_seed == seed}
+        first = next(iter(arms.values()))
+        name = re.sub(r'\+\d+of\d+$', '', first.name)
+        name += f', data_fraction_seed={seed}' if len(seeds) > 1 else ''
+        if len(arms) > 1 and first.metrics:
+            yield Series(name, dict(sorted(arms.items())), first.metrics[0])
+
+
+def plot_fractions(report: Report, folder: Path) -> dict[str, Path]:
+    """Draw each first metric against the fraction, with intervals; return the files by caption."""
+    every, files = list(enumerate(series_of(report))), {}
+    for number, metric in enumerate(dict.fromkeys(series.metric for _, series in every)):
+        path = folder / f'fractions-{number}.svg'
+        _plot_series([(place, series) for place, series in every if series.metric == metric], metric, path)
+        files[f'{label(metric)} by the fraction of the training images'] = path
+    return files
+
+
+def _plot_series(every: Sequence[tuple[int, Series]], metric: str, path: Path) -> None:
+    figure, axes = new_axes((6.4, 4.4))
+    for place, series in every:
+        averages = {share: arm.summary.last.metrics.get(metric) for share, arm in series.arms.items()}
+        entries = {float(share): entry for share, entry in averages.items() if entry and entry.n}
+        seeds = ', '.join(dict.fromkeys(str(entry.n) for entry in entries.values()))
+        drawn = look(place)
+        means = [entry.mean for entry in entries.values()]
+        axes.plot(list(entries), means, **drawn, label=wrapped(f'{series.name} (n={seeds})', 70))
+        for x, entry in entries.items():
+            if entry.low is not None:
+                axes.plot((x, x), (entry.low, entry.high), '_-', color=drawn['color'], lw=1.4, ms=8)
+        quoted = {}
+        for share, arm in series.arms.items():
+            quotation = arm.paper.fractions.get(share) if arm.paper else None
+            if quotation and metric in quotation.figures:
+                quoted[float(share)] = float(quotation.figures[metric].split()[0])
+        if quoted:
+            name = wrapped(f"{series.name}, the paper's", 70)
+            axes.plot(list(quoted), list(quoted.values()), 'x', color=drawn['color'], ms=7, label=name)
+    ticks = sorted({share for _, series in every for share in series.arms})
+    axes.set_xscale('log', base=2)
+    axes.set_xticks([float(share) for share in ticks], [str(share) for share in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel='fraction of the training images', ylabel=f'{label(metric)}, validation')
+    figure.legend(loc='outside lower center', frameon=False, handlelength=4)
+    save_figure(figure, path)

@@ -1,9 +1,9 @@
 """The tables of a report, the same for Markdown, HTML and the terminal.
 
-Averages, tests, seeds, cost, provenance.
+Averages, tests, cost, provenance.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import pandas as pd
@@ -16,13 +16,11 @@ from mmlape.lab.evaluation.names import label
 from mmlape.lab.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability
 from mmlape.lab.experiments.report.arms import ArmResult
 from mmlape.lab.experiments.report.content import Comparison, Report
-from mmlape.lab.experiments.statistics import INTERVAL, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
+from mmlape.lab.experiments.statistics import INTERVAL
 from mmlape.lab.runs.identity import digest
 from mmlape.lab.runs.schema import Identity, RunRecord
 from mmlape.tables import text_table
 
-DIFFERENCES = (0.5, 1.0, 2.0)
-"""Points that the table of seeds asks about."""
 _AVERAGES = tuple(f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL))
 _TESTS = (
     'difference',
@@ -42,19 +40,19 @@ def paper_figure(result: ArmResult, metric: str) -> str:
 
 
 def results_table(report: Report) -> pd.DataFrame:
-    """Build the table of all arms, baselines marked, with untrained values and the paper's results where known."""
+    """Build the table of all arms, baselines marked, with the paper's results where known."""
     rows = []
     for result in report.results:
         seeds = _seeds(result.summary.seeds) or 'none counts'
         model = f'{result.model.name}, {result.model.method}' if result.model.named else DASH
         name = result.name + ', baseline' * (result.name in report.baselines)
         for metric in result.metrics or (DASH,):
-            head = (name, result.title or DASH, model, label(metric), seeds, number(result.untrained(metric)))
+            head = (name, result.title or DASH, model, label(metric), seeds)
             rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
-    columns = ('arm', 'title', 'model', 'metric', 'seeds', 'untrained', *_AVERAGES, "paper's figure")
+    columns = ('arm', 'title', 'model', 'metric', 'seeds', *_AVERAGES, "paper's figure")
     table = _of_evaluations(text_table(columns, rows, 5), report.has_best)
-    empty = [name for name in ('untrained', "paper's figure") if (table[name] == DASH).all()]
-    table = table.drop(columns=empty)
+    if (table["paper's figure"] == DASH).all():
+        table = table.drop(columns="paper's figure")
     empty = [name for name in ('title', 'model') if set(table.index.get_level_values(name)) <= {DASH}]
     return table.droplevel(empty)
 
@@ -114,32 +112,6 @@ def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
     """Return title, metric and classes of each comparison of classes."""
     groups = groupby(report.classes, lambda compared: (compared.arm, compared.baseline, compared.metric))
     return [(report.title_of(arm, baseline), metric, list(group)) for (arm, baseline, metric), group in groups]
-
-
-def seeds_table(report: Report) -> pd.DataFrame:
-    """Build the table of the seeds that differences need in either test, from the spread of the compared arms."""
-    rows = []
-    for compared in report.comparisons_at('last'):
-        arms = [report.result(name).values('last', compared.metric) for name in (compared.arm, compared.baseline)]
-        head = (report.title_of(compared.arm, compared.baseline), label(compared.metric))
-        spreads = (
-            ('unpaired', compared.welch, pooled([list(values.values()) for values in arms])),
-            ('paired', compared.paired, of_differences(*arms)),
-        )
-        for test, difference, spread in spreads:
-            if spread is not None and difference.note != NO_SPREAD and spread.std:
-                rows.append((*head, test, *_needed(spread, test == 'paired')))
-    heads = [f'to find {difference:g} points' for difference in DIFFERENCES]
-    return text_table(('arm − baseline', 'metric', 'test', f'std ({INTERVAL})', *heads), rows, 3)
-
-
-def _needed(spread: Spread, paired: bool) -> Iterator[str]:
-    """Yield the deviation, and '12 (5 to 90)' a difference: for the estimate, and for the ends of its interval."""
-    low, high = spread.interval()
-    yield f'{number(spread.std)} ({number(low)} to {number(high)})'
-    for difference in DIFFERENCES:
-        seeds = [seeds_needed(difference, std, paired=paired) or f'> {MOST}' for std in (spread.std, low, high)]
-        yield '{} ({} to {})'.format(*seeds)
 
 
 def cost_table(report: Report) -> pd.DataFrame:
@@ -213,6 +185,11 @@ def _short(digest: str | None) -> str:
 
 def _recorded(values: Iterable[str | None]) -> str:
     return ', '.join(dict.fromkeys(filter(None, values))) or DASH
+
+
+def without_intervals(table: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the columns of intervals, which no page of paper has room for."""
+    return table.drop(columns=[name for name in table if name.endswith(INTERVAL)])
 
 
 def console_table(report: Report) -> ConsoleTable:
