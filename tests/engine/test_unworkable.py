@@ -15,8 +15,7 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.analysis.cost import input_shape
 from mmlape.lab.analysis.inference import Preparation
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.config_values import value_sources
+from mmlape.lab.engine.config import load_config, value_sources
 from mmlape.lab.engine.schedule import check_schedule, check_units
 from mmlape.lab.export.model import image_size
 

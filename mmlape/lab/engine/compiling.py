@@ -1,6 +1,5 @@
 """What of a model is compiled: its layers, the backbone as one graph, or the backbone as CUDA graphs."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,7 +76,6 @@ class CompileBackboneHook(Hook):
 
     def __init__(self) -> None:
         self.mode: str | None = None
-        self.started: float | None = None
 
     def before_run(self, runner) -> None:
         """Mark the backbone, which its first forward pass compiles, or raise ConfigError."""
@@ -98,17 +96,9 @@ class CompileBackboneHook(Hook):
         runner.logger.info(f'{what} compiled in the first iterations, which take minutes{sizes}')
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
-        """Let go of what the last replay of a CUDA graph has left, and start the clock of the first iteration."""
+        """Let go of what the last replay of a CUDA graph has left."""
         if self.mode == 'graphs':
             torch.compiler.cudagraph_mark_step_begin()
-        if self.mode and self.started is None:
-            self.started = time.monotonic()
-
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Log how long the first iteration took."""
-        if self.started:
-            seconds, self.started = time.monotonic() - self.started, 0.0
-            runner.logger.info(f'compiled: the first iteration took {seconds:.0f} s')
 
     def before_test(self, runner) -> None:
         """Mark the backbone where a test alone is run."""

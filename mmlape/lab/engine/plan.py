@@ -132,6 +132,19 @@ class RunPlan:
             self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy, compile_mode(self.cfg)
         )
 
+    def banner(self) -> str:
+        """Return the line about batch, policy and learning rate."""
+        start = f'{self.batch} (batch policy: {self.batch_policy}); '
+        base = (self.cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+        lr = (self.cfg.optim_wrapper.get('optimizer') or {}).get('lr')
+        if not base:
+            return f'{start}the recipe does not say which batch its learning rate ({lr}) is for'
+        effects = {
+            'auto-scale-lr': f' and is multiplied by {self.batch.total / base:g}',
+            'allow-batch-mismatch': ": results will differ from the recipe's",
+        }
+        return f"{start}the recipe's learning rate ({lr}) is for {base}{effects.get(self.batch_policy, '')}"
+
 
 def plan_run(
     cfg: Config,

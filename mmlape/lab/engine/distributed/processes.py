@@ -25,7 +25,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.registry import MODEL_WRAPPERS
-from mmlape.quiet import LAUNCHER
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
@@ -77,12 +76,8 @@ def end_with_parent() -> None:
 
     A torchrun that is killed leaves its processes behind, on GPUs whose locks went with it.
     """
-    if sys.platform != 'linux':
-        return
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    launcher = os.environ.get(LAUNCHER)
-    if launcher and os.getppid() != int(launcher):  # it was killed before that
-        os._exit(128 + signal.SIGKILL)
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def check_device_count(local_rank: int, count: int) -> None:

@@ -27,9 +27,8 @@ from torchvision.ops import roi_align
 
 from mmlape.errors import ExportError
 from mmlape.lab.engine.graphs.base import ExportedModel
-from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.operators import best_boxes, largest
-from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph, Input, Size
 
 
 class ExportedDetector(ExportedModel):
