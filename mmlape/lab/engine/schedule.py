@@ -76,12 +76,8 @@ def check_schedule(cfg: Config) -> None:
         why = f'{key}.end={given}'
         if end == run:
             why = f'train_cfg.{length}={end}, the end of training'
-        name, does = ('warmup', 'warms up until') if warmup else ('begin', 'begins at')
-        raise ConfigError(
-            f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them '
-            f'together, as in --cfg-options {key}.{name}={end // 2}'
-            + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
-        )
+        does = 'warms up until' if warmup else 'begins at'
+        raise ConfigError(f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change one of the two')
 
 
 def stretch(cfg: Config, factor: int) -> None:
