@@ -44,7 +44,7 @@ log_processor = dict(by_epoch=True)
 NEVER_BETTER = "custom_hooks = [dict(type='EarlyStoppingHook', monitor='mIoU', min_delta=1000, patience={})]\n"
 EARLY = 'train_cfg.update(max_iters=8, val_interval=2)\ndefault_hooks["checkpoint"]["interval"] = 2\n'
 CASES = {
-    'no improvement': (EARLY + NEVER_BETTER.format(2), 6, 8, 'EarlyStoppingHook', 'mIoU did not improve for 2 valid'),
+    'no improvement': (EARLY + NEVER_BETTER.format(2), 6, 8, 'EarlyStoppingHook', 'mIoU did not improve by min_delta'),
     'a threshold, at the first validation': (
         "custom_hooks = [dict(type='EarlyStoppingHook', monitor='mIoU', stopping_threshold=0.5)]",
         3, 6, 'EarlyStoppingHook', 'mIoU reached 0.5',

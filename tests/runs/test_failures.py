@@ -73,10 +73,22 @@ def test_a_failure_has_a_kind_and_one_line(error, kind):
         (137, ['Iter(train) [1/6]'], False, 'interrupted', 'killed by SIGKILL'),
         (-9, [], True, 'out-of-memory', 'the kernel killed a process'),
         (-11, [], False, 'error', 'killed by SIGSEGV'),
-        (137, ['mmlape: process 3 failed first, with exit status -9'], False, 'lost-worker', 'process 3 was killed by'),
+        (
+            137,
+            ['mmlape: process 3 failed first, with exit status -9'],
+            False,
+            'lost-worker',
+            'process 3 was killed by',
+        ),
         (1, ['mmlape: error: first', 'mmlape: error: last'], False, 'error', 'last'),
         (1, ['mmlape: error: load_from=a: there is no such file'], False, 'missing-checkpoint', 'load_from=a'),
-        (1, ['OSError: [Errno 28] No space left on device', ' f'], False, 'disk-full', 'exit status 1: OSError: [Errno'),
+        (
+            1,
+            ['OSError: [Errno 28] No space left on device', ' f'],
+            False,
+            'disk-full',
+            'exit status 1: OSError: [Errno',
+        ),
         (1, ['DataLoader worker (pid 5) is killed by signal'], True, 'out-of-memory', 'the kernel killed a process'),
         (2, ['nothing known'], False, 'error', 'exit status 2: nothing known'),
         (None, [], False, 'error', 'ended without a message'),
@@ -242,10 +254,7 @@ class Dying(torch.utils.data.Dataset):
 def test_a_killed_loading_process_is_a_lost_worker(tmp_path):
     recorder = Recorder(tmp_path, RunRecord(iter=3))
     recorder.begin()
-    with (
-        pytest.raises(TrainingError, match=r'worker .*killed.*num_workers'),
-        record_failure(recorder),
-    ):
+    with pytest.raises(TrainingError, match=r'worker .*killed.*num_workers'), record_failure(recorder):
         list(torch.utils.data.DataLoader(Dying(), num_workers=1))
     failed(tmp_path, 'lost-worker', 'before the first iteration')
 

@@ -32,7 +32,8 @@ PATTERNS = {
     'not-finite': r'not finite|NotFiniteError',
     'lost-worker': r'DataLoader worker \(pid.*?\) (is killed by signal|exited unexpectedly)|'
     r'DataLoader timed out after|unable to open shared memory|Dist(Backend|Network)Error|Connection\w*Error|'
-    r'closed by peer|reset by peer|Broken pipe|gloo/transport|[Tt]imed out waiting|NCCL (error|comm)|Signal 9 \(SIGKILL\)|ChildFailedError',
+    r'closed by peer|reset by peer|Broken pipe|'
+    r'gloo/transport|[Tt]imed out waiting|NCCL (error|comm)|Signal 9 \(SIGKILL\)|ChildFailedError',
 }
 """What shows each kind of failure, the ``kind`` in ``run.json``, in an exception or in the log of a run; others are
 'error', and signals 'interrupted'."""
