@@ -3,9 +3,7 @@
 import gc
 import json
 import multiprocessing
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +24,6 @@ from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import read_record
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
-# the run that is interrupted also reads in workers: neither may change a number
-WORKERS = ('train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
 
 
 @pytest.fixture(scope='module')
@@ -89,28 +85,6 @@ def test_a_finished_run_is_left_alone(config, whole, capsys):
     assert status == 1 and 'already used' in printed and '--resume' in printed
     assert command(capsys, 'train', config, '--work-dir', whole[0], '--resume', '--cfg-options', *OPTIONS)[0] == 0
     assert (whole[0] / 'run.json').read_bytes() == before
-
-
-def test_a_killed_run_resumes_as_if_it_had_not_been(config, whole):
-    work_dir = config.parent / 'killed'
-    tool, options = tiny.ROOT / 'tools' / 'train.py', ('--cfg-options', *OPTIONS, *WORKERS)
-    words = (tool, config, '--work-dir', work_dir, '--seed', 3, *options)
-    running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:8')
-    printed = []
-    for line in running.stdout:
-        printed.append(line)
-        if line.startswith('waiting'):
-            break
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
-    assert tiny.record(work_dir)['state'] == 'running', ''.join(printed[-30:])
-    assert list(evaluations(work_dir)) == [4], 'killed between the checkpoint of iteration 8 and its evaluation'
-    printed = tiny.train(config, work_dir, '--resume', *options)
-    assert f'resuming from {work_dir}/iter_8.pth' in printed and 'evaluation at iteration 8 is missing' in printed
-    assert tiny.difference(work_dir / 'iter_12.pth', whole[0] / 'iter_12.pth') == 0
-    assert evaluations(work_dir) == evaluations(whole[0])
-    run, other = tiny.record(work_dir), tiny.record(whole[0])
-    assert run['state'] == 'finished' and run['seed'] == 3 and run['best'] == other['best']
 
 
 def test_a_nan_stops_the_run_and_nothing_is_lost(config, whole):

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import tiny
-from config_helpers import CONFIGS, load
 from each import each
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
@@ -234,14 +233,6 @@ def test_nothing_else_is_an_error(data, tmp_path):
         cfg = load_config(tiny.write_config(tmp_path, data, extra))
         check_units(cfg)
         check_schedule(cfg)
-
-
-def test_no_config_of_the_package_is_one():
-    for path in each(CONFIGS):
-        cfg = load(path)
-        if cfg.get('train_cfg'):
-            check_units(cfg)
-            check_schedule(cfg)
 
 
 def test_a_size_that_nothing_reads_and_a_pipeline_that_packs_nothing(data, tmp_path):

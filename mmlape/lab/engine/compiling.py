@@ -31,18 +31,12 @@ def compile_mode(cfg: Mapping) -> str | None:
         return 'backbone'
     if value not in MODES:
         raise ConfigError(f"{KEY}={value!r}: give 'layers', 'graphs', True, or a dict of options of torch.compile")
-    if value == 'graphs':
-        _check_graphs(cfg)
-    return value
-
-
-def _check_graphs(cfg: Mapping) -> None:
-    """Raise ConfigError where a captured graph would not be that of the next iteration."""
-    if (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1) > 1:
+    if value == 'graphs' and (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1) > 1:
         raise ConfigError(
             f"{KEY}='graphs': gradients that accumulate stay in memory that the next replay overwrites: "
             'use --compile layers'
         )
+    return value
 
 
 def check_compile(mode: str | None) -> None:

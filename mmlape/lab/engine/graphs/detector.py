@@ -55,33 +55,9 @@ class ExportedDetector(ExportedModel):
     @staticmethod
     def check(model: nn.Module) -> None:
         """Check that each part is one whose steps are written here."""
-        name, roi_head = type(model).__name__, model.roi_head
-        parts = [('rpn_head', getattr(model, 'rpn_head', None), RPNHead), ('roi_head', roi_head, StandardRoIHead)]
-        if type(roi_head) is StandardRoIHead:
-            parts.append(('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor))
-            if roi_head.with_mask:
-                parts.append(('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor))
-                parts.append(('roi_head.mask_head', roi_head.mask_head, FCNMaskHead))
-        for key, part, known in parts:
-            if type(part) is not known:
-                raise ExportError(
-                    f'{name} cannot be exported: its {key} is {type(part).__name__}, and the graph '
-                    f'knows {known.__name__}; --backbone exports the backbone'
-                )
-        layers = [*roi_head.bbox_roi_extractor.roi_layers]
-        if roi_head.with_mask:
-            layers += roi_head.mask_roi_extractor.roi_layers
-        if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
-            raise ExportError(f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg')
-        if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
-            raise ExportError(f'{name} cannot be exported: its roi_head has a shared head or activations of its own')
-        for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
-            other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
-            if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
-                raise ExportError(
-                    f'{name} cannot be exported: test_cfg.{key}.nms={dict(nms)}, and the graph '
-                    "knows dict(type='nms', iou_threshold=...)"
-                )
+        reason = next(_unknown_parts(model), None)
+        if reason:
+            raise ExportError(f'{type(model).__name__} cannot be exported: {reason}; --backbone exports the backbone')
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and masks."""
@@ -284,6 +260,31 @@ class ExportedQueries(ExportedDetector):
 
 
 EXPORTED = (ExportedDetector, ExportedQueries)
+
+
+def _unknown_parts(model: nn.Module) -> Iterator[str]:
+    """Yield what of a detector has other steps than those that are written here."""
+    roi_head = model.roi_head
+    parts = [('rpn_head', getattr(model, 'rpn_head', None), RPNHead), ('roi_head', roi_head, StandardRoIHead)]
+    if type(roi_head) is StandardRoIHead:
+        parts.append(('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor))
+        if roi_head.with_mask:
+            parts.append(('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor))
+            parts.append(('roi_head.mask_head', roi_head.mask_head, FCNMaskHead))
+    for key, part, known in parts:
+        if type(part) is not known:
+            yield f'its {key} is {type(part).__name__}, and the graph knows {known.__name__}'
+    layers = [*roi_head.bbox_roi_extractor.roi_layers]
+    if roi_head.with_mask:
+        layers += roi_head.mask_roi_extractor.roi_layers
+    if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
+        yield 'its regions are not pooled by RoIAlign with pool_mode=avg'
+    if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
+        yield 'its roi_head has a shared head or activations of its own'
+    for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
+        other = set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'}
+        if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
+            yield f"test_cfg.{key}.nms={dict(nms)}, and the graph knows dict(type='nms', iou_threshold=...)"
 
 
 def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
