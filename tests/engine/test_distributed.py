@@ -178,16 +178,6 @@ def test_two_processes_test_as_one(config, alone, python):
     assert not (config.parent / '.dist_test').exists(), 'results are gathered in the work dir'
 
 
-@pytest.mark.release
-def test_two_processes_with_compiled_layers_are_one_without(config, alone):
-    work_dir = config.parent / 'compiled'
-    words = ('2', '--work-dir', work_dir, '--seed', 5, '--compile', 'layers', '--cfg-options', *OPTIONS)
-    printed = tiny.run(TOOLS / 'dist_train.sh', config, *words, cwd=config.parent, TROUBLE='aot_eager')
-    assert '2 parts of the backbone are compiled' in printed
-    assert tiny.difference(alone / 'iter_6.pth', work_dir / 'iter_6.pth') < 1e-5
-    assert tiny.record(work_dir)['identity']['compiled'] == 'layers'
-
-
 def test_a_nan_in_one_process_stops_both(config):
     work_dir = config.parent / 'nan'
     words = (config, '2', '--work-dir', work_dir, '--cfg-options', *OPTIONS)

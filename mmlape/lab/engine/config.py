@@ -137,8 +137,9 @@ def assignments(file: Path) -> dict[str, ast.expr]:
 
 def _assigned(file: Path, name: str) -> Any:
     """Return the literal that a configuration assigns to a variable; None for what only running it tells."""
+    node = assignments(file).get(name, 'None')
     with contextlib.suppress(ValueError):
-        return ast.literal_eval(assignments(file).get(name, 'None'))
+        return ast.literal_eval(node)
 
 
 def _move_data(cfg: Config, file: Path) -> None:

@@ -68,7 +68,7 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
         local_rank, count = int(os.environ['LOCAL_RANK']), torch.cuda.device_count()
         if local_rank >= count:
             raise TrainingError(
-                f'process {local_rank} of this machine has no GPU, {count} are visible: start fewer processes, or make '
+                f'process {local_rank} of this machine has no GPU, {count} are visible: start fewer, or make '
                 'more GPUs visible (CUDA_VISIBLE_DEVICES)'
             )
         init_dist('pytorch', backend=dist_cfg.get('backend', 'nccl'), timeout=timeout)
