@@ -154,6 +154,13 @@ def test_those_who_look_at_a_lock_do_not_see_each_other_and_refuse_nobody(tmp_pa
     os.close(lock_run(tmp_path))
 
 
+def test_a_holder_is_named_where_a_longer_one_was(tmp_path):
+    (tmp_path / 'lock').write_text(' ' * 999 + '{}')
+    lock = locks.take_lock(tmp_path / 'lock')
+    assert locks.lock_holder(tmp_path / 'lock')['pid'] == os.getpid()
+    os.close(lock)
+
+
 @pytest.mark.parametrize(
     ('batch', 'length', 'advice'),
     [
