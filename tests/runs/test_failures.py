@@ -15,7 +15,7 @@ import torch
 import trouble
 
 from mmlape.cli import main
-from mmlape.errors import MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
+from mmlape.errors import DataError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
 from mmlape.lab.runs.failures import diagnose, explain, failure_kind, last_part, record_diagnosis, record_failure
@@ -46,6 +46,7 @@ def failed(work_dir, kind, *parts):
         (MemoryError(), 'out-of-memory'),
         (cv2.error('OpenCV(5) alloc.cpp:73: error: (-4:Insufficient memory) Failed to allocate'), 'out-of-memory'),
         (NotFiniteError('the loss is not finite'), 'not-finite'),
+        (DataError('a box is not finite'), 'error'),
         (MissingCheckpointError('a.pth: there is no such file'), 'missing-checkpoint'),
         (OSError(errno.ENOSPC, 'No space left on device'), 'disk-full'),
         (OSError(errno.EDQUOT, 'Disk quota exceeded'), 'disk-full'),
