@@ -113,7 +113,8 @@ def record_failure(recorder: Recorder) -> Iterator[StopRequest]:
                 raise  # another process has recorded the failure
             ignore_stop_signals()  # the launcher's must not stop what follows
             failure = Failure(kind=failure_kind(error), reason=explain(error, recorder.place))
-            cause = recorder.failure_of_another() if failure.kind in SECONDARY else None
+            is_echo = get_rank() == 0 and failure.kind in SECONDARY
+            cause = recorder.failure_of_another() if is_echo else None
             with contextlib.suppress(OSError):  # a full disk
                 _write_failure(recorder, cause or failure)
             if cause:
