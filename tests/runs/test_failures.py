@@ -255,7 +255,7 @@ class Dying(torch.utils.data.Dataset):
 def test_a_killed_loading_process_is_a_lost_worker(tmp_path):
     recorder = Recorder(tmp_path, RunRecord(iter=3))
     recorder.begin()
-    with pytest.raises(TrainingError, match=r'worker .*killed.*num_workers'), record_failure(recorder):
+    with pytest.raises(TrainingError, match=r'DataLoader worker .*num_workers'), record_failure(recorder):
         list(torch.utils.data.DataLoader(Dying(), num_workers=1))
     failed(tmp_path, 'lost-worker', 'before the first iteration')
 
