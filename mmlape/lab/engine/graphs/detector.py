@@ -134,10 +134,8 @@ class ExportedDetector(ExportedModel):
 
     def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return MMDetection's objects, behind them empty ones."""
-        inputs, size = self.given.normalise(images), tuple(images.shape[2:])
-        meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
-        samples = [DetDataSample(metainfo=meta) for _ in images]
-        samples = self.model.predict(inputs, samples, rescale=False)
+        inputs = self.given.normalise(images)
+        samples = self.model.predict(inputs, _samples(images), rescale=False)
         roi_head, most = self.model.roi_head, self.model.roi_head.test_cfg.max_per_img
         maps = self.model.extract_feat(inputs)
         rows = []
@@ -190,7 +188,8 @@ class ExportedDetector(ExportedModel):
         """Return the outputs of as many objects as the graph has boxes."""
         count = next(iter(graph.shape('boxes')[1:]), None)
         found = dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
-        return found | (dict(masks=(FLOAT, (count, None, None))) if model.roi_head.with_mask else {})
+        has_masks = hasattr(model, 'roi_head') and model.roi_head.with_mask
+        return found | (dict(masks=(FLOAT, (count, None, None))) if has_masks else {})
 
     @staticmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
@@ -246,17 +245,9 @@ class ExportedQueries(ExportedDetector):
 
     def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return MMDetection's objects."""
-        size = tuple(images.shape[2:])
-        meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
-        samples = [DetDataSample(metainfo=meta) for _ in images]
-        found = [sample.pred_instances for sample in self.model.predict(self.given.normalise(images), samples)]
+        samples = self.model.predict(self.given.normalise(images), _samples(images))
+        found = [sample.pred_instances for sample in samples]
         return tuple(torch.stack([one[key] for one in found]) for key in ('bboxes', 'scores', 'labels'))
-
-    @staticmethod
-    def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
-        """Return the outputs of as many objects as the graph has boxes."""
-        count = next(iter(graph.shape('boxes')[1:]), None)
-        return dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
 
 
 EXPORTED = (ExportedDetector, ExportedQueries)
@@ -285,6 +276,13 @@ def _unknown_parts(model: nn.Module) -> Iterator[str]:
         other = set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'}
         if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
             yield f"test_cfg.{key}.nms={dict(nms)}, and the graph knows dict(type='nms', iou_threshold=...)"
+
+
+def _samples(images: Tensor) -> list[DetDataSample]:
+    """Return what MMDetection knows of images that are not resized."""
+    size = tuple(images.shape[2:])
+    meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
+    return [DetDataSample(metainfo=meta) for _ in images]
 
 
 def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
