@@ -149,7 +149,7 @@ def test_what_has_no_effect_is_an_error_before_the_first_step(data, tmp_path, ca
 def test_a_misspelt_key_of_a_dict_without_a_type_is_an_error_of_the_file():
     for place, names in each(untyped_keys().items()):
         for name in sorted(names)[:3]:
-            cfg = Config(dict(), cfg_text='', filename='a.py')
+            cfg = Config(dict())
             cfg.merge_from_dict({f'{place}.{name}': 1})
             check_keys(cfg)
             cfg.merge_from_dict({f'{place}.{name}x': 1})
