@@ -161,9 +161,9 @@ def _is_lack_of_memory(error: Exception) -> bool:
     """Return whether memory ran out; without PyTorch only Python can have said so."""
     if 'torch' not in sys.modules:
         return isinstance(error, MemoryError)
-    from mmlape.lab.runs.failures import failure_type_of
+    from mmlape.lab.runs.failures import failure_kind
 
-    return failure_type_of(error).name == 'out-of-memory'
+    return failure_kind(error) == 'out-of-memory'
 
 
 def _check_config(args: argparse.Namespace) -> None:

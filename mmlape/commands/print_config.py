@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from mmlape.errors import ConfigError
-    from mmlape.lab.engine.config_values import differing_values, value_sources
+    from mmlape.lab.engine.config import differing_values, value_sources
     from mmlape.lab.engine.optim import quiet_logger
     from mmlape.lab.engine.schedule import shorten
     from mmlape.lab.engine.trained import complete_config

@@ -78,21 +78,35 @@ def test_a_resumed_run_is_the_uninterrupted_one(data, tmp_path, monkeypatch, los
     assert tiny.difference(*(tmp_path / folder / names[-1] for folder in ('whole', 'part'))) == 0
 
 
-def test_an_epoch_has_the_steps_of_larger_batches(data, tmp_path, monkeypatch):
-    """Ten images: batches of 4, 4 and 2, whether they are accumulated or not."""
-    cfg = load_config(tiny.write_config(tmp_path, data, PLAIN + EPOCHS + BY_EPOCH))
-    rates, step = [], torch.optim.SGD.step
+STEPS = """
+param_scheduler = [dict(type='MultiStepLR', milestones=[2], by_epoch=False)]
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=4, val_interval=2)
+"""
+MILESTONE = "param_scheduler = [dict(type='MultiStepLR', milestones=[1])]\n"
+
+
+@pytest.mark.parametrize(
+    ('extra', 'rates'),
+    # ten images in an epoch: batches of 4, 4 and 2
+    [(STEPS, [0.1] * 2 + [0.01] * 2), (EPOCHS + BY_EPOCH + MILESTONE, [0.1] * 3 + [0.01] * 3)],
+    ids=['iterations', 'epochs'],
+)
+def test_accumulation_has_the_steps_the_rates_and_the_weights_of_larger_batches(
+    data, tmp_path, monkeypatch, extra, rates
+):
+    cfg = load_config(tiny.write_config(tmp_path, data, PLAIN + extra))
+    found, step = [], torch.optim.SGD.step
 
     def counted(optimiser, *args, **kwargs):
-        rates.append(optimiser.param_groups[0]['lr'])
+        found.append(optimiser.param_groups[0]['lr'])
         return step(optimiser, *args, **kwargs)
 
     monkeypatch.setattr(torch.optim.SGD, 'step', counted)
-    cfg.param_scheduler = [dict(type='MultiStepLR', milestones=[1])]
-    train(cfg, tmp_path / 'accumulated', seed=1, batch='accumulate')
-    accumulated = list(rates)
-    rates.clear()
-    cfg.train_dataloader.batch_size = 4
-    train(cfg, tmp_path / 'whole', seed=1)
-    assert accumulated == rates and len(rates) == 6
-    assert tiny.difference(tmp_path / 'accumulated' / 'epoch_2.pth', tmp_path / 'whole' / 'epoch_2.pth') < 1e-6
+    runs = []
+    for policy, images in (('accumulate', 2), ('recipe', 4)):
+        cfg.train_dataloader.batch_size = images
+        run = train(cfg, tmp_path / policy, seed=1, batch=None if policy == 'recipe' else policy)
+        assert found == pytest.approx(rates) and run.identity.batch_policy == policy
+        found.clear()
+        runs.append(max((tmp_path / policy).glob('[ei]*_*.pth'), key=lambda path: path.stat().st_mtime))
+    assert tiny.difference(*runs) < 1e-6

@@ -1,16 +1,11 @@
-"""The total batch: what is refused, the three options, and that accumulation keeps steps and samples."""
+"""The total batch: what is refused, the three options, and what they change."""
 
 import pytest
-import tiny
-import torch
 from mmengine.config import Config
 
-from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.plan import apply_batch_policy
 from mmlape.lab.engine.schedule import stretch
-from mmlape.lab.engine.trainer import train
 
 
 def recipe(images=2, base=8, accumulation=1, **scale):
@@ -94,49 +89,3 @@ def test_everything_counted_in_iterations_is_stretched():
     cfg.param_scheduler = [dict(type='ReduceOnPlateauLR', by_epoch=False)]
     with pytest.raises(ConfigError, match='param_scheduler.0 .ReduceOnPlateauLR.'):
         stretch(cfg, 2)
-
-
-# real runs
-
-
-class Steps:
-    """Counts what an optimiser is given: how often it steps, and the rate each time."""
-
-    def __init__(self, monkeypatch):
-        self.rates = []
-        step = torch.optim.SGD.step
-
-        def counted(optimiser, *args, **kwargs):
-            self.rates.append(optimiser.param_groups[0]['lr'])
-            return step(optimiser, *args, **kwargs)
-
-        monkeypatch.setattr(torch.optim.SGD, 'step', counted)
-
-
-PLAIN = """
-model['backbone'].update(drop_path_rate=0.0)
-model['decode_head'].update(dropout_ratio=0.0, norm_cfg=None)
-optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
-param_scheduler = [dict(type='MultiStepLR', milestones=[2], by_epoch=False)]
-auto_scale_lr = dict(base_batch_size=4)
-train_cfg = dict(type='IterBasedTrainLoop', max_iters=4, val_interval=2)
-default_hooks['checkpoint'].update(interval=2)
-"""
-
-
-def test_accumulation_repeats_the_recipe(tmp_path, monkeypatch, capsys):
-    """Two images accumulated twice: the same samples, as many steps at the same rates, the same weights."""
-    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'), PLAIN)
-    cfg = load_config(config)
-    status = main(['train', str(config), '--work-dir', str(tmp_path / 'refused')])
-    assert status == 1 and '--accumulate ' in capsys.readouterr().err and not (tmp_path / 'refused').exists()
-    steps = Steps(monkeypatch)
-    run = train(cfg, tmp_path / 'accumulated', seed=1, batch='accumulate')
-    accumulated, steps.rates = steps.rates, []
-    cfg.train_dataloader.batch_size = 4
-    whole = train(cfg, tmp_path / 'whole', seed=1)
-    assert len(accumulated) == len(steps.rates) == 4 and accumulated == steps.rates == [0.1, 0.1] + [0.1 * 0.1] * 2
-    assert (run.identity.batch_policy, whole.identity.batch_policy) == ('accumulate', 'recipe')
-    assert run.iter == 8 and whole.iter == 4
-    assert [entry['step'] for entry in tiny.evaluations(tmp_path / 'accumulated')] == [4, 8]
-    assert tiny.difference(tmp_path / 'accumulated' / 'iter_8.pth', tmp_path / 'whole' / 'iter_4.pth') < 1e-6

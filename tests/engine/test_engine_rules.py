@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mmcv.cnn.bricks.transformer import MultiheadAttention
 from mmengine.config import Config
-from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.dataset import DefaultSampler
 from mmengine.hooks import EarlyStoppingHook as MMEngineHook
 from torch import nn
 
@@ -102,29 +102,17 @@ def _samples(sampler, count):
     return [dataset[index] for index in itertools.islice(iter(sampler), count)]
 
 
-def _of_rank(monkeypatch, rank, world_size, kind, endless=False):
-    for module in ('mmengine.dataset.sampler', 'mmlape.lab.engine.seeding'):
-        monkeypatch.setattr(f'{module}.get_dist_info', lambda: (rank, world_size))
-    wrapper = seeding.SeededInfiniteSampler if endless else seeding.SeededSampler
-    return wrapper(kind(Noise(), shuffle=True, seed=3), 3)
-
-
-@pytest.mark.parametrize('endless', [False, True])
-def test_samples_do_not_depend_on_the_number_of_processes(monkeypatch, endless):
-    """Every other one of the stream each, with the same augmentations as in one process."""
-    kind = InfiniteSampler if endless else DefaultSampler
-    alone = _samples(_of_rank(monkeypatch, 0, 1, kind, endless), 12)
-    for rank in (0, 1):
-        assert _samples(_of_rank(monkeypatch, rank, 2, kind, endless), 6) == alone[rank::2]
-
-
-def test_every_epoch_has_other_augmentations_of_an_image():
-    sampler, found = seeding.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3), []
-    for epoch in range(3):
-        sampler.set_epoch(epoch)
-        found.append(_samples(sampler, 12))
-    assert [[sample[0] for sample in epoch] for epoch in found] == [list(range(12))] * 3
-    assert len({sample for epoch in found for sample in epoch}) == 36
+def test_a_batch_is_its_samples_one_by_one():
+    sampler = seeding.SeededSampler(DefaultSampler(Noise(), seed=3), 3)
+    alone = _samples(sampler, 12)
+    seeding.seed_everything(1)
+    expected = np.random.rand(), torch.rand(1)
+    seeding.seed_everything(1)
+    assert seeding.SeededDataset(Noise()).__getitems__(list(sampler)) == alone
+    assert (np.random.rand(), torch.rand(1)) == expected
+    seeding.seed_everything(1)
+    plain, _ = seeding.SeededDataset(Noise()).__getitems__([3, 4])  # without seeds: the common generators go on
+    assert plain[1:] == (expected[0], expected[1].item()) and np.random.rand() != expected[0]
 
 
 def test_a_pass_after_a_skipped_one_is_complete():

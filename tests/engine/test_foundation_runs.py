@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import ROOT, difference, record, run
+from tiny import ROOT, record, run
 
-from mmlape.backbones import build_backbone, export_backbone
+from mmlape.backbones import build_backbone
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import CheckpointError
 from mmlape.lab.engine.config import load_config
-from mmlape.lab.export.writing import Form
 from mmlape.models import TimmViT
 
 CONFIG = ROOT / 'configs' / 'upernet' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'
@@ -41,21 +40,6 @@ def trained(pristine, tmp_path_factory):
 def vit_weights(path: Path) -> dict[str, torch.Tensor]:
     weights = read_checkpoint(path)['state_dict']
     return {key: value for key, value in weights.items() if key.startswith('backbone.vit.')}
-
-
-@pytest.mark.release
-def test_a_trained_run_resumes_to_the_same_weights(trained, pristine, tmp_path):
-    first, last = vit_weights(trained / 'iter_1.pth'), vit_weights(trained / 'iter_2.pth')
-    assert any(not torch.equal(first[key], last[key]) for key in first)
-    words = ('--resume', trained / 'iter_1.pth')
-    train('train.py', tmp_path / 'again', pristine, words=words, cwd=tmp_path)
-    assert difference(trained / 'iter_2.pth', tmp_path / 'again' / 'iter_2.pth') == 0.0
-
-
-@pytest.mark.release
-def test_a_trained_model_is_exported(trained, tmp_path):
-    backbone = build_backbone(load_config(CONFIG, ['model.backbone.conv_inplane=4']), str(trained / 'iter_2.pth'))
-    assert export_backbone(backbone, Form((64, 96)), tmp_path / 'a.onnx').difference < 1e-4
 
 
 def test_the_backbone_of_a_trained_model_is_that_of_its_file(trained, tmp_path):

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from checkpoint_helpers import save
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
-from tiny import MMLAPE, ROOT, run, write_config, write_data
+from tiny import ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.errors import ConfigError
@@ -170,28 +169,3 @@ def test_imagenet_is_evaluated_at_both_crop_ratios(tmp_path):
     cfg.val_dataloader.dataset.pipeline.pop(1)
     with pytest.raises(ConfigError, match='crop_1.0.*val_dataloader has no transform ResizeEdge'):
         train(cfg, tmp_path / 'other', seed=0)
-
-
-def test_pretrain_publish_finetune_evaluate(tmp_path):
-    """The chain of the README on the mini data, each link a process of its own."""
-    tools = ROOT / 'tools'
-    run(*MMLAPE, 'make-mini-data', 'mini', '--train', '6', '--val', '3', '--digits', '100', cwd=tmp_path)
-    pretrain = PRETRAIN / 'deit-mini-lape_1xb32-5e_mini-digits.py'
-    arch = [f'model.backbone.arch.{key}={value}' for key, value in ARCH.items()]
-    options = ['--cfg-options', 'data_root=mini/digits/', *arch, 'train_cfg.max_epochs=2', 'model.head.in_channels=32']
-    run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)
-    run(*MMLAPE, 'checkpoint', 'publish', 'pre/epoch_2.pth', 'weights/deit.safetensors', cwd=tmp_path)
-    published = next((tmp_path / 'weights').glob('deit-*.safetensors'))
-    printed = run(*MMLAPE, 'checkpoint', 'inspect', published, cwd=tmp_path)
-    assert re.search(r'pe_joining\W+lape\W', printed) and 'lape-shared' not in printed
-    config = next((ROOT / 'configs' / 'segmenter').glob('*mini-lape*.py'))
-    options = [
-        '--cfg-options', 'data_root=mini/ade/', *arch, 'train_cfg.max_iters=2', 'train_cfg.val_interval=2',
-        'param_scheduler.0.end=1', 'param_scheduler.1.begin=1', 'model.decode_head.num_heads=2',
-        *(f'model.decode_head.{key}=32' for key in ('in_channels', 'channels', 'embed_dims')),
-    ]  # fmt: skip
-    weights = f'model.backbone.init_cfg.checkpoint={published}'
-    printed = run(tools / 'train.py', config, '--work-dir', 'seg', *options, weights, cwd=tmp_path)
-    assert 'dropped: head.bias, head.weight' in printed
-    run(tools / 'test.py', config, 'seg/iter_2.pth', '--out', 'm.json', *options, weights, cwd=tmp_path)
-    assert Path(tmp_path / 'm.json').is_file()

@@ -13,7 +13,7 @@ from mmengine.optim import LinearLR, MultiStepLR, PolyLR
 
 from mmlape.cli import main
 from mmlape.files import read_json
-from mmlape.lab.engine.schedule import WarmupCosineLR, check_schedule, schedulers, shorten
+from mmlape.lab.engine.schedule import WarmupCosineLR, check_schedule, check_units, schedulers, shorten
 
 SHARES = (1, 0.5, 0.1, 0.01, 1e-6)
 COUNTED = re.compile(r'iter|epoch|interval|begin|end$|milestone|warmup$|T_max|step|period')
@@ -68,6 +68,7 @@ def test_every_schedule_is_scaled_in_its_order():
             continue
         seen.add(str(parts))
         assert set(counted_keys(parts)) <= KNOWN, 'a key that shorten() does not know'
+        check_units(cfg)
         before = points(cfg)
         for share in SHARES:
             scaled = copy.deepcopy(cfg)

@@ -81,9 +81,7 @@ def test_what_would_end_the_run_ends_the_trial_and_leaves_nothing(data, tmp_path
     assert 'Choose one' in capsys.readouterr().err
     assert main([*words, '--cfg-options', 'optim_wrapper.optimizer.lr=1e30', '--seed', '0']) == 1
     assert 'not finite' in capsys.readouterr().err
-    for more in (['--resume'], ['--launcher', 'pytorch']):
-        assert main([*words, *more]) == 1
-        assert '--smoke tries a new run in one process' in capsys.readouterr().err
+    assert main([*words, '--resume']) == 1 and '--smoke tries a new run' in capsys.readouterr().err
     assert main([*words, '--seed', '0']) == 0
     printed = capsys.readouterr().out
     assert 'the complete run: 6 iterations and 2 validations' in printed and 'which was resumed' in printed

@@ -294,8 +294,8 @@ COMMANDS_CALLED = {
         LOAD
         | {
             'mmlape.lab.engine.schedule.shorten': None,
-            'mmlape.lab.engine.config_values.value_sources': [],
-            'mmlape.lab.engine.config_values.differing_values': [],
+            'mmlape.lab.engine.config.value_sources': [],
+            'mmlape.lab.engine.config.differing_values': [],
         },
         {
             'config': in_modes('b.py', '--from'),

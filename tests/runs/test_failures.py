@@ -1,4 +1,4 @@
-"""Runs that fail, each for real: kind and reason in run.json, one line through the command, the exit status."""
+"""Runs that fail, most for real: kind and reason in run.json, one line through the command, the exit status."""
 
 import errno
 import os
@@ -15,13 +15,13 @@ import torch
 import trouble
 
 from mmlape.cli import main
-from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
-from mmlape.files import write_json
+from mmlape.errors import DataError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.lab.engine.config import load_config
 from mmlape.lab.engine.optim import build_model
-from mmlape.lab.runs.failures import failure_type_of, record_failure
-from mmlape.lab.runs.record import NOTES, RESERVE, Recorder
-from mmlape.lab.runs.schema import Failure, RunRecord
+from mmlape.lab.runs.failures import diagnose, explain, failure_kind, last_part, record_diagnosis, record_failure
+from mmlape.lab.runs.record import Recorder
+from mmlape.lab.runs.run import read_run
+from mmlape.lab.runs.schema import Failure, RunRecord, write_record
 from mmlape.lab.runs.signals import ECHO, Interrupted
 
 TOOLS = tiny.ROOT / 'tools'
@@ -36,7 +36,6 @@ def failed(work_dir, kind, *parts):
     assert record['reason'] == record['failure']['reason']
     for part in parts:
         assert part in record['reason']
-    assert not (work_dir / RESERVE).exists()
     return record
 
 
@@ -47,6 +46,7 @@ def failed(work_dir, kind, *parts):
         (MemoryError(), 'out-of-memory'),
         (cv2.error('OpenCV(5) alloc.cpp:73: error: (-4:Insufficient memory) Failed to allocate'), 'out-of-memory'),
         (NotFiniteError('the loss is not finite'), 'not-finite'),
+        (DataError('a box is not finite'), 'error'),
         (MissingCheckpointError('a.pth: there is no such file'), 'missing-checkpoint'),
         (OSError(errno.ENOSPC, 'No space left on device'), 'disk-full'),
         (OSError(errno.EDQUOT, 'Disk quota exceeded'), 'disk-full'),
@@ -62,10 +62,58 @@ def failed(work_dir, kind, *parts):
     ],
 )
 def test_a_failure_has_a_kind_and_one_line(error, kind):
-    found = failure_type_of(error)
-    assert found.name == kind
-    line = found.explain(error, 'in iteration 3')
+    assert failure_kind(error) == kind
+    line = explain(error, 'in iteration 3')
     assert line and '\n' not in line
+    assert isinstance(error, MMLaPEError) or 'in iteration 3' in line
+
+
+@pytest.mark.parametrize(
+    ('status', 'lines', 'starved', 'kind', 'reason'),
+    [
+        (137, ['Iter(train) [1/6]'], False, 'interrupted', 'killed by SIGKILL'),
+        (-9, [], True, 'out-of-memory', 'the kernel killed a process'),
+        (-11, [], False, 'error', 'killed by SIGSEGV'),
+        (
+            137,
+            ['mmlape: process 3 failed first, with exit status -9'],
+            False,
+            'lost-worker',
+            'process 3 was killed by',
+        ),
+        (1, ['mmlape: error: first', 'mmlape: error: last'], False, 'error', 'last'),
+        (1, ['mmlape: error: load_from=a: there is no such file'], False, 'missing-checkpoint', 'load_from=a'),
+        (
+            1,
+            ['OSError: [Errno 28] No space left on device', ' f'],
+            False,
+            'disk-full',
+            'exit status 1: OSError: [Errno',
+        ),
+        (1, ['DataLoader worker (pid 5) is killed by signal'], True, 'out-of-memory', 'the kernel killed a process'),
+        (2, ['nothing known'], False, 'error', 'exit status 2: nothing known'),
+        (None, [], False, 'error', 'ended without a message'),
+    ],
+)
+def test_exit_status_and_log_tell_what_a_run_could_not_record(status, lines, starved, kind, reason):
+    found = diagnose(status, lines, starved)
+    assert found.kind == kind and found.reason.startswith(reason)
+
+
+def test_a_diagnosis_is_recorded_where_the_run_has_said_nothing_since(tmp_path):
+    failure, run = Failure(kind='error', reason='from outside'), tmp_path / 'arm' / 'seed_3'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', RunRecord()).outcome == 'failed: from outside'
+    for state, before, expected in (
+        ('failed', RunRecord(), 'its own'),
+        ('failed', None, 'from outside'),  # the reason is an earlier attempt's
+        ('running', RunRecord(), 'from outside'),  # and nobody holds its lock
+        ('finished', RunRecord(), 'its own'),
+    ):
+        write_record(run, RunRecord(seed=3, state=state, reason='its own', iter=4, max_iters=9))
+        before = before or read_run(run, 3).record
+        assert record_diagnosis(read_run(run, 3), failure, 'config.py', before).reason == expected
+    (tmp_path / 'log').write_text('$ first\nOut of memory\n$ second\n1\n2')
+    assert last_part(tmp_path / 'log') == ['1', '2'] and last_part(tmp_path / 'none') == []
 
 
 def test_out_of_memory_names_the_ways_out(config, tmp_path, monkeypatch, capsys):
@@ -191,7 +239,7 @@ def test_checkpoints_that_do_not_fit_are_refused_before_the_first_step(config, t
 def test_a_full_disk_is_recorded(config, tmp_path):
     """A limit on the size of files stands for it."""
     printed = tiny.train(config, tmp_path / 'run', *SHORT, status=1, TROUBLE='disk:1:0')
-    assert 'the disk is full in iteration' in printed.splitlines()[-1]
+    assert 'OSError in iteration' in printed.splitlines()[-1] and 'free some space' in printed.splitlines()[-1]
     failed(tmp_path / 'run', 'disk-full', '--resume')
     assert not list((tmp_path / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
 
@@ -207,21 +255,20 @@ class Dying(torch.utils.data.Dataset):
 def test_a_killed_loading_process_is_a_lost_worker(tmp_path):
     recorder = Recorder(tmp_path, RunRecord(iter=3))
     recorder.begin()
-    with (
-        pytest.raises(TrainingError, match=r'a data loader process was killed .*num_workers'),
-        record_failure(recorder),
-    ):
+    with pytest.raises(TrainingError, match=r'DataLoader worker .*num_workers'), record_failure(recorder):
         list(torch.utils.data.DataLoader(Dying(), num_workers=1))
     failed(tmp_path, 'lost-worker', 'before the first iteration')
 
 
-def test_another_process_s_note_is_not_written_over(tmp_path):
+def test_another_process_s_failure_is_not_written_over(tmp_path):
     recorder = Recorder(tmp_path, RunRecord(iter=3))
     recorder.begin()
     Recorder(tmp_path, RunRecord(iter=3)).fail(Failure(kind='error', reason='process 1: broken'))
-    write_json(tmp_path / NOTES / '1.json', dict(kind='error', reason='broken'))
     recorder.record.iter = 4
     recorder.write()
+    failed(tmp_path, 'error', 'process 1: broken')
+    with pytest.raises(TrainingError, match='process 1: broken'), record_failure(recorder):
+        raise ConnectionError('closed by peer')
     failed(tmp_path, 'error', 'process 1: broken')
     again = Recorder(tmp_path, RunRecord(iter=3))
     again.begin()

@@ -133,15 +133,6 @@ def test_no_key_of_a_configuration_is_forgotten():
     assert runner_keys() <= named, runner_keys() - named
 
 
-def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
-    moved = tiny.write_data(tmp_path / 'moved')
-    (moved / 'classes.txt').write_text('\n'.join(tiny.CLASSES))
-    here, there = identity_of(config), identity_of(config, f'data_root={moved}')
-    assert here.settings_sha256 == there.settings_sha256 and str(moved) not in json.dumps(there.settings)
-    other = identity_of(config, 'train_dataloader.dataset.data_prefix.img_path=images/validation')
-    assert any('img_path' in line for line in differences(here, other, for_resume=True))
-
-
 def test_one_data_root_may_be_inside_another():
     def of(everything, one):
         dataset = dict(data_root=f'{one}/', ann_file=f'{one}/list.txt')

@@ -168,14 +168,6 @@ def test_the_last_images_of_an_epoch_are_dropped_only_if_the_config_says_so(more
     assert [len(batch) for batch in batches] == sizes and len(batches) == len(sizes)
 
 
-def test_after_a_resumed_epoch_comes_the_next_one():
-    sampler = dict(type='DefaultSampler', shuffle=True)
-    stream, later = (Batches(loader(sampler, 0)) for _ in range(2))
-    expected = [next(stream).tolist() for _ in range(18)]
-    later.skip_iter(8)
-    assert [next(later).tolist() for _ in range(10)] == expected[8:]
-
-
 def test_an_epoch_is_entered_in_its_middle():
     whole = loader(dict(type='DefaultSampler', shuffle=True), 0)
     whole.batch_sampler.sampler.set_epoch(2)

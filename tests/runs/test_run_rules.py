@@ -23,11 +23,9 @@ from mmlape.lab.engine.hooks import RunRecordHook
 from mmlape.lab.engine.trainer import train
 from mmlape.lab.experiments.multi_seed import average_arms
 from mmlape.lab.experiments.planning import Arm
-from mmlape.lab.experiments.report.arms import ArmRuns, average
 from mmlape.lab.runs import locks
 from mmlape.lab.runs.record import Recorder, lock_run, running_in
 from mmlape.lab.runs.resume import acquire
-from mmlape.lab.runs.run import read_seeds
 from mmlape.lab.runs.schema import Identity, RunRecord
 
 CHANGES = """
@@ -91,20 +89,6 @@ def test_the_second_evaluation_sees_the_averaged_weights(resumed):
     plain = {name.removeprefix('module.'): value for name, value in content['ema_state_dict'].items()}
     moved = [float((plain[name] - value).abs().max()) for name, value in content['state_dict'].items()]
     assert max(moved) > 0.01, 'other weights than the average would show'
-
-
-@pytest.mark.parametrize(
-    ('rules', 'expected'), [(['less'], ('loss', False)), (['greater'], ('loss', True)), ([None], ('loss', True))]
-)
-def test_what_best_is_by(rules, expected):
-    from mmengine.hooks import CheckpointHook
-
-    hook = CheckpointHook(by_epoch=False, save_best='loss', rule='less')
-    hook.key_indicators, hook.rules = ['loss'], rules
-    others = CheckpointHook(by_epoch=False)
-    runner = SimpleNamespace(hooks=[others, hook])
-    assert RunRecordHook._criterion(runner, {'mIoU': 1.0, 'loss': 2.0}) == expected
-    assert RunRecordHook._criterion(SimpleNamespace(hooks=[others]), {'mIoU': 1.0, 'loss': 2.0}) == ('mIoU', True)
 
 
 def _at(folder, done):
@@ -201,23 +185,7 @@ def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed,
     assert (start.identity.seed, start.iteration, start.checkpoint) == (3, 5, str(tmp_path / 'iter_5.pth'))
 
 
-# how many at a time
-
-
 # what is averaged, and what a command says of it
-
-
-def test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones(tmp_path):
-    cost = dict(gpu_hours=2.0, train_seconds=100.0, seconds_per_iter=0.5, peak_memory_mib=10.0, parameters=5)
-    for seed, state, factor in ((1, 'finished', 1), (2, 'finished', 3), (3, 'failed', 10), (4, 'running', 100)):
-        scaled = {key: value * factor for key, value in cost.items()}
-        write_run(tmp_path, seed, 40.0, state=state, cost=scaled)
-    write_run(tmp_path, 5, 40.0, cost=dict(gpu_hours=None))
-    result = average(ArmRuns('arm', read_seeds(tmp_path)))
-    assert result.gpu_hours == 2 + 6 + 20 + 200
-    assert result.mean_cost(lambda cost: cost.train_seconds) == 200
-    assert result.mean_cost(lambda cost: cost.seconds_per_iter) == 1
-    assert result.parameters == 5
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from config_helpers import load
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.lab.engine import config as config_module
-from mmlape.lab.engine.config import load_config
-from mmlape.lab.engine.config_values import differing_values, value_sources
+from mmlape.lab.engine.config import differing_values, load_config, value_sources
 from mmlape.lab.engine.stored_config import prediction_parts
 from mmlape.lab.evaluation.names import KEYS
 from mmlape.lab.experiments.planning import choose, read_arms

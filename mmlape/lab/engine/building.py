@@ -13,7 +13,7 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 
 from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
-from mmlape.lab.runs.failures import UNKNOWN, failure_type_of
+from mmlape.lab.runs.failures import ADVICE, failure_kind
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def building(cfg: Config, key: str) -> Iterator[None]:
     except MMLaPEError:
         raise
     except Exception as error:
-        if failed_import(error) or failure_type_of(error) is not UNKNOWN:
+        if failed_import(error) or failure_kind(error) in ADVICE:
             raise
         raise ConfigError(
             f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}{_meant(error)}'

@@ -1,6 +1,5 @@
 """What of a model is compiled: its layers, the backbone as one graph, or the backbone as CUDA graphs."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,18 +31,12 @@ def compile_mode(cfg: Mapping) -> str | None:
         return 'backbone'
     if value not in MODES:
         raise ConfigError(f"{KEY}={value!r}: give 'layers', 'graphs', True, or a dict of options of torch.compile")
-    if value == 'graphs':
-        _check_graphs(cfg)
-    return value
-
-
-def _check_graphs(cfg: Mapping) -> None:
-    """Raise ConfigError where a captured graph would not be that of the next iteration."""
-    if (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1) > 1:
+    if value == 'graphs' and (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1) > 1:
         raise ConfigError(
             f"{KEY}='graphs': gradients that accumulate stay in memory that the next replay overwrites: "
             'use --compile layers'
         )
+    return value
 
 
 def check_compile(mode: str | None) -> None:
@@ -77,7 +70,6 @@ class CompileBackboneHook(Hook):
 
     def __init__(self) -> None:
         self.mode: str | None = None
-        self.started: float | None = None
 
     def before_run(self, runner) -> None:
         """Mark the backbone, which its first forward pass compiles, or raise ConfigError."""
@@ -98,17 +90,9 @@ class CompileBackboneHook(Hook):
         runner.logger.info(f'{what} compiled in the first iterations, which take minutes{sizes}')
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
-        """Let go of what the last replay of a CUDA graph has left, and start the clock of the first iteration."""
+        """Let go of what the last replay of a CUDA graph has left."""
         if self.mode == 'graphs':
             torch.compiler.cudagraph_mark_step_begin()
-        if self.mode and self.started is None:
-            self.started = time.monotonic()
-
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Log how long the first iteration took."""
-        if self.started:
-            seconds, self.started = time.monotonic() - self.started, 0.0
-            runner.logger.info(f'compiled: the first iteration took {seconds:.0f} s')
 
     def before_test(self, runner) -> None:
         """Mark the backbone where a test alone is run."""

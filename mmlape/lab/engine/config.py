@@ -1,4 +1,7 @@
-"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root."""
+"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root.
+
+`value_sources` says which file each value comes from.
+"""
 
 import ast
 import contextlib
@@ -6,22 +9,24 @@ import copy
 import functools
 import logging
 import os
-import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import mmengine
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 
 from mmlape.errors import ConfigError
 from mmlape.lab.datasets.fraction import data_fraction
 from mmlape.lab.engine.keys import SIZES, check_keys, check_override
+from mmlape.lab.runs.identity import PREFIX_SCOPE, leaves
 from mmlape.lab.studies.study_file import is_study, read_arm
 from mmlape.mim import PREFIX, adapt_mmengine, did_you_mean, mim_root, resolve_path
 
 adapt_mmengine()
+_ABSENT = '(absent)'
 
 # for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15
 # s: once is enough
@@ -85,8 +90,6 @@ def _read(file: Path) -> Config:
     _check_bases(file)
     try:
         cfg = Config.fromfile(file)
-    except SyntaxError as error:
-        raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
     _move_data(cfg, file)
@@ -94,7 +97,7 @@ def _read(file: Path) -> Config:
 
 
 def _check_bases(file: Path, above: tuple[Path, ...] = ()) -> None:
-    """Check that the bases of a configuration are there and not based on it; MMEngine would follow them for ever."""
+    """Check that a configuration and its bases parse, and that these are there and not based on it."""
     chain = (*above, file.resolve())
     for base in bases_of(file):
         if not base.is_file():
@@ -120,19 +123,23 @@ def bases_of(file: Path) -> list[Path]:
 
 
 def assignments(file: Path) -> dict[str, ast.expr]:
-    """Return what a configuration written in Python assigns to each variable; nothing if it does not parse."""
+    """Return what a configuration written in Python assigns to each variable; ConfigError if it does not parse."""
     try:
         tree = ast.parse(file.read_text(encoding='utf-8') if file.suffix == '.py' else '')
-    except (SyntaxError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return {}
+    except SyntaxError as error:
+        line = f": '{error.text.strip()}'" if error.text else ''
+        raise ConfigError(f'{file}:{error.lineno}: {error.msg}{line}') from error
     assigning = [node for node in tree.body if isinstance(node, ast.Assign)]
     return {name.id: node.value for node in assigning for name in node.targets if isinstance(name, ast.Name)}
 
 
 def _assigned(file: Path, name: str) -> Any:
     """Return the literal that a configuration assigns to a variable; None for what only running it tells."""
+    node = assignments(file).get(name, 'None')
     with contextlib.suppress(ValueError):
-        return ast.literal_eval(assignments(file).get(name, 'None'))
+        return ast.literal_eval(node)
 
 
 def _move_data(cfg: Config, file: Path) -> None:
@@ -164,47 +171,20 @@ def _data_roots(file: Path) -> Iterator[str]:
 def _read_arm(path: str | Path) -> Config:
     """Read the base of an arm and apply its overrides.
 
-    The file is named as the arm's own config would be.
+    The file is named as the arm's own config would be. MMEngine takes the values of ``{{$NAME:default}}`` from the
+    environment.
     """
     study, arm = read_arm(path)
     try:
-        with _environment(arm.variables):
+        logging.disable(logging.INFO)  # of a line for each variable
+        with patch.dict(os.environ, arm.variables):
             base = _read(resolve_path(arm.base))
     except ConfigError as error:
         raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
-    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
-    return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, from which MMEngine takes the values of ``{{$NAME:default}}``, for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    logging.disable(logging.INFO)  # of a line for each variable
-    try:
-        yield
     finally:
         logging.disable(logging.NOTSET)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _syntax_place(file: Path, error: SyntaxError) -> str:
-    """Return file and line of the error, which MMEngine leaves out.
-
-    It may be in a base configuration.
-    """
-    try:
-        ast.parse(file.read_text(encoding='utf-8'))
-    except SyntaxError as syntax_error:
-        line = (syntax_error.text or '').strip()
-        return f'{file}:{syntax_error.lineno}: {syntax_error.msg}' + (f": '{line}'" if line else '')
-    places = (_syntax_place(base, error) for base in bases_of(file))
-    return next((place for place in places if place != str(error)), str(error))
+    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
+    return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
 
 
 def _place(error: Exception) -> str:
@@ -231,34 +211,19 @@ def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _value(option: str, text: str) -> Any:
-    try:
+    with contextlib.suppress(ValueError, SyntaxError):
         return ast.literal_eval(_DictCalls().visit(ast.parse(text.strip(), mode='eval')))
-    except (ValueError, SyntaxError):
-        pass
     if text.lower() in ('true', 'false'):
         return text.lower() == 'true'
-    if ',' not in text and not text.lstrip().startswith(('[', '(')):
+    words = text.strip()
+    closing = {'[': ']', '(': ')'}.get(words[:1])
+    if ',' not in text and closing is None:
         return text
-    try:
-        return _with_spaces(DictAction._parse_iterable(_marked(text)))
-    except (AssertionError, RecursionError) as error:
-        reason = error if isinstance(error, AssertionError) else 'not a Python literal'
-        raise ConfigError(f"--cfg-options '{option}': {reason}") from error
-
-
-_SPACE = '\0'
-"""For a space between words while MMEngine parses a list, where it leaves out all spaces."""
-
-
-def _marked(text: str) -> str:
-    between = r'(?<=[^\s,(\[]) +(?=[^\s,)\]])'
-    return re.sub(between, lambda spaces: _SPACE * len(spaces[0]), text)
-
-
-def _with_spaces(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(map(_with_spaces, value))
-    return value.replace(_SPACE, ' ') if isinstance(value, str) else value
+    parts = [part.strip() for part in (words[1:-1] if closing else words).split(',')]
+    if (closing and not words.endswith(closing)) or any(part.startswith(('[', '(')) for part in parts):
+        raise ConfigError(f"--cfg-options '{option}': neither a Python literal nor a list of words")
+    values = [_value(option, part) for part in parts]
+    return tuple(values) if closing == ')' else values
 
 
 class _DictCalls(ast.NodeTransformer):
@@ -270,3 +235,78 @@ class _DictCalls(ast.NodeTransformer):
         if getattr(node.func, 'id', '') != 'dict' or not has_names_only:
             return node
         return ast.Dict([ast.Constant(entry.arg) for entry in node.keywords], [entry.value for entry in node.keywords])
+
+
+def config_values(cfg: Config) -> dict[str, Any]:
+    """Return every value of a configuration by its dotted key, without the scope of a base ``mmlape::...``."""
+    return {key: value for key, value in leaves(cfg.to_dict()) if (key.rpartition('.')[2], value) != PREFIX_SCOPE}
+
+
+def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]]:
+    """Return key and both values, as text, where two configurations differ."""
+    ours, theirs = ({key: repr(value) for key, value in config_values(cfg).items()} for cfg in (first, second))
+    return [
+        (key, ours.get(key, _ABSENT), theirs.get(key, _ABSENT))
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
+    """Return key, value as text and source of every value.
+
+    A file, relative to here, or '--cfg-options'. That is the nearest file that assigns the key,
+    where a change has an effect, also if a base has an equal value.
+    """
+    cfg = load_config(path, list(cfg_options or ()))
+    values = config_values(cfg)
+    # what the file itself does not have is of the options, or follows from its data_root
+    default = '--cfg-options' if cfg_options or is_study(path) else os.path.relpath(resolve_path(path))
+    sources = dict.fromkeys(values, default)
+    given = [*parse_options(list(cfg_options or ()))]
+    if is_study(path):
+        study, arm = read_arm(path)
+        theirs = config_values(load_config(path))
+        sources |= {
+            key: study.file for key in values if theirs.get(key, _ABSENT) == values[key] and not _below(key, given)
+        }
+        path, given = arm.base, [*given, *arm.overrides]
+    for key, (value, file) in _from_files(str(resolve_path(path))).items():
+        if key in values and values[key] == value and not _below(key, given):
+            sources[key] = file
+    return [(key, repr(value), sources[key]) for key, value in values.items()]
+
+
+def _below(key: str, others: Iterable[str]) -> bool:
+    """Return whether a dotted key is one of the others, or below one."""
+    return any(f'{key}.'.startswith(f'{other}.') for other in others)
+
+
+def _from_files(file: str) -> dict[str, tuple[Any, str]]:
+    """Return value and file of every value of a configuration file and its bases."""
+    cfg = Config.fromfile(file)
+    named = os.path.relpath(file)
+    sources = {key: (value, named) for key, value in config_values(cfg).items()}
+    assigned = assignments(Path(file))
+    for base in Config._get_base_files(file):
+        base_file, _ = Config._get_cfg_path(base, file)
+        for key, (value, source) in _from_files(base_file).items():
+            is_equal = key in sources and sources[key][0] == value
+            if is_equal and not _assigns(assigned, key.split('.')):
+                sources[key] = value, source
+    return sources
+
+
+def _assigns(assigned: dict[str, ast.expr], parts: Sequence[str]) -> bool:
+    """Return whether a file assigns a key: as a keyword of nested dicts, or by an expression that holds it."""
+    node = assigned.get(parts[0])
+    for part in parts[1:]:
+        if isinstance(node, ast.Dict):
+            keys = [getattr(key, 'value', None) for key in node.keys]  # None of `**others`
+            entries = dict(zip(keys, node.values, strict=True))
+        elif isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'dict':
+            entries = {entry.arg: entry.value for entry in node.keywords}
+        else:
+            break  # a list, which replaces that of a base, or what only running the file tells
+        node = entries.get(part, entries.get(None))
+    return node is not None

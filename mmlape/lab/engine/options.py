@@ -3,7 +3,7 @@
 import argparse
 import importlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from mmlape.errors import ConfigError
 from mmlape.lab.extension import extensions
@@ -19,11 +19,8 @@ CONFIG_HELP = 'a config file, mmlape::folder/name, or an arm of a study: studies
 OR_RUN = '; or the folder of a run, for its config'
 
 
-class Arguments(Protocol):
-    """A parser, or a group of its options."""
-
-    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        """Add an argument, as argparse takes it."""
+Arguments: TypeAlias = argparse._ActionsContainer
+"""A parser, or a group of its options."""
 
 
 def add_more(parser: argparse.ArgumentParser) -> Arguments:

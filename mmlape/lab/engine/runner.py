@@ -10,7 +10,9 @@ import functools
 import gc
 import itertools
 import os
+import pickle
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
-from mmengine.hooks import Hook, logger_hook
+from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
@@ -28,7 +30,7 @@ from mmengine.visualization import Visualizer
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
+from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import atomic_path
 from mmlape.lab.datasets.fraction import data_fraction, with_fraction
 from mmlape.lab.datasets.transforms import guard_loading
@@ -42,11 +44,11 @@ from mmlape.lab.engine.plan import RunPlan
 from mmlape.lab.engine.seeding import (
     Batches,
     SeededInfiniteSampler,
+    isolated,
     prefer_deterministic_kernels,
     seeded_dataloader,
     set_random_states,
 )
-from mmlape.lab.engine.shared_memory import require_shared_memory
 from mmlape.lab.runs.record import Recorder
 from mmlape.lab.runs.resume import read_resumable
 from mmlape.lab.runs.schema import Stop
@@ -57,13 +59,12 @@ from mmlape.weights.reading import guard_mmengine
 BATCH_TIME = 1800
 """Seconds after which a batch that the processes of a data loader do not deliver is an error."""
 
+SHARED = '/dev/shm'
+"""Where batches travel from the processes of a data loader; Docker gives a container 64 MB."""
+AMPLE = 4 << 30
+"""Bytes of it that are enough without a look at the images."""
+
 _NUMBERS = itertools.count(1)
-
-
-def _write_metrics_once() -> None:
-    """Let process 0 alone write the metrics of a test: MMEngine's hook lets all write one file at the same time."""
-    if not hasattr(logger_hook.dump, '__wrapped__'):
-        logger_hook.dump = master_only(logger_hook.dump)
 
 
 class PlainConfig(Config):
@@ -125,7 +126,6 @@ class Runner(_Runner):
         MMEngine shares it between runs started in the same second.
         """
         guard_mmengine()
-        _write_metrics_once()
         cfg = PlainConfig.of(copy.deepcopy(cfg))
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         arguments = {key: cfg[key] for key in runner_arguments() if key in cfg}
@@ -408,6 +408,27 @@ def _is_of_training(hook: Hook) -> bool:
     stages = hook.get_triggered_stages()
     acts_in = {split: any(f'_{split}' in stage for stage in stages) for split in ('train', 'val', 'test')}
     return (acts_in['train'] or acts_in['val']) and not acts_in['test']
+
+
+def require_shared_memory(loader: DataLoader, key: str) -> None:
+    """Raise TrainingError if the batches that a data loader's processes hold ready do not fit into shared memory.
+
+    A process drops a batch that does not, and training waits for it. The size is that of the largest of three samples.
+    """
+    if not loader.num_workers or not os.path.isdir(SHARED) or shutil.disk_usage(SHARED).free >= AMPLE:
+        return
+    dataset, free = loader.dataset, shutil.disk_usage(SHARED).free
+    size = getattr(loader, 'batch_size', None) or getattr(loader.batch_sampler, 'batch_size', 1)
+    with isolated(0):
+        chosen = sorted({0, len(dataset) // 2, len(dataset) - 1})
+        largest = max(len(pickle.dumps(dataset[index])) for index in chosen)
+    needed = loader.num_workers * (loader.prefetch_factor or 1) * size * largest
+    if needed > free:
+        raise TrainingError(
+            f'{SHARED} has {free / 2**20:,.1f} MiB free, and the batches that {key} holds ready need about '
+            f'{needed / 2**20:,.1f}: give more shared memory (docker run --shm-size=8g), or --cfg-options '
+            f'{key}.num_workers=0'
+        )
 
 
 def end_workers(*loops: BaseLoop | dict | None) -> None:

@@ -11,7 +11,6 @@ The config of a run, of a file and of the hub may be a stranger's: it passes the
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from mmlape.lab.engine.config import apply_options, config_name, load_config, pa
 from mmlape.lab.engine.plan import default_work_dir
 from mmlape.lab.engine.stored_config import config_of_checkpoint, config_of_run, values_of_run
 from mmlape.lab.runs.record import checkpoints
-from mmlape.lab.runs.schema import RECORD, Evaluation, read_record
+from mmlape.lab.runs.schema import RECORD, read_record
 from mmlape.lab.studies.study_file import is_study
 from mmlape.quiet import say
 from mmlape.weights import gate
@@ -201,7 +200,7 @@ def weights_of_run(folder: Path) -> tuple[str, str]:
     record = read_record(folder)
     best = record.best if record else None
     for path in reversed(kept):
-        if best and best.value is not None and _is_of(path, best):
+        if best and best.value is not None and path.stem.endswith((f'_iter_{best.step}', f'_epoch_{best.epoch}')):
             metric = f'{best.key.rpartition("/")[2]} {best.value:.4g}'
             return str(path), f'best checkpoint: {path.name}, {metric}'
     if kept:
@@ -210,11 +209,3 @@ def weights_of_run(folder: Path) -> tuple[str, str]:
     if not found:
         raise CheckpointError(f'{folder} has no checkpoint yet: train further, or give one of another run')
     return str(found[0]), f'newest checkpoint: {found[0].name} (no best one was kept)'
-
-
-def _is_of(path: Path, evaluation: Evaluation) -> bool:
-    """Check whether a checkpoint is of the step, or of the epoch, of an evaluation."""
-    found = re.search(r'_(iter|epoch)_(\d+)$', path.stem)
-    if found is None:
-        return False
-    return (evaluation.step if found[1] == 'iter' else evaluation.epoch) == int(found[2])

@@ -14,6 +14,7 @@ A run starts from the first of these that there is:
 
 import contextlib
 import copy
+import logging
 import os
 import time
 from pathlib import Path
@@ -140,7 +141,7 @@ def _run(
                  the optimiser
                  after it: NaNGuardHook, LoggerHook, ParamSchedulerHook
     checkpoint   CheckpointHook, every ``interval`` of ``default_hooks.checkpoint``
-                 after it: ProgressHook, RunRecordHook, StopHook
+                 after it: RunRecordHook, StopHook
     evaluation   every ``train_cfg.val_interval``, ``val_evaluator`` over ``val_dataloader``
                  after it: PerClassHook, LoggerHook, CheckpointHook (the best one), RunRecordHook
 
@@ -158,6 +159,8 @@ def _run(
     set_model_wrapper(cfg, plan.distributed)
     runner = Runner.from_cfg(cfg, initial, plan=plan, recorder=recorder, stop=stop)
     recorder.record.parts.append(runner.timestamp)
+    level = logging.WARNING if plan.batch_policy == 'allow-batch-mismatch' else logging.INFO
+    runner.logger.log(level, f'{plan.banner()}; seed {runner.seed}; {runner.work_dir}')
     runner.train()
 
 

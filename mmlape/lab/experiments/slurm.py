@@ -23,7 +23,7 @@ from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import atomic_path
 from mmlape.lab.experiments.launchers import Job, Launcher, Slot, import_path
 from mmlape.lab.experiments.planning import PlannedRun
-from mmlape.lab.runs.diagnosis import SLURM_STATES
+from mmlape.lab.runs.failures import SLURM_STATES
 from mmlape.lab.runs.run import Run, job_file, job_script
 from mmlape.lab.runs.schema import Failure, JobState, RunRecord, read_record, write_job
 from mmlape.mim import mim_root

@@ -127,42 +127,25 @@ def source_hash(module: str) -> str:
 def fingerprint(source: bytes) -> str:
     """Return a hash of a source that comments, docstrings and formatting leave as it is.
 
-    It is of the syntax tree without its empty fields, which the versions of Python add to.
+    It is of the syntax tree without its empty fields, which the versions of Python add to, and without statements
+    that are a text alone, and ``pass``.
     """
     try:
-        tree: Any = ast.parse(source)
+        tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return _digest(source)
-    parts: list[str] = []
-    _write(tree, parts)
-    return _digest(''.join(parts).encode())
+    for node in ast.walk(tree):
+        for name, value in [*ast.iter_fields(node)]:
+            kept = [child for child in value if not _is_without_effect(child)] if isinstance(value, list) else value
+            if kept == [] or name == 'ctx':
+                delattr(node, name)
+            else:
+                setattr(node, name, kept)
+    return _digest(ast.dump(tree).encode())
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _write(node: Any, parts: list[str]) -> None:
-    """Append a syntax tree as text, without statements that are a text alone, and ``pass``."""
-    if isinstance(node, ast.Constant):
-        parts.append(repr(node.value))
-    elif isinstance(node, ast.AST):
-        parts.append(f'{type(node).__name__}(')
-        for name in node._fields:
-            child = getattr(node, name, None)
-            if child is not None and child != [] and name != 'ctx':
-                parts.append(f'{name}=')
-                _write(child, parts)
-        parts.append(')')
-    elif isinstance(node, list):
-        parts.append('[')
-        for child in node:
-            if not _is_without_effect(child):
-                _write(child, parts)
-                parts.append(',')
-        parts.append(']')
-    else:
-        parts.append(repr(node))
 
 
 def _is_without_effect(node: Any) -> bool:

@@ -1,138 +1,91 @@
-"""Types of failure with the advice for each, and how a run's is recorded by whichever process it happens on.
+"""Kinds of failure, and how a run's is recorded: by the process that fails, else by whoever started the run.
 
 The process that fails first knows the cause; the others only see a broken connection, or are
-stopped by the launcher. So a process that fails leaves a note in the work dir, and process 0, which
-writes the record, reads the notes. What kills a process or fills the disk is recorded by whoever
-started the run: see ``mmlape.lab.runs.diagnosis``.
+stopped by the launcher. So the first one writes its reason into the record, and process 0 leaves it
+there. A process that is killed cannot record its failure, nor one whose disk is full: whoever
+started the run diagnoses it, and corrects the record, which then still says 'running'.
 """
 
 import contextlib
-import errno
-import os
 import re
-import socket
+import signal
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from mmengine.dist import all_gather_object, get_rank
+from mmengine.dist import get_rank
 
-from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
-from mmlape.files import read_json, write_json
-from mmlape.lab.decoding import decode, encode
-from mmlape.lab.runs.record import NOTES, Recorder
-from mmlape.lab.runs.schema import Failure, read_record
+from mmlape.errors import MMLaPEError, TrainingError
+from mmlape.lab.runs.record import Recorder, end_by
+from mmlape.lab.runs.run import Run, read_run
+from mmlape.lab.runs.schema import ENDED, Failure, RunRecord, read_record, write_record
 from mmlape.lab.runs.signals import Interrupted, StopRequest, ignore_stop_signals, stopped_by_signals
 from mmlape.quiet import say
 
-
-@dataclass(frozen=True)
-class FailureType:
-    """What a failure is, and what to do about it."""
-
-    name: str  # the ``kind`` in ``run.json``
-    summary: str = ''  # what happened
-    advice: str = ''  # what to do about it
-    errors: tuple[type[BaseException], ...] = ()  # exceptions of this type
-    # found in the message of a RuntimeError or an error of OpenCV of this type, and in the log of a
-    # process that died of it
-    pattern: str = '(?!)'
-
-    def explain(self, error: BaseException, where: str) -> str:
-        """Return one line: what happened, where ('in iteration 3'), and the advice."""
-        if isinstance(error, MMLaPEError):
-            return str(error)
-        text = str(error).strip().split('\n')[0][:300].rstrip('.')
-        if not self.summary:
-            return f'{type(error).__name__} {where}: {text}'
-        return f'{self.summary} {where}{f" ({text})" if text else ""}: {self.advice}'
-
-
-UNKNOWN = FailureType('error')
-DISK_FULL = FailureType(
-    'disk-full',
-    'the disk is full',
-    'free some space, then continue with --resume',
-    (DiskSpaceError,),
-    r'No space left on device|Disk quota exceeded',
-)
-TOO_MANY_FILES = FailureType(
-    'too-many-files',
-    'the limit of open files is reached',
-    'raise it by ulimit -n, or use fewer train_dataloader.num_workers, then continue with --resume',
-    pattern=r'Too many open files',
-)
-FAILURE_TYPES = (
-    DISK_FULL,
-    TOO_MANY_FILES,
-    FailureType(
-        'out-of-memory',
-        'out of memory',
-        'try --cfg-options model.backbone.with_cp=True (same results, slower), --amp bf16, or a '
-        'smaller train_dataloader.batch_size with --accumulate',
-        (MemoryError, torch.cuda.OutOfMemoryError),
-        r"out of memory|out-of-memory|can't allocate memory|CU(DNN|BLAS)_STATUS_ALLOC_FAILED|"
-        r'OutOfMemoryError|MemoryError|oom[-_ ]kill|OOM Killed|Insufficient memory',
-    ),
-    FailureType(
-        'missing-checkpoint',
-        errors=(MissingCheckpointError,),
-        pattern=r'(checkpoint|load_from|\.pth).*(no such file|does not exist)',
-    ),
-    FailureType('not-finite', errors=(NotFiniteError,), pattern=r'not finite|NotFiniteError'),
-    FailureType(
-        'lost-worker',
-        'a data loader process was killed',
-        'most often memory ran out, in the machine or in /dev/shm; use fewer '
-        'train_dataloader.num_workers or more memory, then continue with --resume',
-        pattern=r'DataLoader worker \(pid.*?\) (is killed by signal|exited unexpectedly)|'
-        r'unable to open shared memory',
-    ),
-    FailureType(
-        'lost-worker',
-        'no batch came from the processes of the data loader',
-        'one of them was stopped, its storage does not answer, or /dev/shm is full; give more '
-        'shared memory (docker run --shm-size) or train_dataloader.num_workers=0, or a longer '
-        'train_dataloader.timeout where batches take that long, then continue with --resume',
-        pattern=r'DataLoader timed out after',
-    ),
-    FailureType(
-        'lost-worker',
-        'another process of this run was lost',
-        'see its log, then continue with --resume',
-        (dist.DistBackendError, dist.DistNetworkError, ConnectionError),
-        r'closed by peer|reset by peer|Broken pipe|gloo/transport|[Tt]imed out waiting|'
-        r'NCCL (error|comm)|Signal 9 \(SIGKILL\)|ChildFailedError',
-    ),
-    FailureType('interrupted', 'interrupted', 'continue with --resume', (KeyboardInterrupt, Interrupted)),
-)
+PATTERNS = {
+    'disk-full': r'No space left on device|Disk quota exceeded|File too large|DiskSpaceError',
+    'too-many-files': r'Too many open files',
+    'out-of-memory': r"out of memory|out-of-memory|can't allocate memory|CU(DNN|BLAS)_STATUS_ALLOC_FAILED|"
+    r'OutOfMemoryError|MemoryError|oom[-_ ]kill|OOM Killed|Insufficient memory',
+    'missing-checkpoint': r'MissingCheckpointError|(checkpoint|load_from|\.pth).*(no such file|does not exist)',
+    'not-finite': r'not finite|NotFiniteError',
+    'lost-worker': r'DataLoader worker \(pid.*?\) (is killed by signal|exited unexpectedly)|'
+    r'DataLoader timed out after|unable to open shared memory|Dist(Backend|Network)Error|Connection\w*Error|'
+    r'closed by peer|reset by peer|Broken pipe|'
+    r'gloo/transport|[Tt]imed out waiting|NCCL (error|comm)|Signal 9 \(SIGKILL\)|ChildFailedError',
+}
+"""What shows each kind of failure, the ``kind`` in ``run.json``, in an exception or in the log of a run; others are
+'error', and signals 'interrupted'."""
+ADVICE = {
+    'disk-full': 'free some space, then continue with --resume',
+    'too-many-files': 'raise the limit by ulimit -n, or use fewer train_dataloader.num_workers, then continue with '
+    '--resume',
+    'out-of-memory': 'try --cfg-options model.backbone.with_cp=True (same results, slower), --amp bf16, or a smaller '
+    'train_dataloader.batch_size with --accumulate',
+    'lost-worker': 'a process of this run was lost, most often because memory ran out, in the machine or in /dev/shm: '
+    'use fewer train_dataloader.num_workers or give more (docker run --shm-size), then continue with --resume',
+}
+"""What to do where the machine is the cause, not the config."""
 SECONDARY = ('lost-worker', 'interrupted')
-"""Names of types that may only be the echo of another process's failure."""
+"""Kinds that may only be the echo of another process's failure."""
+TAIL_LINES = 15
+SCANNED_LINES = 200
+SLURM_STATES = {
+    'OUT_OF_MEMORY': ('out-of-memory', "Slurm's limit of memory was reached: --slurm-args mem=... gives more"),
+    'TIMEOUT': ('interrupted', "the job's time limit was reached: --slurm-args time=... gives more"),
+    'CANCELLED': ('interrupted', 'the job was cancelled'),
+    'PREEMPTED': ('interrupted', 'the job was preempted'),
+    'NODE_FAIL': ('lost-worker', 'a node failed'),
+}
+"""Final states of a Slurm job that explain a failure: its kind, and the reason."""
+_FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
+_ERROR_LINE = re.compile(r'\S*(Error|Exception|Killed|error):?\b')
+_STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
 
 
-def failure_type_of(error: BaseException) -> FailureType:
-    """Return the type of failure that an exception is; ``UNKNOWN`` if it is none of them."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DISK_FULL
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return TOO_MANY_FILES
-    for failure_type in FAILURE_TYPES:
-        if isinstance(error, failure_type.errors):
-            return failure_type
-    of_a_library = isinstance(error, RuntimeError) or type(error).__module__ == 'cv2'
-    if not of_a_library or isinstance(error, MMLaPEError):
-        return UNKNOWN
-    by_message = failure_type_in(str(error))
-    return by_message if by_message.summary else UNKNOWN
+def failure_kind(error: BaseException) -> str:
+    """Return the kind of failure that an exception is."""
+    if isinstance(error, KeyboardInterrupt | Interrupted):
+        return 'interrupted'
+    name = type(error).__name__
+    return kind_in(name if isinstance(error, MMLaPEError) else f'{name}: {error}')
 
 
-def failure_type_in(text: str) -> FailureType:
-    """Return the type that a message or a log shows; ``UNKNOWN`` if it is none of them."""
-    matching = (found for found in FAILURE_TYPES if re.search(found.pattern, text))
-    return next(matching, UNKNOWN)
+def kind_in(text: str) -> str:
+    """Return the kind of failure that a message or a log shows."""
+    return next((kind for kind, pattern in PATTERNS.items() if re.search(pattern, text)), 'error')
+
+
+def explain(error: BaseException, where: str) -> str:
+    """Return one line: what happened, where ('in iteration 3'), and what to do."""
+    if isinstance(error, MMLaPEError):
+        return str(error)
+    kind, text = failure_kind(error), str(error).strip().split('\n')[0][:300].rstrip('.')
+    if kind == 'interrupted':
+        return f'interrupted {where}{f" ({text})" if text else ""}: continue with --resume'
+    advice = f'; {ADVICE[kind]}' if kind in ADVICE else ''
+    return f'{type(error).__name__} {where}: {text}{advice}'
 
 
 @contextlib.contextmanager
@@ -143,11 +96,10 @@ def record_failure(recorder: Recorder) -> Iterator[StopRequest]:
         Whether SIGTERM, SIGHUP or SIGINT has come.
 
     Raises:
-        TrainingError: Instead of an exception of a known type, with the line that explains it.
+        TrainingError: Instead of an exception of a known kind, with the line that explains it.
         Interrupted: On SIGTERM or SIGHUP.
         KeyboardInterrupt: On SIGINT, with that line.
     """
-    peers = all_gather_object((socket.gethostname(), os.getpid()))
     with stopped_by_signals() as request:
         try:
             yield request
@@ -160,16 +112,14 @@ def record_failure(recorder: Recorder) -> Iterator[StopRequest]:
             if isinstance(error, SystemExit) and not isinstance(error, Interrupted):
                 raise  # another process has recorded the failure
             ignore_stop_signals()  # the launcher's must not stop what follows
-            failure_type = failure_type_of(error)
-            cause = None
-            if get_rank() == 0 and failure_type.name in SECONDARY:
-                cause = _cause(recorder.folder, peers)
-            reason = failure_type.explain(error, recorder.place)
-            failure = cause or Failure(kind=failure_type.name, reason=reason)
-            _write_failure(recorder, failure)
-            is_known = failure_type is not UNKNOWN
-            explains_itself = isinstance(error, MMLaPEError | KeyboardInterrupt | Interrupted)
-            if cause or (is_known and not explains_itself):
+            failure = Failure(kind=failure_kind(error), reason=explain(error, recorder.place))
+            is_echo = get_rank() == 0 and failure.kind in SECONDARY
+            cause = recorder.failure_of_another() if is_echo else None
+            with contextlib.suppress(OSError):  # a full disk
+                _write_failure(recorder, cause or failure)
+            if cause:
+                raise TrainingError(cause.reason) from caught
+            if failure.kind in ADVICE and not isinstance(error, MMLaPEError):
                 raise TrainingError(failure.reason) from caught
             if isinstance(error, Interrupted):
                 if get_rank() == 0:
@@ -184,40 +134,95 @@ def _write_failure(recorder: Recorder, failure: Failure) -> None:
     if get_rank() == 0:
         recorder.fail(failure)
         return
-    with contextlib.suppress(OSError):
-        write_json(recorder.folder / NOTES / f'{get_rank()}.json', encode(failure))
-        now = read_record(recorder.folder)
-        if failure.kind != 'interrupted' and now and now.state == 'running':
-            reason = f'process {get_rank()}: {failure.reason}'
-            Recorder(recorder.folder, now).fail(Failure(kind=failure.kind, reason=reason))
+    now = read_record(recorder.folder)
+    if failure.kind != 'interrupted' and now and now.state == 'running':
+        reason = f'process {get_rank()}: {failure.reason}'
+        Recorder(recorder.folder, now).fail(Failure(kind=failure.kind, reason=reason))
 
 
-def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> Failure | None:
-    """Return the failure of another process, from its note or its absence.
-
-    None if none is known.
-    """
-    files = (work_dir / NOTES).glob('[0-9]*.json')
-    notes = {int(path.stem): note for path in files if (note := decode(Failure, read_json(path), path))}
-    for rank, note in sorted(notes.items()):
-        if note.kind not in SECONDARY:
-            return Failure(kind=note.kind, reason=f'process {rank}: {note.reason}')
-    for rank, (host, pid) in enumerate(peers):
-        if rank not in notes and host == socket.gethostname() and not _is_alive(pid):
-            reason = (
-                f'process {rank} (pid {pid} on {host}) died without a message, most often because '
-                'memory ran out; continue with --resume'
-            )
-            return Failure(kind='lost-worker', reason=reason)
-    return None
-
-
-def _is_alive(pid: int) -> bool:
+def last_part(log: str | Path) -> list[str]:
+    """Return the lines that the last attempt printed."""
     try:
-        os.kill(pid, 0)
-        status = Path(f'/proc/{pid}/stat').read_text(encoding='utf-8', errors='replace')
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user; or a system without /proc
-        return True
-    return status.rpartition(')')[2].split()[0] != 'Z'  # ended, but its parent has not seen it yet
+        lines = Path(log).read_text(encoding='utf-8', errors='replace').splitlines()
+    except OSError:
+        return []
+    commands = (number for number, line in enumerate(lines) if line.startswith('$ '))
+    begin = max(commands, default=-1)
+    return lines[begin + 1 :]
+
+
+def log_tail(log: str | Path) -> str:
+    """Return the last lines of the last attempt, indented."""
+    return '\n'.join(f'    {line}' for line in last_part(log)[-TAIL_LINES:])
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel of this machine has killed for lack of memory."""
+    try:
+        counters = Path('/proc/vmstat').read_text()
+    except OSError:
+        return 0
+    match = re.search(r'^oom_kill (\d+)$', counters, re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) -> Failure:
+    """Return what a run has died of.
+
+    Args:
+        status: The exit status, below 0 or above 128 for a signal; None if unknown.
+        lines: The lines that the run printed.
+        out_of_memory: Whether the kernel has killed processes for lack of memory meanwhile.
+    """
+    text = '\n'.join(lines[-SCANNED_LINES:])
+    errors = [line.split('mmlape: error:')[1].strip() for line in lines if 'mmlape: error:' in line]
+    first = _FIRST_FAILURE.findall(text)
+    name = _signal_name(int(first[-1][1]) if first else status)
+    if not name:
+        kind, reason = kind_in(errors[-1] if errors else text), errors[-1] if errors else _ending(status, lines)
+    elif first:
+        kind, reason = 'lost-worker', f'process {first[-1][0]} was killed by {name}'
+    else:
+        kind, reason = 'interrupted' if name in _STOPS else 'error', f'killed by {name}'
+    if out_of_memory and (kind == 'lost-worker' or name == 'SIGKILL'):
+        kind, reason = 'out-of-memory', 'the kernel killed a process: this machine ran out of memory'
+    return Failure(kind=kind, reason=reason)
+
+
+def _ending(status: int | None, lines: list[str]) -> str:
+    """Return the exit status with the last line that names an error, else with the last line."""
+    ending = 'ended without a message' if status is None else f'exit status {status}'
+    cause = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), None)
+    line = cause or (lines[-1] if lines else None)
+    return f'{ending}: {line.strip()}' if line else ending
+
+
+def _signal_name(status: int | None) -> str:
+    """Return the name of the signal that an exit status stands for, or ''."""
+    if status is None or not (status < 0 or 128 < status < 160):
+        return ''
+    return signal.Signals(-status if status < 0 else status - 128).name
+
+
+def record_diagnosis(run: Run, failure: Failure, config: str, before: RunRecord) -> Run:
+    """Record the diagnosed failure of a run that ended without recording one.
+
+    Args:
+        run: As read after its end.
+        failure: As :func:`diagnose` returns it.
+        config: For a run that never wrote a record.
+        before: Its record before this attempt. If that is the record still, a failure in it is an
+            earlier attempt's.
+
+    Returns:
+        The run as it is now.
+    """
+    has_recorded_failure = run.state in ENDED and run.record != before
+    if run.finished or run.state == 'running' or has_recorded_failure:
+        return run
+    record = read_record(run.folder) or RunRecord(config=config, seed=run.seed, iter=0)
+    end_by(record, failure)
+    record.updated, record.eta = time.time(), None
+    with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
+        write_record(run.folder, record)
+    return read_run(run.folder, run.seed)

@@ -3,7 +3,6 @@
 import os
 import re
 import resource
-import shutil
 import socket
 import time
 from pathlib import Path
@@ -12,24 +11,22 @@ from mmlape.errors import TrainingError
 from mmlape.files import read_json
 from mmlape.lab.runs.locks import lock_holder, take_lock
 from mmlape.lab.runs.schema import (
+    ENDED,
     BestEvaluation,
     Cost,
     Evaluation,
     Failure,
     RunRecord,
     append_evaluation,
+    read_record,
     write_evaluation,
     write_evaluations,
     write_record,
 )
 
 LOCK = '.lock'
-NOTES = '.failures'
-"""Folder in which processes other than the first record their failures."""
 SHARING = 'MMLAPE_SHARING'
 """The variable by which a launcher tells a run how many runs share its GPU, or the cores."""
-RESERVE = '.reserve'
-"""A file that is deleted to make room for the record of a run that fails because the disk is full."""
 
 
 def lock_run(work_dir: str | Path) -> int:
@@ -102,7 +99,6 @@ class Recorder:
         self.iteration = 0
         self.writes = write
         self.evaluations: list[Evaluation] = []
-        self._spare: int | None = None  # a descriptor for the record of a run that fails because there is no other
         record.state, record.reason, record.failure = 'running', None, None
 
     @property
@@ -116,35 +112,30 @@ class Recorder:
     def write(self) -> None:
         """Write the record, unless another process has recorded a failure."""
         self.record.updated = time.time()
-        if self.writes and not (self.record.state == 'running' and (self.folder / NOTES).exists()):
+        if self.writes and not (self.record.state == 'running' and self.failure_of_another()):
             write_record(self.folder, self.record)
+
+    def failure_of_another(self) -> Failure | None:
+        """Return the failure that another process of this run has recorded; None if there is none."""
+        now = read_record(self.folder)
+        return now.failure if now and now.state in ENDED else None
 
     def begin(self) -> None:
         """Write the files for the first time, without an earlier part's failure."""
+        self.record.updated = time.time()
         if self.writes:
-            shutil.rmtree(self.folder / NOTES, ignore_errors=True)
-            (self.folder / RESERVE).write_bytes(os.urandom(1 << 16))
-            self._spare = os.open(os.devnull, os.O_RDONLY)
             write_evaluations(self.folder, self.evaluations)
-        self.write()
+            write_record(self.folder, self.record)
 
     def finish(self) -> None:
         """Record that the run is complete."""
         self.record.state, self.record.finished = 'finished', time.strftime('%Y-%m-%dT%H:%M:%S')
-        self._end()
+        self.write()
 
     def fail(self, failure: Failure) -> None:
         """Record a failure, and the iterations that were complete by then."""
         self.record.iter = max(self.record.iter or 0, self.iteration - 1)
         end_by(self.record, failure)
-        self._end()
-
-    def _end(self) -> None:
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
-        if self.writes:
-            (self.folder / RESERVE).unlink(missing_ok=True)
         self.write()
 
     def add_evaluation(self, entry: Evaluation, key: str, greater: bool = True) -> None:
@@ -156,16 +147,14 @@ class Recorder:
         self.write()
 
     def rewind(self, previous: RunRecord | None, evaluations: list[Evaluation], step: int) -> None:
-        """Take over an earlier part's evaluations up to the step of the checkpoint that is resumed from."""
+        """Take over an earlier part's evaluations up to the step of the checkpoint that is resumed from.
+
+        If the best one was later, the next evaluation finds the best of them.
+        """
         self.evaluations = [old for old in evaluations if old.step <= step]
         best = previous.best if previous else None
-        if best and best.step > step:
-            key, value = best.key, best.value
-            scored = [] if value is None else _scored(evaluations, key)
-            greater = all(value >= old.metrics[key] for old in scored)
-            best = _best(self.evaluations, key, greater)
         self.record.last = self.evaluations[-1] if self.evaluations else None
-        self.record.best = best
+        self.record.best = best if best and best.step <= step else None
 
     def has_evaluated(self, step: int) -> bool:
         """Return whether the weights of this step have been evaluated."""

@@ -34,7 +34,7 @@ from mmlape.lab.engine.evaluator import test
 from mmlape.lab.evaluation.names import is_defined, label, points, ranked
 from mmlape.lab.experiments.averages import Average, number
 from mmlape.lab.experiments.report import ArmRuns, Report, build, check_baseline, write_report
-from mmlape.lab.runs.failures import failure_type_of
+from mmlape.lab.runs.failures import failure_kind
 from mmlape.page import Part
 from mmlape.projects.size_sweep.models import Swept
 from mmlape.tables import text_table
@@ -229,7 +229,7 @@ def _naming(model: Swept, size: float) -> Iterator[None]:
     except MMLaPEError as error:
         raise type(error)(f'{model.name}, size {size:g}: {error}') from error
     except (MemoryError, RuntimeError, cv2.error) as error:
-        if failure_type_of(error).name != 'out-of-memory':
+        if failure_kind(error) != 'out-of-memory':
             raise
         raise ConfigError(
             f'{model.name}, size {size:g}: it does not fit into the memory '

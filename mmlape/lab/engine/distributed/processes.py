@@ -25,7 +25,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.lab.registry import MODEL_WRAPPERS
-from mmlape.quiet import LAUNCHER
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
@@ -66,7 +65,12 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
     dist_cfg = dist_cfg or {}
     timeout = dist_cfg.get('timeout', TIMEOUT)
     if torch.cuda.is_available():
-        check_device_count(int(os.environ['LOCAL_RANK']), torch.cuda.device_count())
+        local_rank, count = int(os.environ['LOCAL_RANK']), torch.cuda.device_count()
+        if local_rank >= count:
+            raise TrainingError(
+                f'process {local_rank} of this machine has no GPU, {count} are visible: start fewer, or make '
+                'more GPUs visible (CUDA_VISIBLE_DEVICES)'
+            )
         init_dist('pytorch', backend=dist_cfg.get('backend', 'nccl'), timeout=timeout)
     else:
         dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=timeout))
@@ -77,21 +81,8 @@ def end_with_parent() -> None:
 
     A torchrun that is killed leaves its processes behind, on GPUs whose locks went with it.
     """
-    if sys.platform != 'linux':
-        return
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    launcher = os.environ.get(LAUNCHER)
-    if launcher and os.getppid() != int(launcher):  # it was killed before that
-        os._exit(128 + signal.SIGKILL)
-
-
-def check_device_count(local_rank: int, count: int) -> None:
-    """Raise TrainingError if process ``local_rank`` of this machine has no GPU among ``count``."""
-    if local_rank >= count:
-        raise TrainingError(
-            f'process {local_rank} of this machine has no GPU: {count} visible, {local_rank + 1} '
-            'needed. Start fewer processes, or make more GPUs visible (CUDA_VISIBLE_DEVICES)'
-        )
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _adopt_slurm_variables() -> None:

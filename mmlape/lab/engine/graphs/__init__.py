@@ -13,8 +13,7 @@ from torch import nn
 
 from mmlape.errors import CheckpointError, ExportError, listed
 from mmlape.lab.engine.graphs.base import ExportedModel
-from mmlape.lab.engine.graphs.input import Input, Size
-from mmlape.lab.engine.graphs.session import SUFFIX, Graph
+from mmlape.lab.engine.graphs.session import SUFFIX, Graph, Input, Size
 
 MODULES = {'mmseg': 'segmentor', 'mmdet': 'detector', 'mmpretrain': 'classifier'}
 """The module with the ``EXPORTED`` classes of the models of a package."""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import Graph
+from mmlape.lab.engine.graphs.session import Graph, Input
 
 CHUNK = 2**22
 """How many values are compared at once: the logits of 150 classes at 1024 x 1024 would take 4 GB more."""

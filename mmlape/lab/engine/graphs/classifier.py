@@ -6,8 +6,7 @@ from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 
 from mmlape.lab.engine.graphs.base import ExportedModel
-from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import FLOAT, Graph
+from mmlape.lab.engine.graphs.session import FLOAT, Graph, Input
 
 
 class ExportedClassifier(ExportedModel):

@@ -27,9 +27,8 @@ from torchvision.ops import roi_align
 
 from mmlape.errors import ExportError
 from mmlape.lab.engine.graphs.base import ExportedModel
-from mmlape.lab.engine.graphs.input import Input, Size
 from mmlape.lab.engine.graphs.operators import best_boxes, largest
-from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph, Input, Size
 
 
 class ExportedDetector(ExportedModel):
@@ -56,33 +55,9 @@ class ExportedDetector(ExportedModel):
     @staticmethod
     def check(model: nn.Module) -> None:
         """Check that each part is one whose steps are written here."""
-        name, roi_head = type(model).__name__, model.roi_head
-        parts = [('rpn_head', getattr(model, 'rpn_head', None), RPNHead), ('roi_head', roi_head, StandardRoIHead)]
-        if type(roi_head) is StandardRoIHead:
-            parts.append(('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor))
-            if roi_head.with_mask:
-                parts.append(('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor))
-                parts.append(('roi_head.mask_head', roi_head.mask_head, FCNMaskHead))
-        for key, part, known in parts:
-            if type(part) is not known:
-                raise ExportError(
-                    f'{name} cannot be exported: its {key} is {type(part).__name__}, and the graph '
-                    f'knows {known.__name__}; --backbone exports the backbone'
-                )
-        layers = [*roi_head.bbox_roi_extractor.roi_layers]
-        if roi_head.with_mask:
-            layers += roi_head.mask_roi_extractor.roi_layers
-        if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
-            raise ExportError(f'{name} cannot be exported: its regions are not pooled by RoIAlign with pool_mode=avg')
-        if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
-            raise ExportError(f'{name} cannot be exported: its roi_head has a shared head or activations of its own')
-        for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
-            other = sorted(set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'})
-            if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
-                raise ExportError(
-                    f'{name} cannot be exported: test_cfg.{key}.nms={dict(nms)}, and the graph '
-                    "knows dict(type='nms', iou_threshold=...)"
-                )
+        reason = next(_unknown_parts(model), None)
+        if reason:
+            raise ExportError(f'{type(model).__name__} cannot be exported: {reason}; --backbone exports the backbone')
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return boxes, scores, labels and masks."""
@@ -159,10 +134,8 @@ class ExportedDetector(ExportedModel):
 
     def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return MMDetection's objects, behind them empty ones."""
-        inputs, size = self.given.normalise(images), tuple(images.shape[2:])
-        meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
-        samples = [DetDataSample(metainfo=meta) for _ in images]
-        samples = self.model.predict(inputs, samples, rescale=False)
+        inputs = self.given.normalise(images)
+        samples = self.model.predict(inputs, _samples(images), rescale=False)
         roi_head, most = self.model.roi_head, self.model.roi_head.test_cfg.max_per_img
         maps = self.model.extract_feat(inputs)
         rows = []
@@ -215,7 +188,8 @@ class ExportedDetector(ExportedModel):
         """Return the outputs of as many objects as the graph has boxes."""
         count = next(iter(graph.shape('boxes')[1:]), None)
         found = dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
-        return found | (dict(masks=(FLOAT, (count, None, None))) if model.roi_head.with_mask else {})
+        has_masks = hasattr(model, 'roi_head') and model.roi_head.with_mask
+        return found | (dict(masks=(FLOAT, (count, None, None))) if has_masks else {})
 
     @staticmethod
     def install(model: nn.Module, graph: Graph, given: Input) -> None:
@@ -271,20 +245,44 @@ class ExportedQueries(ExportedDetector):
 
     def predicted(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return MMDetection's objects."""
-        size = tuple(images.shape[2:])
-        meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
-        samples = [DetDataSample(metainfo=meta) for _ in images]
-        found = [sample.pred_instances for sample in self.model.predict(self.given.normalise(images), samples)]
+        samples = self.model.predict(self.given.normalise(images), _samples(images))
+        found = [sample.pred_instances for sample in samples]
         return tuple(torch.stack([one[key] for one in found]) for key in ('bboxes', 'scores', 'labels'))
-
-    @staticmethod
-    def declared(model: nn.Module, graph: Graph) -> dict[str, tuple[str, tuple]]:
-        """Return the outputs of as many objects as the graph has boxes."""
-        count = next(iter(graph.shape('boxes')[1:]), None)
-        return dict(boxes=(FLOAT, (count, 4)), scores=(FLOAT, (count,)), labels=(INTEGER, (count,)))
 
 
 EXPORTED = (ExportedDetector, ExportedQueries)
+
+
+def _unknown_parts(model: nn.Module) -> Iterator[str]:
+    """Yield what of a detector has other steps than those that are written here."""
+    roi_head = model.roi_head
+    parts = [('rpn_head', getattr(model, 'rpn_head', None), RPNHead), ('roi_head', roi_head, StandardRoIHead)]
+    if type(roi_head) is StandardRoIHead:
+        parts.append(('roi_head.bbox_roi_extractor', roi_head.bbox_roi_extractor, SingleRoIExtractor))
+        if roi_head.with_mask:
+            parts.append(('roi_head.mask_roi_extractor', roi_head.mask_roi_extractor, SingleRoIExtractor))
+            parts.append(('roi_head.mask_head', roi_head.mask_head, FCNMaskHead))
+    for key, part, known in parts:
+        if type(part) is not known:
+            yield f'its {key} is {type(part).__name__}, and the graph knows {known.__name__}'
+    layers = [*roi_head.bbox_roi_extractor.roi_layers]
+    if roi_head.with_mask:
+        layers += roi_head.mask_roi_extractor.roi_layers
+    if any(not isinstance(layer, RoIAlign) or layer.pool_mode != 'avg' for layer in layers):
+        yield 'its regions are not pooled by RoIAlign with pool_mode=avg'
+    if roi_head.with_shared_head or roi_head.bbox_head.custom_cls_channels:
+        yield 'its roi_head has a shared head or activations of its own'
+    for key, nms in (('rpn', model.rpn_head.test_cfg.nms), ('rcnn', roi_head.test_cfg.nms)):
+        other = set(nms) - {'type', 'iou_threshold', 'split_thr', 'class_agnostic'}
+        if nms.get('type', 'nms') != 'nms' or other or nms.get('class_agnostic'):
+            yield f"test_cfg.{key}.nms={dict(nms)}, and the graph knows dict(type='nms', iou_threshold=...)"
+
+
+def _samples(images: Tensor) -> list[DetDataSample]:
+    """Return what MMDetection knows of images that are not resized."""
+    size = tuple(images.shape[2:])
+    meta = dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1.0, 1.0))
+    return [DetDataSample(metainfo=meta) for _ in images]
 
 
 def pool(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ from mmseg.models.segmentors import EncoderDecoder
 from torch import Tensor, nn
 
 from mmlape.lab.engine.graphs.base import ExportedModel
-from mmlape.lab.engine.graphs.input import Input
-from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph
+from mmlape.lab.engine.graphs.session import FLOAT, INTEGER, Graph, Input
 
 SURE = 10.0
 """The logit of a pixel of which only the label is known."""

@@ -13,26 +13,19 @@ from mmlape.lab.engine.hooks.evaluation import (
     SecondEvaluationHook,
 )
 from mmlape.lab.engine.hooks.gradient_norm import GradientNormHook
-from mmlape.lab.engine.hooks.run import (
-    AccumulationHook,
-    BannerHook,
-    NaNGuardHook,
-    ProgressHook,
-    ReseedHook,
-    RunRecordHook,
-    cause_of_stop,
-)
+from mmlape.lab.engine.hooks.run import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, cause_of_stop
 
 ALWAYS = (
     'AccumulationHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',  # before MMEngine's
     'CompileBackboneHook',  # among those that log, before the rates change and a checkpoint is saved
-    'BannerHook', 'ProgressHook', 'RunRecordHook', 'StopHook',  # behind all
+    'RunRecordHook', 'StopHook',  # behind all
 )  # fmt: skip
 """Hooks of every training run, in the order in which their priorities call them."""
+GONE = ('BannerHook', 'ProgressHook')
+"""Hooks of earlier versions, which the configs in folders of their runs name."""
 
 __all__ = [
     'AccumulationHook',
-    'BannerHook',
     'CheckpointHook',
     'CompileBackboneHook',
     'EarlyStoppingHook',
@@ -40,7 +33,6 @@ __all__ = [
     'KeptEMAHook',
     'NaNGuardHook',
     'PerClassHook',
-    'ProgressHook',
     'ReseedHook',
     'RunRecordHook',
     'SavePredictionsHook',
@@ -53,12 +45,16 @@ __all__ = [
 
 def install(cfg: dict, *names: str) -> None:
     """Add hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it yet."""
-    hooks = list(cfg.get('custom_hooks') or [])
-    present = {str(hook.get('type')).rpartition('.')[2] for hook in hooks}
+    hooks = [hook for hook in cfg.get('custom_hooks') or [] if _name(hook) not in GONE]
+    present = {_name(hook) for hook in hooks}
     hooks += [dict(type=f'mmlape.{name}') for name in names if name not in present]
     cfg['custom_hooks'] = hooks
     default = cfg.setdefault('default_hooks', {})
     checkpoint = default.get('checkpoint') or dict(type='CheckpointHook', interval=1)
-    if str(checkpoint['type']).rpartition('.')[2] == 'CheckpointHook':
+    if _name(checkpoint) == 'CheckpointHook':
         checkpoint['type'] = 'mmlape.CheckpointHook'
     default['checkpoint'] = checkpoint
+
+
+def _name(hook: dict) -> str:
+    return str(hook.get('type')).rpartition('.')[2]

@@ -12,7 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmlape.console import file_size
 from mmlape.errors import DiskSpaceError
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
-from mmlape.lab.engine.watched import require_measured
+from mmlape.lab.engine.plan import require_measured
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.record import Recorder
 
@@ -46,13 +46,9 @@ class CheckpointHook(_CheckpointHook):
         if free < size * count:
             raise DiskSpaceError(
                 f'{self.out_dir} has {file_size(free)} left, but {count} checkpoints of '
-                f'{file_size(size)} are to come: {self._advice()}'
+                f'{file_size(size)} are to come: free some space, give another --work-dir, or keep fewer by '
+                '--cfg-options default_hooks.checkpoint.max_keep_ckpts=1'
             )
-
-    def _advice(self) -> str:
-        fewer = 'keep fewer by --cfg-options default_hooks.checkpoint.max_keep_ckpts=1'
-        fewer = '' if self.max_keep_ckpts == 1 else f', or {fewer}'
-        return f'free some space, or give another --work-dir{fewer}'
 
     def _to_come(self, runner) -> int:
         """Return how many more checkpoints there will be at a time, one that replaces another included."""

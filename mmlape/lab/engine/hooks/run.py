@@ -2,25 +2,21 @@
 
 import logging
 import math
-import shutil
-import sys
 import time
 from typing import Any
 
-from mmengine.dist import all_gather_object, is_main_process
+from mmengine.dist import all_gather_object
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.common_random import seed_common
-from mmlape.console import clock
 from mmlape.errors import NotFiniteError
 from mmlape.lab.datasets.content import DataContent, contents_of
 from mmlape.lab.engine.distributed.processes import any_process, on_main_process
 from mmlape.lab.engine.hooks.evaluation import PerClassHook
 from mmlape.lab.engine.optim import quiet_logger
-from mmlape.lab.engine.plan import RunPlan
+from mmlape.lab.engine.plan import require_measured
 from mmlape.lab.engine.seeding import derive_seed, seed_everything
-from mmlape.lab.engine.watched import require_measured
 from mmlape.lab.evaluation.names import ranked
 from mmlape.lab.registry import HOOKS
 from mmlape.lab.runs.code import imported
@@ -31,7 +27,6 @@ from mmlape.lab.runs.schema import Cost, Evaluation, RunRecord, Stop
 # keeps these keys apart from those of the samples, which have three parts as well
 _MODEL_STREAM = 1
 _COMMON_STREAM = 2
-_CLEAR = '\r\x1b[K'
 
 
 @HOOKS.register_module()
@@ -83,98 +78,6 @@ class AccumulationHook(Hook):
             # a warning about batch norms comes once, at the start of the run
             with quiet_logger(logging.ERROR):
                 runner.optim_wrapper.initialize_count_status(runner.model, runner.iter, runner.max_iters)
-
-
-def banner(plan: RunPlan) -> tuple[str, str | None]:
-    """Return the line about batch and policy, and a warning if results will differ from the recipe's."""
-    total = plan.batch.total
-    line = f'{plan.batch} (batch policy: {plan.batch_policy}); '
-    base = (plan.cfg.get('auto_scale_lr') or {}).get('base_batch_size')
-    lr = (plan.cfg.optim_wrapper.get('optimizer') or {}).get('lr')
-    if not base:
-        return f'{line}the recipe does not say which batch its learning rate ({lr}) is for', None
-    line += f"the recipe's learning rate ({lr}) is for {base}"
-    if plan.batch_policy == 'auto-scale-lr':
-        return f'{line} and is multiplied by {total / base:g}', None
-    if plan.batch_policy == 'allow-batch-mismatch':
-        return line, (
-            f'{total} images a step instead of {base}, with the learning rate for {base} '
-            "(--allow-batch-mismatch): results will differ from the recipe's"
-        )
-    return line, None
-
-
-@HOOKS.register_module()
-class BannerHook(Hook):
-    """Log the banner, the seed and the work dir."""
-
-    changes_results = False
-    priority = 'LOWEST'
-
-    def before_train(self, runner) -> None:
-        """Log when everything is built, before the first batch."""
-        line, warning = banner(runner.plan)
-        runner.logger.info(f'{line}; seed {runner.seed}; {runner.work_dir}')
-        if warning:
-            runner.logger.log(logging.WARNING, warning)
-
-
-@HOOKS.register_module()
-class ProgressHook(Hook):
-    """Show iteration, loss, speed and time left on one line of a terminal.
-
-    The log continues above it. Where the output is no terminal, nothing is shown.
-    """
-
-    changes_results = False
-    priority = 'LOWEST'
-    interval = 0.5
-    """Seconds between two changes of the line."""
-
-    def __init__(self) -> None:
-        self.shows = False
-
-    def before_train(self, runner) -> None:
-        """Start the clock, and have what is logged clear the line first."""
-        self.shows = is_main_process() and sys.stdout.isatty()
-        self.started, self.first, self.shown = time.monotonic(), runner.iter, 0.0
-        self.clearing = _ClearingHandler()
-        if self.shows:
-            runner.logger.handlers.insert(0, self.clearing)
-
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
-        """Replace the line."""
-        now, done = time.monotonic(), runner.iter + 1
-        if not self.shows or now - self.shown < self.interval:
-            return
-        self.shown = now
-        speed = (done - self.first) / max(now - self.started, 1e-9)
-        loss = f', loss {float(outputs["loss"].detach()):.4g}' if outputs and 'loss' in outputs else ''
-        left = clock((runner.max_iters - done) / speed)
-        line = f'iteration {done} of {runner.max_iters}{loss}, {speed:.3g} a second, {left} left'
-        # the cursor goes back, so that whatever is printed next covers the line
-        print(f'{_CLEAR}{line[: shutil.get_terminal_size().columns - 1]}', end='\r', flush=True)
-
-    def before_val(self, runner) -> None:
-        """Clear the line."""
-        self._clear()
-
-    def after_train(self, runner) -> None:
-        """Clear the line for good."""
-        self._clear()
-        if self.shows:
-            runner.logger.handlers.remove(self.clearing)
-
-    def _clear(self) -> None:
-        if self.shows:
-            print(_CLEAR, end='', flush=True)
-
-
-class _ClearingHandler(logging.Handler):
-    """Clears the line before other handlers print; it stands in front of them."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(_CLEAR, end='', flush=True)
 
 
 @HOOKS.register_module()
@@ -358,7 +261,7 @@ def cause_of_stop(hook: Hook) -> str:
     if not isinstance(hook, EarlyStoppingHook):
         return str(getattr(hook, 'stop_reason', ''))
     if hook.wait_count >= hook.patience:
-        return f'{hook.monitor} did not improve for {hook.patience} validations'
+        return f'{hook.monitor} did not improve by min_delta={hook.min_delta:g} for {hook.patience} validations'
     threshold = hook.stopping_threshold
     if threshold is not None and hook.rule_map[hook.rule](hook.best_score, threshold):
         return f'{hook.monitor} reached {threshold:g}'
