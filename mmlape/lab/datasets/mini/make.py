@@ -24,7 +24,7 @@ from mmlape.files import naming
 from mmlape.lab.datasets.mini import scenes
 from mmlape.lab.datasets.mini.objects import ObjectOptions
 from mmlape.lab.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS
-from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, Thing, encode_image
+from mmlape.lab.datasets.mini.writers import SceneOptions, SceneWriter, encode_image
 
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 MARKER = 'mini_data.json'
@@ -149,6 +149,7 @@ def read_options(root: str | Path) -> SceneOptions:
         raise DataError(f'{root} has no {MARKER}, so it is no mini data whose scenes can be drawn again')
     try:
         given = json.loads(file.read_text())['options']
+        given.pop('masks', None)  # of versions that could write run lengths, too
         options_class: type[SceneOptions] = ObjectOptions if 'stamps' in given else MiniOptions
         values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
         return options_class(**values)
@@ -166,16 +167,15 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     description = 'Scanned digits on photographs, made by mmlape'
     for split, count in (('train', options.train), ('val', options.val)):
         rng = options.generator(f'{split} scenes')
-        scans = scenes.Scans(split, rng).sample()
+        scans = scenes.sample_scans(split, rng)
         backgrounds = scenes.Backgrounds(rng, drawn_for=options.drawn_for)
-        writer = SceneWriter(root, split, options.masks, categories, ADE_CLASSES, description)
+        writer = SceneWriter(root, split, categories, ADE_CLASSES, description)
         for _ in track(range(count), f'{split} scenes'):
             digits = int(rng.integers(fewest, most + 1))
             scene = scenes.compose(scans, backgrounds, options.size, digits, options.digit_size, rng, options.grid)
-            things = [Thing(digit.label, digit.mask, dict(scan=digit.scan)) for digit in scene.digits]
             behind = PHOTOGRAPHS[scene.photograph]
             described = scenes.describe(scene)
-            writer.add(scene.image, things, ADE_CLASSES.index(behind), border, described, photograph=behind)
+            writer.add(scene.image, scene.digits, ADE_CLASSES.index(behind), border, described, photograph=behind)
         rows += writer.close()
     (root / 'coco' / 'annotations' / 'vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
     return rows
@@ -198,7 +198,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         if split != 'train':
             count = max(len(DIGIT_NAMES), options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = options.generator(f'{split} digits')
-        scans = scenes.Scans(split, rng).sample()
+        scans = scenes.sample_scans(split, rng)
         backgrounds = scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
         size = (options.crop, options.crop)
         folder = root / 'digits' / split
@@ -207,7 +207,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         for number in track(range(count), f'{split} digits'):
             scene = scenes.compose(scans, backgrounds, size, 1, (least, most), rng)
             digit = scene.digits[0]
-            file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.scan:04d}.png'
+            file = folder / DIGIT_NAMES[digit.label] / f'{number:05d}_scan{digit.source["scan"]:04d}.png'
             file.write_bytes(encode_image(scene.image, '.png'))
         rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
     return rows
@@ -225,7 +225,7 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = options.generator(f'{split} vtab {name}')
-            scans = scenes.Scans(scans_of, rng).sample()
+            scans = scenes.sample_scans(scans_of, rng)
             backgrounds = scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
