@@ -11,7 +11,7 @@ import torch
 from tiny import ROOT
 from torch import nn
 
-from benchmarks import agreement, floor, timing
+from benchmarks import floor, timing
 
 TINY = ('--quick', '--arch', 'mini', '--sizes', '64', '--batch', '1', '--threads', '1')
 
@@ -74,30 +74,3 @@ def test_flops_and_bytes_are_those_of_the_formulas():
     matrix, dense = torch.eye(100).to_sparse_csr(), torch.randn(100, 4)
     moved = floor.count(lambda: torch.sparse.sampled_addmm(matrix, dense, dense.t(), beta=0))['bytes']
     assert moved < 100 * 100 * 4, 'a sparse matrix counts what it holds'
-
-
-def test_a_wrong_gradient_is_seen_that_a_mean_hides():
-    """Reversed gradients: those of a mean are equal everywhere, so that reversing them changes nothing."""
-
-    class Reversed(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient.flip(1)
-
-    class Model(nn.Module):
-        def __init__(self, wrong: bool):
-            super().__init__()
-            torch.manual_seed(0)
-            self.layer, self.wrong = nn.Linear(8, 8), wrong
-
-        def forward(self, x):
-            return Reversed.apply(self.layer(x)) if self.wrong else self.layer(x)
-
-    images = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
-    right, wrong, again = (agreement.outputs_and_gradients(Model(wrong), images) for wrong in (False, True, False))
-    assert agreement.agreement(wrong, right).startswith('NOT the same function: outputs 0e+00, gradients ')
-    assert agreement.agreement(again, right) == 'outputs 0e+00, gradients 0e+00 apart'

@@ -1,11 +1,8 @@
 """`make check` chooses the tests of what has changed."""
 
-import subprocess
-import sys
-
 import check
 import pytest
-from check import Deadline, changed_files, changed_lines, select
+from check import Deadline, select
 
 FILES = {
     'tests/tiny.py': 'import os',
@@ -48,23 +45,6 @@ def test_the_tests_of_a_change(root, changed, expected):
     assert select(changed, root) == [f'tests/{name}.py' for name in expected]
 
 
-def test_changed_lines_are_the_new_ones_of_the_package(root, monkeypatch):
-    monkeypatch.setattr('check.ROOT', root)
-    package = root / 'mmlape' / 'lab' / 'runs'
-    package.mkdir(parents=True)
-    (package / 'run.py').write_text('a = 1\nb = 2\nc = 3\nd = 4\n')
-    (package / 'gone.py').write_text('a = 1\n')
-    for words in (('init', '-q', '-b', 'main'), ('add', '.'), ('commit', '-q', '-m', 'first')):
-        subprocess.run(['git', '-c', 'user.name=a', '-c', 'user.email=a@b.c', *words], cwd=root, check=True)
-    (package / 'run.py').write_text('a = 1\nb = 3\nd = 4\ne = 5\nf = 6\n')
-    (package / 'gone.py').unlink()
-    (package / 'new.py').write_text('x = 1\ny = 2\n')
-    (root / 'tests' / 'tiny.py').write_text('import sys')
-    assert changed_lines() == {'mmlape/lab/runs/run.py': {2, 4, 5}, 'mmlape/lab/runs/new.py': {1, 2}}
-    files = ['mmlape/lab/runs/gone.py', 'mmlape/lab/runs/new.py', 'mmlape/lab/runs/run.py', 'tests/tiny.py']
-    assert changed_files() == files
-
-
 def test_the_run_stops_when_time_is_used_and_a_share_has_run(monkeypatch):
     class Report:
         failed = False
@@ -83,13 +63,3 @@ def test_the_run_stops_when_time_is_used_and_a_share_has_run(monkeypatch):
             deadline.pytest_runtest_logreport(Report)
             stopped = stopped or (deadline.manager.shouldstop and number + 1) or None
         assert stopped == stops_at
-
-
-def test_processor_time_is_that_of_processes_it_started_too():
-    code = 'import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()'
-    before = check.processor_seconds()
-    with subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        child.stdout.readline()
-        assert check.processor_seconds() - before >= 0.25, 'it is still running'
-        child.communicate(b'\n')
-    assert check.processor_seconds() - before >= 0.25, 'it has ended'

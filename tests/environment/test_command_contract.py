@@ -66,7 +66,7 @@ NORMS = SimpleNamespace(name='arm', runs=[1], parts=['part'], by_depth=lambda la
 GROUP = SimpleNamespace(
     count=1, names=['in.full'], patterns=lambda: ['in.*'], lr=1.0, weight_decay=0.0, rules=('base', 'base')
 )
-CHECKED = SimpleNamespace(interrupted=False, issues=IssueLog())
+CHECKED = SimpleNamespace(issues=IssueLog())
 SLURM, SOFTWARE = '--slurm', '--allow-different-software'
 RUNNING = {
     '--processes': [('--processes 3',), ('--processes 3', SLURM)],

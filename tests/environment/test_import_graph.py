@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from import_graph import by_string, circles, foreign, problems, read, upward
+from import_graph import circles, foreign, problems, read, upward
 
 
 def package(folder: Path, files: dict[str, str]) -> Path:
@@ -41,17 +41,6 @@ def test_circles_and_upward_imports_are_found_in_every_form(tmp_path):
     package(tmp_path, {'utils.py': 'import mmlape.errors\n'})
     with pytest.raises(ValueError, match=r'mmlape\.utils: utils has no place'):
         problems(root)
-
-
-def test_a_module_of_the_papers_that_the_laboratory_names_in_a_string_is_found(tmp_path):
-    text = (
-        '"""Of mmlape.models."""\n\nPLACES = "mmlape.models.vit", "mmlape.lab.engine", "mmlape.extension:EXTENSION"\n'
-    )
-    more = {'models/__init__.py': '', 'extension/__init__.py': '', 'lab/runs/record.py': text}
-    root = package(tmp_path, FILES | more)
-    found = [('mmlape.lab.runs.record', 'mmlape.extension'), ('mmlape.lab.runs.record', 'mmlape.models')]
-    assert by_string(root) == found
-    assert 'upwards, by a string: mmlape.lab.runs.record -> mmlape.models' in problems(root)
 
 
 def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):

@@ -1,9 +1,5 @@
 """What draws mutants and counts them: the lines of tests, the statements of changes, the interval."""
 
-import json
-import subprocess
-import sys
-
 import mutants
 import pytest
 import tiny
@@ -38,40 +34,3 @@ def test_the_tests_of_a_mutant_are_those_that_run_its_statement():
     found = {far: ran, near: ran, 'tests/runs/test_x.py::test_c': other}
     assert Tests(found).of(mutant) == [near, far]
     assert Tests({near: dict(ran, seconds=1000.0), far: ran}).of(mutant) == [near], 'there is a limit, but one runs'
-
-
-TESTS = """
-import subprocess, sys
-from mmlape.files import write_json
-
-def test_itself(tmp_path):
-    write_json(tmp_path / 'a.json', {})
-
-def test_a_fork(tmp_path):
-    code = f"from mmlape.files import write_json; write_json({str(tmp_path / 'a.json')!r}, {{}})"
-    subprocess.run([sys.executable, '-c', code], check=True)
-
-def test_neither():
-    pass
-
-def test_that_fails():
-    write_json(None, {})
-"""
-
-
-@pytest.mark.release
-@pytest.mark.skipif(sys.version_info < (3, 12), reason='Python has sys.monitoring since 3.12')
-def test_lines_of_a_test_are_its_own_and_those_of_its_forks(tmp_path):
-    (tmp_path / 'test_a.py').write_text(TESTS)
-    (tmp_path / 'conftest.py').write_text('import sys, forking_python\nsys.executable = forking_python.executable()\n')
-    lines = tmp_path / 'lines.json'
-    words = ('-p', 'seen_lines', '--lines-to', lines, '-p', 'no:cacheprovider', '--rootdir', tmp_path)
-    environment = tiny.environment(PYTHONPATH=f'{tiny.ROOT}:{tiny.ROOT / "tests"}', **tiny.REAL)
-    command = [sys.executable, '-m', 'pytest', '-q', '-c', '/dev/null', *words, tmp_path]
-    done = subprocess.run(list(map(str, command)), env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1, done.stdout + done.stderr
-    found = {name.partition('::')[2]: one['lines'] for name, one in json.loads(lines.read_text()).items()}
-    assert set(found) == {'test_itself', 'test_a_fork', 'test_neither'}
-    file = 'mmlape/files.py'
-    own = int(found['test_itself'][file], 16)
-    assert own and int(found['test_a_fork'][file], 16) & own == own and file not in found['test_neither']

@@ -8,7 +8,6 @@ from tiny import ROOT
 
 from benchmarks import records
 from benchmarks.__main__ import main
-from benchmarks.checks import Options, line_of, recipes
 
 JUNIT = (
     '<testsuites><testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10" time="1" '
@@ -49,15 +48,3 @@ def test_the_pages_show_the_records_of_the_folder(tables):
     for name, page in tables.PAGES.items():
         assert page.read_text() == tables.filled(name, found), 'run python docs/records.py'
     assert all(f'(records/{record["file"]})' in tables.PAGES['records'].read_text() for record in found)
-
-
-def test_the_catalogue_has_what_recipes_cost_on_each_card(tables, monkeypatch):
-    monkeypatch.setattr(recipes, '_iterations', lambda *_: ([0.5, 0.25, 9.0], 2048.0))
-    measured = [dict(line_of(check), section='recipes') for check in recipes.checks(Options('cuda'))[:3]]
-    checked = {str(i): dict(machine=dict(gpu='GPU'), lines=measured) for i in range(2)}
-    monkeypatch.setattr(tables, 'gpu_checks', dict)
-    assert tables.recipes([]) == ['Not run on a GPU yet: `make gpu-run` measures it.']
-    monkeypatch.setattr(tables, 'gpu_checks', lambda: checked)
-    _, _, coco, upernet, segmenter = tables.recipes([])  # one row each, though measured twice
-    assert '| default | GPU | 2 | 0.500 s | 2,048 MiB | 527,724 | 73.3 h on 4 cards |' in coco
-    assert '| 160,000 | 22.2 h on 4 cards |' in upernet and 'segmenter_deit-tiny_4xb2' in segmenter

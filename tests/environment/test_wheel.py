@@ -98,11 +98,6 @@ def segmenter_config() -> str:
     return sorted(path.name for path in (ROOT / 'configs' / 'segmenter').glob('*.py'))[0]
 
 
-def plain(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
-    """Run code in an interpreter that has the installed wheel on its path and has not imported it."""
-    return run(sys.executable, '-c', code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
-
-
 BASE = 'mmlape::segmenter/segmenter_deit-mini_1xb16-250i_mini-ade.py'
 
 

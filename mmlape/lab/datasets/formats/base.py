@@ -100,6 +100,7 @@ class DataSummary:
     path: str
     images: int | None  # the number of images; None where they were not counted
     num_classes: int
+    checked: int = 0  # so many images were opened
     # the labels that occur: in all annotations, or in the sample where ``sampled`` is set
     seen: set[int] = field(default_factory=set)
     sampled: bool = True

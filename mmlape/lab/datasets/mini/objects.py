@@ -165,9 +165,7 @@ def read_photographs(split: str) -> list[np.ndarray]:
     return [scenes.read_photograph(name) for name in PHOTOGRAPHS[split]]
 
 
-def draw_background(
-    photographs: list[np.ndarray], size: tuple[int, int], rng: np.random.Generator
-) -> np.ndarray:
+def draw_background(photographs: list[np.ndarray], size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
     """Return a random part (H, W, 3) of a photograph at about its own scale, continued by reflection."""
     photograph = photographs[rng.integers(len(photographs))]
     zoom = rng.uniform(*ZOOM)

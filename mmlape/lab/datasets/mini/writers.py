@@ -127,12 +127,7 @@ class SceneWriter:
     """
 
     def __init__(
-        self,
-        root: Path,
-        split: str,
-        categories: Iterable[tuple[str, str]],
-        classes: Sequence[str],
-        description: str,
+        self, root: Path, split: str, categories: Iterable[tuple[str, str]], classes: Sequence[str], description: str
     ) -> None:
         self.root, self.split = root, split
         self.folder = root / 'coco' / f'{split}2017'
