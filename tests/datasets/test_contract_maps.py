@@ -3,7 +3,6 @@
 import io
 import shutil
 import unicodedata
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -335,18 +334,17 @@ def warned(name: str, change, *words: str, score: float | None = None) -> Case:
 
 CASES_OF_MAPS = (
     right('nothing', lambda root, split: None),
-    *(right(f'tag {tag}, maps of the image as shown', tagged(tag)) for tag in (5, 6, 7, 8)),
-    *(right(f'tag {tag}, JPEG', tagged(tag, form='JPEG')) for tag in (6,)),
+    *(right(f'tag {tag}, maps of the image as shown', tagged(tag)) for tag in (5, 8)),
+    right('tag 6, JPEG', tagged(6, form='JPEG')),
     *(warned(f'tag {tag}, maps as stored', tagged(tag, stored=True), 'orientation', str(tag), 'stored pixels',
-             'exiftool', score=100.0) for tag in (5, 6, 7, 8)),
+             'exiftool', score=100.0) for tag in (5, 8)),
     *(warned(f'tag {tag}, both fit', tagged(tag), 'orientation', str(tag), 'near 0', 'exiftool', score=100.0)
-      for tag in (2, 3, 4)),
+      for tag in (2, 4)),
     warned('a square image', tagged(6, square=True), 'orientation', '6', 'near 0', score=100.0),
     *(warned(f'tag {tag}, of the map, too', tagged(tag, stored=True, tag_maps=True), 'orientation', 'stored pixels',
              score=100.0) for tag in (3, 6)),
     warned('square images, tags of the maps, too', tagged(6, stored=True, square=True, tag_maps=True), 'orientation',
            'stored pixels', score=100.0),
-    right('16 bits', ids(lambda a: a.astype(np.uint16))),
     right('32 bits', ids(lambda a: a.astype(np.int32), form='TIFF')),
     right('255', ids(lambda a: np.where(a == 0, np.uint8(255), a))),
     wrong('above 255', ids(wide, last=True), 'labels', '3.png', 'id 25', 'ids 1 to 3', in_images=True),
@@ -375,27 +373,20 @@ CASES_OF_MAPS = (
           in_images=True),
     wrong('colours', replaced(lambda i: saved(palette(i), 'PNG', 'RGB'), 'labels'), 'labels', '3.png', '3 channels',
           '3 colours', in_images=True),
-    wrong('RGBA', replaced(lambda i: saved(i, 'PNG', 'RGBA'), 'labels'), '4 channels', in_images=True),
     wrong('floats', replaced(lambda i: saved(i, 'TIFF', 'F'), 'labels'), 'floats', in_images=True),
     wrong('JPEG', replaced(lambda i: saved(i, 'JPEG'), 'labels'), 'JPEG', 'PNG', in_images=True),
     wrong('another size', replaced(lambda i: saved(i.resize((30, 50)), 'PNG'), 'labels'), 'labels', '3.png', '30 x 50',
           f'{WIDTH} x {HEIGHT}', in_images=True),
     wrong('a broken map', replaced(lambda i: b'\x89PNG', 'labels'), 'labels', '3.png', in_images=True),
-    right('grey', replaced(lambda i: saved(i, 'PNG', 'P'))),
     right('GIF', replaced(lambda i: saved(i, 'GIF'))),
-    right('WebP', replaced(lambda i: saved(i, 'WEBP', lossless=True))),
     right('TIFF', replaced(lambda i: saved(i, 'TIFF'))),
-    warned('AVIF', replaced(lambda i: saved(i, 'AVIF', quality=100)), score=None),
     warned('16 bits of grey', as_array(np.uint16, 'PNG', factor=257), '3.png', '16 bits', 'becomes'),
-    *(Case(form, replaced(partial(saved, form=form)), IMAGE) for form in ('TGA', 'PCX', 'SGI', 'DDS')),
-    Case('ICO', replaced(lambda i: saved(i, 'ICO', sizes=[(WIDTH, HEIGHT)])), IMAGE),
+    Case('TGA', replaced(lambda i: saved(i, 'TGA')), IMAGE),
     Case('32 bits', as_array(np.int32, 'TIFF'), IMAGE),
     wrong('floats of an image', as_array(np.float32, 'TIFF'), '3.png', 'floats', in_images=True),
-    wrong('a truncated PNG', replaced(lambda i: saved(i, 'PNG')[:-40]), 'images', '3.png', in_images=True),
     wrong('a truncated JPEG', replaced(lambda i: saved(i, 'JPEG')[:-40]), '3.png', 'truncated', in_images=True),
     wrong('a broken PNG', replaced(lambda i: flipped(saved(i, 'PNG'))), 'images', '3.png', in_images=True),
     wrong('an empty image', replaced(lambda i: b''), 'images', '3.png', 'empty', in_images=True),
-    wrong('a text', replaced(lambda i: b'<html>404'), 'images', '3.png', 'identify', in_images=True),
     wrong('one pixel',
           both(*(replaced(lambda i: saved(i.crop((0, 0, 1, 1)), 'PNG'), kind) for kind in ('images', 'labels'))),
           'images', '3.png', '1 x 1', 'patch', in_images=True),
@@ -427,8 +418,7 @@ CASES_OF_MAPS = (
     wrong('no images',
           lambda root, split: shutil.rmtree(root / f'images/{split}') or (root / f'images/{split}').mkdir(),
           'no .png images'),
-    *(right(f'classes in {name}', classes(lambda b, e=encoding: b.decode().encode(e)))
-      for name, encoding in (('UTF-8 with a mark', 'utf-8-sig'), ('UTF-16', 'utf-16'))),
+    right('classes in UTF-16', classes(lambda b: b.decode().encode('utf-16'))),
     wrong('classes in UTF-16 without a mark', classes(lambda b: b.decode().encode('utf-16-le')), 'classes.txt, line 1',
           'UTF-8'),
     wrong('classes in Latin-1', classes(lambda b: b.replace(b'tree', b'tr\xe9e')), 'classes.txt, line 2', 'UTF-8'),
@@ -449,7 +439,6 @@ CASES_OF_MAPS = (
 
 
 SHIP = 'ship'
-IN_FOLDER = Refused(('ship0.png', 'is a', 'save it as PNG or JPEG'), in_images=True)
 
 
 def listed_images(line, encoding='utf-8', end='\n'):
@@ -492,9 +481,8 @@ CASES_OF_FOLDERS = (
     right('files of programs',
           both(*(add('{split}/' + name) for name in ('ship/._ship0.png', 'ship/Thumbs.db', '.DS_Store')))),
     *(wrong(name, add('{split}/' + name + '/a.png'), name, 'is no class', 'rm -r')
-      for name in ('.ipynb_checkpoints', '__MACOSX', '@eaDir')),
+      for name in ('.ipynb_checkpoints', '__MACOSX')),
     wrong('checkpoints in a class', add('{split}/ship/.ipynb_checkpoints/a.png'), '.ipynb_checkpoints', 'rm -r'),
-    right('capitals', renamed(SHIP, lambda name: name.upper())),
     wrong('another suffix', replaced(lambda i: saved(i, 'WEBP'), SHIP, '.webp'), '1 images', 'ship1.webp',
           'extensions', '.webp'),
     warned('an image in no folder', lambda root, split: shutil.copy(files(root, SHIP, split)[0], root / split),
@@ -512,8 +500,6 @@ CASES_OF_FOLDERS = (
     wrong('one class', only_class, 'num_classes', 'only class', options=named('house')),
     wrong('a link to nowhere', link('{split}/ship/a.png', 'nowhere.png'), 'a.png', 'nowhere.png', 'does not exist'),
     wrong('a broken image', replaced(lambda i: b'', SHIP, index=0), 'ship0.png', 'empty', in_images=True),
-    Case('a TGA', replaced(lambda i: saved(i, 'TGA'), SHIP, index=0), IN_FOLDER),
-    Case('32 bits', as_array(np.int32, 'TIFF', SHIP, index=0), IN_FOLDER),
     right('a list', listed_images('{} {}'.format), options=LISTED),
     wrong('a list with a mark', listed_images('{} {}'.format, 'utf-8-sig'), '.txt', 'byte order mark', options=LISTED),
     wrong('tabs', listed_images('{}\t{}'.format), '.txt, line 1', 'no tab', options=LISTED),
@@ -566,13 +552,12 @@ def turned_boxes(tag: int, stored: bool, form: str = 'PNG'):
 
 def test_boxes_of_images_with_an_orientation(cases_of):
     """Boxes and masks are repaired where sizes tell of which pixels they are; their AP is 1."""
-    cases = [Case(f'tag {tag}, as shown', turned_boxes(tag, stored=False), Perfect()) for tag in (5, 6, 7, 8)]
-    for tag in (5, 6, 7, 8):
+    cases = [Case(f'tag {tag}, as shown', turned_boxes(tag, stored=False), Perfect()) for tag in (5, 8)]
+    for tag in (5, 8):
         told = Warned(('orientation', str(tag), 'stored pixels', 'exiftool'), 1.0)
         cases.append(Case(f'tag {tag}, as stored', turned_boxes(tag, stored=True), told))
-    for tag in (2, 3, 4):
-        told = Warned(('orientation', str(tag), 'near 0', 'exiftool'), 1.0)
-        cases.append(Case(f'tag {tag}, both fit', turned_boxes(tag, stored=False), told))
+    told = Warned(('orientation', '4', 'near 0', 'exiftool'), 1.0)
+    cases.append(Case('tag 4, both fit', turned_boxes(4, stored=False), told))
     cases.append(Case('no turn by OpenCV', turned_boxes(6, stored=True, form='JPEG2000'), Perfect()))
     turned = turned_boxes(6, stored=True, form='TIFF')
     cases.append(Case('TIFF, as stored', turned, Refused(('40 x 64', '64 x 40', 'exchanged'), in_images=True)))
