@@ -229,7 +229,8 @@ def test_vtab_is_tested_on_scans_that_training_has_not_seen(tmp_path, monkeypatc
     """Its lists are drawn in turns: train800 and val200 from the scans of training, test from those of validation."""
     made, compose = [], scenes.compose
     monkeypatch.setattr(scenes, 'compose', lambda *args: made.append(compose(*args)) or made[-1])
-    make_mini_data(tmp_path / 'mini', MiniOptions(train=1, val=1, digits=0, vtab=40))
+    rows = make_mini_data(tmp_path / 'mini', MiniOptions(train=1, val=1, digits=0, vtab=40))
+    assert [row['images'] for row in rows if row['format'] == 'VTAB'] == [40, 10, 20] * 3
     known = {split: set(np.concatenate(scenes.divide_scans(split))) for split in scenes.SPLITS}
     left = made[2:]
     for name, label in (('digits', lambda scene: scene.digits[0].label), ('textures', lambda scene: scene.photograph),

@@ -183,7 +183,6 @@ COMMANDS_CALLED = {
             'mmlape.lab.analysis.predicted_files.predict_files': (1, ()),
         },
         {'trained': [('b.py m.pth images',), ('a.py n.pth images',)], 'images': [('a.py m.pth more',)]},
-        '--out o',
     ),
     'visualize-pe': Command(
         'a.py',

@@ -166,8 +166,6 @@ class DataSource:
     is_part = False  # whether its split has other datasets, too
     absent_class = ''  # the fix for a class that one split does not have
     classes_optional = False  # whether data of this format may lack a list of its classes
-    # of the dataset, by which data laid out otherwise can be read
-    layout_keys: tuple[str, ...] = ()
     # whether the dataset class skips annotations of classes that the config does not name
     selects_classes = False
 
@@ -228,24 +226,14 @@ class DataSource:
 
     def hint(self) -> str:
         """Explain how to get such data, and how to point a config at it."""
-        folder = self.mini_folder
+        folder, options = self.mini_folder, self.mini_data_options
         if folder and os.path.isdir(nested := os.path.join(self.root, folder)):
             return f'Did you mean --cfg-options data_root={nested}?'
-        if self.layout_keys and os.path.isdir(self.root) and os.listdir(self.root):
-            keys = ', '.join(f'{self.split}_dataloader.dataset.{key}' for key in self.layout_keys)
-            return (
-                f'If {self.root} has another layout, set {keys}, as paths below it, and the same '
-                'of the other splits and ann_file of their evaluators where they have one. '
-                f'{self._instructions()}'
-            )
-        return self._instructions()
-
-    def _instructions(self) -> str:
-        """Explain how to get such data."""
-        folder = self.mini_folder
         parent, name = os.path.split(self.root.rstrip('/'))
-        elsewhere = 'if it is elsewhere, pass --cfg-options data_root=DIR.'
-        options = self.mini_data_options
+        elsewhere = (
+            'if it is elsewhere, pass --cfg-options data_root=DIR; if it has another layout, set data_prefix and '
+            'ann_file of the datasets and evaluators.'
+        )
         if name == folder and (options or os.path.basename(parent).startswith('mini')):
             words = ['mmlape make-mini-data', shlex.quote(parent or '.')]
             words += [options] * bool(options) + ['--overwrite'] * os.path.isdir(parent)
@@ -358,12 +346,9 @@ class DataSource:
         if selection and [name for name in names if name in self.classes] == list(self.classes):
             print_log(f'{where}: not in the config, so not used: {shorten(extra)}', logger='current')
             return
-        if extra or missing:
-            parts = [f'only in the data: {shorten(extra)}'] * bool(extra)
-            parts += [f'only in the config: {shorten(missing)}'] * bool(missing)
-            difference = '; '.join(parts)
-        else:
-            difference = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'
+        parts = [f'only in {one}: {shorten(of)}' for one, of in (('the data', extra), ('the config', missing)) if of]
+        in_order = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'
+        difference = '; '.join(parts) or in_order
         root = self.root.rstrip('/') or self.image_dir
         absent = f' {self.absent_class}' * bool(missing and not extra)
         yield DataIssue(

@@ -77,7 +77,6 @@ class CocoSource(DataSource):
     )
     mini_folder = 'coco'
     pack_transform = 'PackDetInputs'
-    layout_keys = ('ann_file', 'data_prefix.img')
     selects_classes = True
 
     def read_classes(self) -> tuple[str, ...] | None:

@@ -29,7 +29,6 @@ class SegmentationSource(DataSource):
     mini_folder = 'ade'
     pack_transform = 'PackSegInputs'
     classes_optional = True
-    layout_keys = ('data_prefix.img_path', 'data_prefix.seg_map_path')
     counted = 0  # images
 
     @property
@@ -229,21 +228,12 @@ class SegmentationSource(DataSource):
     def _nothing_message(self) -> str:
         ids, summary = self.ids, self.summary
         found = {label + ids.first for label in summary.seen} | {*summary.unlabelled}
-        start = (
-            f'No pixel of the label maps in {self.label_dir} has a class'
-            if not summary.seen
-            else f'All labelled pixels of the label maps in {self.label_dir} are of one class, '
-            f'{summary.classes[min(summary.seen)]}'
+        classes = ', '.join(summary.classes[label] for label in sorted(summary.seen)) or 'no class'
+        return (
+            f'The label maps in {self.label_dir} have nothing to learn: the ids {", ".join(map(str, sorted(found)))}, '
+            f'which are {classes}; {ids.unlabelled} are no label. Write {ids.first} for the first '
+            f'class and {ids.first + 1} for the second, and name both.'
         )
-        fix = 'Correct the label maps, or the classes and reduce_zero_label of the dataset.'
-        if 255 in found and found <= {0, 255}:
-            second, unlabelled = ids.first + 1, ' and '.join(map(str, ids.ignored))
-            fix = (
-                f'{unlabelled} {"are" if len(ids.ignored) > 1 else "is"} no label: write '
-                f'{ids.first} for 0 and {second} for 255, and name both classes.'
-            )
-        shown = ', '.join(map(str, sorted(found)))
-        return f'{start}, so there is nothing to learn (the ids are {shown}). {fix}'
 
     def _map_options(self) -> dict[str, Any]:
         """Return how the pipeline reads label maps."""
